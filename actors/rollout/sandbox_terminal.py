@@ -15,7 +15,8 @@ from typing import NamedTuple, TypeVar
 
 from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent, ToolCallResult
 from sandbox.errors import SandboxDestroyed, SandboxStartError, SandboxVanished
-from sandbox.grading.grader import GradeResult, grade_sandbox
+from sandbox.grading.grade_result import GradeResult
+from sandbox.grading.grader import grade_sandbox
 from sandbox.grading.suspicions import command_text
 from sandbox.providers.interface import LocalSandbox, Sandbox
 from sandbox.providers.remote_tools import ProviderToolTarget, call_remote_tool

@@ -29,10 +29,10 @@ from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.errors import ImageError
 from sandbox.host_record import HostSettings, current_host
 from sandbox.images import engine_calls
-from sandbox.images.build_context import read_build_folder
 from sandbox.images.image_names import is_built_name, with_tag
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.networking.networks import BuildNetworkContainer, SandboxNetworks
+from sandbox.tasks.container_files.build_context import load_build_context
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.task import Task, TaskService
 
@@ -143,7 +143,7 @@ def _wanted(paths: Sequence[Path], *, builds_only: bool) -> list[Task | TaskServ
     wanted: list[Task | TaskService] = []
     for path in paths:
         if (path / "Dockerfile").is_file() and not (path / "task.yaml").exists():
-            wanted.append(Task(id=path.resolve().name, instruction="", build=read_build_folder(path)))
+            wanted.append(Task(id=path.resolve().name, instruction="", build=load_build_context(path)))
             continue
         found = load_tasks(path)
         for problem in found.problems:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_LABEL
 from sandbox.docker.retry import call_with_retries
-from sandbox.grading.grader import GradeResult, grade_sandbox
+from sandbox.grading.grade_result import GradeResult
+from sandbox.grading.grader import grade_sandbox
 from sandbox.grading.suspicions import command_text
 from sandbox.pool.sandbox_pool import PoolStatistics, SandboxPool
 from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES, FileTooLarge

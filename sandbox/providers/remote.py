@@ -30,7 +30,8 @@ from sandbox.errors import (
     ShellBusy,
     TaskFault,
 )
-from sandbox.grading.grader import GradeResult, max_grading_s
+from sandbox.grading.grade_result import GradeResult
+from sandbox.grading.grader import max_grading_s
 from sandbox.http import failures
 from sandbox.http.json_client import BUSY_STATUSES, RETRY_PAUSE_S, TRANSPORT_ERRORS, HttpStatusError, JsonHttpClient
 from sandbox.http.messages import LEAST_DEADLINE_S, MAX_S

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from starlette.applications import Starlette
 
 from sandbox.errors import SandboxDestroyed
-from sandbox.grading.grader import GradeResult, max_grading_s
+from sandbox.grading.grade_result import GradeResult
+from sandbox.grading.grader import max_grading_s
 from sandbox.http import messages as m
 from sandbox.http.application import create_application
 from sandbox.http.auth import Access

@@ -1,7 +1,7 @@
-"""A task folder as a value: path → file, read whole and written whole.
+"""A folder as a value: path → file, read and written as a whole.
 
-Formats are rules between such trees and tasks, without I/O; only this module touches the disk.  Links, devices and
-sockets are not followed but remembered, so that whoever needs such a path can say that it is not a regular file.
+Formats convert between such trees and tasks without I/O; only this module touches the disk.  Links, devices and sockets
+are recorded and not followed, so that a reader that needs such a path can report that it is no regular file.
 """
 
 from __future__ import annotations
@@ -16,24 +16,28 @@ from protocol.files.filesystem import build_folder
 from sandbox.tasks.task import TaskError
 
 MAX_BYTES = 1 << 30
-"""Largest task folder: it is held in memory."""
+"""Size limit of a folder, which is held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeFile:
+    """A regular file."""
+
     data: bytes
     executable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FileTree:
+    """The regular files below a folder, and the paths of everything else."""
+
     files: dict[str, TreeFile] = field(default_factory=dict[str, TreeFile])
-    """Path relative to the folder, with ``/``; no ``..``."""
+    """Path relative to the folder → file; ``/`` separates, ``..`` does not occur."""
     irregular: frozenset[str] = frozenset()
     """Paths that are neither regular files nor folders."""
 
     def subtree(self, folder: str) -> FileTree:
-        """The tree of ``folder``; ``""`` and ``.`` are this one."""
+        """Return the tree below ``folder``; ``""`` and ``.`` are this tree."""
         if folder in {"", "."}:
             return self
         start = f"{folder}/"
@@ -43,35 +47,44 @@ class FileTree:
         )
 
     def filtered(self, kept: Callable[[str], bool]) -> FileTree:
-        """Those paths alone of which ``kept`` holds."""
+        """Keep the paths that ``kept`` accepts."""
         return FileTree(
             {path: file for path, file in self.files.items() if kept(path)}, frozenset(filter(kept, self.irregular))
         )
 
     def contents(self) -> dict[str, bytes]:
+        """Return path → content."""
         return {path: file.data for path, file in self.files.items()}
 
     def executable_paths(self) -> frozenset[str]:
+        """Return the paths of executable files."""
         return frozenset(path for path, file in self.files.items() if file.executable)
 
 
 def is_within(path: str, folders: Iterable[str]) -> bool:
-    """Whether it is one of ``folders``, or lies below one."""
+    """Whether ``path`` is one of ``folders`` or lies below one."""
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
 def as_tree_files(
     data: Mapping[str, bytes], executable: frozenset[str] = frozenset(), *, under: str = ""
 ) -> dict[str, TreeFile]:
-    """Files of a tree, below the folder ``under``."""
+    """Make files of a tree, below the folder ``under``."""
     start = f"{under}/" if under else ""
     return {f"{start}{path}": TreeFile(content, path in executable) for path, content in data.items()}
 
 
-def read_tree(folder: Path) -> FileTree:
-    """All of ``folder`` but ``.git``.  Raises TaskError when it cannot be read or is too large."""
+def read_tree(folder: Path, *, follow_inner_links: bool = False) -> FileTree:
+    """Read all of ``folder`` but ``.git``.
+
+    ``follow_inner_links``: a link to a file within the folder is read as that file.  Raises TaskError when the folder
+    cannot be read or is larger than MAX_BYTES.
+    """
     files, odd, total = dict[str, TreeFile](), set[str](), 0
-    for path, status in _walk(folder):
+    for path, found in _walk(folder):
+        status = found
+        if follow_inner_links and stat.S_ISLNK(found.st_mode) and path.resolve().is_relative_to(folder.resolve()):
+            status = path.stat() if path.exists() else found
         inside = path.relative_to(folder).as_posix()
         if not stat.S_ISREG(status.st_mode):
             odd.add(inside)
@@ -87,7 +100,7 @@ def read_tree(folder: Path) -> FileTree:
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Everything below that is no folder, in order of the path."""
+    """Yield everything below that is no folder, in the order of the paths."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         for entry in entries:
@@ -110,7 +123,7 @@ def check_paths(tree: Mapping[str, TreeFile], folder: Path) -> None:
 
 
 def write_tree(tree: Mapping[str, TreeFile], folder: Path) -> Path:
-    """Make ``folder`` hold exactly ``tree``: whole or not there, however the process ends.
+    """Create ``folder`` with exactly ``tree``; if the process ends midway, the folder does not exist.
 
     Raises TaskError when it exists, or as :func:`check_paths` does.
     """
@@ -127,7 +140,7 @@ def write_tree(tree: Mapping[str, TreeFile], folder: Path) -> Path:
 
 
 def path_problem(path: str) -> str:
-    """Why ``path`` is no plain relative path; empty when it is one."""
+    """Return why ``path`` is no plain relative path; empty when it is one."""
     parts = path.split("/")
     if ".." in parts:
         return "has .."

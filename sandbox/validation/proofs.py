@@ -16,7 +16,8 @@ from enum import StrEnum
 
 from protocol.errors import InfraError, UserError
 from sandbox.errors import SandboxDestroyed, TaskFault
-from sandbox.grading.grader import GradeResult, grade_sandbox
+from sandbox.grading.grade_result import GradeResult
+from sandbox.grading.grader import grade_sandbox
 from sandbox.grading.math_answer import is_right_answer
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session.sandbox_session import SandboxSession

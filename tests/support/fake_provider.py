@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from sandbox.errors import SandboxLost
-from sandbox.grading.grader import GradeResult, Isolation
+from sandbox.grading.grade_result import GradeResult
+from sandbox.grading.grader import Isolation
 from sandbox.grading.results.verdict import GradedTest, GradingOutcome
 from sandbox.pool.sandbox_pool import PoolStatistics
 from sandbox.session.files import MAX_FILE_BYTES

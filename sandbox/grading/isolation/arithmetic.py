@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from sandbox.grading.isolation.shell_script import ShellScript, unquote
+from sandbox.grading.shell_scripts.script import ShellScript, unquote
 
 _LENGTH = re.compile(r"\$\{#[^}]*\}|\$[?#$!]")
 _NAME = re.compile(r"(?<!\w)[A-Za-z_]\w*")

@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import PurePosixPath
 
-from sandbox.grading.isolation.shell_script import unquote
 from sandbox.grading.isolation.write_targets import is_safe_target
+from sandbox.grading.shell_scripts.script import unquote
 
 TESTS_PATH = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)((?:/(?!\.\.)[\w.:-]*)*)(?:\[.*\])?")
 """A path of the tests' folder, as a script writes it; and what is below that folder."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from sandbox.grading.isolation.shell_script import unquote
+from sandbox.grading.shell_scripts.script import unquote
 from sandbox.toolchain.in_container.pins import TOOL_NAMES
 
 _WHOLE = {*TOOL_NAMES, "which"} - {"find", "sort", "uniq"}

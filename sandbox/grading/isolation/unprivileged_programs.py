@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import dropwhile, takewhile
 from typing import NamedTuple
 
-from sandbox.grading.isolation.shell_script import (
+from sandbox.grading.shell_scripts.script import (
     ALL_ARGUMENTS,
     ASSIGNMENT,
     COMMAND_STARTERS,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from sandbox.grading.isolation.shell_script import unquote
+from sandbox.grading.shell_scripts.script import unquote
 
 _SAFE = re.compile(r"/dev/(?:null|stdout|stderr|tty|fd/\d+)|/logs/verifier(?:/[\w-][\w.-]*)+|&?\d+-?|-")
 """Devices, descriptors, and the folder that the grader makes anew before the tests come in."""

@@ -11,15 +11,15 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from sandbox.errors import SandboxLost
-from sandbox.grading.grader import TEST_SCRIPT_NAME, GradeResult, files_for_tests, folders_for_tests
+from sandbox.grading.grade_result import GradeResult
+from sandbox.grading.grading_run import GradingRun, judge_run
+from sandbox.grading.hidden_tests import TEST_SCRIPT_NAME, files_for_tests, folders_for_tests
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.grading.isolation.environment import TESTS_DIR, build_test_environment
 from sandbox.grading.results.pytest_summary import SummaryParser
-from sandbox.grading.results.report_files import MAX_REPORT_BYTES, read_report
-from sandbox.grading.results.verdict import GradingReport, GradingVerdict, find_contradiction, judge_reports
-from sandbox.grading.suspicions import find_suspicions
 from sandbox.providers.daytona.files import read_file, write_files
 from sandbox.providers.daytona.handle import DaytonaHandle
 from sandbox.providers.daytona.shell import DaytonaShell
@@ -38,30 +38,17 @@ async def grade_daytona_sandbox(
     began = time.perf_counter()
     await _kill_others(machine, spared)
     note = await _bring_in(machine, task)
-    verdict: GradingVerdict | None = None
-    log, timed_out = "", False
+    run = GradingRun(note=note)
     try:
         if not note:
             shell = DaytonaShell(machine, task.workdir)
             done = await shell.run(_command(task), timeout_s or task.test_timeout_s)
-            log, timed_out = done.output, done.timed_out
             await _kill_others(machine, spared)
-            note, verdict = await _judged(machine, task, shell, done)
+            run = await _judge(machine, task, shell, done)
     finally:
         await _kill_others(machine, spared)
         await machine.call("remove", *folders_for_tests(task))
-    tests, reward = verdict or judge_reports(task.expected_tests, task.weights, ())
-    passed = bool(tests) and all(test.passed for test in tests)
-    return GradeResult(
-        tests,
-        reward,
-        log + (f"\n[{note}]\n" if note else ""),
-        GradingLevel.SAME,
-        Isolation.IMAGE,
-        timed_out,
-        (time.perf_counter() - began) * 1000,
-        find_suspicions(commands, task) if passed else (),
-    )
+    return run.result(task, commands, GradingLevel.SAME, Isolation.IMAGE, (time.perf_counter() - began) * 1000)
 
 
 async def _kill_others(machine: DaytonaHandle, spared: Sequence[str]) -> None:
@@ -96,33 +83,15 @@ def _command(task: Task) -> str:
     )
 
 
-async def _judged(
-    machine: DaytonaHandle, task: Task, shell: DaytonaShell, done: CommandResult
-) -> tuple[str, GradingVerdict | None]:
-    """Return why the run proves nothing, or its verdict."""
+async def _judge(machine: DaytonaHandle, task: Task, shell: DaytonaShell, done: CommandResult) -> GradingRun:
     if done.timed_out or done.exit_code is None:
-        return "the tests ran out of their time", None
+        return GradingRun(log=done.output, note="the tests ran out of their time", timed_out=done.timed_out)
     try:
-        whole = await read_file(machine, shell.file, _MOST_OUTPUT_BYTES)
+        output = await read_file(machine, shell.file, _MOST_OUTPUT_BYTES)
     except OSError as error:
-        return f"what the tests printed cannot be read: {error.strerror}", None
+        return GradingRun(log=done.output, note=f"what the tests printed cannot be read: {error.strerror}")
     summary = SummaryParser()
-    summary.feed(whole)
-    reports = await _reports(machine, task)
-    if task.reports and not reports:
-        return f"the tests wrote none of {', '.join(task.reports)}", None
-    xfails = any(b"xfail" in each for each in (task.run_tests.encode(), *task.tests.values()))
-    verdict = judge_reports(task.expected_tests, task.weights, (*reports, summary.report()), xfails=xfails)
-    return find_contradiction(done.exit_code, done.exit_code > _KILLED, verdict.tests), verdict
-
-
-async def _reports(machine: DaytonaHandle, task: Task) -> tuple[GradingReport, ...]:
-    found: list[GradingReport] = []
-    for path in task.reports:
-        try:
-            report = read_report(path, await read_file(machine, path, MAX_REPORT_BYTES))
-        except OSError:
-            continue
-        if report.tests or report.reward is not None:
-            found.append(report)
-    return tuple(found)
+    summary.feed(output)
+    killed = done.exit_code > _KILLED
+    read = partial(read_file, machine)
+    return await judge_run(task, summary, read, done.output, exit_code=done.exit_code, signalled=killed)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from protocol.errors import InfraError
 from sandbox.errors import SandboxLost
-from sandbox.grading.grader import GradeResult
+from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.suspicions import command_text
 from sandbox.providers.daytona import files as carried
 from sandbox.providers.daytona.grading import grade_daytona_sandbox

@@ -1,7 +1,7 @@
-"""A folder → the build context that a Docker client would send: ``.dockerignore`` applied, executable bits kept.
+"""Reads a folder as the build context that a Docker client would send: ``.dockerignore`` applied, modes kept.
 
-What belongs to the harness and not to the image (tests, solution, task files) stays out, but for the files that the
-Dockerfile names in a COPY: ``COPY . /app`` gives no answer away.  Pure.
+Files of the harness (tests, solution, task files) are left out unless a COPY of the Dockerfile names them, so that
+``COPY . /app`` gives no answer away.  Pure but for :func:`load_build_context`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from sandbox.tasks.container_files import dockerfile
-from sandbox.tasks.file_tree import FileTree, is_within
+from protocol.errors import UserError
+from sandbox.tasks.container_files.dockerfile import copied_sources, parse_instructions
+from sandbox.tasks.file_tree import FileTree, is_within, read_tree
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import ImageBuild
 
@@ -22,12 +24,12 @@ _IGNORE = ".dockerignore"
 
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
-    """What a compose file says of a build."""
+    """The ``build`` section of a service.  Both paths are normalized when they are read."""
 
     context: str = "."
-    """Folder, relative to the compose file's; as it is read, both paths are in their shortest form."""
+    """Folder, relative to the compose file's."""
     dockerfile: str = "Dockerfile"
-    """Relative to the context."""
+    """Path relative to the context."""
     args: dict[str, str] = field(default_factory=dict[str, str])
     target: str = ""
 
@@ -35,7 +37,7 @@ class BuildPlan:
 def read_build_context(
     tree: FileTree, plan: BuildPlan, private: Sequence[str], problems: TaskProblems
 ) -> ImageBuild | None:
-    """The context of ``plan`` in ``tree``, less ``private`` paths.  None, with the reason noted, when there is none."""
+    """Return the context of ``plan`` in ``tree`` without ``private`` paths; None, with problems, when it is unusable."""
     folder, name = plan.context, plan.dockerfile
     if folder.startswith(("..", "/")):
         problems.add(f"the build context {plan.context!r} lies outside the task", "only the task's own files are sent")
@@ -46,10 +48,10 @@ def read_build_context(
             f"{posixpath.normpath(posixpath.join(folder, name))} is missing", "without it no image can be built"
         )
         return None
-    parsed = dockerfile.parse_instructions(problems.read_text(inside, name))
+    parsed = parse_instructions(problems.read_text(inside, name))
     if not any(each.name == "FROM" for each in parsed):
         problems.add(f"{name} names no image", "it has no FROM")
-    named = tuple(dockerfile.copied_sources(parsed))
+    named = tuple(copied_sources(parsed))
     asked = [source for source in named if is_within(source, private)]
     if folder == ".":
         inside = inside.filtered(
@@ -67,12 +69,26 @@ def read_build_context(
     return ImageBuild(kept.contents(), name, kept.executable_paths(), dict(plan.args), plan.target)
 
 
+def load_build_context(folder: Path, dockerfile: str = "Dockerfile") -> ImageBuild:
+    """Read a folder on disk as a build context; links that stay within it are followed.
+
+    Raises UserError when it has no such Dockerfile, is too large, or holds something else than files.
+    """
+    problems = TaskProblems(folder)
+    tree = read_tree(folder, follow_inner_links=True)
+    build = read_build_context(tree, BuildPlan(dockerfile=dockerfile), (), problems)
+    if build is None or problems.found:
+        first = problems.found[0]
+        raise UserError(f"build context {folder}: {first.what}: {first.why}")
+    return build
+
+
 def _found(source: str, tree: FileTree) -> bool:
     return source == "." or any(_takes(source, path) for path in (*tree.files, *tree.irregular))
 
 
 def _takes(source: str, path: str) -> bool:
-    """Whether a COPY of ``source`` brings ``path`` in."""
+    """Whether a COPY of ``source`` copies ``path``."""
     depth = source.count("/") + 1
     return is_within(path, [source]) or fnmatch.fnmatchcase("/".join(path.split("/")[:depth]), source)
 
@@ -99,7 +115,7 @@ def _not_ignored(tree: FileTree, rules: str, always: set[str]) -> FileTree:
 
 
 def _pattern(rule: str) -> re.Pattern[str]:
-    """A ``.dockerignore`` pattern: ``*`` and ``?`` stop at ``/``, ``**`` is any number of folders."""
+    """Compile a ``.dockerignore`` pattern: ``*`` and ``?`` stop at ``/``, ``**`` is any number of folders."""
     clean = posixpath.normpath(rule).lstrip("/")
     parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", clean)
     special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}

@@ -1,4 +1,4 @@
-"""A compose file → what it says of a task: :mod:`sandbox.tasks.container_files.compose_schema` states the supported part.  Pure."""
+"""Reads a compose file into the parts of a task.  ``compose_schema`` declares the supported part of Compose.  Pure."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from sandbox.tasks.container_files.compose_schema import (
     ComposeService,
     ComposeSideService,
 )
-from sandbox.tasks.container_files.compose_variables import substitute_variables
+from sandbox.tasks.container_files.variables import substitute_variables
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Capability, TaskService
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 HARNESS_FOLDER = "/harness/"
-"""Where host paths of the harness's own variables begin: a volume from there is not ours to make."""
+"""Prefix of the harness's own host paths: a volume from there is ignored."""
 _OUTSIDE = "outside the supported part of Compose: sandbox/tasks/container_files/compose_schema.py states it"
 _WAITS = {"sleep infinity", "tail -f /dev/null", "bash", "sh", "/bin/bash", "/bin/sh", ""}
 _GRADER = ("T_BENCH_", "TEST_DIR")
-"""Variables that the grader sets."""
+"""Prefixes of variables that the grader sets itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComposeFacts:
-    """What a compose file says of a task."""
+    """The parts of a task that a compose file defines."""
 
     image: str = ""
     build: BuildPlan | None = None
@@ -50,7 +50,10 @@ class ComposeFacts:
 def read_compose_file(
     tree: FileTree, base: str, main: str, variables: Mapping[str, str], problems: TaskProblems
 ) -> ComposeFacts | None:
-    """The compose file in the folder ``base`` of a task; None when there is none or it cannot be used (noted)."""
+    """Read the compose file in the folder ``base`` of a task.
+
+    ``main`` is the agent's service.  Returns None when there is no file, or when it is invalid: then with problems.
+    """
     folder = tree.subtree(base)
     name = next((each for each in ("docker-compose.yaml", "docker-compose.yml") if each in folder.files), "")
     if not name:

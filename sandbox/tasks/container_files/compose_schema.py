@@ -12,7 +12,7 @@ Taken and without effect, because our own life of a container replaces them: ``c
 service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
 ``stdin_open``, ``restart``, ``labels``, ``networks`` (one private network for all), a ``hostname`` equal to the name,
 timings of a health check, ``version``, ``name`` and ``x-*``.
-Variables as in :mod:`sandbox.tasks.container_files.compose_variables`; those of the harness are known.
+Variables as in ``variables``; those of the harness are known.
 Outside it, for instance: ports, volumes, privileged, other capabilities, devices, entrypoint, extends, profiles,
 secrets, env_file.
 Source: the Compose specification.

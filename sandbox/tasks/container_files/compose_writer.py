@@ -1,15 +1,33 @@
-"""Sections of a compose file, within the part that :mod:`sandbox.tasks.container_files.compose_schema` states.  Pure."""
+"""Writes the compose file of a task, within the part of Compose that ``compose_schema`` declares.  Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from sandbox.tasks.container_files.build_context import BuildPlan
+from sandbox.tasks.file_tree import TreeFile, as_tree_files
 from sandbox.tasks.task import TaskService
+from sandbox.tasks.yaml_text import dump_yaml
+
+
+def write_compose(agent: str, section: dict[str, object], services: Sequence[TaskService]) -> dict[str, TreeFile]:
+    """Write ``docker-compose.yaml`` and the services' build contexts, each in ``services/NAME``.
+
+    ``agent`` is the name of the agent's service and ``section`` its content.
+    """
+    files: dict[str, TreeFile] = {}
+    sections = {agent: section}
+    for service in services:
+        folder = f"services/{service.name}"
+        sections[service.name] = _service_section(service, f"./{folder}")
+        if service.build:
+            files |= as_tree_files(service.build.files, service.build.executable, under=folder)
+    return {**files, "docker-compose.yaml": TreeFile(dump_yaml({"services": sections}))}
 
 
 def escape_variables(value: object) -> Any:
-    """``value`` as a compose file must write it, so that no ``$`` in it is a variable."""
+    """Double each ``$`` in the texts of ``value``, so that Compose reads no variable there."""
     if isinstance(value, str):
         return value.replace("$", "$$")
     if isinstance(value, list):
@@ -20,10 +38,12 @@ def escape_variables(value: object) -> Any:
 
 
 def limits_section(memory_mb: int, cpus: float) -> dict[str, object]:
+    """Return the keys of a service that limit memory and CPUs."""
     return {"mem_limit": f"{memory_mb}m", "cpus": cpus}
 
 
 def build_section(plan: BuildPlan) -> dict[str, object]:
+    """Return the ``build`` section of a service."""
     section: dict[str, object] = {"context": plan.context, "dockerfile": plan.dockerfile}
     return (
         section
@@ -32,8 +52,8 @@ def build_section(plan: BuildPlan) -> dict[str, object]:
     )
 
 
-def service_section(service: TaskService, context: str) -> dict[str, object]:
-    """A service as a compose file has it; its build context lies in the folder ``context``."""
+def _service_section(service: TaskService, context: str) -> dict[str, object]:
+    """Return a service's section; ``context`` is the folder of its build context."""
     made: dict[str, object] = {}
     if service.build:
         build = service.build

@@ -1,7 +1,7 @@
-"""A Dockerfile, read as far as a task needs: where its shell stands, what it copies, and whether it has to be built.
+"""Reads a Dockerfile as far as a task needs: working directory, copied files, and whether it must be built.  Pure.
 
-A *plain* Dockerfile names an image and a working directory and at most brings in our own ``rootfs/`` and ``setup.sh``,
-which the harness does by itself: such a task needs no build.  Pure.
+A *plain* Dockerfile names an image and a working directory and copies at most our own ``rootfs/`` and ``setup.sh``.
+The harness copies those itself, so such a task needs no build.
 """
 
 from __future__ import annotations
@@ -14,28 +14,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sandbox.tasks.container_files.variables import BrokenVariableError, expand_variables
+
 COPY_ROOTFS = "COPY rootfs/ /"
 COPY_SETUP = "COPY setup.sh /tmp/setup.sh"
 RUN_SETUP = "RUN sh /tmp/setup.sh"
 PORTABLE_BASE_IMAGE = "debian:bookworm-slim"
-"""What a harness other than ours takes for the pool's own base image."""
+"""Image that other harnesses use in place of the pool's base image."""
 
 _QUOTED_OR_HEREDOC = re.compile(
     r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|(?<!\S)\d*<<-?(?P<quote>["']?)(?P<end>[\w.-]+)(?P=quote)(?=[\s<>|;&)]|$)"""
 )
-"""A here-document is a word of its own: ``$((1<<4))`` and ``<<<`` are none, and within quotes it is a text."""
-_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
+"""A here-document begins with a word of its own; ``$((1<<4))``, ``<<<`` and quoted text begin none."""
 
 
 class DockerfileInstruction(NamedTuple):
+    """One instruction."""
+
     name: str
-    """In capitals."""
+    """Upper case."""
     arguments: str
-    """On one line."""
+    """One line: continued lines are joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlainDockerfile:
+    """The content of a plain Dockerfile."""
+
     image: str
     workdir: str
     """Empty when the file names none."""
@@ -44,7 +49,7 @@ class PlainDockerfile:
 
 
 def parse_instructions(text: str) -> list[DockerfileInstruction]:
-    """The instructions, their continued lines joined, comments and the texts of here-documents left out."""
+    """Return the instructions, without comments and the texts of here-documents."""
     found: list[DockerfileInstruction] = []
     lines = deque(text.removeprefix("\ufeff").splitlines())
     escape = "`" if re.match(r"#\s*escape\s*=\s*`", text) else "\\"
@@ -66,7 +71,7 @@ def parse_instructions(text: str) -> list[DockerfileInstruction]:
 
 
 def _continued(lines: deque[str]) -> str:
-    """The next line that is no comment, taken."""
+    """Remove and return the next line that is no comment."""
     while lines:
         line = lines.popleft()
         if not line.lstrip().startswith("#"):
@@ -75,7 +80,7 @@ def _continued(lines: deque[str]) -> str:
 
 
 def _skip_heredocs(rest: str, lines: deque[str]) -> None:
-    """Take the lines of each here-document that ``rest`` begins; one that never ends is none."""
+    """Remove the lines of each here-document that ``rest`` begins; one that never ends is ignored."""
     for found in _QUOTED_OR_HEREDOC.finditer(rest):
         ends = [number for number, line in enumerate(lines) if line.strip() == found["end"]]
         for _ in range(ends[0] + 1 if ends else 0):
@@ -83,7 +88,7 @@ def _skip_heredocs(rest: str, lines: deque[str]) -> None:
 
 
 def parse_plain_dockerfile(text: str) -> PlainDockerfile | None:
-    """What a plain Dockerfile says; None when the image has to be built."""
+    """Return the content of a plain Dockerfile; None when the image must be built."""
     image = workdir = ""
     ours: list[str] = []
     for name, rest in parse_instructions(text):
@@ -102,6 +107,7 @@ def parse_plain_dockerfile(text: str) -> PlainDockerfile | None:
 
 
 def write_plain_dockerfile(wanted: PlainDockerfile) -> str:
+    """Write a Dockerfile that :func:`parse_plain_dockerfile` reads back."""
     lines = [f"FROM {wanted.image or PORTABLE_BASE_IMAGE}", f"WORKDIR {wanted.workdir}"]
     lines += [COPY_ROOTFS] if wanted.copies_rootfs else []
     lines += [COPY_SETUP, RUN_SETUP] if wanted.runs_setup else []
@@ -117,19 +123,19 @@ class _Stage:
 
 
 def find_workdir(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], target: str = "") -> str | None:
-    """The working directory of the image; empty when the file does not say, None when a variable in it is unknown."""
+    """Return the image's working directory; empty when the file sets none, None when a variable in it is unknown."""
     return _image(parsed, args, target).workdir
 
 
 def find_environment(
     parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], target: str = ""
 ) -> dict[str, str]:
-    """What the file sets in the environment of the image's processes, as it is written."""
+    """Return the environment variables that the file sets, with variables in their values not replaced."""
     return _image(parsed, args, target).env
 
 
 def _image(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], target: str) -> _Stage:
-    """The stage that the image is."""
+    """Return the stage that becomes the image."""
     stages: dict[str, _Stage] = {}
     now = _Stage()
     for name, rest in parsed:
@@ -147,7 +153,7 @@ def _image(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], tar
             now.variables.update(_env(rest))
             now.env.update(_env(rest))
         elif name == "WORKDIR":
-            path = _filled(rest.strip("\"'"), now.variables)
+            path = _expanded(rest.strip("\"'"), now.variables)
             relative = path is not None and not path.startswith("/")
             if path is None or (relative and now.workdir is None):
                 now.workdir = None
@@ -166,20 +172,17 @@ def _env(rest: str) -> dict[str, str]:
     return {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
-def _filled(text: str, variables: Mapping[str, str]) -> str | None:
-    """``text`` with its variables put in; None when one of them is unknown."""
-    values = [
-        found[2] if found[2] is not None and not variables.get(found[1]) else variables.get(found[1] or found[3])
-        for found in _VARIABLE.finditer(text)
-    ]
-    if None in values:
+def _expanded(text: str, variables: Mapping[str, str]) -> str | None:
+    """Return ``text`` with its variables replaced; None when one of them is unknown or broken."""
+    try:
+        expanded, unknown = expand_variables(text, variables, empty_is_unset=True)
+    except BrokenVariableError:
         return None
-    known = iter(values)
-    return _VARIABLE.sub(lambda _: next(known) or "", text)
+    return None if unknown else expanded
 
 
 def copied_sources(parsed: Sequence[DockerfileInstruction]) -> Iterator[str]:
-    """The sources in the build context of every COPY and ADD, without those that hold a variable."""
+    """Yield the sources of every COPY and ADD in the build context, except those that hold a variable."""
     for name, rest in parsed:
         if name not in {"COPY", "ADD"} or "<<" in rest:
             continue

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from sandbox.tasks.dataset import LoadedTask
-from sandbox.tasks.formats import harbor
+from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.rows import (
     TASK_FOLDERS,
     JsonRow,
@@ -64,4 +64,4 @@ def _write(task: Task) -> JsonRow:
     }
 
 
-FORMAT = PointerFormat(_read, _write, harbor.FORMAT)
+FORMAT = PointerFormat(_read, _write, HARBOR)

@@ -14,9 +14,10 @@ from pathlib import Path
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.formats import code_rows, harbor, miles, openclaw, swe_synth, terminal_bench
+from sandbox.tasks.formats import code_rows, miles, openclaw, swe_synth, terminal_bench
 from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, load_task_folders
 from sandbox.tasks.formats.generated import generator
+from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.rows import JsonRow, PointerFormat, RowFormat, load_rows, read_rows
 from sandbox.tasks.formats.writing import plan_dataset_write
 from sandbox.tasks.task import Task, TaskError
@@ -45,7 +46,7 @@ class TaskFormat(StrEnum):
 
 FOLDER_FORMATS: dict[TaskFormat, FolderFormat] = {
     TaskFormat.TERMINAL_BENCH: terminal_bench.FORMAT,
-    TaskFormat.HARBOR: harbor.FORMAT,
+    TaskFormat.HARBOR: HARBOR,
 }
 ROW_FORMATS: dict[TaskFormat, RowFormat | PointerFormat] = {
     TaskFormat.OPENCLAW: openclaw.FORMAT,

@@ -19,8 +19,9 @@ from pydantic import BaseModel
 from sandbox.tasks.dataset import Dataset, LoadedTask
 from sandbox.tasks.field_encoding import apply_fields, differing_fields
 from sandbox.tasks.file_tree import path_problem
-from sandbox.tasks.formats import harbor, terminal_bench
+from sandbox.tasks.formats import terminal_bench
 from sandbox.tasks.formats.folders import FolderFormat, load_task_folder
+from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task, TaskError
 
@@ -154,7 +155,7 @@ def load_pointed_task(root: Path, where: object, problems: TaskProblems) -> Load
     if not folder.is_dir():
         problems.add(f"{folder} is missing", "the row points at it: say --root, or put the task there")
         return LoadedTask(None, tuple(problems.found))
-    form = harbor.FORMAT if (folder / harbor.FORMAT.marker).exists() else terminal_bench.FORMAT
+    form = HARBOR if (folder / HARBOR.marker).exists() else terminal_bench.FORMAT
     return load_task_folder(form, folder)
 
 

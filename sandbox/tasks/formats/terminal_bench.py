@@ -12,8 +12,14 @@ from typing import Annotated, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox.tasks.container_files import compose, compose_writer
 from sandbox.tasks.container_files.build_context import BuildPlan
+from sandbox.tasks.container_files import compose
+from sandbox.tasks.container_files.compose_writer import (
+    build_section,
+    escape_variables,
+    limits_section,
+    write_compose,
+)
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.field_encoding import from_metadata, to_metadata
@@ -41,16 +47,15 @@ _PRIVATE = (
     "tests",
     "longshore.yaml",
 )
-_HARNESS_FOLDER = compose.HARNESS_FOLDER
 _VARIABLES = {
     "T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME": "",
     "T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME": "",
     "T_BENCH_TASK_DOCKER_NAME_PREFIX": "",
     "T_BENCH_TASK_BUILD_CONTEXT_DIR": ".",
     "T_BENCH_TEST_DIR": "/tests",
-    "T_BENCH_TASK_LOGS_PATH": f"{_HARNESS_FOLDER}logs",
+    "T_BENCH_TASK_LOGS_PATH": f"{compose.HARNESS_FOLDER}logs",
     "T_BENCH_CONTAINER_LOGS_PATH": "/logs",
-    "T_BENCH_TASK_AGENT_LOGS_PATH": f"{_HARNESS_FOLDER}agent-logs",
+    "T_BENCH_TASK_AGENT_LOGS_PATH": f"{compose.HARNESS_FOLDER}agent-logs",
     "T_BENCH_CONTAINER_AGENT_LOGS_PATH": "/agent-logs",
 }
 _WRITTEN_IF_UNSAID: dict[str, object] = {"difficulty": "unknown", "parser_name": "pytest"}
@@ -76,27 +81,27 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         problems.add(f"task.yaml: parser_name is {described.parser_name!r}", "only pytest's reports are read")
     composed = compose.read_compose_file(tree, "", CLIENT, _VARIABLES, problems) or compose.ComposeFacts()
     plan = composed.build or (BuildPlan() if "Dockerfile" in tree.files and not composed.image else None)
-    ground = read_environment(tree, plan, composed.image, _PRIVATE, problems)
+    start = read_environment(tree, plan, composed.image, _PRIVATE, problems)
     tests = problems.read_regular_files(tree, "tests")
     run_tests = problems.read_text(tree, "run-tests.sh", "without it nothing can be graded")
     return Task(
         id=name,
         instruction=described.instruction.strip(),
         family=described.category,
-        image=ground.image,
-        setup=ground.setup,
-        files=ground.files,
+        image=start.image,
+        setup=start.setup,
+        files=start.files,
         tests=tests,
         run_tests=run_tests,
         expected_tests=find_expected_tests(run_tests, tests),
         solution=problems.read_text(tree, "solution.sh") or _keystrokes(tree, problems),
-        build=ground.build,
+        build=start.build,
         services=composed.services,
         env=composed.env,
         metadata=to_metadata(
             {k: v for k, v in (described.model_extra or {}).items() if _WRITTEN_IF_UNSAID.get(k) != v}
         ),
-        workdir=composed.workdir or ground.workdir,
+        workdir=composed.workdir or start.workdir,
         agent_timeout_s=described.max_agent_timeout_sec,
         test_timeout_s=described.max_test_timeout_sec,
         memory_mb=composed.memory_mb or 2048,
@@ -130,12 +135,11 @@ def _write(task: Task) -> dict[str, TreeFile]:
         if script:
             files[name] = TreeFile(script.encode(), executable=True)
     client: dict[str, object] = {
-        "build": compose_writer.build_section(plan),
+        "build": build_section(plan),
         "image": "${T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME}",
         "container_name": "${T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME}",
         "command": ["sh", "-c", "sleep infinity"],
-        "environment": {"TEST_DIR": "${T_BENCH_TEST_DIR}"}
-        | cast("dict[str, str]", compose_writer.escape_variables(task.env)),
+        "environment": {"TEST_DIR": "${T_BENCH_TEST_DIR}"} | cast("dict[str, str]", escape_variables(task.env)),
         "volumes": [
             "${T_BENCH_TASK_LOGS_PATH}:${T_BENCH_CONTAINER_LOGS_PATH}",
             "${T_BENCH_TASK_AGENT_LOGS_PATH}:${T_BENCH_CONTAINER_AGENT_LOGS_PATH}",
@@ -144,13 +148,7 @@ def _write(task: Task) -> dict[str, TreeFile]:
     }
     if task.capabilities:
         client["cap_add"] = [capability.value for capability in task.capabilities]
-    services = {CLIENT: client | compose_writer.limits_section(task.memory_mb, task.cpus)}
-    for service in task.services:
-        context = f"services/{service.name}"
-        services[service.name] = compose_writer.service_section(service, f"./{context}")
-        if service.build:
-            files |= as_tree_files(service.build.files, service.build.executable, under=context)
-    files["docker-compose.yaml"] = TreeFile(dump_yaml({"services": services}))
+    files |= write_compose(CLIENT, client | limits_section(task.memory_mb, task.cpus), task.services)
     described = {k: v for k, v in from_metadata(task.metadata).items() if k not in _TaskYaml.model_fields}
     described = {"instruction": task.instruction} | described
     described |= {key: value for key, value in _WRITTEN_IF_UNSAID.items() if key not in described}

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import SandboxDestroyed
-from sandbox.grading.grader import GradeResult, Isolation, grade_sandbox
+from sandbox.grading.grade_result import GradeResult
+from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, On

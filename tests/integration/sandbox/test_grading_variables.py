@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.grading.grader import GradeResult, Isolation, grade_sandbox
+from sandbox.grading.grade_result import GradeResult
+from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 from tests.support.stock_scripts import PROJECT

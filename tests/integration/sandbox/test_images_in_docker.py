@@ -18,7 +18,7 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.errors import ImageError
 from sandbox.host_record import SandboxHost
 from sandbox.images import engine_calls
-from sandbox.images.build_context import read_build_folder
+from sandbox.tasks.container_files.build_context import load_build_context
 from sandbox.images.image_names import built_image_name
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.tasks.formats.terminal_bench import write_task
@@ -164,7 +164,7 @@ async def test_the_commands_build_import_list_and_prune(
     empty.mkdir()
     made = await said("build", str(good), str(bad), code=1)
     assert (made["built"], [each["task"] for each in made["failed"]]) == (1, ["bad"])
-    write_task(Task("one", "say hi", build=read_build_folder(good), run_tests="#!/bin/sh\n"), tmp_path / "tasks")
+    write_task(Task("one", "say hi", build=load_build_context(good), run_tests="#!/bin/sh\n"), tmp_path / "tasks")
     one = await said("build", str(tmp_path / "tasks" / "one"))
     assert one["images"] == [{"task": "one", "image": made["images"][0]["image"]}]
     image = made["images"][0]["image"]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sandbox.grading.grader import GradeResult, grade_sandbox
+from sandbox.grading.grade_result import GradeResult
+from sandbox.grading.grader import grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.stock_scripts import HARBOR, PROJECT, REPORTS

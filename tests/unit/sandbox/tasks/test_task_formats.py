@@ -11,8 +11,10 @@ from sandbox.tasks.container_files.compose import ComposeFacts
 from sandbox.tasks.container_files.dockerfile import find_workdir, parse_instructions, parse_plain_dockerfile
 from sandbox.tasks.dataset import Dataset, LoadedTask
 from sandbox.tasks.expected_tests import find_expected_tests
-from sandbox.tasks.formats import code_rows, harbor, terminal_bench
+from sandbox.tasks.formats import code_rows, terminal_bench
 from sandbox.tasks.formats.folders import load_task_folder, write_task_folder
+from sandbox.tasks.formats.harbor.directory import HARBOR
+from sandbox.tasks.formats.harbor.schema import REPORTS
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.task import Capability, GradingLevel, NetworkMode, Task, TaskNetwork, TaskService
 from sandbox.validation.remarks import find_remarks
@@ -180,7 +182,7 @@ def test_keystrokes_become_a_script_and_single_keys_are_a_problem(tmp_path: Path
     assert "presses single keys" in said(load_task_folder(terminal_bench.FORMAT, keys))
 
 
-HARBOR = {
+HARBOR_FILES = {
     "task.toml": 'version = "1.0"\n[metadata]\nauthor_name = "x"\ndifficulty = "easy"\ncategory = "data"\n'
     "[verifier]\ntimeout_sec = 900.0\n[agent]\ntimeout_sec = 3600\n"
     '[environment]\nbuild_timeout_sec = 300\ncpus = 2\nmemory = "4G"\nstorage = "10G"\n',
@@ -196,12 +198,12 @@ HARBOR = {
 
 
 def test_a_harbor_task_is_read_whole(tmp_path: Path):
-    task = load_task_folder(harbor.FORMAT, folder(tmp_path, HARBOR)).require_task()
+    task = load_task_folder(HARBOR, folder(tmp_path, HARBOR_FILES)).require_task()
     assert (task.instruction, task.family, task.workdir, task.memory_mb) == ("Do it.", "data", "/work", 4096)
     assert (task.storage_mb, task.cpus, task.agent_timeout_s, task.build_timeout_s) == (10240, 2.0, 3600.0, 300.0)
     assert (task.weights, task.expected_tests) == ({"test_y": 0.25, "test_x": 0.75}, ("test_y", "test_x"))
     assert (set(task.tests), task.solution_files) == ({"test_outputs.py"}, {"fix.py": b"pass\n"})
-    assert task.reports == harbor.REPORTS
+    assert task.reports == REPORTS
     assert (task.network, task.grading) == (TaskNetwork(), GradingLevel.SAME)
     assert task.build is not None
     assert set(task.build.files) == {"Dockerfile", "data.csv"}
@@ -209,14 +211,11 @@ def test_a_harbor_task_is_read_whole(tmp_path: Path):
 
 def test_foils_are_read_by_their_names_and_what_is_none_is_named(tmp_path: Path):
     foils = {"foils/near-1.sh": "# too little\ntrue\n", "foils/cheat.sh": "# nothing\n"}
-    task = load_task_folder(harbor.FORMAT, folder(tmp_path / "a", HARBOR | foils)).require_task()
+    task = load_task_folder(HARBOR, folder(tmp_path / "a", HARBOR_FILES | foils)).require_task()
     assert task.foils == {"near-1": "# too little\ntrue\n", "cheat": "# nothing\n"}
-    assert (
-        load_task_folder(harbor.FORMAT, write_task_folder(harbor.FORMAT, task, tmp_path / "again")).require_task()
-        == task
-    )
+    assert load_task_folder(HARBOR, write_task_folder(HARBOR, task, tmp_path / "again")).require_task() == task
     odd = {"foils/notes.txt": "x\n", "foils/deep/x.sh": "x\n", "foils/a b.sh": "x\n"}
-    problems = load_task_folder(harbor.FORMAT, folder(tmp_path / "b", HARBOR | odd)).problems
+    problems = load_task_folder(HARBOR, folder(tmp_path / "b", HARBOR_FILES | odd)).problems
     assert all(any(name in str(each) for each in problems) for name in ("notes.txt", "deep/x.sh", "'a b'"))
 
 
@@ -225,7 +224,7 @@ def test_harbors_newer_keys_count(tmp_path: Path):
         'artifacts = ["/work/out.csv"]\nsource = "somewhere"\n[verifier]\nenvironment_mode = "separate"\n'
         '[environment]\ndocker_image = "python:3.13"\nmemory_mb = 512\nallow_internet = true\nenv = {A = "b"}\n'
     )
-    task = load_task_folder(harbor.FORMAT, folder(tmp_path, HARBOR | {"task.toml": text})).require_task()
+    task = load_task_folder(HARBOR, folder(tmp_path, HARBOR_FILES | {"task.toml": text})).require_task()
     assert (task.image, task.build, task.memory_mb, task.env) == ("python:3.13", None, 512, {"A": "b"})
     assert (task.grading, task.artifacts) == (GradingLevel.ARTIFACTS, ("/work/out.csv",))
     assert task.network == TaskNetwork(agent=NetworkMode.FULL, verify=NetworkMode.FULL)
@@ -242,7 +241,7 @@ UNFOLLOWED = [
 
 @pytest.mark.parametrize("text", UNFOLLOWED)
 def test_what_would_run_otherwise_in_harbor_is_a_problem(tmp_path: Path, text: str):
-    assert "task.toml" in said(load_task_folder(harbor.FORMAT, folder(tmp_path, HARBOR | {"task.toml": text})))
+    assert "task.toml" in said(load_task_folder(HARBOR, folder(tmp_path, HARBOR_FILES | {"task.toml": text})))
 
 
 def test_a_compose_file_asks_for_the_capabilities_that_a_task_may_have(tmp_path: Path):
@@ -258,7 +257,7 @@ def test_a_compose_file_asks_for_the_capabilities_that_a_task_may_have(tmp_path:
 def test_a_harbor_service_is_beside_the_agents(tmp_path: Path):
     compose = "services:\n  main: {depends_on: [db]}\n  db: {image: 'postgres:16'}\n"
     task = load_task_folder(
-        harbor.FORMAT, folder(tmp_path, HARBOR | {"environment/docker-compose.yaml": compose})
+        HARBOR, folder(tmp_path, HARBOR_FILES | {"environment/docker-compose.yaml": compose})
     ).require_task()
     assert [(service.name, service.image) for service in task.services] == [("db", "postgres:16")]
     assert task.build is not None
@@ -272,7 +271,7 @@ def rows(path: Path, *values: object) -> Dataset:
 
 def test_both_openclaw_shapes_and_miles_rows_lead_to_their_folders(tmp_path: Path):
     folder(tmp_path, TB, "seta_env/a")
-    folder(tmp_path, HARBOR, "tasks/b")
+    folder(tmp_path, HARBOR_FILES, "tasks/b")
     pointer = {
         "task_name": "first",
         "task_path": "seta_env/a",

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.grading.isolation.decision import Isolation, choose_shell, decide_isolation
+from sandbox.grading.isolation.decision import Isolation, decide_isolation
+from sandbox.grading.isolation.script_shell import choose_shell
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import make_task

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sandbox.errors import SandboxDestroyed
-from sandbox.grading.grader import GradeResult, Isolation
+from sandbox.grading.grade_result import GradeResult
+from sandbox.grading.grader import Isolation
 from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest, judge_reports
 from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import GradingLevel, Task

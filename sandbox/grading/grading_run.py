@@ -1,0 +1,85 @@
+"""One run of the tests, from their output and report files to a grade; whatever kind of sandbox they ran in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from sandbox.grading.grade_result import GradeResult
+from sandbox.grading.isolation.decision import Isolation
+from sandbox.grading.results.pytest_summary import SummaryParser
+from sandbox.grading.results.report_files import MAX_REPORT_BYTES, read_report
+from sandbox.grading.results.verdict import GradingReport, GradingVerdict, find_contradiction, judge_reports
+from sandbox.grading.suspicions import find_suspicions
+from sandbox.session.files import FileTooLarge
+from sandbox.tasks.task import GradingLevel, Task
+
+
+@dataclass(slots=True)
+class GradingRun:
+    """A run of the tests, as far as it came."""
+
+    verdict: GradingVerdict | None = None
+    """None if the run is void; ``note`` says why."""
+    log: str = ""
+    note: str = ""
+    timed_out: bool = False
+    removed_links: str = ""
+    """Links to the tests that were removed before, in words."""
+
+    def result(
+        self, task: Task, commands: Sequence[str], level: GradingLevel, isolation: Isolation, ms: float
+    ) -> GradeResult:
+        """Return the grade.  In a void run every expected test has failed.  ``commands``: what the agent ran."""
+        tests, reward = self.verdict or judge_reports(task.expected_tests, task.weights, ())
+        passed = bool(tests) and all(test.passed for test in tests)
+        return GradeResult(
+            tests,
+            reward,
+            self.log + "".join(f"\n[{each}]\n" for each in (self.removed_links, self.note) if each),
+            level,
+            isolation,
+            self.timed_out,
+            ms,
+            find_suspicions(commands, task) if passed else (),
+        )
+
+
+async def judge_run(
+    task: Task,
+    summary: SummaryParser,
+    read_file: Callable[[str, int], Awaitable[bytes]],
+    log: str,
+    *,
+    exit_code: int,
+    signalled: bool,
+) -> GradingRun:
+    """Judge tests that have ended, by their printed summary, their report files and how they ended.
+
+    ``read_file`` reads a report file of at most so many bytes.  Raises whatever it raises but OSError and FileTooLarge.
+    """
+    reports, why_void = await _read_reports(task.reports, read_file) if task.reports else ((), "")
+    has_xfail = any(b"xfail" in each for each in (task.run_tests.encode(), *task.tests.values()))
+    verdict = judge_reports(task.expected_tests, task.weights, (*reports, summary.report()), xfails=has_xfail)
+    note = find_contradiction(exit_code, signalled, verdict.tests) or why_void
+    return GradingRun(None if note else verdict, log, note)
+
+
+async def _read_reports(
+    paths: Sequence[str], read_file: Callable[[str, int], Awaitable[bytes]]
+) -> tuple[tuple[GradingReport, ...], str]:
+    """Read the report files; return them, and why the run is void: none says anything, or one is too long.
+
+    Links and empty files say nothing.
+    """
+    found: list[GradingReport] = []
+    for path in paths:
+        try:
+            report = read_report(path, await read_file(path, MAX_REPORT_BYTES))
+        except FileTooLarge as error:
+            return (), str(error)
+        except OSError:
+            continue
+        if report.tests or report.reward is not None:
+            found.append(report)
+    return tuple(found), "" if found else f"the tests wrote none of {', '.join(paths)}"

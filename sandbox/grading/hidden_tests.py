@@ -1,0 +1,40 @@
+"""The hidden tests as files: what is written into the container before they run, and where.  Pure."""
+
+from __future__ import annotations
+
+from sandbox.grading.isolation.decision import Isolation, shell_scripts
+from sandbox.grading.isolation.environment import TEMPORARY_DIR, TESTS_DIR
+from sandbox.grading.isolation.pytest_settings import EMPTY_SETTINGS, has_pytest_settings
+from sandbox.tasks.task import Task
+
+TEST_SCRIPT_NAME = ".longshore-tests.sh"
+"""Name in TESTS_DIR of the script that is run; no task has a file of that name."""
+_USUAL_NAMES = ("run-tests.sh", "test.sh")
+"""Names of the script in Terminal-Bench and Harbor, used unless the task has another file of that name."""
+_VERDICTS_DIR = "/logs/verifier"
+"""Harbor's folder for report files; whatever the agent made of it is removed."""
+_QUOTES = str.maketrans("", "", "\"'\\")
+
+
+def files_for_tests(task: Task, isolation: Isolation) -> dict[str, bytes]:
+    """Return path below TESTS_DIR → content: the task's script and its other files, none in another's place.
+
+    pytest settings are added if the task has none, so that pytest looks for none in the folders above.
+    """
+    script, taken = task.run_tests.encode(), {path.partition("/")[0] for path in task.tests}
+    files = {name: script for name in _USUAL_NAMES if name not in taken} | task.tests | {TEST_SCRIPT_NAME: script}
+    if not has_pytest_settings(files, newest=isolation is Isolation.IMAGE):
+        files |= EMPTY_SETTINGS
+    return files
+
+
+def folders_for_tests(task: Task) -> dict[str, int]:
+    """Return the tests' own folders, which are empty when they begin → mode."""
+    verdicts = {_VERDICTS_DIR: 0o700} if mentions_path(task, _VERDICTS_DIR) else {}
+    return {TESTS_DIR: 0o700, TEMPORARY_DIR: 0o1777, **verdicts}
+
+
+def mentions_path(task: Task, path: str) -> bool:
+    """Whether a script of the tests or a report path names ``path``, wherever its quotes are."""
+    texts = (task.run_tests, *task.reports, *shell_scripts(task.tests).values())
+    return any(path in text.translate(_QUOTES) for text in texts)

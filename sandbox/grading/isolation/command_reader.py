@@ -1,0 +1,214 @@
+"""Reads scripts from top to bottom: which of their commands may run a program that the agent left.  Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import dropwhile
+
+from sandbox.grading.isolation.builtin_rules import (
+    BUILTINS,
+    SETTERS,
+    declares_plainly,
+    has_no_side_effect,
+    is_expanded,
+)
+from sandbox.grading.isolation.pytest_call import TESTS_PATH, runs_only_tests
+from sandbox.grading.isolation.read_only_tools import is_read_only
+from sandbox.grading.isolation.unprivileged_programs import START_STOP_DAEMON, starts_program
+from sandbox.grading.isolation.write_targets import is_safe_target
+from sandbox.grading.shell_scripts.script import (
+    ALL_ARGUMENTS,
+    ASSIGNMENT,
+    COMMAND_STARTERS,
+    DECLARING_BUILTINS,
+    SHELLS,
+    ExecutionCertainty,
+    ShellCommand,
+    ShellScript,
+    shell_script_arguments,
+    unquote,
+)
+from sandbox.toolchain.in_container.shim_rules import (
+    SHIMMED_PROGRAMS,
+    ShimAction,
+    ShimInstaller,
+    ShimNothingToDo,
+    ShimPassThrough,
+    ShimRun,
+    ShimVenv,
+    decide_shim_action,
+)
+
+_SETTING = (
+    r"[\"']?(?:PATH|HOME|ENV|BASH_ENV|PS4|(?:PYTHON|PYTEST_|UV_|LD_)\w*|"
+    r"TEST_DIR(?!=[\"']?(?:/tests|\$\{TEST_DIR:-/tests\})/?[\"']?$))"
+)
+_SETTINGS, _NAMED_SETTING = re.compile(rf"{_SETTING}\+?="), re.compile(rf"{_SETTING}[\"']?$")
+_INSTALLED = re.compile(r"(?:\$HOME|\$\{HOME\}|~|/root)/\.local/bin/env")
+_LIMIT = re.compile(r"-\w+|--[\w-]+(?:=\w+)?|[\d.]+[smhd]?")
+
+
+@dataclass(slots=True)
+class _State:
+    """What a script has certainly done when it reaches one of its commands."""
+
+    functions: set[str] = field(default_factory=set[str])
+    installed: bool = False
+    made: set[str] = field(default_factory=set[str])
+    """Virtual environments whose paths still mean what they meant when they were made."""
+    active: bool = False
+    moves: int = 0
+    printed: bool = False
+    """Whether the command before prints uv's installer."""
+    succeeded: bool = False
+    """Whether the command before has certainly run and could not fail."""
+
+
+class CommandReader:
+    """Judges each command by what the scripts have certainly done before it."""
+
+    def __init__(
+        self, main: ShellScript, others: Mapping[str, ShellScript], tests: Collection[str], *, verifier: bool
+    ) -> None:
+        """``others``: shell scripts among the tests, by their paths below the tests' folder."""
+        self._others, self._tests, self._verifier = others, tests, verifier
+        commands = [command for script in (main, *others.values()) for command in script.commands]
+        self._callers = {
+            each.function for each in commands if each.function and unquote(each.words[0]) in ALL_ARGUMENTS
+        }
+        """Functions that run their arguments as a command."""
+        moves = [each for each in commands if _may_move(each)]
+        self._moves = -1 if any(each.function for each in moves) else len(moves)
+        """Number of commands that change the working directory; -1 if a function does, at unknown times."""
+        self._any_start = any(map(starts_program, commands))
+
+    def doubts(self, script: ShellScript) -> Iterator[str]:
+        """Yield each command and redirection that is not certainly the toolchain's."""
+        yield from (f"> {target}" for target in script.written_files if not is_safe_target(target))
+        self._state = _State()
+        for command in script.commands:
+            self._state.functions |= {name for name, at in script.functions.items() if at < command.offset}
+            if command.words in (("sh",), ("bash",)) and command.reads_pipe and self._state.printed:
+                continue
+            if not self._is_toolchains(command.words, command.function):
+                yield " ".join(command.words)
+            self._record(command)
+
+    def _record(self, command: ShellCommand) -> None:
+        """Record what the command has done for those after it."""
+        state = self._state
+        state.moves += _may_move(command)
+        certain = command.when is ExecutionCertainty.ALWAYS or (
+            command.when is ExecutionCertainty.IF_PREVIOUS_SUCCEEDED and state.succeeded
+        )
+        found = self._shim_action(command.words)
+        state.printed = isinstance(found, ShimInstaller)
+        state.succeeded = certain and isinstance(found, ShimNothingToDo | ShimVenv)
+        match found:
+            case ShimInstaller():
+                state.installed = True
+            case ShimVenv(path) if certain and (path.startswith("/") or state.moves == self._moves):
+                state.made.add(path)
+            case _ if certain and command.words[0] in ("source", ".") and len(command.words) > 1:
+                path = unquote(command.words[1])
+                state.active = state.active or self._is_made(path)
+                if (read := TESTS_PATH.fullmatch(path)) and (other := self._others.get(read[1].strip("/"))):
+                    state.functions |= other.functions.keys()
+            case _:
+                pass
+        if self._may_start(command):
+            state.made.clear()  # it may have put its own in their place
+
+    def _may_start(self, command: ShellCommand) -> bool:
+        """Whether the command may start a program of the agent."""
+        starters = SHELLS | ALL_ARGUMENTS | {START_STOP_DAEMON, "source", "."} | self._state.functions
+        return self._any_start and any(unquote(word) in starters for word in command.words)
+
+    def _is_toolchains(self, words: Sequence[str], within: str) -> bool:
+        if any(map(_SETTINGS.match, words)):
+            return False
+        words = tuple(dropwhile(ASSIGNMENT.match, words))
+        if not words:
+            return True
+        first = unquote(words[0])
+        if first in self._state.functions:
+            return first not in self._callers or self._is_toolchains(words[1:], "")
+        if first in ALL_ARGUMENTS:
+            return within in self._callers
+        if first in ("set", "shift") and within in self._callers:
+            return False
+        if first in SETTERS and any(map(_NAMED_SETTING.match, words[1:])):
+            return False
+        if first in COMMAND_STARTERS:
+            return self._is_toolchains(_started(words), within)
+        return self._is_toolchain_program(first, words)
+
+    def _is_toolchain_program(self, first: str, words: Sequence[str]) -> bool:
+        arguments = [unquote(word) for word in words[1:]]
+        if first in SHIMMED_PROGRAMS:
+            return self._verifier and self._shim_answers(words)
+        if first in ("source", "."):
+            return bool(arguments) and self._may_source(arguments[0])
+        if first in SHELLS:
+            return (first != "bash" or self._verifier) and _is_read(shell_script_arguments(arguments)[0])
+        if self._state.active and first in ("pytest", "py.test"):
+            return runs_only_tests(words[1:], self._tests)
+        if first in DECLARING_BUILTINS:
+            return declares_plainly(arguments)
+        if first == START_STOP_DAEMON:
+            return True  # find_exposures has judged it
+        if first not in BUILTINS and not (self._verifier and is_read_only(first, words[1:])):
+            return False
+        return has_no_side_effect(first, words[1:])
+
+    def _shim_action(self, words: Sequence[str]) -> ShimAction:
+        program, *arguments = (unquote(word) for word in words)
+        stands_in = program in SHIMMED_PROGRAMS and program not in self._state.functions
+        return decide_shim_action(program, arguments) if stands_in else ShimPassThrough()
+
+    def _shim_answers(self, words: Sequence[str]) -> bool:
+        match self._shim_action(words):
+            case ShimNothingToDo():
+                return True
+            case ShimInstaller(""):
+                return True
+            case ShimVenv(path):
+                return not is_expanded(path)
+            case ShimRun(["pytest", *rest]):
+                return bool(rest) and runs_only_tests(words[-len(rest) :], self._tests)
+            case _:
+                return False
+
+    def _may_source(self, path: str) -> bool:
+        """Whether a script is the toolchain's own or one of the tests'."""
+        return _is_read(path) or self._is_made(path) or (self._state.installed and bool(_INSTALLED.fullmatch(path)))
+
+    def _is_made(self, path: str) -> bool:
+        made, _, end = path.removeprefix("./").rpartition("/bin/")
+        return end == "activate" and made in {each.removeprefix("./") for each in self._state.made}
+
+
+def _may_move(command: ShellCommand) -> bool:
+    return any(unquote(word) == "cd" for word in command.words)
+
+
+def _started(words: Sequence[str]) -> Sequence[str]:
+    """Return the command that one of COMMAND_STARTERS starts; none if it only looks a program up."""
+    if words[1:2] in (("-v",), ("-V",)):
+        return ()
+    at = 1
+    while words[0] == "timeout" and at < len(words) and _LIMIT.fullmatch(words[at]):
+        at += 2 if words[at] in ("-k", "-s") else 1
+    return words[at:]
+
+
+def _is_read(path: str) -> bool:
+    """Whether the path is a shell script among the tests, which is read too."""
+    return bool(TESTS_PATH.fullmatch(path)) and path.endswith(".sh")
+
+
+def sets_setting(name: str) -> bool:
+    """Whether a variable of this name changes what programs the shell, Python, pytest or uv run."""
+    return bool(_NAMED_SETTING.match(name))

@@ -1,0 +1,88 @@
+"""Reads where a shell command's standard input and outputs lead.  Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from sandbox.grading.shell_scripts.nodes import (
+    REDIRECTIONS,
+    node_text,
+    redirection_destinations,
+    redirection_operator,
+)
+from sandbox.grading.shell_scripts.script import unquote
+
+_INHERITED = re.compile(r"(?:/dev/(?:std\w+|fd|tty)|/proc)\b")
+
+
+def written_file(redirection: Node) -> Iterator[str]:
+    """Yield the file that a redirection writes, if it writes one."""
+    for target in redirection_destinations(redirection)[:1]:
+        if ">" in redirection_operator(redirection) and target.type not in ("number", "process_substitution"):
+            yield node_text(target)
+
+
+def has_own_input(node: Node) -> bool:
+    """Whether its standard input is redirected, and only from files or texts of the script."""
+    given = [child for child in node.children if child.type in REDIRECTIONS]
+    while (above := node.parent) is not None and above.type in ("negated_command", "redirected_statement"):
+        given += [child for child in above.children if child.type in REDIRECTIONS]
+        node = above
+    return bool(found := [_is_file_or_text(each) for each in given if _is_input(each)]) and all(found)
+
+
+def inherited_outputs(node: Node) -> frozenset[str]:
+    """Return those of descriptors 1 and 2 that lead where the script's own do."""
+    levels = [node]
+    while levels[-1].type not in ("function_definition", "command_substitution", "program"):
+        if (above := levels[-1].parent) is None:
+            break
+        levels.append(above)
+    elsewhere = {"1": levels[-1].type == "command_substitution", "2": False}
+    for level in reversed(levels):
+        for redirection in level.children:
+            if redirection.type == "file_redirect":
+                _redirect(redirection, elsewhere)
+    return frozenset(descriptor for descriptor in ("1", "2") if not elsewhere[descriptor])
+
+
+def _redirect(redirection: Node, elsewhere: dict[str, bool]) -> None:
+    """Update, for each descriptor, whether it leads elsewhere than the script's own."""
+    operator, descriptor = redirection_operator(redirection), redirection.child_by_field_name("descriptor")
+    target = unquote("".join(map(node_text, redirection_destinations(redirection)[:1])))
+    if operator == ">&" and (target.isdigit() or target == "-"):
+        elsewhere[node_text(descriptor) if descriptor else "1"] = elsewhere.get(target, target == "-")
+    elif ">" in operator:
+        both = operator.startswith("&") or operator == ">&"
+        changed = ("1", "2") if both else (node_text(descriptor) if descriptor else "1",)
+        elsewhere.update(dict.fromkeys(changed, not _INHERITED.match(target)))
+
+
+def _is_input(redirection: Node) -> bool:
+    """Whether the redirection is of standard input."""
+    descriptor = redirection.child_by_field_name("descriptor")
+    return (descriptor is None and "<" in redirection_operator(redirection)) or (
+        descriptor is not None and node_text(descriptor) == "0"
+    )
+
+
+def _is_file_or_text(redirection: Node) -> bool:
+    if redirection.type != "file_redirect":
+        return True
+    into = redirection_destinations(redirection)[:1]
+    return redirection_operator(redirection) == "<" and not any(
+        each.type == "process_substitution" or _INHERITED.match(unquote(node_text(each))) for each in into
+    )
+
+
+def opens_descriptor(node: Node) -> bool:
+    """Whether the node opens another descriptor than 0 for reading or 1 and 2 for writing."""
+    descriptor = node.child_by_field_name("descriptor") if node.type in REDIRECTIONS else None
+    return descriptor is not None and (node_text(descriptor), "<" in redirection_operator(node)) not in (
+        ("0", True),
+        ("1", False),
+        ("2", False),
+    )

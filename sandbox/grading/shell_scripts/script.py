@@ -1,0 +1,84 @@
+"""A parsed shell script, as plain values.  Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from itertools import dropwhile
+from typing import NamedTuple
+
+COMMAND_STARTERS = frozenset(("exec", "command", "time", "timeout"))
+"""Commands that start the command in their arguments."""
+ALL_ARGUMENTS = frozenset(("$1", "$@"))
+"""Words that stand for a function's or script's own arguments, taken as a command."""
+SHELLS = frozenset(("sh", "ash", "bash"))
+DECLARING_BUILTINS = frozenset(("declare", "export", "local", "readonly", "typeset"))
+"""Builtins that set the variables that their arguments name."""
+ASSIGNMENT = re.compile(r"\w+\+?=")
+_SHELL_OPTION = re.compile(r"-[eux]+")
+
+
+class UnreadableScriptError(Exception):
+    """The text is no shell script, or one that only a shell could read."""
+
+
+class ExecutionCertainty(Enum):
+    """Whether a script that ends has run a command in its own shell and waited for it."""
+
+    ALWAYS = auto()
+    IF_PREVIOUS_SUCCEEDED = auto()
+    """If the command before it succeeded."""
+    MAYBE = auto()
+
+
+class ShellCommand(NamedTuple):
+    """A simple command."""
+
+    words: tuple[str, ...]
+    """The words with their quotes, without redirections."""
+    reads_pipe: bool
+    """Whether it reads what the command before it prints."""
+    function: str
+    """Name of the function whose body it is in; empty for none."""
+    when: ExecutionCertainty
+    offset: int
+    """Offset of its first byte in the script."""
+    runs_alone: bool
+    """Whether, within its function, no pipe joins it to another command and nothing runs meanwhile."""
+    has_input: bool
+    """Whether its own redirections set its standard input."""
+    inherited_outputs: frozenset[str]
+    """Those of its descriptors 1 and 2 that, within its function, lead where the script's own do."""
+
+
+class ShellScript(NamedTuple):
+    """The parts of a script that a reader needs who asks what it starts.  Nothing is expanded."""
+
+    commands: tuple[ShellCommand, ...]
+    """All simple commands; those in substitutions come before the command that they are part of."""
+    functions: Mapping[str, int]
+    """Name → offset of the functions that the script certainly defines."""
+    arithmetic: tuple[str, ...]
+    """Texts that bash evaluates as arithmetic, where a variable's value is an expression again, commands included."""
+    unquoted_tests: tuple[str, ...]
+    """Unquoted expansions in ``[ … ]`` or ``test``, whose value may be an operator, and those that ``[[ … ]]`` and
+    ``case`` use as a pattern."""
+    loops: tuple[tuple[str, tuple[str, ...]], ...]
+    """Variable and values of each loop; a loop without values is over the arguments."""
+    written_files: tuple[str, ...]
+    """Targets of redirections that write."""
+    opened_descriptors: tuple[str, ...]
+    """Redirections of other descriptors than 0, 1 and 2, or that read by 1 or 2."""
+    background: tuple[str, ...]
+    """Texts of what runs in the background."""
+
+
+def unquote(word: str) -> str:
+    """Return the word without its quotes."""
+    return word.replace('"', "").strip("'")
+
+
+def shell_script_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return the script that a shell is called with (empty for none) and the script's arguments."""
+    return list(dropwhile(_SHELL_OPTION.fullmatch, arguments)) or [""]

@@ -1,0 +1,146 @@
+"""Reads a Harbor directory into a task.  Pure."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Annotated, cast
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from sandbox.tasks.container_files import compose
+from sandbox.tasks.container_files.build_context import BuildPlan
+from sandbox.tasks.container_files.compose import HARNESS_FOLDER
+from sandbox.tasks.expected_tests import find_expected_tests
+from sandbox.tasks.field_encoding import to_metadata
+from sandbox.tasks.file_tree import FileTree
+from sandbox.tasks.formats.folders import read_environment
+from sandbox.tasks.formats.harbor.schema import (
+    AGENT_SERVICE,
+    FOILS_FOLDER,
+    METADATA_PREFIX,
+    REPORTS,
+    HarborTable,
+    HarborTask,
+)
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import GradingLevel, NetworkMode, Task, TaskNetwork
+
+_VARIABLES = {
+    "MAIN_IMAGE_NAME": "",
+    "PREBUILT_IMAGE_NAME": "",
+    "CONTEXT_DIR": ".",
+    "TEST_DIR": "/tests",
+    "HOST_VERIFIER_LOGS_PATH": f"{HARNESS_FOLDER}verifier",
+    "HOST_AGENT_LOGS_PATH": f"{HARNESS_FOLDER}agent",
+    "HOST_ARTIFACTS_PATH": f"{HARNESS_FOLDER}artifacts",
+    "ENV_VERIFIER_LOGS_PATH": "/logs/verifier",
+    "ENV_AGENT_LOGS_PATH": "/logs/agent",
+    "ENV_ARTIFACTS_PATH": "/logs/artifacts",
+}
+
+_AGENT_S = 600.0
+"""Time limit of the agent when the task has none."""
+_VERSIONS = ("version", "schema_version")
+
+
+def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
+    """Read a Harbor directory; problems are added to ``problems``."""
+    described = _toml(tree, problems)
+    environment, verifier = described.environment, described.verifier
+    memory_mb = environment.memory or environment.memory_mb
+    variables = _VARIABLES | {"CPUS": f"{environment.cpus:g}", "MEMORY": f"{memory_mb}M"}
+    composed = (
+        compose.read_compose_file(tree, "environment", AGENT_SERVICE, variables, problems) or compose.ComposeFacts()
+    )
+    inside = tree.subtree("environment")
+    plan = composed.build
+    if plan is None and not environment.docker_image and not composed.image:
+        plan = BuildPlan() if "Dockerfile" in inside.files else None
+    harness_files = ("docker-compose.yaml", "docker-compose.yml")
+    start = read_environment(inside, plan, environment.docker_image or composed.image, harness_files, problems)
+    tests = problems.read_regular_files(tree, "tests")
+    tests.pop("test.sh", None)
+    run_tests = problems.read_text(tree, "tests/test.sh", "without it nothing can be graded")
+    solution_files = problems.read_regular_files(tree, "solution")
+    solution_files.pop("solve.sh", None)
+    weights = _weights(tree, problems)
+    internet = NetworkMode.FULL if environment.allow_internet else NetworkMode.NONE
+    return Task(
+        id=name,
+        instruction=problems.read_text(tree, "instruction.md", "it is what the agent is told").strip() or "unreadable",
+        family=str(described.metadata.get("category", "")),
+        image=start.image,
+        setup=start.setup,
+        files=start.files,
+        tests=tests,
+        run_tests=run_tests,
+        expected_tests=tuple(weights) or find_expected_tests(run_tests, tests),
+        weights=weights,
+        reports=REPORTS,
+        solution=problems.read_text(tree, "solution/solve.sh"),
+        solution_files=solution_files,
+        foils=_foils(tree, problems),
+        build=start.build,
+        services=composed.services,
+        network=TaskNetwork(agent=internet, verify=internet),
+        grading=GradingLevel.ARTIFACTS if verifier.environment_mode == "separate" else GradingLevel.SAME,
+        artifacts=tuple(described.artifacts),
+        env=environment.env | composed.env,
+        metadata=_metadata(described),
+        workdir=composed.workdir or start.workdir,
+        agent_timeout_s=described.agent.timeout_sec or _AGENT_S,
+        test_timeout_s=verifier.timeout_sec,
+        build_timeout_s=environment.build_timeout_sec,
+        memory_mb=composed.memory_mb or memory_mb,
+        pids=composed.pids or 256,
+        capabilities=composed.capabilities,
+        cpus=composed.cpus or environment.cpus,
+        storage_mb=environment.storage or environment.storage_mb,
+    )
+
+
+def _toml(tree: FileTree, problems: TaskProblems) -> HarborTask:
+    try:
+        value = tomllib.loads(problems.read_text(tree, "task.toml"))
+    except (ValueError, RecursionError) as error:
+        problems.add("task.toml is not readable TOML", str(error))
+        value = {}
+    return problems.validate("task.toml", value, HarborTask) or HarborTask()
+
+
+def _metadata(described: HarborTask) -> dict[str, str]:
+    """Return ``[metadata]`` under its own keys, and every other unused key under ``harbor.``."""
+    others = {key: value for key, value in (described.model_extra or {}).items() if key not in _VERSIONS}
+    for name in ("verifier", "agent", "environment", "solution"):
+        table = cast("HarborTable", getattr(described, name))
+        others |= {f"{name}.{key}": value for key, value in (table.model_extra or {}).items()}
+    own = {
+        key: value
+        for key, value in described.metadata.items()
+        if key != "category" and not key.startswith(METADATA_PREFIX)
+    }
+    return to_metadata(own) | to_metadata(others, METADATA_PREFIX)
+
+
+def _foils(tree: FileTree, problems: TaskProblems) -> dict[str, str]:
+    inside = tree.subtree(FOILS_FOLDER)
+    for path in sorted(inside.files.keys() | inside.irregular):
+        if "/" in path or not path.endswith(".sh"):
+            problems.add(f"{FOILS_FOLDER}/{path} is no shell script", "each of its files is an attempt, named NAME.sh")
+    return {
+        path.removesuffix(".sh"): problems.read_text(tree, f"{FOILS_FOLDER}/{path}") for path in sorted(inside.files)
+    }
+
+
+_WEIGHTS = TypeAdapter(dict[str, Annotated[float, Field(ge=0)]])
+
+
+def _weights(tree: FileTree, problems: TaskProblems) -> dict[str, float]:
+    text = problems.read_text(tree, "weights.json")
+    if not text:
+        return {}
+    try:
+        return _WEIGHTS.validate_json(text)
+    except ValidationError as error:
+        problems.add_validation_error("weights.json", error)
+        return {}
