@@ -17,7 +17,7 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_LABEL, POOL_PROCESS_LABEL
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxLost
-from sandbox.grading.containers import agent_processes, grading_container
+from sandbox.grading.containers import agent_processes, carried_files
 from sandbox.grading.containers.container_calls import container_pids, main_pid, pause_container
 from sandbox.grading.grader import grade_sandbox
 from sandbox.grading.results.verdict import GradingOutcome
@@ -238,7 +238,7 @@ async def test_a_container_that_is_gone_is_named_by_its_cause(pool: SandboxPool,
 
 async def test_artifacts_that_are_too_large_or_no_files_fail_their_tests(pool: SandboxPool, monkeypatch):
     graded = task("echo PASSED x", GradingLevel.ARTIFACTS, "x", artifacts=("/app",))
-    monkeypatch.setattr(grading_container, "MAX_ARTIFACT_BYTES", 1 << 20)
+    monkeypatch.setattr(carried_files, "MAX_ARTIFACT_BYTES", 1 << 20)
     for command, why in (
         ("head -c 2M /dev/zero > /app/big", "1 MiB"),
         ("cd /; rm -rf /app; mkfifo /app", "neither a file nor a folder"),

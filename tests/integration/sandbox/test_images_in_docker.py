@@ -18,9 +18,9 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.errors import ImageError
 from sandbox.host_record import SandboxHost
 from sandbox.images import engine_calls
-from sandbox.tasks.container_files.build_context import load_build_context
 from sandbox.images.image_names import built_image_name
 from sandbox.images.store import ImageSettings, ImageStore
+from sandbox.tasks.container_files.build_context import load_build_context
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork
 from tests.support.commands import run_json

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.grading import grader
-from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest
+from sandbox.grading.grading_run import judge_run
+from sandbox.grading.hidden_tests import TEST_SCRIPT_NAME, files_for_tests, folders_for_tests
+from sandbox.grading.isolation.decision import Isolation
+from sandbox.grading.results.pytest_summary import SummaryParser
 from sandbox.session.files import FileTooLarge
 from sandbox.tasks.task import Task
 
@@ -30,23 +32,21 @@ class Bench:
 
 
 @pytest.mark.parametrize(
-    ("bench", "found", "why"),
+    ("bench", "outcomes", "why"),
     [
-        (Bench(ctrf=PASSED), [GradingReport((ReportedTest("a", GradingOutcome.PASSED),))], ""),
-        (Bench(ctrf=b"", reward=b"1"), [GradingReport(reward=1.0)], ""),
+        (Bench(ctrf=PASSED), ["a passed"], ""),
+        (Bench(ctrf=b"", reward=b"1"), ["reward passed"], ""),
         (Bench(ctrf=b"", reward=b""), [], "wrote none of /ctrf.json, /reward.txt"),
         (Bench(), [], "wrote none of"),
         (Bench(ctrf=b" " * (5 << 20) + PASSED, reward=b"1"), [], "/ctrf.json has more than"),
     ],
 )
-async def test_reports_that_are_silent_or_too_long_prove_nothing(monkeypatch, bench: Bench, found, why: str):
-    async def alone(_: object) -> None: ...
-
-    monkeypatch.setattr(grader, "kill_agent_processes", alone)
-    reports, said = await grader._reports(bench, ("/ctrf.json", "/reward.txt"))
-    assert list(reports) == found
-    assert why in said
-    assert bool(why) == bool(said)
+async def test_reports_that_are_silent_or_too_long_prove_nothing(bench: Bench, outcomes: list[str], why: str):
+    task = Task("t", "", reports=("/ctrf.json", "/reward.txt"))
+    run = await judge_run(task, SummaryParser(), bench.read_file, "", exit_code=0, signalled=False)
+    assert [f"{test.name} {test.outcome}" for test in (run.verdict.tests if run.verdict else ())] == outcomes
+    assert why in run.note
+    assert bool(why) == bool(run.note)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ async def test_reports_that_are_silent_or_too_long_prove_nothing(monkeypatch, be
 )
 def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, there):
     """Harbor's and Terminal-Bench's own name for it is there too, where the task has nothing else by it."""
-    files = grader.files_for_tests(Task("t", "", run_tests=OURS.decode(), tests=tests), grader.Isolation.TOOLCHAIN)
-    assert files.pop(grader.TEST_SCRIPT_NAME) == OURS
+    files = files_for_tests(Task("t", "", run_tests=OURS.decode(), tests=tests), Isolation.TOOLCHAIN)
+    assert files.pop(TEST_SCRIPT_NAME) == OURS
     assert files == there
 
 
@@ -79,4 +79,4 @@ def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, 
 )
 def test_the_verifier_s_folder_is_made_anew_for_every_script_that_names_it(script: str, helper: str, made: bool):
     task = Task("t", "", run_tests=f"#!/bin/bash\n{script}\n", tests={"helper.sh": helper.encode()})
-    assert ("/logs/verifier" in grader.folders_for_tests(task)) is made
+    assert ("/logs/verifier" in folders_for_tests(task)) is made

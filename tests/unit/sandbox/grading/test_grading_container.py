@@ -17,7 +17,7 @@ from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.file_status import ContainerFileStatus
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxLost, SandboxStartError
-from sandbox.grading.containers import grading_container
+from sandbox.grading.containers import carried_files, grading_container, transfer
 from sandbox.grading.containers.artifacts import ArtifactCopyCancelledError, UnfitArtifactError
 from sandbox.tasks.task import GradingLevel, Task
 
@@ -78,11 +78,24 @@ class Steps:
         return Bench(spec.image, spec)
 
 
+def replace_names(monkeypatch: pytest.MonkeyPatch, **fakes: object) -> None:
+    """Put fakes in the place of functions wherever the modules of a grading container use them."""
+    for name, fake in fakes.items():
+        for module in (grading_container, carried_files, transfer):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, fake)
+
+
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     made = Steps()
-    for name in ("kill_agent_processes", "repair_devices", "committed_image", "pause_container"):
-        monkeypatch.setattr(grading_container, name, getattr(made, name))
+    replace_names(
+        monkeypatch,
+        kill_agent_processes=made.kill_agent_processes,
+        repair_devices=made.repair_devices,
+        committed_image=made.committed_image,
+        pause_container=made.pause_container,
+    )
     monkeypatch.setattr(grading_container.SandboxSession, "start", made.start)
 
     async def nothing(*_: object, **__: object) -> list[Any]:
@@ -91,8 +104,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     async def nowhere(*_: object) -> dict[str, str]:
         return {}
 
-    for name, fake in (("_take_artifacts", nothing), ("resolve_paths", nowhere), ("clear_paths", nothing)):
-        monkeypatch.setattr(grading_container, name, fake)
+    replace_names(monkeypatch, collect_artifacts=nothing, resolve_paths=nowhere, clear_paths=nothing)
     return made
 
 
@@ -151,13 +163,13 @@ async def fails() -> bool:
 @pytest.mark.parametrize("error", [DockerEngineError("no"), SandboxStartError("no")])
 async def test_only_what_fails_twice_around_a_success_of_the_daemons_is_the_agents_doing(error: Exception):
     """Else a busy host costs an honest agent its reward, or a wrecked box a replacement."""
-    assert await grading_container.retry_transfer(Work().do, fails) == "done"
-    assert await grading_container.retry_transfer(Work(error).do, works) == "done"
+    assert await transfer.retry_transfer(Work().do, fails) == "done"
+    assert await transfer.retry_transfer(Work(error).do, works) == "done"
     with pytest.raises(UnfitArtifactError, match="no"):
-        await grading_container.retry_transfer(Work(error, error).do, works)
+        await transfer.retry_transfer(Work(error, error).do, works)
     once = Work(error, error)
     with pytest.raises(type(error)):
-        await grading_container.retry_transfer(once.do, fails)
+        await transfer.retry_transfer(once.do, fails)
     assert once.times == 1
 
 
@@ -185,11 +197,14 @@ async def taken(archives: Archives, monkeypatch: pytest.MonkeyPatch, folder: Pat
 
     async def checked(*_: object) -> None: ...
 
-    monkeypatch.setattr(grading_container, "container_file_status", archives.status)
-    monkeypatch.setattr(grading_container, "read_archive", archives.read_archive)
-    monkeypatch.setattr(grading_container, "check_user_files", checked)
+    replace_names(
+        monkeypatch,
+        container_file_status=archives.status,
+        read_archive=archives.read_archive,
+        check_user_files=checked,
+    )
     agents: Any = Bench("agent", ContainerSpec("clean", Path("/kit"), {}))
-    found = await grading_container._take_artifacts(agents, {each: each for each in paths}, folder, live=False)
+    found = await carried_files.collect_artifacts(agents, {each: each for each in paths}, folder, live=False)
     tops: list[str] = []
     for each in found:
         with tarfile.open(each.tar) as tar:
@@ -227,7 +242,7 @@ async def test_a_grading_that_is_cancelled_packs_no_further(monkeypatch, tmp_pat
         ended.set()
         raise ArtifactCopyCancelledError
 
-    monkeypatch.setattr(grading_container, "sanitize_tar", endless)
+    monkeypatch.setattr(carried_files, "sanitize_tar", endless)
     async with asyncio.TaskGroup() as group:
         packing = group.create_task(taken(Archives("/srv"), monkeypatch, tmp_path, "/app"))
         assert await asyncio.to_thread(begun.wait, 60)
@@ -237,4 +252,4 @@ async def test_a_grading_that_is_cancelled_packs_no_further(monkeypatch, tmp_pat
 
 async def test_a_container_that_is_lost_is_never_the_agents_doing():
     with pytest.raises(SandboxLost):
-        await grading_container.retry_transfer(Work(SandboxLost("gone")).do, works)
+        await transfer.retry_transfer(Work(SandboxLost("gone")).do, works)

@@ -1,0 +1,74 @@
+"""Transfers from the agent's container: it is frozen meanwhile, and a failure is the agent's only when that is shown.
+
+It is shown if the transfer fails, the daemon then does the same with a container of the task's own image, and the
+transfer fails again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from typing import TypeVar
+
+from protocol.errors import InfraError
+from sandbox.docker.committed_images import committed_image
+from sandbox.docker.engine import ContainerSpec, DockerEngineError
+from sandbox.errors import SandboxDestroyed, SandboxStartError
+from sandbox.grading.containers.agent_processes import kill_agent_processes
+from sandbox.grading.containers.artifacts import UnfitArtifactError
+from sandbox.grading.containers.container_calls import pause_container
+from sandbox.grading.containers.second_container import open_second_container
+from sandbox.session.sandbox_session import SandboxSession
+from sandbox.tasks.task import Task
+
+T = TypeVar("T")
+_REFUSED = (DockerEngineError, SandboxStartError)
+
+
+@asynccontextmanager
+async def freeze_agent(session: SandboxSession, *, live: bool) -> AsyncGenerator[None]:
+    """Freeze the agent's container until the block ends; if that fails, kill its processes instead.
+
+    ``live``: its processes must live on; then the failure is raised, a DockerEngineError.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(pause_container(session.engine, session.container))
+        except DockerEngineError:
+            if live and session.alive:
+                raise
+            await kill_agent_processes(session)  # and a container that is gone is named by its cause
+        yield
+
+
+async def retry_transfer(work: Callable[[], Awaitable[T]], works: Callable[[], Awaitable[bool]]) -> T:
+    """Return the result of ``work``, tried twice if ``works`` holds after the first failure.
+
+    Raises UnfitArtifactError after the second failure, else the first one.
+    """
+    try:
+        return await work()
+    except _REFUSED:
+        if not await works():
+            raise
+    try:
+        return await work()
+    except _REFUSED as error:
+        raise UnfitArtifactError(str(error)) from error
+
+
+async def untouched_container_works(session: SandboxSession, spec: ContainerSpec, task: Task, *, live: bool) -> bool:
+    """Whether the daemon starts, freezes (if ``live``) and copies a container of the task's own image.
+
+    Raises why the agent's container has ended, if it has.
+    """
+    if not session.alive:
+        raise await session.explain_end()
+    with suppress(InfraError, SandboxDestroyed):
+        async with (
+            open_second_container(session, spec, task, 0.0) as other,
+            pause_container(session.engine, other.container) if live else nullcontext(),
+            committed_image(session.engine, other.container, pause=False),
+        ):
+            return True
+    return False
