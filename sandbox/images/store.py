@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from sandbox.docker.engine import DockerEngine
 from sandbox.errors import BuildError, ImageError
 from sandbox.images import engine_calls
+from sandbox.images.build_network import BuildNetworkOpener, open_default_network
 from sandbox.images.image_names import image_for, with_tag
 from sandbox.images.ledger import ImageLedger
 from sandbox.images.quota import choose_image_to_evict, used_bytes
@@ -42,18 +43,6 @@ class ImageSettings:
     pull_timeout_s: float = 1800.0
     busy_s: float = 60.0
     """Longest wait for another process that evicts the image."""
-
-
-class BuildNetworkAccess(NamedTuple):
-    """Where the RUN steps of a build run, and what they are told about it."""
-
-    network: str
-    args: Mapping[str, str]
-
-
-BuildNetworkOpener: TypeAlias = Callable[
-    [NetworkMode, tuple[str, ...]], AbstractAsyncContextManager[BuildNetworkAccess]
-]
 
 
 class ImageStatistics(NamedTuple):
@@ -238,13 +227,3 @@ class ImageStore:
 
     def statistics(self) -> ImageStatistics:
         return ImageStatistics(self._built, self._pulled, self._waited, self._failed, self._refused, self._evicted)
-
-
-def open_default_network(
-    mode: NetworkMode, allowed_hosts: tuple[str, ...]
-) -> AbstractAsyncContextManager[BuildNetworkAccess]:
-    """None, or the network that the engine gives builds by itself."""
-    del allowed_hosts
-    if mode is NetworkMode.PROXY:
-        raise ImageError("this build wants network `proxy`, and no gate is open here: see sandbox.egress_proxy")
-    return nullcontext(BuildNetworkAccess("none" if mode is NetworkMode.NONE else "default", {}))

@@ -25,7 +25,7 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
 from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
-from sandbox.images.store import BuildNetworkAccess
+from sandbox.images.build_network import BuildNetworkAccess
 from sandbox.session.init_command import init_command
 from sandbox.tasks.task import NetworkMode, TaskNetwork
 

@@ -12,8 +12,8 @@ from typing import Annotated, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox.tasks.container_files.build_context import BuildPlan
 from sandbox.tasks.container_files import compose
+from sandbox.tasks.container_files.build_context import BuildPlan
 from sandbox.tasks.container_files.compose_writer import (
     build_section,
     escape_variables,
