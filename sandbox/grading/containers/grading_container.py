@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.docker.committed_images import COMMIT_TIMEOUT_S, committed_image, writable_layer_bytes
-from sandbox.docker.engine import ContainerSpec
+from sandbox.docker.container_spec import ContainerSpec
 from sandbox.grading.containers.agent_processes import kill_agent_processes
 from sandbox.grading.containers.artifacts import UnfitArtifactError
 from sandbox.grading.containers.carried_files import (

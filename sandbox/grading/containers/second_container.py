@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
-from sandbox.docker.engine import ContainerSpec, DockerEngineError
+from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxLost
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 from sandbox.tasks.task import Task

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from protocol.errors import InfraError
 from sandbox.docker.committed_images import committed_image
-from sandbox.docker.engine import ContainerSpec, DockerEngineError
+from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxStartError
 from sandbox.grading.containers.agent_processes import kill_agent_processes
 from sandbox.grading.containers.artifacts import UnfitArtifactError
