@@ -33,7 +33,7 @@ _PYTEST = f"""#!{ENVIRONMENT}/bin/python
 import os, sys
 from importlib.machinery import FileFinder, PathFinder, SourceFileLoader
 from pytest import console_main
-from {_PYTEST_GUARD} import forget_arguments, keep_untold
+from {_PYTEST_GUARD} import erase_arguments, hide_test_ids
 
 class Above(FileFinder):
     def find_spec(self, name, target=None):
@@ -48,8 +48,8 @@ while "--ctrf" in words[:-1]:
     at = words.index("--ctrf")
     words[at : at + 2] = ["=".join(words[at : at + 2])]
 sys.argv[1:] = words
-forget_arguments()
-keep_untold()
+erase_arguments()
+hide_test_ids()
 sys.exit(console_main())
 """
 """pytest looks for its settings before it knows of this plugin's option: its value would be the path of a test, and the
