@@ -24,7 +24,7 @@ from typing import Self
 from protocol.errors import InfraError, UserError
 from protocol.processes import open_files
 from sandbox.docker.engine import DockerEngine
-from sandbox.docker.labels import NETWORK_LABEL, POOL_LABEL, POOL_PROCESS_LABEL
+from sandbox.docker.labels import POOL_PROCESS_LABEL
 from sandbox.docker.retry import DockerEngineError
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.errors import SandboxLost, SandboxStartError
@@ -32,10 +32,10 @@ from sandbox.host_record import SandboxHost, current_host
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.networking.networks import NO_NETWORK, BuildNetworkContainer, SandboxNetworks
 from sandbox.networking.task_services import TaskServices, is_single_container
+from sandbox.pool.cleanup import PoolCleanup
 from sandbox.pool.container_template import ContainerTemplate
 from sandbox.pool.disk_watch import DiskBound, DiskWatch, probe_disk_bound
 from sandbox.pool.heartbeat import SessionHeartbeat
-from sandbox.pool.leftovers import LabelledResource, ResourceKind, remove_leftovers, sweep_labelled
 from sandbox.pool.orphans import OrphanRemover
 from sandbox.pool.settings import PoolSettings, PoolStatistics
 from sandbox.pool.warm_pool import WarmPool
@@ -58,8 +58,8 @@ class SandboxPool:
         self.host = host or current_host()
         self.engine = DockerEngine(self.host.docker_url)
         self.egress_proxy = LazyEgressProxy(self.host.home / "egress_proxy", settings.containers)
-        self._now = now
         self._template = ContainerTemplate(settings, self.host, now)
+        self._cleanup = PoolCleanup(self.engine, settings, self._template, now)
         self._warm_pool = WarmPool(self.engine, settings, self._template.container_spec)
         self._heartbeat = SessionHeartbeat(settings.containers.deadline_s, self._warm_pool)
         self._warm_pool.on_warm_started = self._heartbeat.resume_when_broken
@@ -73,35 +73,35 @@ class SandboxPool:
 
     async def __aenter__(self) -> Self:
         open_files.raise_open_file_limit()
-        blueprint = self._template
+        template = self._template
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.engine)
             await self.sweep()
-            blueprint.live_restore = await self.engine.has_live_restore()
+            template.live_restore = await self.engine.has_live_restore()
             await stack.enter_async_context(self.egress_proxy)
-            labels = blueprint.labels(self.settings.containers.max_s)
+            labels = template.labels(self.settings.containers.max_s)
             networks = await SandboxNetworks.open(
                 self.engine, self.egress_proxy, BuildNetworkContainer(self.host.base_image, self.host.toolchain, labels)
             )
-            settings = ImageSettings(self.host.home, blueprint.default_image)
+            settings = ImageSettings(self.host.home, template.default_image)
             self._images = await ImageStore.open(self.engine, settings, networks.build_network)
-            self._task_services = TaskServices(self.engine, self._images, networks, blueprint.service_settings)
-            probed = blueprint.container_kind(Task("probe", ""), blueprint.default_image)
-            like = blueprint.container_spec(probed, self.settings.containers.start_timeout_s)
-            blueprint.disk_bound = await probe_disk_bound(self.engine, like, loop=self.settings.disk_loop)
-            stack.push_async_callback(self._drained)
+            self._task_services = TaskServices(self.engine, self._images, networks, template.service_settings)
+            probed = template.container_kind(Task("probe", ""), template.default_image)
+            like = template.container_spec(probed, self.settings.containers.start_timeout_s)
+            template.disk_bound = await probe_disk_bound(self.engine, like, loop=self.settings.disk_loop)
+            stack.push_async_callback(self._cleanup.drain)
             await stack.enter_async_context(self._warm_pool)
             self._closing = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end_all)
             others = [
                 OrphanRemover(
                     self.engine,
-                    {POOL_PROCESS_LABEL: blueprint.process_id},
+                    {POOL_PROCESS_LABEL: template.process_id},
                     self.settings.containers.start_timeout_s + _CLAIM_S,
                 ).run()
             ]
-            if blueprint.disk_bound is not DiskBound.FILE_SIZE:
-                others.append(DiskWatch(self._heartbeat.writable_sessions, blueprint.disk_bound).run())
+            if template.disk_bound is not DiskBound.FILE_SIZE:
+                others.append(DiskWatch(self._heartbeat.writable_sessions, template.disk_bound).run())
             await stack.enter_async_context(self._heartbeat.running(*others))
             self._open = stack.pop_all()
         return self
@@ -251,12 +251,8 @@ class SandboxPool:
         return self._warm_pool.start_limiter.concurrency_limit.estimate_wait_s(self._warm_pool.queued)
 
     async def sweep(self) -> int:
-        """Remove this pool's containers, committed images and networks whose owner is proved dead or whose expiry is
-        long past.
-
-        Returns how many were removed.
-        """
-        removed = await sweep_labelled(self.engine, POOL_LABEL, self.settings.pool, self._now)
+        """Remove this pool's left-over containers, committed images and networks; see :meth:`PoolCleanup.sweep`."""
+        removed = await self._cleanup.sweep()
         self._swept += removed
         return removed
 
@@ -264,23 +260,9 @@ class SandboxPool:
         """Remove what carries this pool's name and was neither made by this process nor adopted; nobody else may use
         the name.
 
-        Returns how many were removed. Raises DockerEngineError.
+        Returns how many were removed.  Raises DockerEngineError.
         """
-        containers = {session.container for session in self._heartbeat}
-        own_networks = {session.spec.network for session in self._heartbeat if session.spec is not None}
-
-        def is_stray(each: LabelledResource) -> bool:
-            if each.labels.get(POOL_PROCESS_LABEL) == self._template.process_id:
-                return False
-            match each.kind:
-                case ResourceKind.CONTAINER:
-                    return each.name not in containers and each.labels.get(NETWORK_LABEL) not in own_networks
-                case ResourceKind.NETWORK:
-                    return each.name not in own_networks
-                case ResourceKind.IMAGE:
-                    return True
-
-        return await remove_leftovers(self.engine, {POOL_LABEL: self.settings.pool}, is_stray)
+        return await self._cleanup.remove_strays(self._heartbeat)
 
     @property
     def images(self) -> ImageStore:
@@ -295,21 +277,6 @@ class SandboxPool:
         if self._task_services is None:
             raise RuntimeError("use `async with SandboxPool(...)`")
         return self._task_services
-
-    async def _drained(self) -> None:
-        """Wait until the daemon has removed what this pool started, and remove what it leaves."""
-        mine = {POOL_PROCESS_LABEL: self._template.process_id}
-        give_up = time.monotonic() + self.settings.drain_s
-        over = {"created"}  # one that never ran has no deadline of its own
-        if self._template.live_restore:  # such a daemon does not remove what has ended
-            over |= {"exited", "dead"}
-        with contextlib.suppress(InfraError):  # a daemon that cannot be asked: they end at their own deadline
-            while left := await self.engine.containers(mine):
-                late = time.monotonic() > give_up
-                for each in left:
-                    if late or each.state in over:
-                        await self.engine.remove(each.id)
-                await asyncio.sleep(0.05)
 
     def statistics(self) -> PoolStatistics:
         """Return the pool's counts."""

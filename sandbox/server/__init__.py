@@ -7,5 +7,6 @@ Whoever dies, nothing stays behind: a lease ends at its deadline unless its clie
 its own deadline unless this server extends it. A server that starts again takes over the living containers whose leases
 are in its state directory, and removes the others.
 
-Layers, from below: operations and task_source; journal; lease_recovery; service; metrics and app; the command.
+Layers, from below: operation_record and task_source; operations and journal; lease_state; lease_recovery; service;
+metrics and app; the command.
 """

@@ -23,9 +23,10 @@ from sandbox.http.failures import LEASE_ERROR_STATUSES
 from sandbox.http.messages import HttpReply
 from sandbox.pool.leases import SlotsExhausted
 from sandbox.providers.interface import Sandbox
+from sandbox.server.lease_state import LeaseState
 from sandbox.server.metrics import render_metrics
 from sandbox.server.operations import RequestedOperation
-from sandbox.server.service import LeaseState, PoolService
+from sandbox.server.service import PoolService
 from sandbox.session.shell import CommandResult
 from sandbox.tools import OPENCLAW
 

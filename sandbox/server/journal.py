@@ -18,7 +18,7 @@ from typing import Any, Self, cast
 from protocol.errors import InfraError, UserError
 from sandbox.http.messages import HttpReply
 from sandbox.pool.leases import SlotLease
-from sandbox.server.operations import KnownOperation
+from sandbox.server.operation_record import KnownOperation
 
 MAX_APPENDED_BYTES = 2 << 20
 """Bytes appended to a file before it is rewritten with what is still needed."""

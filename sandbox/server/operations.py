@@ -18,13 +18,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from protocol.errors import InfraError
 from sandbox.http import failures
 from sandbox.http.messages import HttpError, HttpReply
+from sandbox.server.operation_record import KnownOperation, OperationRecord
 
 _log = logging.getLogger(__name__)
 MAX_REPLY_BYTES = 1 << 20
@@ -51,41 +52,6 @@ class RequestedOperation(NamedTuple):
     request_id: str
     """Empty for none."""
     client: RequestingClient
-
-
-class KnownOperation(NamedTuple):
-    """An operation that may be requested again."""
-
-    key: str
-    """``exec_tool/<request id>``, or ``exec_tool#<number>`` without one."""
-    digest: str
-    reply: HttpReply | None
-    """None before its end."""
-
-
-class OperationRecord(Protocol):
-    """What survives the server's process."""
-
-    @property
-    def is_long(self) -> bool:
-        """Whether the record should be rewritten."""
-        ...
-
-    def begin(self, key: str, digest: str) -> None:
-        """Record that an operation begins. Raises InfraError when it cannot be written."""
-        ...
-
-    def end(self, key: str, reply: HttpReply) -> None:
-        """Record an operation's reply. Raises InfraError."""
-        ...
-
-    def delivered(self, key: str) -> None:
-        """Record that nobody will request the operation again. Raises InfraError."""
-        ...
-
-    def rewrite(self, known: Iterable[KnownOperation]) -> None:
-        """Keep these operations only. Raises InfraError."""
-        ...
 
 
 @dataclass(slots=True)

@@ -8,52 +8,23 @@ server's death in its state directory (:meth:`PoolService.recover`).
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
-from protocol.errors import InfraError, UserError
-from sandbox.errors import SandboxLost
+from protocol.errors import InfraError
 from sandbox.http import failures
 from sandbox.http.messages import HttpError, HttpReply
 from sandbox.pool.leases import LeaseAllocation, LeaseLimits, LeaseTable, SlotLease, SlotsExhausted, UnknownLease
-from sandbox.pool.sandbox_pool import PoolStatistics
-from sandbox.providers.interface import Sandbox
-from sandbox.server.journal import LeaseJournal, RememberedLease, StateDirectory
+from sandbox.server.journal import RememberedLease, StateDirectory
+from sandbox.server.lease_recovery import adopt_remembered_leases
+from sandbox.server.lease_state import HostProvider, HostSandbox, LeaseState
 from sandbox.server.operations import IdempotentOperations, RequestedOperation
 from sandbox.server.task_source import TaskSource
 from sandbox.tasks.task import Task
-
-_log = logging.getLogger(__name__)
-
-
-class HostSandbox(Sandbox, Protocol):
-    """A sandbox of this machine's pool."""
-
-    @property
-    def container(self) -> str: ...
-
-
-class HostProvider(Protocol):
-    """This machine's sandboxes; see :class:`sandbox.providers.interface.LocalProvider`."""
-
-    async def open(self, task: Task, deadline_s: float | None = None) -> HostSandbox: ...
-
-    async def adopt(self, container: str, task: Task) -> HostSandbox: ...
-
-    async def containers(self) -> frozenset[str]: ...
-
-    async def remove_strays(self) -> int: ...
-
-    async def images(self) -> tuple[str, ...]: ...
-
-    def wait_s(self) -> float: ...
-
-    def statistics(self) -> PoolStatistics: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +47,6 @@ class PoolServiceSettings:
     """No slot is given while a start would wait for longer than this."""
     images_s: float = 10.0
     """Interval at which the daemon is asked for its images."""
-
-
-@dataclass(slots=True)
-class LeaseState:
-    """The sandbox and the operations of a lease."""
-
-    lease: SlotLease
-    journal: LeaseJournal
-    operations: IdempotentOperations
-    sandbox: HostSandbox | None = None
-    task: Task | None = None
-    lost: Exception | None = None
-    """Why there is no sandbox although there was one."""
-    closed: bool = False
-    evaluate_s: float | None = None
-    """Longest evaluation as a whole, if its reset sets one."""
 
 
 class PoolService:
@@ -329,35 +284,14 @@ class PoolService:
 
         Raises DockerEngineError when the daemon cannot be asked.
         """
-        there = await self.provider.containers()
-        at_once = asyncio.Semaphore(self.settings.adoptions)
-
-        async def take_over(run: LeaseState, remembered: RememberedLease) -> None:
-            async with at_once:
-                if not (remembered.container in there and await self._adopt(run, remembered)):
-                    run.lost = SandboxLost("the server was restarted, and the lease's container did not outlive that")
-
-        async with asyncio.TaskGroup() as group:
-            for each in self._state.remembered_leases():
-                run = self._restore(each)
-                if each.container:
-                    group.create_task(take_over(run, each))
+        self.adopted += await adopt_remembered_leases(
+            self.provider, self.tasks, self._state, self._restore, at_once=self.settings.adoptions
+        )
         self.swept += await self.provider.remove_strays()
 
     def _restore(self, remembered: RememberedLease) -> LeaseState:
         self.table.restore(remembered.lease)
-        run = self._run(remembered.lease)
+        state = self._run(remembered.lease)
         for known in remembered.operations.values():
-            run.operations.restore(known)
-        return run
-
-    async def _adopt(self, run: LeaseState, remembered: RememberedLease) -> bool:
-        try:
-            task = await asyncio.to_thread(self.tasks.resolve, remembered.reset["task_meta"])
-            run.sandbox = await self.provider.adopt(remembered.container, task)
-        except (InfraError, UserError) as error:
-            _log.warning("lease %s: %s", run.lease.id, error)
-            return False
-        run.task, run.evaluate_s = task, remembered.reset.get("evaluate_s")
-        self.adopted += 1
-        return True
+            state.operations.restore(known)
+        return state

@@ -16,7 +16,8 @@ from sandbox.http.serving import bind_listener, listener_url
 from sandbox.pool.leases import LeaseLimits
 from sandbox.server.app import create_app
 from sandbox.server.journal import StateDirectory
-from sandbox.server.service import HostProvider, PoolService, PoolServiceSettings
+from sandbox.server.lease_state import HostProvider
+from sandbox.server.service import PoolService, PoolServiceSettings
 from sandbox.server.task_source import TaskSource
 
 LOOPBACK = Access("127.0.0.1")

@@ -10,7 +10,7 @@ from protocol.errors import UserError
 from sandbox.http.messages import HttpReply, OkReply
 from sandbox.pool.leases import SlotLease
 from sandbox.server.journal import LeaseJournal, RememberedLease, StateDirectory
-from sandbox.server.operations import KnownOperation
+from sandbox.server.operation_record import KnownOperation
 
 LEASE = SlotLease("run-0", "task", 5.0, "request", "group")
 RESET = {"task_meta": {"task_name": "é\n"}}

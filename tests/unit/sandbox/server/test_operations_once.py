@@ -10,7 +10,8 @@ import pytest
 from protocol.errors import InfraError
 from sandbox.errors import SandboxLost, ShellBusy
 from sandbox.http.messages import HttpError, HttpReply, OkReply
-from sandbox.server.operations import MAX_REPLY_BYTES, IdempotentOperations, KnownOperation, RequestedOperation
+from sandbox.server.operation_record import KnownOperation
+from sandbox.server.operations import MAX_REPLY_BYTES, IdempotentOperations, RequestedOperation
 
 OPENCLAWS_TRIES = 3
 

@@ -1,0 +1,58 @@
+"""Takes over, after a server's death, the sandboxes of the leases in its state directory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from protocol.errors import InfraError, UserError
+from sandbox.errors import SandboxLost
+from sandbox.server.journal import RememberedLease, StateDirectory
+from sandbox.server.lease_state import HostProvider, LeaseState
+from sandbox.server.task_source import TaskSource
+
+_log = logging.getLogger(__name__)
+
+
+async def adopt_remembered_leases(
+    provider: HostProvider,
+    tasks: TaskSource,
+    directory: StateDirectory,
+    restore: Callable[[RememberedLease], LeaseState],
+    *,
+    at_once: int,
+) -> int:
+    """Restore every lease of an earlier server, and take over its sandbox, ``at_once`` at a time.
+
+    Returns the number of sandboxes taken over; the other leases have lost theirs.  Raises DockerEngineError when the
+    daemon cannot be asked.
+    """
+    containers = await provider.containers()
+    slots, adopted = asyncio.Semaphore(at_once), 0
+
+    async def take_over(state: LeaseState, remembered: RememberedLease) -> None:
+        nonlocal adopted
+        async with slots:
+            if remembered.container in containers and await _adopt(provider, tasks, state, remembered):
+                adopted += 1
+            else:
+                state.lost = SandboxLost("the server was restarted, and the lease's container did not outlive that")
+
+    async with asyncio.TaskGroup() as group:
+        for remembered in directory.remembered_leases():
+            state = restore(remembered)
+            if remembered.container:
+                group.create_task(take_over(state, remembered))
+    return adopted
+
+
+async def _adopt(provider: HostProvider, tasks: TaskSource, state: LeaseState, remembered: RememberedLease) -> bool:
+    try:
+        task = await asyncio.to_thread(tasks.resolve, remembered.reset["task_meta"])
+        state.sandbox = await provider.adopt(remembered.container, task)
+    except (InfraError, UserError) as error:
+        _log.warning("lease %s: %s", state.lease.id, error)
+        return False
+    state.task, state.evaluate_s = task, remembered.reset.get("evaluate_s")
+    return True

@@ -1,0 +1,54 @@
+"""What a pool server keeps for each lease: its sandbox, its operations and its journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandbox.pool.leases import SlotLease
+from sandbox.pool.settings import PoolStatistics
+from sandbox.providers.interface import Sandbox
+from sandbox.server.journal import LeaseJournal
+from sandbox.server.operations import IdempotentOperations
+from sandbox.tasks.task import Task
+
+
+class HostSandbox(Sandbox, Protocol):
+    """A sandbox of this machine's pool."""
+
+    @property
+    def container(self) -> str: ...
+
+
+class HostProvider(Protocol):
+    """This machine's sandboxes; see :class:`sandbox.providers.interface.LocalProvider`."""
+
+    async def open(self, task: Task, deadline_s: float | None = None) -> HostSandbox: ...
+
+    async def adopt(self, container: str, task: Task) -> HostSandbox: ...
+
+    async def containers(self) -> frozenset[str]: ...
+
+    async def remove_strays(self) -> int: ...
+
+    async def images(self) -> tuple[str, ...]: ...
+
+    def wait_s(self) -> float: ...
+
+    def statistics(self) -> PoolStatistics: ...
+
+
+@dataclass(slots=True)
+class LeaseState:
+    """The sandbox and the operations of a lease."""
+
+    lease: SlotLease
+    journal: LeaseJournal
+    operations: IdempotentOperations
+    sandbox: HostSandbox | None = None
+    task: Task | None = None
+    lost: Exception | None = None
+    """Why there is no sandbox although there was one."""
+    closed: bool = False
+    evaluate_s: float | None = None
+    """Longest evaluation as a whole, if its reset sets one."""
