@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from sandbox.docker import engine as engine_module
+from sandbox.docker import retry
 from sandbox.docker.container_end import ContainerEndCause, container_end_cause
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.loop_disk import find_upper_layer
@@ -55,7 +56,7 @@ class FakeDaemon:
 
 @pytest.fixture
 async def daemon(monkeypatch: pytest.MonkeyPatch) -> FakeDaemon:
-    monkeypatch.setattr(engine_module, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
     return FakeDaemon()
 
 
@@ -167,7 +168,7 @@ def test_only_memory_that_ran_out_as_the_container_died_is_why_it_died(events, o
 async def test_a_death_that_the_daemon_has_not_noticed_yet_is_waited_for(
     engine: DockerEngine, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(engine_module, "_LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(engine_module, "LONGEST_PAUSE_S", 0.0)
     daemon.events = [[OOM], [OOM], [OOM, DIED]]
     assert (await engine.ending_cause("c", 0.0)).out_of_memory
     daemon.events = [[OOM], [OOM]]

@@ -6,6 +6,7 @@ import aiodocker
 import pytest
 
 from sandbox.docker import engine as engine_module
+from sandbox.docker import retry
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.retry import DockerEngineError
 
@@ -28,7 +29,8 @@ class FakeContainer:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(engine_module, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
 
 
 async def removed(container: FakeContainer, monkeypatch: pytest.MonkeyPatch) -> FakeContainer:
