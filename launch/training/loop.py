@@ -19,31 +19,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
 from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.rollout_scheduler import RolloutScheduler
-from actors.weight_transport.version_folders import delete_versions_before, version_folder
 from launch.actor_group.learner_group import LearnerGroup
 from launch.checkpoints.manager import CheckpointManager, PendingCheckpoint
 from launch.checkpoints.store import Checkpoint, CheckpointStore, LedgerLine, require_intact, require_journal_covers
 from launch.control.step_hooks import StepHooks, TrainingEnding
 from launch.evaluation.online.online_evaluator import EvaluationHooks, NoOnlineEvaluation
 from launch.processes.background_tasks import BackgroundSlot
-from launch.run_records.metrics_log import MetricsLog, read_budget_usage, read_dropped_tokens
-from launch.run_records.step_facts import BudgetUsage, StepFacts, TokensByLength, count_increase
+from launch.run_records.metrics_log import MetricsLog, read_budget_usage
+from launch.run_records.step_facts import BudgetUsage
 from launch.training.batch_fill import BatchFill
 from launch.training.budget import Budget
 from launch.training.nonfinite_batches import NonfiniteLimit, save_nonfinite_batch
 from launch.training.parity_checker import ParityChecker
+from launch.training.step_recorder import StepRecorder
+from launch.training.weight_publisher import WeightPublisher
 from launch.weight_sync.colocation import ColocationManager
 from launch.weight_sync.manager import WeightSyncManager
 from learner.messages import StepReport
@@ -51,15 +51,12 @@ from learner.rank import LearnerRank
 from protocol.activity import ActivityLog
 from protocol.errors import UserError
 from protocol.events import EventLog
-from protocol.groups import GroupOutcome
 from protocol.journal import BatchLease
 from protocol.journal.repair import JOURNAL_FILE
 from protocol.processes.task_groups import task_group
-from protocol.run_directory.lineage_log import LineageLog
 from protocol.run_directory.process_log import bind_log_ids, get_logger
-from protocol.run_directory.trained_log import TrainedLog
 from protocol.staleness import StaleTokenPolicy, may_take_step
-from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion, make_version
+from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -69,20 +66,10 @@ REFERENCE_FOLDER = "reference"
 _LEASE_WAIT_S = 5.0
 _LAST_WRITES_S = 60.0
 """Of a run that is interrupted: longest wait for what is being written."""
-_KEPT_VERSIONS = 4
 _DEATHS_IN_A_ROW = 3
 """A learner that dies oftener without a step in between dies of its work."""
 
 _log = get_logger(__name__)
-
-
-class _Publication(NamedTuple):
-    """Weights that are copied, and not yet written."""
-
-    version: WeightVersion
-    step: int
-    parent: WeightVersion
-    learners: LearnerGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,20 +111,9 @@ class TrainingLoop:
     step: int = 0
     ending: TrainingEnding | None = None
     """Why training ended; None while it goes on."""
-    version: WeightVersion = NO_VERSION
-    lineage: Lineage = field(default_factory=Lineage)
+    publisher: WeightPublisher = field(init=False)
+    recorder: StepRecorder = field(init=False)
     checkpoint_manager: CheckpointManager = field(init=False)
-    _published_count: int = 0
-    _progress_seq: int = -1
-    _rewards: list[float] = field(default_factory=list[float])
-    _passed: int = 0
-    _zero_variance: int = 0
-    _sampled: int = 0
-    _dropped_tokens: TokensByLength = field(default_factory=dict[str, dict[str, int]])
-    """Of trajectories that were dropped, as far as the metrics have told of them."""
-    _export_failures: int = 0
-    _told_unrecorded: bool = False
-    _is_published: bool = False
     _begun: float = 0.0
     _sampled_before: int = 0
     """By the engines, when training began."""
@@ -145,8 +121,6 @@ class TrainingLoop:
     """By earlier attempts."""
     _publishing: BackgroundSlot = field(init=False)
     _saving: BackgroundSlot = field(init=False)
-    _lineage_log: LineageLog = field(init=False)
-    _trained_log: TrainedLog = field(init=False)
     _activity: ActivityLog = field(init=False)
     _batch_fill: BatchFill = field(init=False)
     _nonfinite: NonfiniteLimit = field(init=False)
@@ -154,9 +128,22 @@ class TrainingLoop:
     def __post_init__(self) -> None:
         self._nonfinite = NonfiniteLimit(self.settings.nonfinite_limit)
         self._batch_fill = self._new_fill(0)
-        self._lineage_log = LineageLog(self.settings.run_dir)
-        self._trained_log = TrainedLog(self.settings.run_dir)
         self._activity = ActivityLog(self.settings.run_dir, "learner", "learner")
+        self.publisher = WeightPublisher(
+            run_dir=self.settings.run_dir,
+            attempt=self.settings.attempt,
+            weight_sync=self.weight_sync,
+            events=self.events,
+            activity=self._activity,
+            copy_weights=self._copy_weights,
+        )
+        self.recorder = StepRecorder(
+            run_dir=self.settings.run_dir,
+            metrics=self.metrics,
+            events=self.events,
+            buffer=self.buffer,
+            sampled_tokens=self.sampled_tokens,
+        )
         self.checkpoint_manager = CheckpointManager(
             attempt=self.settings.attempt,
             store=self.checkpoints,
@@ -164,6 +151,15 @@ class TrainingLoop:
             events=self.events,
             learners=lambda: self.learners,
         )
+
+    @property
+    def version(self) -> WeightVersion:
+        """Version of the learner's current weights."""
+        return self.publisher.version
+
+    @property
+    def lineage(self) -> Lineage:
+        return self.publisher.lineage
 
     def _new_fill(self, lost: int) -> BatchFill:
         return BatchFill(self.settings.groups_per_step, self.settings.group_size, lost)
@@ -187,7 +183,7 @@ class TrainingLoop:
 
     async def publish_initial_weights(self) -> WeightManifest:
         """Publish the learner's first weights and keep them as the checkpoint of step 0."""
-        await asyncio.to_thread(self._delete_partial_weights)
+        await self.publisher.delete_partial()
         await self._keep_reference()
         manifest = await self.publish()
         await self.checkpoint_manager.complete(await self._begin_checkpoint())
@@ -197,7 +193,7 @@ class TrainingLoop:
     async def resume_from(self, checkpoint: Checkpoint) -> WeightManifest:
         """Continue from ``checkpoint``: its weights under a new version, the journal rewound to its step.  Raises
         UserError where the journal is older than the checkpoint."""
-        await asyncio.to_thread(self._delete_partial_weights)
+        await self.publisher.delete_partial()
         await self._call_learner(LearnerRank.load, str(checkpoint.learner))
         await self._keep_reference()
         self.step = checkpoint.manifest.step
@@ -205,26 +201,23 @@ class TrainingLoop:
         await asyncio.to_thread(self.checkpoints.drop_scores_after, self.step)
         self.parity.reset()
         self.checkpoint_manager.resume_from(self.step)
-        self.version = WeightVersion(checkpoint.manifest.version)
-        self.lineage = Lineage(self._lineage_log.read().entries | checkpoint.lineage.entries)
+        self.publisher.resume_from(WeightVersion(checkpoint.manifest.version), checkpoint.lineage)
         self._batch_fill = self._new_fill(sum(len(line.dropped) for line in checkpoint.ledger()))
         self.weight_sync.run_state.set_dropped_groups(self._batch_fill.dropped_groups)
         await self.buffer.call(TrajectoryBuffer.rewind_to_step, self.step)
         books = await self.buffer.call(TrajectoryBuffer.accounting)
         require_journal_covers(self.settings.run_dir / JOURNAL_FILE, books, checkpoint.manifest)
         await self.buffer.call(TrajectoryBuffer.commit_step, self.step)  # who died may not have come to it
-        self.metrics.rewind(self.step)
-        await asyncio.to_thread(self._trained_log.record_rewind, self.step)
-        self._dropped_tokens = read_dropped_tokens(self.settings.run_dir)
+        await self.recorder.rewind(self.step)
         manifest = await self.publish()
         await self._offload_learner()
         return manifest
 
     async def run(self) -> None:
         """Train until the last step or a stop condition; the last weights are kept, and offered to the engines."""
-        self._begun, self._sampled = time.monotonic(), await self.sampled_tokens()
-        self._sampled_before, self._spent_before = self._sampled, read_budget_usage(self.settings.run_dir)
-        self.metrics.start_clock()
+        self._begun, self._sampled_before = time.monotonic(), await self.sampled_tokens()
+        self._spent_before = read_budget_usage(self.settings.run_dir)
+        self.recorder.start(self._sampled_before)
         async with task_group() as group:
             self._publishing, self._saving = BackgroundSlot(group), BackgroundSlot(group)
             lane = group.create_task(self._activity.write_periodically())
@@ -268,7 +261,7 @@ class TrainingLoop:
         self.ending = self.ending or TrainingEnding.STEPS
         if self.checkpoint_manager.newest_begun_step < self.step:
             await self._checkpoint_in_background()
-        if not self._is_published:
+        if not self.publisher.is_published:
             await self._publish_in_background()
         await self._release_device()
         await self._publishing.join()
@@ -345,7 +338,7 @@ class TrainingLoop:
             )
         kept = await self._save_if_nonfinite(report, lease)
         await self.buffer.call(TrajectoryBuffer.mark_trained, self.step + 1, list(report.trained), dict(report.dropped))
-        await self._write_trained_log(report)
+        await self.recorder.write_trained_log(report, self.version)
         if not report.trained:
             for reason, episodes in Counter(report.dropped.values()).items():
                 self.events.emit("batch.skipped", groups=len(lease.groups), episodes=episodes, reason=reason.value)
@@ -361,10 +354,19 @@ class TrainingLoop:
         if self.step % self.settings.publish_every == 0:
             await self._publish_in_background()
         else:
-            self._new_version()
+            self.publisher.new_version(self.step)
         buffer = await self.buffer.call(TrajectoryBuffer.statistics)
-        self._report_export_failures(buffer.export_failures)
-        await self._write_metrics(report, lease, wait_s, time.monotonic() - stepping, buffer.dropped_tokens)
+        await self.recorder.write_step(
+            self.step,
+            report,
+            buffer,
+            groups=len(lease.groups),
+            wait_s=wait_s,
+            step_s=time.monotonic() - stepping,
+            pause_ms=self.weight_sync.pause_ms,
+            parity=self.parity.take_result(),
+            score=self.online_evaluation.take_score(),
+        )
         self.parity.check_step_metrics(report.metrics)
         if self.step % self.settings.checkpoint_every == 0 or buffer.wants_checkpoint:
             await self._checkpoint_in_background()
@@ -382,30 +384,12 @@ class TrainingLoop:
         self.events.emit("learner.nonfinite", step=report.step, updates=skipped, path=str(folder))
         return folder
 
-    def _report_export_failures(self, count: int) -> None:
-        if count > self._export_failures:
-            text = f"{count} trajectories could not be exported: the run goes on, but its steps cannot be replayed"
-            self.events.emit("alert.raised", name="export", text=text)
-        self._export_failures = count
-
-    async def _write_trained_log(self, report: StepReport) -> None:
-        """For people: what became of each trajectory and token of a batch."""
-        dropped = {name: reason.value for name, reason in report.dropped.items()}
-        step = report.step if report.trained else None
-        await asyncio.to_thread(
-            self._trained_log.record_step, step, self.version, report.trained, dropped, report.records
-        )
-        if self._trained_log.failures and not self._told_unrecorded:
-            text = f"what step {report.step} made of its trajectories cannot be written: the monitor does not show it"
-            self.events.emit("alert.raised", name="trained", text=text)
-            self._told_unrecorded = True
-
     async def _lease_batch(self) -> BatchLease | None:
         """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""
         while (stop := await self._run_hooks_or_stop()) is None:
             self._raise_background_errors()
             await self._sample_parity_probe()
-            await self._collect_closed_groups(0.0)
+            await self.recorder.collect_closed_groups(0.0)
             if not (groups := await self._groups_to_lease()):
                 self.ending, stop = TrainingEnding.DRAINED, "what was under way is trained"
                 break
@@ -413,7 +397,7 @@ class TrainingLoop:
             if lease is not None and await self._strands_no_episode(lease):
                 return lease
             await self._free_journal_space()
-            await self._collect_closed_groups(_LEASE_WAIT_S)
+            await self.recorder.collect_closed_groups(_LEASE_WAIT_S)
         text = f"training ends after step {self.step} of {self.settings.steps}: {stop}"
         self.events.emit("alert.raised", name="stop", text=text)
         return None
@@ -468,26 +452,17 @@ class TrainingLoop:
         oldest = await self.scheduler.call(RolloutScheduler.binding_step, self.step, groups)
         return may_take_step(self.step, oldest, self.settings.max_staleness)
 
-    async def _collect_closed_groups(self, timeout_s: float) -> None:
-        """Take in what has closed, for the metrics of the next step."""
-        progress = await self.buffer.call(TrajectoryBuffer.wait_progress, self._progress_seq, timeout_s)
-        self._progress_seq = progress.seq
-        for closing in progress.closed:
-            self._rewards += closing.rewards.values()
-            self._passed += len(closing.passed)
-            self._zero_variance += closing.outcome is GroupOutcome.ZERO_VARIANCE
-
     async def publish(self) -> WeightManifest:
         """Write the current weights under a new version; older ones that nothing uses any more are removed."""
-        return await self._end_publish(await self._begin_publish())
+        return await self.publisher.end(await self.publisher.begin(self.step))
 
     async def _publish_in_background(self) -> None:
         """:meth:`publish` beside the next steps, once the publication before is written, and offer what it gives."""
         await self._publishing.join()
-        copied = await self._begin_publish()
+        copied = await self.publisher.begin(self.step)
 
         async def write_and_offer() -> None:
-            await self.announce_weights(await self._end_publish(copied))
+            await self.announce_weights(await self.publisher.end(copied))
 
         await self._publishing.start(write_and_offer)
 
@@ -496,47 +471,15 @@ class TrainingLoop:
         await self.weight_sync.push_weights(manifest)
         await self.online_evaluation.on_published(manifest)
 
-    async def _begin_publish(self) -> _Publication:
-        """Copy the current weights."""
-        parent, version = self.version, self._new_version()
+    async def _copy_weights(self) -> LearnerGroup:
         await self._call_learner(LearnerRank.begin_publish)
-        self._is_published = True
-        return _Publication(version, self.step, parent, self.learners)
-
-    async def _end_publish(self, copied: _Publication) -> WeightManifest:
-        version, step, parent, learners = copied
-        folder = version_folder(self.settings.run_dir / "weights", version)
-        with self._activity.track("publishing"):
-            manifest = await learners.call_concurrently(LearnerRank.end_publish, version, step, parent, str(folder))
-        assert manifest is not None  # noqa: S101  # rank 0 writes
-        self.events.emit("weights.published", version=version, step=step, sha256=manifest.sha256)
-        await asyncio.to_thread(self._delete_old_weights)
-        return manifest
-
-    def _new_version(self) -> WeightVersion:
-        """A new version for the weights of this step; nobody has them yet."""
-        version = make_version(self.settings.attempt, self._published_count)
-        self._published_count += 1
-        self.lineage.add(version, self.step, self.version)
-        self._lineage_log.append(self.lineage.entries[version])
-        self.version, self._is_published = version, False
-        return version
+        return self.learners
 
     async def _keep_reference(self) -> None:
         """Freeze the weights with which reinforcement learning began; a learner that is started again reads them."""
         folder = self.settings.run_dir / REFERENCE_FOLDER
         if self.settings.keeps_reference:
             await self._call_learner(LearnerRank.freeze_reference, str(folder), not folder.exists())
-
-    def _delete_old_weights(self) -> None:
-        """A version's files live until every engine that has a server has confirmed a later one."""
-        if (served := self.weight_sync.served) is not None:
-            delete_versions_before(self.settings.run_dir / "weights", served.version, keep=_KEPT_VERSIONS)
-
-    def _delete_partial_weights(self) -> None:
-        """Remove weights that a learner was killed over."""
-        for killed in (self.settings.run_dir / "weights").glob(".v*"):
-            shutil.rmtree(killed, ignore_errors=True)
 
     async def _begin_checkpoint(self) -> PendingCheckpoint:
         await self._acquire_device()
@@ -578,35 +521,6 @@ class TrainingLoop:
 
     def _report_torn_checkpoint(self, aside: Path, why: str) -> None:
         self.events.emit("checkpoint.damaged", path=str(aside), why=why)
-
-    async def _write_metrics(
-        self, report: StepReport, lease: BatchLease, wait_s: float, step_s: float, dropped_tokens: TokensByLength
-    ) -> None:
-        sampled, before = await self.sampled_tokens(), self._sampled
-        dropped_since = count_increase(self._dropped_tokens, dropped_tokens)
-        self._dropped_tokens, self._sampled = dropped_tokens, sampled
-        score = self.online_evaluation.take_score()
-        facts = StepFacts(
-            step=self.step,
-            rewards=self._rewards,
-            passed=self._passed,
-            zero_variance_groups=self._zero_variance,
-            groups=len(lease.groups),
-            trained=len(report.trained),
-            dropped=Counter(reason.value for reason in report.dropped.values()),
-            ages=report.ages,
-            token_account=report.account,
-            dropped_tokens=dropped_since,
-            sampled_tokens=max(0, sampled - before),
-            wait_s=wait_s,
-            step_s=step_s,
-            pause_ms=self.weight_sync.pause_ms,
-            parity=self.parity.take_result(),
-            evaluated_step=score.step if score is not None else None,
-            evaluation_pass_at_1=score.score.pass_at_1 if score is not None else 0.0,
-        )
-        self._rewards, self._passed, self._zero_variance = [], 0, 0
-        self.events.emit("learner.step", **self.metrics.append_step(facts, report.metrics))
 
 
 def _is_learner(error: RemoteError) -> bool:

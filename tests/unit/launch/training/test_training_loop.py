@@ -246,6 +246,7 @@ class Run:
 
     def change(self, **settings: object) -> None:
         self.training.settings = replace(self.training.settings, **settings)
+        self.training.publisher.attempt = self.training.settings.attempt
 
     async def go(self) -> None:
         """From the first weights to the end, with enough groups for every step."""

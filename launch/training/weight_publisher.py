@@ -1,0 +1,97 @@
+"""Publishes the learner's weights under versions of their own, and removes those that nothing uses any more.
+
+Publishing has two halves: a copy of the weights, for which training waits, and the writing of that copy, which runs
+beside the next steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from actors.weight_transport.version_folders import delete_versions_before, version_folder
+from launch.actor_group.learner_group import LearnerGroup
+from launch.weight_sync.manager import WeightSyncManager
+from learner.rank import LearnerRank
+from protocol.activity import ActivityLog
+from protocol.events import EventLog
+from protocol.run_directory.lineage_log import LineageLog
+from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion, make_version
+
+_KEPT_VERSIONS = 4
+
+
+class WeightCopy(NamedTuple):
+    """Weights that are copied and not yet written."""
+
+    version: WeightVersion
+    step: int
+    parent: WeightVersion
+    learners: LearnerGroup
+
+
+@dataclass(slots=True, kw_only=True)
+class WeightPublisher:
+    run_dir: Path
+    attempt: int
+    weight_sync: WeightSyncManager
+    events: EventLog
+    activity: ActivityLog
+    copy_weights: Callable[[], Awaitable[LearnerGroup]]
+    """Makes the learner copy its weights, and returns the ranks that hold the copy."""
+    version: WeightVersion = NO_VERSION
+    """Version of the learner's current weights."""
+    is_published: bool = False
+    """Whether a copy of the current weights was made for publishing."""
+    lineage: Lineage = field(default_factory=Lineage)
+    _count: int = 0
+    _lineage_log: LineageLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lineage_log = LineageLog(self.run_dir)
+
+    def resume_from(self, version: WeightVersion, lineage: Lineage) -> None:
+        """The learner holds the weights of ``version`` again; versions that came later in this run stay known."""
+        self.version = version
+        self.lineage = Lineage(self._lineage_log.read().entries | lineage.entries)
+
+    def new_version(self, step: int) -> WeightVersion:
+        """Give the weights after ``step`` a version; nobody else has them yet."""
+        version = make_version(self.attempt, self._count)
+        self._count += 1
+        self.lineage.add(version, step, self.version)
+        self._lineage_log.append(self.lineage.entries[version])
+        self.version, self.is_published = version, False
+        return version
+
+    async def begin(self, step: int) -> WeightCopy:
+        """Copy the current weights, those after ``step``, under a new version."""
+        parent, version = self.version, self.new_version(step)
+        learners = await self.copy_weights()
+        self.is_published = True
+        return WeightCopy(version, step, parent, learners)
+
+    async def end(self, copied: WeightCopy) -> WeightManifest:
+        """Write what was copied, and remove older versions that no engine uses any more."""
+        version, step, parent, learners = copied
+        folder = version_folder(self.run_dir / "weights", version)
+        with self.activity.track("publishing"):
+            manifest = await learners.call_concurrently(LearnerRank.end_publish, version, step, parent, str(folder))
+        assert manifest is not None  # noqa: S101  # rank 0 writes
+        self.events.emit("weights.published", version=version, step=step, sha256=manifest.sha256)
+        await asyncio.to_thread(self._delete_old_versions)
+        return manifest
+
+    async def delete_partial(self) -> None:
+        """Remove weights that a learner had begun to write when it was killed."""
+        for killed in (self.run_dir / "weights").glob(".v*"):
+            await asyncio.to_thread(shutil.rmtree, killed, ignore_errors=True)
+
+    def _delete_old_versions(self) -> None:
+        """Keep a version's files until every engine that has a server has confirmed a later one."""
+        if (served := self.weight_sync.served) is not None:
+            delete_versions_before(self.run_dir / "weights", served.version, keep=_KEPT_VERSIONS)
