@@ -1,13 +1,14 @@
-"""What is said to an engine and what it answers: requests, replies, states, errors.
+"""What engines are asked and what they answer: requests, replies, states, reports and errors.
 
 Only values, so that an episode, a worker and a router can speak of engines without loading one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal, Protocol
 
 from protocol.errors import InfraError, LongshoreError
@@ -16,35 +17,35 @@ from protocol.weights import WeightVersion
 FinishReason = Literal["stop", "length"]
 
 PauseMode = Literal["in_place", "retract"]
-"""What a server does with requests that it is sampling while its weights are exchanged: it keeps their KV, or gives
-that back and prefills it anew.  With the first its scheduler must not run ahead of the device, else the token in flight
-bears the new version though the old weights sampled it."""
+"""What a server does with requests in flight while its weights are swapped: it keeps their KV cache (``in_place``), or
+frees it and prefills them again (``retract``).  Under ``in_place`` its scheduler must not run ahead of the device, or
+the token in flight is labelled with the new version although the old weights sampled it."""
 
 
 class EngineStartError(InfraError):
-    """The server did not come to answer a request; the message ends with its log's last lines."""
+    """The server did not start; the message ends with the last lines of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartialReply:
-    """The beginning of a reply that was cut off: lists of equal length, each token with the weights that sampled it.
-    Of a token for which two come into question, the older: none is taken for younger than it is."""
+    """The beginning of a reply that was cut off: lists of equal length, each token with the version that sampled it.
+    Where two versions are possible it is the older, so that no token counts as fresher than it is."""
 
     token_ids: list[int]
     logprobs: list[float]
     versions: list[int]
     mixed_prefix: bool = False
-    """As :attr:`GenerateReply.mixed_prefix`."""
+    """See :attr:`GenerateReply.mixed_prefix`."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
     def skip_tokens(self, count: int) -> PartialReply:
-        """Without the first ``count`` tokens."""
+        """Return it without its first ``count`` tokens."""
         return PartialReply(self.token_ids[count:], self.logprobs[count:], self.versions[count:], self.mixed_prefix)
 
     def plus(self, later: PartialReply) -> PartialReply:
-        """Both, one after the other."""
+        """Return this one followed by ``later``."""
         return PartialReply(
             self.token_ids + later.token_ids,
             self.logprobs + later.logprobs,
@@ -62,50 +63,50 @@ class EngineUnavailable(InfraError):
     def __init__(self, message: str, received: PartialReply = EMPTY_PARTIAL_REPLY) -> None:
         super().__init__(message)
         self.partial_reply = received
-        """With it another engine goes on where this one was cut off."""
+        """With this another engine continues where this one was cut off."""
 
     def __reduce__(self) -> tuple[type[EngineUnavailable], tuple[str, PartialReply]]:
         return type(self), (str(self), self.partial_reply)
 
 
 class EngineBusy(EngineUnavailable):
-    """The engine's queue is full; another engine, or a later moment, may do."""
+    """The engine's queue is full; another engine may have room, or this one later."""
 
 
 class RequestTimedOut(EngineUnavailable):
-    """The request's own time was over while the engine served: that says nothing of the engine."""
+    """The request's own deadline passed while the engine was serving; nothing is wrong with the engine."""
 
 
 class ServerLost(InfraError):
-    """The server's connection broke, or what it says makes no sense."""
+    """The connection to the server broke, or its reply contradicts itself."""
 
 
 class WeightLoadError(InfraError):
-    """New weights were not taken; the engine serves, or will serve after a restart, the last confirmed ones."""
+    """New weights were not loaded; the engine serves, or after a restart will serve, the last confirmed ones."""
 
 
 class PortTaken(ServerLost):
-    """What listens on its port is not the server: it does not know our key."""
+    """Another program listens on the server's port: it does not accept our API key."""
 
 
 class ServerRestarting(WeightLoadError):
-    """There is none to load them at present: another one is being started, and nothing is sampled meanwhile."""
+    """There is no server to load weights into at the moment: the next one is being started."""
 
 
 class InvalidWeights(WeightLoadError):
-    """A manifest's files are not the model's, or not what the manifest says; the server was not told of them."""
+    """A version's files do not fit the model or their manifest; the server was not told of them."""
 
 
 class RequestRefused(LongshoreError):
-    """The request can never be served: ids outside the vocabulary, too long, or a temperature that means nothing."""
+    """The request can never be served: token ids outside the vocabulary, too long, or a temperature of 0 or less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """One continuation of ``input_ids``.
 
-    There is no top-p, top-k, penalty or grammar on purpose: the log-probabilities that come back are of the full
-    distribution at ``temperature``, and those options would sample from another one.
+    There is no top-p, top-k, penalty or grammar on purpose: the log-probabilities in the reply are those of the full
+    distribution at ``temperature``, and these options would sample from another distribution.
     """
 
     input_ids: list[int]
@@ -114,63 +115,62 @@ class GenerateRequest:
     stop_token_ids: tuple[int, ...]
     """Sampling ends with the first of these, which is part of the reply; the model's own end tokens end it too."""
     seed: int | None
-    """Used by an engine with ``deterministic`` set; SGLang ignores a request's seed otherwise, and offers that
-    mode on CUDA only."""
+    """Used only by an engine with ``deterministic`` set, which SGLang supports on CUDA only."""
     greedy: bool
-    """Take the likeliest token each time: for evaluation, and never for training."""
+    """Take the likeliest token each time: for evaluation, never for training."""
     session: str
-    """Requests of one session share a prefix: the router keeps them on one engine."""
+    """Requests of one session share a prefix, so the router keeps them on one engine."""
     deadline_s: float
-    """Longest sampling in seconds; after it :class:`EngineUnavailable`."""
+    """Longest sampling in seconds; then :class:`EngineUnavailable`."""
     restart_s: float = 0.0
-    """Seconds that may pass beside, until a server is back or has a place: its restart is not the request's fault."""
+    """Seconds that a request may wait in addition for a server that restarts or is full."""
     patience_s: float | None = None
-    """Seconds that a request may wait for an engine that serves nobody; None: until both are over."""
+    """Seconds that a request may wait for an engine that does not serve; None: until both times above are over."""
     resume_from: PartialReply = EMPTY_PARTIAL_REPLY
-    """What another server has sampled of this reply already: sampling goes on behind it."""
+    """The tokens of this reply that another server has sampled already; sampling continues behind them."""
     name: str = ""
-    """By which :meth:`actors.engines.engine.Engine.received` knows it while it is under way; empty: not at all."""
+    """Identifies the request to :meth:`actors.engines.interface.Engine.partial_replies`; empty if nobody asks."""
 
     @property
     def token_budget(self) -> int:
-        """Prompt and reply, at most: what it may take up of an engine."""
+        """Most tokens that the request may occupy, prompt and reply together."""
         return len(self.input_ids) + self.max_new_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateReply:
-    """``token_ids``, ``logprobs`` and ``versions`` have equal length: sampled token, its log-probability
-    log softmax(logits / temperature) over the full vocabulary, and the weights that sampled it."""
+    """``token_ids``, ``logprobs`` and ``versions`` have equal length: the sampled token, its log-probability
+    log softmax(logits / temperature) over the full vocabulary, and the version that sampled it."""
 
     token_ids: list[int]
     logprobs: list[float]
     versions: list[int]
     finish: FinishReason
-    """``stop``: a stop token came and is the last one; ``length``: ``max_new_tokens`` were sampled."""
+    """``stop``: the last token is a stop token; ``length``: ``max_new_tokens`` were sampled."""
     key_version: int
-    """The version in the KV key under which the request was dispatched, last."""
+    """The version in the prefix-cache key under which the request was last dispatched."""
     mixed_prefix: bool
-    """The first token's version differs from that of the key: part of the prefix was computed by other weights.  Of a
-    reply that was cut off, in any of its parts, each of which was dispatched under a key of its own."""
+    """The first token's version differs from the key's: other weights computed part of the prefix.  For a reply that
+    was cut off and resumed, true if any of its parts has a mixed prefix."""
     cuts: int
-    """Times that a server was lost, and another went on behind the tokens received."""
+    """How often a server was lost and another continued behind the tokens received."""
     ms: float
-    """Wall milliseconds from the call to the reply, waiting included."""
+    """Milliseconds from the call to the reply, waiting included."""
     cached_tokens: int
     engine: str
 
 
 GenerateFunction = Callable[[GenerateRequest], Awaitable[GenerateReply]]
-"""An engine, or a router before several, as who asks sees it."""
+"""How a caller sees an engine, or a router in front of several."""
 
 OnPartialReply = Callable[[PartialReply], None]
-"""Told of a reply under way, again and again: all that has come of it, and will not be sampled again whatever dies.  So
-each begins with the one before, and the reply with each.  Called where requests are served: must not raise, or take
-long."""
+"""Called repeatedly with everything received of a reply in flight.  None of it is sampled again, whatever dies, so each
+call extends the one before and the final reply extends them all.  It runs on the serving event loop: it must not raise
+and must be quick."""
 
 
 class StreamingGenerateFunction(Protocol):
-    """The same, for who wants to see a reply as it comes."""
+    """A :data:`GenerateFunction` that also reports the reply as it arrives."""
 
     def __call__(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> Awaitable[GenerateReply]: ...
 
@@ -179,25 +179,29 @@ class EngineState(StrEnum):
     NEW = "new"
     """Not started."""
     STARTING = "starting"
-    """The first server is on its way up."""
+    """The first server is coming up."""
     SERVING = "serving"
+    """Requests are dispatched."""
     UPDATING = "updating"
-    """Paused in place while weights are exchanged; dispatch is held."""
+    """The server is paused while its weights are swapped; dispatch is held."""
     DRAINING = "draining"
-    """As it was asked to: dispatch is held, what is being sampled ends, and another server takes its place."""
+    """On request: dispatch is held, requests in flight end, and another server takes over."""
     OFFLOADED = "offloaded"
-    """It is the learner's turn on the device: memory given away, dispatch held."""
+    """A colocated learner uses the device: the server's memory is released, and dispatch is held."""
     RESTARTING = "restarting"
     """The server was lost; requests wait for the next one."""
     STOPPED = "stopped"
+    """Nothing is served any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStatus:
+    """An engine as health checks and ``status`` see it."""
+
     name: str
     state: EngineState
     version: WeightVersion
-    """Last version confirmed by the server."""
+    """The last version that the server was confirmed to serve."""
     pid: int
     port: int
     node: str
@@ -205,63 +209,64 @@ class EngineStatus:
     start_s: float
     """Seconds that the last start took."""
     error: str
-    """Why the last server was lost, or the last start failed."""
+    """Why the last server was lost or the last start failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokensInFlight:
-    """What an engine's requests may take up (:attr:`GenerateRequest.tokens`), whoever asked for them."""
+    """Tokens that an engine's requests may occupy (:attr:`GenerateRequest.token_budget`), from all callers."""
 
     running: int
-    """Of those that its server works on."""
+    """Tokens of requests that its server works on."""
     queued: int
-    """Of those that wait for a place or for the server."""
+    """Tokens of requests that wait for room or for the server."""
     of_caller: int
-    """Of both: those of whoever wants to know."""
+    """The caller's own share of both."""
 
     @property
     def of_others(self) -> int:
+        """Tokens of all other callers."""
         return self.running + self.queued - self.of_caller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
-    """What an engine tells routers of itself."""
+    """An engine's load, as it reports it to routers."""
 
     state: EngineState
     paused_s: float
-    """How long it has stood still for new weights; 0 while it does not."""
+    """Seconds since it paused for new weights; 0 if it is not paused."""
     version: WeightVersion
-    """That it serves."""
+    """The version that it serves."""
     tokens: TokensInFlight
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """What an engine tells one router, again and again."""
+    """What an engine reports to one router at each poll."""
 
     partial_replies: dict[str, PartialReply]
-    """Of the router's requests that are under way: what has come, by name."""
+    """New tokens of the router's requests in flight, by request name."""
     load: EngineLoad
 
 
 @dataclass(slots=True, kw_only=True)
 class EngineStatistics:
-    """Counted since the engine's start."""
+    """Counters since the engine's start."""
 
     running: int = 0
-    """Requests sent to the server, now."""
+    """Requests that the server works on now."""
     queued: int = 0
-    """Requests that wait for a place or for the server, now."""
+    """Requests that wait for room or for the server now."""
     requests: int = 0
-    """Requests sent to the server, the same one again included."""
+    """Requests sent to a server, resends included."""
     completed: int = 0
     sampled_tokens: int = 0
     cached_tokens: int = 0
     resent: int = 0
-    """Requests that lost their server and wait to be sent again, or were."""
+    """Requests that lost their server and are, or were, sent to the next."""
     received_tokens: int = 0
-    """Of those, what had come and was not sampled again."""
+    """Tokens of such requests that had been received and were not sampled again."""
     mixed_prefix: int = 0
     unavailable: int = 0
     loads: int = 0
@@ -270,38 +275,52 @@ class EngineStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightLoadReport:
+    """How an engine came to serve a version."""
+
     version: WeightVersion
     pause_ms: float = 0.0
-    """How long the engine stood still."""
+    """How long the engine was paused."""
     paused_requests: int = 0
-    """Requests that were being sampled, and stood still with it."""
+    """Requests that were in flight during the pause."""
     load_ms: float = 0.0
-    """The part of the pause that the server took to read and exchange the weights."""
+    """The part of the pause in which the server loaded the weights."""
     prefetch_ms: float = 0.0
-    """Reading and checking the files, while the engine decoded."""
+    """Time to read and check the files while the engine decoded."""
     offloaded_s: float = 0.0
-    """How long the device was the learner's, where this load ended that: no pause for a load."""
+    """How long the learner had the device, if this load ended that; it does not count as a pause."""
     checksum: str = ""
-    """The server's own, of the weights in use: the same on every engine of a fleet."""
+    """The server's own checksum of the weights in use; all engines of a run must agree on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnginePids:
-    """Processes of one engine, for tests that kill."""
+    """The processes of one engine, for tests that kill them."""
 
     reaper: int
+    """The process reaper that watches the server."""
     server: int
     """Leader of the server's process group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Where a process group meets; the sender is its rank 0 and listens there."""
+    """The meeting point of a process group; the sender is rank 0 and listens there."""
 
     name: str
     address: str
     port: int
     world: int
-    """Processes: the sender and the server's ranks."""
+    """Number of processes: the sender and the server's ranks."""
     backend: str
-    """Of torch.distributed."""
+    """Backend of torch.distributed: ``gloo`` or ``nccl``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorBucketSpec:
+    """Tensors of one type in one file, which are read or sent together."""
+
+    file: Path
+    dtype: str
+    """Torch's name of the type, such as ``bfloat16``."""
+    names: Sequence[str]
+    shapes: Sequence[tuple[int, ...]]

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.engines.messages import (
     EngineLoad,
     EngineUnavailable,

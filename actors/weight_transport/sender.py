@@ -1,6 +1,6 @@
-"""The learner's end of the direct path: reads what was published and broadcasts it into servers that stand still.
+"""The learner's end of direct transfer: reads a published version and broadcasts it into paused servers.
 
-A group of a server's is joined by the server's own function, so that both ends of it agree.
+Process groups are made by SGLang's own function, so that both ends agree.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from actors.engines.messages import InvalidWeights, Rendezvous
+from actors.engines.messages import InvalidWeights, Rendezvous, TensorBucketSpec
 from actors.engines.weights import weight_files
-from actors.engines.weights.tensor_buckets import TensorBucketSpec, plan_buckets, read_bucket
+from actors.engines.weights.tensor_buckets import plan_buckets, read_bucket
 from protocol.errors import InfraError
 from protocol.processes.loopback import find_free_port
 from protocol.processes.rendezvous import restrict_tcp_stores_to_address
@@ -25,28 +24,22 @@ if TYPE_CHECKING:  # it loads Ray
     from actors.runtime.remote import Remote
 
 _PATIENCE_S = 60.0
-"""What one piece may take, and the meeting of a group."""
+"""Longest broadcast of one bucket, and longest wait for a group to meet."""
 
 
 class BroadcastError(InfraError):
-    """A piece did not get to every rank of a server."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightSenderSettings:
-    address: str
-    """Of this host, where groups meet."""
-    device: Literal["cpu", "cuda"]
-    """``cuda``: by NCCL, from this process's GPU."""
+    """A bucket did not reach every rank of a server."""
 
 
 class WeightSender:
-    """See the module.  A plain class; an actor elsewhere."""
+    """See the module.  A plain class, and an actor in a run."""
 
-    def __init__(self, settings: WeightSenderSettings) -> None:
-        self._settings = settings
+    def __init__(self, address: str, device: Literal["cpu", "cuda"]) -> None:
+        """Groups meet at this host's ``address``.  ``cuda`` broadcasts over NCCL from this process's GPU."""
+        self._address: str = address
+        self._device: Literal["cpu", "cuda"] = device
         self._groups: dict[str, asyncio.Future[Any]] = {}
-        """Group's name → its process group, once it has met."""
+        """Group name → its process group, once all have joined."""
 
     async def list_buckets(self, manifest: WeightManifest) -> Sequence[TensorBucketSpec]:
         await asyncio.to_thread(weight_files.check_digest, manifest)
@@ -57,28 +50,28 @@ class WeightSender:
             raise InvalidWeights(f"version {format_version(manifest.version)} cannot be read: {error}") from error
 
     async def open_group(self, name: str, ranks: int) -> Rendezvous:
-        backend = "nccl" if self._settings.device == "cuda" else "gloo"
-        place = Rendezvous(name, self._settings.address, find_free_port(), 1 + ranks, backend)
-        self._groups[name] = asyncio.get_running_loop().run_in_executor(None, _join, place)
-        return place
+        backend = "nccl" if self._device == "cuda" else "gloo"
+        meeting = Rendezvous(name, self._address, find_free_port(), 1 + ranks, backend)
+        self._groups[name] = asyncio.get_running_loop().run_in_executor(None, _join, meeting)
+        return meeting
 
-    async def broadcast_bucket(self, name: str, piece: TensorBucketSpec) -> None:
+    async def broadcast_bucket(self, name: str, bucket: TensorBucketSpec) -> None:
         try:
             group = await asyncio.shield(self._groups[name])
-            await asyncio.to_thread(_broadcast, group, piece, self._settings.device)
+            await asyncio.to_thread(_broadcast, group, bucket, self._device)
         except (KeyError, OSError, RuntimeError) as error:
-            raise BroadcastError(f"{piece.names[0]} was not sent to {name}: {error}") from error
+            raise BroadcastError(f"{bucket.names[0]} was not sent to {name}: {error}") from error
 
     async def close_group(self, name: str) -> None:
         group = self._groups.pop(name, None)
-        if group is None or group.cancelled() or group.cancel():  # one that has not met gives up by itself
+        if group is None or group.cancelled() or group.cancel():  # one that is still waiting gives up by itself
             return
         if group.exception() is None:
             await asyncio.to_thread(_destroy, group.result())
 
 
 class RemoteWeightSender:
-    """That actor, as a :class:`~actors.engines.weights.broadcast_loader.Sender`."""
+    """The actor, as a :class:`~actors.engines.weights.broadcast_loader.BroadcastSender`."""
 
     def __init__(self, remote: Remote[WeightSender]) -> None:
         self._remote = remote
@@ -89,38 +82,38 @@ class RemoteWeightSender:
     async def open_group(self, name: str, ranks: int) -> Rendezvous:
         return await self._remote.call(WeightSender.open_group, name, ranks)
 
-    async def broadcast_bucket(self, name: str, piece: TensorBucketSpec) -> None:
-        await self._remote.call(WeightSender.broadcast_bucket, name, piece)
+    async def broadcast_bucket(self, name: str, bucket: TensorBucketSpec) -> None:
+        await self._remote.call(WeightSender.broadcast_bucket, name, bucket)
 
     async def close_group(self, name: str) -> None:
         await self._remote.call(WeightSender.close_group, name)
 
 
-def _join(place: Rendezvous) -> Any:
-    """The process group, when all have come.  Raises OSError, RuntimeError."""
+def _join(meeting: Rendezvous) -> Any:
+    """Return the process group once all have joined.  Raises OSError or RuntimeError."""
     restrict_tcp_stores_to_address()
     join: Any = importlib.import_module("sglang.srt.utils.common").init_custom_process_group
     return join(
-        backend=place.backend,
-        init_method=f"tcp://{place.address}:{place.port}",
-        world_size=place.world,
+        backend=meeting.backend,
+        init_method=f"tcp://{meeting.address}:{meeting.port}",
+        world_size=meeting.world,
         rank=0,
-        group_name=place.name,
+        group_name=meeting.name,
         timeout=timedelta(seconds=_PATIENCE_S),
     )
 
 
 def _destroy(group: Any) -> None:
-    """Close its connections: a server that waits for a piece gets an error."""
+    """Close its connections; a server that waits for a bucket gets an error."""
     untyped: Any = importlib.import_module("torch.distributed")
     untyped.destroy_process_group(group)
 
 
-def _broadcast(group: Any, piece: TensorBucketSpec, device: str) -> None:
-    """Raises OSError, RuntimeError."""
+def _broadcast(group: Any, bucket: TensorBucketSpec, device: str) -> None:
+    """Raises OSError or RuntimeError."""
     import torch
 
-    flat = read_bucket(piece, pinned=device == "cuda").flat.to(device)
+    flat = read_bucket(bucket, pinned=device == "cuda").flat.to(device)
     untyped: Any = torch.distributed
     untyped.broadcast(flat.view(torch.uint8), src=0, group=group)
     if device == "cuda":

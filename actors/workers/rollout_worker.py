@@ -17,7 +17,7 @@ import zlib
 from collections.abc import AsyncGenerator, Collection, Mapping
 
 from actors.agents.registry import make_agent
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.engines.messages import GenerateReply, GenerateRequest, OnPartialReply
 from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.engines.routing.router import Router

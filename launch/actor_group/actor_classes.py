@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
-from actors.engines.engine import Engine
+from actors.engines.engine import SGLangEngine
+from actors.engines.interface import Engine
+from actors.engines.settings import EngineSpec
+from actors.engines.weights.broadcast_loader import BroadcastSender
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.workers.rollout_worker import RolloutWorker
 from learner.rank import LearnerRank
@@ -17,7 +21,7 @@ class ActorClasses:
 
     buffer: type[TrajectoryBuffer] = TrajectoryBuffer
     scheduler: type[RolloutScheduler] = RolloutScheduler
-    engine: type[Engine] = Engine
+    engine: Callable[[EngineSpec, BroadcastSender | None], Engine] = SGLangEngine
     worker: type[RolloutWorker] = RolloutWorker
     learner: type[LearnerRank] = LearnerRank
 

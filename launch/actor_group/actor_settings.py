@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from actors.buffer.trajectory_buffer import BufferSettings
-from actors.engines.settings import EngineSettings
-from actors.engines.weights.adapter_files import AdapterSettings
+from actors.engines.settings import EngineSpec
 from actors.rewards.settings import make_reward_spec
 from actors.scheduler.settings import SchedulerSpec
 from actors.workers.provider_settings import ProviderSettings
@@ -77,50 +76,28 @@ def scheduler_settings(
     )
 
 
-def engine_settings(
+def engine_spec(
     config: RunConfig, directory: RunDirectory, model_path: Path, name: str, node: ClusterNode
-) -> EngineSettings:
-    return EngineSettings(
+) -> EngineSpec:
+    return EngineSpec(
+        settings=config.engine,
         name=name,
         run_dir=actor_run_dir(config, directory, node),
         model_path=str(model_path),
         context_length=config.agent.context_tokens,
-        max_total_tokens=config.engine.max_total_tokens,
-        max_running=config.engine.max_running,
-        max_queued=config.engine.max_queued,
-        device=config.engine.device,
-        tp=config.engine.tp,
-        memory_share=config.engine.memory_share,
-        dtype=config.engine.dtype,
-        deterministic=config.engine.deterministic,
-        weight_loader=config.engine.handover,
-        prefix_reuse=config.engine.kv,
-        pause_mode=config.engine.pause,
         seed=config.run.seed,
         attempt=directory.attempt,
         node=node.name,
-        start_timeout_s=config.engine.start_timeout_s,
-        stall_timeout_s=config.engine.stall_timeout_s,
         offloads_memory=config.colocated,
-        adapters=adapter_settings(config),
+        lora=config.lora if config.publish_adapters else None,
     )
 
 
-def evaluation_engine_settings(
+def evaluation_engine_spec(
     config: RunConfig, directory: RunDirectory, model_path: Path, node: ClusterNode
-) -> EngineSettings:
+) -> EngineSpec:
     """An engine that serves one version from its beginning to its end."""
-    return replace(engine_settings(config, directory, model_path, EVALUATION_ENGINE, node), offloads_memory=False)
-
-
-def adapter_settings(config: RunConfig) -> AdapterSettings | None:
-    """What an engine is told of the adapters that it gets alone, if it does."""
-    lora = config.lora
-    if not config.publish_adapters:
-        return None
-    return AdapterSettings(
-        rank=lora.rank, alpha=lora.alpha, targets=lora.projections, max_adapters=config.engine.max_adapters
-    )
+    return replace(engine_spec(config, directory, model_path, EVALUATION_ENGINE, node), offloads_memory=False)
 
 
 def _provider(config: RunConfig, node: ClusterNode) -> ProviderSettings | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import RemoteError
 from launch.actor_group.health_monitor import PROMPT_ANSWER_S

@@ -25,21 +25,21 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.engines.messages import EngineStartError
-from actors.engines.settings import EngineSettings
+from actors.engines.settings import EngineSpec, WeightTransferMode
 from actors.runtime.placement_groups import PlacementBundle
 from actors.runtime.remote import ActorOptions, Remote, kill_actor, short_actor_name, spawn_actor
 from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.rollout_scheduler import RolloutScheduler
-from actors.weight_transport.sender import RemoteWeightSender, WeightSender, WeightSenderSettings
+from actors.weight_transport.sender import RemoteWeightSender, WeightSender
 from actors.workers.rollout_worker import RolloutWorker
 from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES, ActorClasses
 from launch.actor_group.actor_settings import (
     ACTOR_STOP_S,
     buffer_settings,
-    engine_settings,
-    evaluation_engine_settings,
+    engine_spec,
+    evaluation_engine_spec,
     evaluation_worker_settings,
     rollout_request_deadline_s,
     scheduler_settings,
@@ -49,7 +49,6 @@ from launch.actor_group.engine_statistics import SampledTokenCounter, query_engi
 from launch.actor_group.health_monitor import ACTOR_START_S, HealthMonitor
 from launch.actor_group.learner_group import LearnerGroup, learner_spec, spawn_learner_group
 from launch.config import RunConfig
-from launch.config.rollout import WeightTransferMode
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.hosts.membership import NodeMembership
 from launch.hosts.membership_watch import watch_membership
@@ -202,7 +201,7 @@ class ActorGroup:
         self.engines = tuple(
             self._spawn_engine(
                 name,
-                engine_settings(config, directory, self._remote_hosts.model_folder(home), name, home),
+                engine_spec(config, directory, self._remote_hosts.model_folder(home), name, home),
                 home,
                 sender,
             )
@@ -213,13 +212,13 @@ class ActorGroup:
         self.workers = tuple(self._spawn_worker(name, home) for name, home in workers.items())
 
     def _spawn_engine(
-        self, name: str, told: EngineSettings, home: ClusterNode, sender: RemoteWeightSender | None, *, seat: str = ""
+        self, name: str, spec: EngineSpec, home: ClusterNode, sender: RemoteWeightSender | None, *, seat: str = ""
     ) -> Remote[Engine]:
         gpus, options = engine_gpus(self._config), self._options(home, name, seat=seat)
         return spawn_actor(
             self._actor_classes.engine,
-            replace(options, num_gpus=gpus, max_concurrency=told.max_concurrent_calls),
-            told,
+            replace(options, num_gpus=gpus, max_concurrency=spec.settings.max_concurrent_calls),
+            spec,
             sender,
         )
 
@@ -327,7 +326,7 @@ class ActorGroup:
             return None
         head, device = self._nodes[0], self._config.engine.sender
         options = replace(self._options(head, "sender", seat=LEARNER_ROLE), num_gpus=int(device == "cuda"))
-        sender = spawn_actor(WeightSender, options, WeightSenderSettings(address=head.address, device=device))
+        sender = spawn_actor(WeightSender, options, head.address, device)
         self._sender = (sender,)
         return RemoteWeightSender(sender)
 
@@ -585,8 +584,8 @@ class ActorGroup:
         self._evaluation_count, own = self._evaluation_count + 1, tuple[Remote[Engine], ...]()
         if not config.colocated:
             home, name = place_evaluation_engine(config, self._nodes), f"{EVALUATION_ENGINE}-{self._evaluation_count}"
-            told = evaluation_engine_settings(config, directory, abroad.model_folder(home), home)
-            own = (self._spawn_engine(name, told, home, None, seat=EVALUATION_ENGINE),)
+            spec = evaluation_engine_spec(config, directory, abroad.model_folder(home), home)
+            own = (self._spawn_engine(name, spec, home, None, seat=EVALUATION_ENGINE),)
             if home.remote:
                 self.weight_transport.add_pinned_engine(self._actor_name(name), abroad.host_of(home).copies)
         at = self._node_of_actor[self.workers[0].name]

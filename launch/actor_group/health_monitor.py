@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.engines.messages import EngineState
 from actors.runtime.remote import Remote, restart_actor, short_actor_name
 from actors.runtime.remote_errors import RemoteError

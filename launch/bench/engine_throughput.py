@@ -22,9 +22,9 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
 
-from actors.engines.engine import Engine
+from actors.engines.engine import SGLangEngine
 from actors.engines.messages import GenerateFunction, GenerateReply, GenerateRequest, PauseMode, WeightLoadReport
-from actors.engines.settings import EngineSettings
+from actors.engines.settings import EngineSettings, EngineSpec
 from launch.config import load_recipe
 from launch.demo.model import CONTEXT_TOKENS, build_demo_model
 from protocol.cli.arguments import AtLeastOne, CommandArguments, JsonFlag, comma_separated, option
@@ -137,7 +137,9 @@ async def measure_engine(asked: EngineBenchmarkOptions) -> EngineBenchmarkReport
     with tempfile.TemporaryDirectory(prefix="ls-bench-") as name:
         folder, config = Path(name), load_recipe("demo")
         await asyncio.to_thread(build_demo_model, folder / "model", config.model, config.run.seed)
-        engines: dict[PauseMode, Engine] = {pause: Engine(_engine_settings(folder, asked, pause)) for pause in _PAUSES}
+        engines: dict[PauseMode, SGLangEngine] = {
+            pause: SGLangEngine(_engine_spec(folder, asked, pause)) for pause in _PAUSES
+        }
         try:
             for engine in engines.values():
                 await engine.start(_manifest(folder, 0))
@@ -175,19 +177,19 @@ async def measure_loads(
     return report
 
 
-def _engine_settings(folder: Path, asked: EngineBenchmarkOptions, pause: PauseMode) -> EngineSettings:
+def _engine_spec(folder: Path, asked: EngineBenchmarkOptions, pause: PauseMode) -> EngineSpec:
     context = _PROMPT_TOKENS + asked.tokens
-    return EngineSettings(
-        name=f"engine-{pause}",
-        run_dir=folder,
-        model_path=str(folder / "model"),
-        context_length=context,
+    settings = EngineSettings(
         max_total_tokens=max(asked.requests) * context,
         max_running=max(asked.requests),
         device=asked.device,
         memory_share=_GPU_SHARE / len(_PAUSES),
         start_timeout_s=_DEADLINE_S,
-        pause_mode=pause,
+        pause=pause,
+    )
+    model = str(folder / "model")
+    return EngineSpec(
+        settings=settings, name=f"engine-{pause}", run_dir=folder, model_path=model, context_length=context
     )
 
 

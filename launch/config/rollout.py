@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from actors.agents.settings import AgentSettings
 from actors.rewards.settings import OutcomeSettings
@@ -15,7 +15,7 @@ from actors.scheduler.settings import CurriculumSettings, SchedulerSettings
 from actors.workers.settings import WorkerSettings
 from protocol.cli.suggestions import did_you_mean
 from protocol.plugins import PluginGroup, plugin_names
-from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
+from protocol.settings import ConfigSection, CountInt, PositiveInt
 from sandbox.tasks.dataset_catalog import CATALOG_FILE as DATASETS
 from sandbox.tasks.formats.registry import TaskFormat
 
@@ -109,114 +109,6 @@ class AgentSection(EpisodeSettings, HarnessSettings, AgentSettings):
 
 class RolloutSection(WorkerSettings, OutcomeSettings, SchedulerSettings):
     """Groups, admission, the outcome reward and the workers, each as its room declares it."""
-
-
-class WeightTransferMode(StrEnum):
-    """How new weights come to where an engine reads them."""
-
-    AUTO = "auto"
-    """``full`` on the learner's machine, ``delta`` on others."""
-    FULL = "full"
-    """Each engine reads the folder that the learner wrote."""
-    DELTA = "delta"
-    """Each machine keeps a copy, made from what changed since the version before."""
-    BROADCAST = "broadcast"
-    """Each machine keeps a copy, which comes to all of them at once, whole, over gloo."""
-    DIRECT = "direct"
-    """No copy: broadcast into servers that stand still meanwhile.  One that starts anew reads the learner's folder."""
-    ADAPTERS = "adapters"
-    """Only what LoRA trains, loaded beside the model while the engines decode; to machines as under ``auto``."""
-
-
-class EngineSection(ConfigSection):
-    count: PositiveInt = 1
-    """SGLang servers, spread over the nodes."""
-    device: Literal["cpu", "cuda"] = "cpu"
-    """Where the servers run."""
-    tp: PositiveInt = 1
-    """GPUs that one server's model is split over (tensor parallelism)."""
-    memory_share: Annotated[float, Field(gt=0, lt=1)] = 0.85
-    """Of a GPU's memory, for weights and KV; what is left is for activations and CUDA graphs."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the server; float32 on a CPU is as fast, and its log-probabilities equal the learner's."""
-    deterministic: bool = False
-    """Draw each token by its episode's seed, so that the same weights give the same samples; slower, and on CUDA only.
-    Without it evaluations share tasks and attempts, not the dice."""
-    kv: Literal["fresh", "session"] = "fresh"
-    """Which cached prefixes are reused after new weights: ``fresh``, none; ``session``, an episode's own, made by older
-    weights, so that long histories are not prefilled again.  Its turns are marked ``mixed_prefix`` then."""
-    pause: Literal["in_place", "retract"] = "in_place"
-    """What replies do that are being sampled while an engine's weights are exchanged: ``in_place``, keep their KV;
-    ``retract``, give it back and prefill it anew, for which SGLang's scheduler may run ahead of the device.
-    ``python -m launch.bench engine`` measures both on your machine."""
-    max_total_tokens: PositiveInt = 40_000
-    """Tokens in one server's KV cache."""
-    max_running: PositiveInt = 64
-    """Requests that one server decodes together."""
-    max_queued: CountInt = 0
-    """Requests that may wait for one server; further ones are refused at once, and go to another engine or come again.
-    0 for sixteen times ``engine.max_running``."""
-    start_timeout_s: Seconds = 900.0
-    """Longest wait for a server that lives to come up: half a minute on a quiet machine, minutes on a busy one."""
-    stall_timeout_s: Seconds = 60.0
-    """A server that sends no token for so long, and answers no probe, is started again.  A CPU can prefill a long
-    history for minutes."""
-    request_timeout_s: Seconds = 60.0
-    """Longest wait for one reply, retries included."""
-    weights: WeightTransferMode = WeightTransferMode.AUTO
-    """How new weights come to an engine's machine: ``full``, ``delta``, ``broadcast``, ``direct``, or ``auto``.  Deltas
-    are small where the learner's weights are bfloat16.  With ``lora.rank``, ``adapters`` publishes adapters alone: no
-    engine pauses for them, and requests end under the adapter that they began with.  To decode under several at once
-    is slower."""
-    sender: Literal["cpu", "cuda"] = "cpu"
-    """From where ``weights = "direct"`` broadcasts: the host's memory, by gloo, or a GPU of its own beside the
-    learner's, by NCCL."""
-    handover: Literal["files", "tensors"] = "files"
-    """How a server gets weights that are on its machine: it reads their ``files``, or is given ``tensors`` in shared
-    memory (CUDA IPC on GPUs), which need as much room there as the model.  Whole weights only, and not ``direct``."""
-    max_adapters: Annotated[int, Field(ge=2)] = 4
-    """Under ``weights = "adapters"``: versions that a server holds at once, the newest and those under which requests
-    still run.  A push waits until there is a place."""
-    update_timeout_s: Seconds = 60.0
-    """Longest wait for a load of new weights.  One that began in time gets a minute more; then its server is started
-    again."""
-    update_loss: Annotated[float, Field(gt=0, le=1)] = 0.05
-    """Most of a decoding fleet's time that exchanges of weights may cost.  The engines' pauses are spread for it: by
-    0.05 the last engine has new weights twenty pauses after the first one began.  1: each as soon as it can."""
-
-    @model_validator(mode="after")
-    def _can_draw_by_seed(self) -> Self:
-        if self.deterministic and self.device != "cuda":
-            raise ValueError(
-                "engine.deterministic = true needs attention kernels that SGLang has on CUDA only: set engine.device = "
-                "'cuda', or engine.deterministic = false"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _fits_the_way_of_its_weights(self) -> Self:
-        if self.handover == "tensors" and self.weights in {WeightTransferMode.DIRECT, WeightTransferMode.ADAPTERS}:
-            raise ValueError(
-                f"engine.handover = 'tensors' is for whole weights on the engine's machine, and engine.weights = "
-                f"'{self.weights}' brings none there: leave one of the two out"
-            )
-        if self.sender == "cuda" and (self.weights, self.device) != (WeightTransferMode.DIRECT, "cuda"):
-            raise ValueError(
-                "engine.sender = 'cuda' is a GPU that broadcasts into those of the engines: set engine.weights = "
-                "'direct' and engine.device = 'cuda', or leave it out"
-            )
-        if self.kv == "session" and self.weights is WeightTransferMode.ADAPTERS:
-            raise ValueError(
-                "engine.kv = 'session' keeps nothing where each version is an adapter, whose prefixes are its own: "
-                "leave it out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _splits_over_gpus(self) -> Self:
-        if self.tp > 1 and self.device != "cuda":
-            raise ValueError(f"engine.tp = {self.tp} is for GPUs: set engine.device = 'cuda', or engine.tp = 1")
-        return self
 
 
 class EvaluationSection(ConfigSection):

@@ -10,6 +10,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from actors.agents.settings import AgentKind, HistoryMode, ThinkingMode, ToolsetKind
+from actors.engines.settings import EngineSettings, WeightTransferMode
 from actors.rewards.settings import JudgeSettings, RewardSettings
 from actors.rollout.settings import SamplingSettings
 from actors.scheduler.admission import RolloutTuning
@@ -23,10 +24,8 @@ from launch.config.reward import check_reward_sections
 from launch.config.rollout import (
     AgentSection,
     DataSection,
-    EngineSection,
     EvaluationSection,
     RolloutSection,
-    WeightTransferMode,
 )
 from learner.losses.objective import Objective
 from learner.losses.settings import CorrectionSettings, KlPenaltySettings, RewardShapingSettings
@@ -192,7 +191,7 @@ class RunConfig(ConfigSection):
     reward: RewardSettings = RewardSettings()
     judge: JudgeSettings = JudgeSettings()
     sampling: SamplingSettings = SamplingSettings()
-    engine: EngineSection = EngineSection()
+    engine: EngineSettings = EngineSettings()
     sandbox: SandboxSettings = SandboxSettings()
     buffer: BufferSection = BufferSection()
     learner: LearnerSettings = LearnerSettings()

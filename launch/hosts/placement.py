@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from actors.engines.settings import WeightTransferMode
 from launch.config import RunConfig
-from launch.config.rollout import WeightTransferMode
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole
 from launch.run_records.run_directory import RunDirectory
 from protocol.errors import UserError

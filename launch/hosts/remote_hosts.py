@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+from actors.engines.settings import WeightTransferMode
 from actors.runtime.remote import Remote
 from actors.weight_transport.host_cache import HostWeightCache, HostWeightCacheSettings
 from actors.weight_transport.source import RemoteWeightSource, WeightSource
 from launch.config import RunConfig
-from launch.config.rollout import WeightTransferMode
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole
 from launch.hosts.file_sync import FileSync
 from launch.hosts.node_agent import LogSync, NodeAgent, NodeAgentSettings

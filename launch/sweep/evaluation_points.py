@@ -38,8 +38,8 @@ from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError, iterate_leaf_errors
 
 if TYPE_CHECKING:
-    from actors.engines.engine import Engine
-    from actors.engines.settings import EngineSettings
+    from actors.engines.interface import Engine
+    from actors.engines.settings import EngineSpec
 
 COLUMNS = (
     ResultColumn("pass_at_1", "pass@1", FigureFormat.SHARE),
@@ -171,15 +171,15 @@ class EvaluationPoints:
 
     def _servers(
         self, points: Sequence[SweepPoint], folder: SweepFolder
-    ) -> list[tuple[EngineSettings | None, list[SweepPoint]]]:
+    ) -> list[tuple[EngineSpec | None, list[SweepPoint]]]:
         """Which points one server does for; those that need none come first."""
-        from launch.evaluation.solvers.models import build_server_settings
+        from launch.evaluation.solvers.models import build_engine_spec
 
-        found: list[tuple[EngineSettings | None, list[SweepPoint]]] = [(None, [])]
+        found: list[tuple[EngineSpec | None, list[SweepPoint]]] = [(None, [])]
         for point in points:
             evaluation = self.evaluations[point.name]
             served = evaluation.options.solver is SolverKind.SERVED
-            server = build_server_settings(evaluation.options, evaluation.config, folder.directory) if served else None
+            server = build_engine_spec(evaluation.options, evaluation.config, folder.directory) if served else None
             together = next((others for known, others in found if known == server), None)
             if together is None:
                 found.append((server, together := []))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.runtime.remote import Remote
 from launch.run_records.step_facts import LogprobParity
 from launch.training.logprob_parity import ParityMonitor, measure_parity

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from actors.agents.registry import make_agent
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.engines.messages import EngineState, EngineStatus, GenerateReply, GenerateRequest
 from actors.runtime.remote import Remote
 from actors.tokens.chat_format import load_chat_format

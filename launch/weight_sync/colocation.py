@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.runtime.remote import Remote
 from launch.weight_sync.manager import WeightSyncManager
 from protocol.errors import InfraError

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.engines.messages import InvalidWeights, ServerRestarting, WeightLoadReport
 from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import ActorDied

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.runtime.remote import Remote
 from actors.weight_transport.host_cache import HostWeightCache
 from protocol.weights import NO_VERSION, WeightManifest

@@ -1,1 +1,6 @@
-"""A request's way to a server: the worker's router chooses an engine, and the engine's queue holds the request until its server has a place, under the right prefix-cache key.  load_balancer, prefix_cache and inflight_request are pure; router and request_queue wire them and do not know each other."""
+"""A request's way to a server.
+
+A worker's ``router`` chooses an engine by the rules of its ``load_balancer``.  The engine's ``request_queue`` holds the
+request until its server has room and dispatches it under the right prefix-cache key.  ``load_balancer``,
+``prefix_cache`` and ``inflight_request`` are pure; router and request queue wire them and do not know each other.
+"""

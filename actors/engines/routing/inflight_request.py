@@ -1,4 +1,4 @@
-"""A request under way in an engine: what has come of its reply, over all servers that worked on it."""
+"""A request in flight in an engine: what was received of its reply, over all servers that worked on it."""
 
 from __future__ import annotations
 
@@ -14,50 +14,53 @@ from protocol.weights import NO_VERSION, WeightVersion
 
 @dataclass(slots=True, eq=False)
 class InflightRequest:
+    """One request.  Each attempt is a dispatch to a server; tokens received survive the loss of that server."""
+
     request: GenerateRequest
     on_activity: Callable[[], None]
-    """Told of each sign of life of the server that works on it."""
+    """Called at each sign of life of its server."""
     on_partial_reply: OnPartialReply | None = None
     started_at: float = field(default_factory=time.monotonic)
     kept_reply: PartialReply = field(init=False)
-    """Of servers that were lost."""
+    """Tokens received from servers that were lost."""
     cuts: int = 0
     version: WeightVersion = NO_VERSION
-    """Of the weights of the server that works on it, when it was asked."""
+    """The version that its server served at dispatch."""
     key: PrefixKey = NO_PREFIX
-    """Under which it was asked."""
+    """The prefix-cache key of its dispatch."""
     adapter: str = ""
-    """The server's name of those weights, where they are an adapter: a request ends under that with which it began."""
+    """The server's name of that version if it is an adapter; a request ends under the adapter that it began with."""
     stream: ReplyStream | None = None
-    """What comes from that server."""
+    """The reply from the current server; None while the request waits."""
 
     def __post_init__(self) -> None:
         self.kept_reply = self.request.resume_from
         self.cuts = int(len(self.kept_reply) > 0)
 
     def begin_attempt(self, version: WeightVersion, key: PrefixKey, adapter: str = "") -> ReplyStream:
-        """A server of these weights is asked next, under this key."""
+        """Prepare a dispatch to a server of this version, under this key."""
         self.version, self.key, self.adapter = version, key, adapter
-        self.stream = ReplyStream(self.tokens_left, version, adapter=bool(adapter), on_tokens=self._tell)
+        self.stream = ReplyStream(self.tokens_left, version, adapter=bool(adapter), on_tokens=self._on_tokens)
         return self.stream
 
-    def _tell(self) -> None:
+    def _on_tokens(self) -> None:
         self.on_activity()
         if self.on_partial_reply is not None:
             self.on_partial_reply(self.partial_reply)
 
     @property
     def tokens_left(self) -> int:
-        """Tokens that may still be sampled."""
+        """How many tokens may still be sampled."""
         return self.request.max_new_tokens - len(self.kept_reply)
 
     @property
     def input_ids(self) -> list[int]:
+        """The prompt for the next server: the request's own, and the tokens received."""
         return self.request.input_ids + self.kept_reply.token_ids
 
     @property
     def partial_reply(self) -> PartialReply:
-        """All that has come."""
+        """Everything received so far."""
         return (
             self.kept_reply
             if self.stream is None
@@ -66,23 +69,23 @@ class InflightRequest:
 
     @property
     def token_count(self) -> int:
-        """Tokens that have come."""
+        """How many tokens were received."""
         return len(self.kept_reply) + (0 if self.stream is None else self.stream.token_count)
 
     def note_weight_change(self, version: WeightVersion) -> None:
-        """The server that works on it is about to go on with others."""
+        """Its server is about to continue on other weights."""
         if self.stream is not None:
             self.stream.note_weight_change(version)
 
     def keep_partial_reply(self) -> int:
-        """The server is lost; how many of its tokens are kept."""
+        """Keep what the lost server sent; return how many tokens that is."""
         before, self.kept_reply, self.stream = len(self.kept_reply), self.partial_reply, None
-        came = len(self.kept_reply) - before
-        self.cuts += came > 0
-        return came
+        kept = len(self.kept_reply) - before
+        self.cuts += kept > 0
+        return kept
 
     def build_reply(self, sampled: SampledReply, engine: str) -> GenerateReply:
-        """The reply, whose end is ``sampled``."""
+        """Return the whole reply, which ends with ``sampled``."""
         mixed = sampled.versions[0] != self.key.version
         whole = self.kept_reply.plus(PartialReply(sampled.token_ids, sampled.logprobs, sampled.versions, mixed))
         return GenerateReply(

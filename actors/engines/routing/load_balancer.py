@@ -1,19 +1,19 @@
-"""Which engine a request goes to: the router's rules as a state machine without clock, I/O or engine.
+"""Which engine a request goes to: the router's rules as a state machine without clock, I/O or engines.
 
 Engines are numbers below ``engines``.  Load is counted in tokens: a request's prompt and the most that it may sample.
-What an engine is expected to have is what it said last of other routers' requests and what this router has there now;
-an engine that has said nothing for ``believe_s`` is known by this router's requests alone.
+An engine's expected load is what it last reported of other routers' requests plus this router's own requests there; a
+report older than ``load_ttl_s`` is ignored.
 
-An engine is avoided for ``avoid_s`` after it failed a request, for ``blink_s`` if its queue was full, out while it says
-that it serves nobody, a pause for new weights of less than ``blink_s`` excepted, and stale while its weights are more
-than ``lag`` versions behind those that another serves.  Such are chosen only where there is no other, a stale one
-first: some engine always is.
+After it failed a request an engine is avoided for ``avoid_s``, or for ``short_pause_s`` if its queue was full.  It is
+out while it reports that it does not serve, except for a weight-swap pause shorter than ``short_pause_s``.  It is stale
+while its weights are more than ``max_version_lag`` versions behind another engine's.  Such engines are chosen only if
+there is no other, stale ones first; some engine always is.
 
-A session stays on its engine, where its prefix is cached; it moves when that one is avoided, out or stale and another
-is not, or has more load than the least loaded one by ``slack`` times the request.  A session that is new, or moves,
-goes to the least loaded engine, or to one that serves newer weights, if nobody waits there and ``slack`` allows.  Among
-equals the one whose own requests changed longest ago is next, beginning at ``first``: routers that have heard nothing
-yet must not all begin with the same engine.
+A session stays on its engine, where its prefix is cached.  It moves when that engine is avoided, out or stale and
+another is not, or when its load exceeds the least loaded engine's by ``slack`` times the request.  A session that is
+new or moves goes to the least loaded engine, or to one with newer weights if nothing queues there and ``slack`` allows.
+Among equals the engine is next whose requests from this router changed longest ago, beginning at ``first``, so that
+routers without any report do not all begin with the same engine.
 """
 
 from __future__ import annotations
@@ -30,34 +30,41 @@ from protocol.weights import NO_VERSION, version_attempt
 
 
 class _Rank(IntEnum):
+    """How fit an engine is for a request; lower is better."""
+
     SERVES = 0
+    """It serves weights that are fresh enough."""
     STALE = 1
-    """It serves, but what it samples would be too old."""
+    """It serves, but its weights are too old."""
     OUT = 2
-    """It says so itself."""
+    """It reports that it does not serve."""
     AVOIDED = 3
-    """It failed a request."""
+    """It failed a request recently."""
 
 
 class _Candidate(NamedTuple):
-    """Engines are chosen in this order."""
+    """An engine to choose; candidates compare in the order of preference."""
 
     rank: _Rank
     tokens: int
-    """Expected there."""
+    """Its expected load."""
     turn: int
-    """When its requests of this router changed last."""
+    """When its requests from this router changed last, as a counter."""
     engine: int
 
 
 class _ReportedLoad(NamedTuple):
+    """An engine's own report."""
+
     load: EngineLoad
     until: float
-    """When it is too old to be believed."""
+    """When it expires."""
 
 
 @dataclass(slots=True)
 class LoadBalancer:
+    """See the module.  Times are seconds of the caller's clock."""
+
     engines: int
     slack: int = 8
     avoid_s: float = 10.0
@@ -66,20 +73,20 @@ class LoadBalancer:
     max_sessions: int = 100_000
     first: int = 0
     max_version_lag: int = 0
-    """Versions, of one start of a run; 0 for any number."""
+    """Versions within one attempt of a run; 0 for no limit."""
     moved: int = 0
-    """Sessions sent elsewhere because their engine was overloaded, stale, out or failed."""
+    """Sessions moved because their engine was overloaded, stale, out or failed."""
     in_flight: list[int] = field(init=False)
-    """Requests under way, by engine."""
+    """This router's requests in flight, by engine."""
     _own: list[int] = field(init=False)
-    """Their tokens."""
-    _standings: list[_Candidate] = field(init=False)
+    """Tokens of those requests, by engine."""
+    _candidates: list[_Candidate] = field(init=False)
     _turns: Iterator[int] = field(init=False)
-    _heard: dict[int, _ReportedLoad] = field(default_factory=dict[int, _ReportedLoad])
+    _reports: dict[int, _ReportedLoad] = field(default_factory=dict[int, _ReportedLoad])
     _avoided: dict[int, float] = field(default_factory=dict[int, float])
-    """Engine → until when."""
+    """Engine → when it may be chosen again."""
     _newest: int = NO_VERSION
-    """Of the weights that any engine serves."""
+    """The newest version that any engine reported."""
     _sessions: OrderedDict[str, int] = field(default_factory=OrderedDict[str, int])
 
     def __post_init__(self) -> None:
@@ -87,28 +94,29 @@ class LoadBalancer:
             raise ValueError("a router needs at least one engine")
         self.in_flight, self._own = [0] * self.engines, [0] * self.engines
         turns = [(engine - self.first) % self.engines for engine in range(self.engines)]
-        self._standings = [_Candidate(_Rank.SERVES, 0, turn, engine) for engine, turn in enumerate(turns)]
+        self._candidates = [_Candidate(_Rank.SERVES, 0, turn, engine) for engine, turn in enumerate(turns)]
         self._turns = itertools.count(self.engines)
 
     @property
     def sessions(self) -> int:
+        """How many sessions have an engine."""
         return len(self._sessions)
 
     @property
     def tokens(self) -> list[int]:
-        """Load that is expected, by engine."""
-        return [standing.tokens for standing in self._standings]
+        """The expected load, by engine."""
+        return [candidate.tokens for candidate in self._candidates]
 
     def begin_request(self, session: str, tokens: int, now: float) -> int:
-        """The engine for ``session``'s next request, of so many tokens at most; it is under way until :meth:`end`."""
-        self._forget(now)
-        best, most = min(self._standings), self.slack * tokens
+        """Choose the engine for a session's next request of at most ``tokens``; it counts until :meth:`end_request`."""
+        self._expire(now)
+        best, most = min(self._candidates), self.slack * tokens
         known = self._sessions.get(session)
         if known is not None and self._stays(known, best, most):
             engine = known
         else:
             self.moved += known is not None
-            engine = self._freshest(best, most)
+            engine = self._choose_fresh(best, most)
             self._sessions[session] = engine
         self._sessions.move_to_end(session)
         if len(self._sessions) > self.max_sessions:
@@ -117,43 +125,43 @@ class LoadBalancer:
         return engine
 
     def end_request(self, engine: int, tokens: int) -> None:
-        """A request to ``engine`` is over, however."""
+        """A request to ``engine`` is over, whatever its outcome."""
         self._change(engine, -1, -tokens)
 
     def mark_failed(self, engine: int, now: float, *, busy: bool = False) -> None:
-        """``engine`` failed a request: it is avoided for a while, a short one if it was only ``busy``."""
+        """Avoid an engine that failed a request, only shortly if it was ``busy``."""
         until = now + (self.short_pause_s if busy else self.avoid_s)
         self._avoided[engine] = max(until, self._avoided.get(engine, until))
-        self._stand(engine)
+        self._rank_engine(engine)
 
     def update_load(self, engine: int, load: EngineLoad, now: float) -> None:
-        """What ``engine`` says of itself."""
-        self._heard[engine] = _ReportedLoad(load, now + self.load_ttl_s)
-        self._stand(engine)
-        self._compare()
+        """Take an engine's report."""
+        self._reports[engine] = _ReportedLoad(load, now + self.load_ttl_s)
+        self._rank_engine(engine)
+        self._update_newest()
 
     def count_available(self, now: float) -> int:
-        """How many engines are neither avoided nor out."""
-        self._forget(now)
-        return sum(standing.rank < _Rank.OUT for standing in self._standings)
+        """Count the engines that are neither avoided nor out."""
+        self._expire(now)
+        return sum(candidate.rank < _Rank.OUT for candidate in self._candidates)
 
     def has_other_available(self, engine: int, now: float) -> bool:
         """Whether an engine other than ``engine`` is neither avoided nor out."""
-        return self.count_available(now) > (self._standings[engine].rank < _Rank.OUT)
+        return self.count_available(now) > (self._candidates[engine].rank < _Rank.OUT)
 
     def _stays(self, known: int, best: _Candidate, most: int) -> bool:
-        standing = self._standings[known]
-        return standing.rank is best.rank and standing.tokens - best.tokens <= most
+        candidate = self._candidates[known]
+        return candidate.rank is best.rank and candidate.tokens - best.tokens <= most
 
-    def _freshest(self, best: _Candidate, most: int) -> int:
-        """The best engine that serves the newest weights of all, if it has room; else the best."""
-        known = self._heard.get(best.engine)
+    def _choose_fresh(self, best: _Candidate, most: int) -> int:
+        """Return the best engine among those with the newest weights if one has room, else the best of all."""
+        known = self._reports.get(best.engine)
         if known is None or known.load.version == self._newest:
             return best.engine
         with_room = [
-            self._standings[engine]
-            for engine, heard in self._heard.items()
-            if heard.load.version == self._newest and not heard.load.tokens.queued
+            self._candidates[engine]
+            for engine, report in self._reports.items()
+            if report.load.version == self._newest and not report.load.tokens.queued
         ]
         newer = min(with_room, default=best)
         return newer.engine if newer.rank is best.rank and newer.tokens - best.tokens <= most else best.engine
@@ -161,41 +169,41 @@ class LoadBalancer:
     def _change(self, engine: int, requests: int, tokens: int) -> None:
         self.in_flight[engine] += requests
         self._own[engine] += tokens
-        self._stand(engine, next(self._turns))
+        self._rank_engine(engine, next(self._turns))
 
-    def _stand(self, engine: int, turn: int | None = None) -> None:
-        """Note how an engine of which something has changed stands."""
-        heard, rank, others = self._heard.get(engine), _Rank.SERVES, 0
-        if heard is not None:
-            others = heard.load.tokens.of_others
-            rank = self._rank(heard.load)
+    def _rank_engine(self, engine: int, turn: int | None = None) -> None:
+        """Rank an engine anew of which something has changed."""
+        report, rank, others = self._reports.get(engine), _Rank.SERVES, 0
+        if report is not None:
+            others = report.load.tokens.of_others
+            rank = self._rank(report.load)
         if engine in self._avoided:
             rank = _Rank.AVOIDED
-        turn = self._standings[engine].turn if turn is None else turn
-        self._standings[engine] = _Candidate(rank, others + self._own[engine], turn, engine)
+        turn = self._candidates[engine].turn if turn is None else turn
+        self._candidates[engine] = _Candidate(rank, others + self._own[engine], turn, engine)
 
     def _rank(self, load: EngineLoad) -> _Rank:
-        blinks = load.state is EngineState.UPDATING and load.paused_s < self.short_pause_s
-        if load.state is not EngineState.SERVING and not blinks:
+        short_pause = load.state is EngineState.UPDATING and load.paused_s < self.short_pause_s
+        if load.state is not EngineState.SERVING and not short_pause:
             return _Rank.OUT
         behind = self._newest - load.version if version_attempt(self._newest) == version_attempt(load.version) else 0
         return _Rank.STALE if 0 < self.max_version_lag < behind else _Rank.SERVES
 
-    def _compare(self) -> None:
-        """Who is stale depends on what the others serve."""
-        newest = max((heard.load.version for heard in self._heard.values()), default=NO_VERSION)
+    def _update_newest(self) -> None:
+        """Rank all engines anew if the newest version has changed, on which staleness depends."""
+        newest = max((report.load.version for report in self._reports.values()), default=NO_VERSION)
         if newest != self._newest:
             self._newest = newest
             for engine in range(self.engines):
-                self._stand(engine)
+                self._rank_engine(engine)
 
-    def _forget(self, now: float) -> None:
-        """What was so long ago that it says nothing any more."""
+    def _expire(self, now: float) -> None:
+        """Drop what has expired."""
         for engine in [engine for engine, until in self._avoided.items() if until <= now]:
             del self._avoided[engine]
-            self._stand(engine)
-        if gone := [engine for engine, heard in self._heard.items() if heard.until <= now]:
+            self._rank_engine(engine)
+        if gone := [engine for engine, report in self._reports.items() if report.until <= now]:
             for engine in gone:
-                del self._heard[engine]
-                self._stand(engine)
-            self._compare()
+                del self._reports[engine]
+                self._rank_engine(engine)
+            self._update_newest()

@@ -1,26 +1,27 @@
-"""Under which key a server caches the prefix of a request: what may be reused, and which weights made it.
+"""The key under which a server caches a request's prefix: what may be reused, and which weights computed it.
 
-- ``fresh``: by the weights that serve.  After an exchange nothing of older weights is read, and a session prefills its
-  history anew.
-- ``session``: by the session and the weights that served when it began.  It keeps its own prefix over exchanges, made
-  by several weights then; log-probabilities are still those of the policy that sampled.
+- ``fresh``: keyed by the serving version.  After a weight swap nothing of older weights is reused, and each session
+  prefills its history again.
+- ``session``: keyed by the session and the version that served when it began.  A session keeps its own prefix over
+  weight swaps, computed by several versions; log-probabilities are still those of the policy that sampled.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from actors.engines.settings import PrefixReuse
 from protocol.weights import NO_VERSION, WeightVersion
-
-PrefixReuse = Literal["fresh", "session"]
 
 
 class PrefixKey(NamedTuple):
+    """A prefix-cache key."""
+
     text: str
     version: WeightVersion
-    """The weights that made the prefix, where they all did."""
+    """The version that computed the prefix, if a single one did."""
 
 
 NO_PREFIX = PrefixKey("", NO_VERSION)
@@ -28,15 +29,15 @@ NO_PREFIX = PrefixKey("", NO_VERSION)
 
 @dataclass(slots=True)
 class PrefixKeys:
-    """The keys of one server after the other."""
+    """The prefix-cache keys of an engine's current server."""
 
     reuse: PrefixReuse
     max_sessions: int = 100_000
-    """The one that was silent longest begins anew."""
+    """Beyond this, the session that was silent longest starts over."""
     _begun: OrderedDict[str, WeightVersion] = field(default_factory=OrderedDict[str, WeightVersion])
 
     def key_for_session(self, session: str, serving: WeightVersion) -> PrefixKey:
-        """For a request that is dispatched while the server serves ``serving``."""
+        """Return the key of a request that is dispatched while version ``serving`` serves."""
         if self.reuse == "fresh":
             return PrefixKey(f"v{serving}", serving)
         version = self._begun.setdefault(session, serving)
@@ -46,5 +47,5 @@ class PrefixKeys:
         return PrefixKey(f"v{version}-{session}", version)
 
     def clear(self) -> None:
-        """Another server is in use, which has cached nothing."""
+        """Forget all sessions: the next server has cached nothing."""
         self._begun.clear()

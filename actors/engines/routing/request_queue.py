@@ -1,11 +1,11 @@
-"""The requests of one engine: each waits at a gate that is open while the server serves, then for a place in it.
+"""The requests of one engine: each waits until dispatch is open, then for room in the server.
 
-In one breath with passing the gate a request gets its KV key (:mod:`.prefixes`), so a key names weights that the
-request was dispatched under, and the adapter, if that is what they are.  Replies are streamed: a request whose server
-dies waits at the gate again, and the next server goes on behind the tokens that came, until the request's deadline.
+A request gets its prefix-cache key (:mod:`.prefix_cache`) and adapter at the moment of dispatch, without an await in
+between, so they name the weights that it is dispatched under.  Replies are streamed: a request whose server dies waits
+again, and the next server continues behind the tokens received, until the request's deadline.
 
-Who opens and shuts the gate is :class:`actors.engines.engine.Engine`, and a server in trouble
-(:meth:`actors.engines.weights.swap.Serving.condemn`).
+Dispatch is opened and closed by the parts of the engine (:mod:`actors.engines.server_slot`), and closed by a server
+that has failed (:meth:`actors.engines.server.active_server.ActiveServer.mark_failed`).
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from actors.engines.messages import (
     TokensInFlight,
 )
 from actors.engines.routing.inflight_request import InflightRequest
-from actors.engines.routing.prefix_cache import PrefixKeys, PrefixReuse
+from actors.engines.routing.prefix_cache import PrefixKeys
+from actors.engines.server.active_server import ActiveServer
 from actors.engines.server.client import SamplingOptions
 from actors.engines.server.process import SGLangServer
 from actors.engines.server.reply_stream import ReplyStream, SampledReply
-from actors.engines.weights.swap import ActiveServer
+from actors.engines.settings import PrefixReuse
 from protocol.weights import WeightVersion
 
 _RESEND_PAUSE_S = 0.1
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 class RequestQueue:
-    """See the module.  Beside ``max_queued`` requests that wait one more is refused at once.  ``state`` says what the
-    engine is at, for messages."""
+    """See the module.  A request beyond ``max_queued`` waiting ones is refused at once.  ``state`` is the engine's state,
+    for messages."""
 
     def __init__(
         self,
@@ -57,44 +58,44 @@ class RequestQueue:
         state: Callable[[], EngineState],
         sending: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """``sending`` is entered while a request is with the server."""
+        """``sending`` is entered while the server works on a request."""
         self._sending = sending
         self._name, self._context_length, self._deterministic, self._state = name, context_length, deterministic, state
         self._max_queued = max_queued
-        self._prefixes = PrefixKeys(prefix_reuse)
+        self.prefixes = PrefixKeys(prefix_reuse)
         self.dispatch_open = asyncio.Event()
         self.counters = EngineStatistics()
         self.vocabulary_size: int | None = None
-        """Of the model, once it is known: before that nothing is taken."""
+        """The model's vocabulary; no request is accepted before it is known."""
         self.last_token_at = 0.0
-        """When the server that serves last sent a token, or began to serve; monotonic seconds."""
+        """Monotonic time of the current server's last token, or of its start."""
         self.request_ended = asyncio.Event()
-        """Set when a request leaves its server; whoever waits for that clears it."""
+        """Set when a request leaves its server; whoever waits for it clears it."""
         self._serving: ActiveServer | None = None
         self._closed = False
-        self._under_way: set[InflightRequest] = set()
-        self._places = asyncio.Semaphore(max_running)
-        self._gone: asyncio.Queue[tuple[SGLangServer, str]] = asyncio.Queue(max_running * 2)
+        self._inflight: set[InflightRequest] = set()
+        self._room = asyncio.Semaphore(max_running)
+        self._abandoned: asyncio.Queue[tuple[SGLangServer, str]] = asyncio.Queue(max_running * 2)
 
     def open(self, serving: ActiveServer) -> None:
-        """Requests may go to this server."""
+        """Dispatch requests to this server."""
         if serving is not self._serving:
-            self._prefixes.clear()
+            self.prefixes.clear()
         self._serving, self.last_token_at = serving, time.monotonic()
         self.dispatch_open.set()
 
     def close(self) -> None:
-        """Nothing is served any more; those who wait leave."""
+        """Serve nothing any more; waiting requests fail."""
         self._closed = True
         self.dispatch_open.set()
 
     def note_weight_change(self, version: WeightVersion) -> None:
-        """The server stands still, and is about to go on with others, under the same requests."""
-        for work in self._under_way:
+        """The paused server is about to continue its requests on other weights."""
+        for work in self._inflight:
             work.note_weight_change(version)
 
     async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
-        """See :meth:`actors.engines.engine.Engine.generate`."""
+        """See :meth:`actors.engines.interface.Engine.generate`."""
         self._check(request)
         counts = self.counters
         if counts.queued >= self._max_queued:
@@ -102,8 +103,8 @@ class RequestQueue:
             raise EngineBusy(
                 f"engine {self._name} has {counts.queued} requests waiting, its limit", request.resume_from
             )
-        work = InflightRequest(request, self._hear, watch)
-        self._under_way.add(work)
+        work = InflightRequest(request, self.note_activity, watch)
+        self._inflight.add(work)
         try:
             async with asyncio.timeout(request.deadline_s + request.restart_s):
                 return await self._answer(work)
@@ -116,48 +117,48 @@ class RequestQueue:
                 f"engine {self._name} gave no reply in time ({allowed}); it is {state}", work.partial_reply
             ) from None
         finally:
-            self._under_way.discard(work)
+            self._inflight.discard(work)
             self.request_ended.set()
 
     async def wait_until_idle(self, patience_s: float) -> bool:
-        """Whether the server has been left by every request within that time."""
+        """Return whether every request left the server within that time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
-                while self.counters.running:  # noqa: ASYNC110  # a state; who waits for the event clears it
-                    await asyncio.sleep(_LOOK_S)
+                while self.counters.running:  # noqa: ASYNC110  # a state; whoever waits for the event clears it
+                    await asyncio.sleep(_POLL_S)
         return not self.counters.running
 
     @property
     def versions_in_use(self) -> set[WeightVersion]:
-        """Under which requests have been dispatched that have not come back."""
-        return {work.version for work in self._under_way if work.stream is not None}
+        """Versions under which requests in flight were dispatched."""
+        return {work.version for work in self._inflight if work.stream is not None}
 
     def partial_replies(self, known: Mapping[str, int]) -> dict[str, PartialReply]:
-        """See :meth:`actors.engines.engine.Engine.received`."""
+        """See :meth:`actors.engines.interface.Engine.partial_replies`."""
         return {
             name: work.partial_reply.skip_tokens(known[name])
-            for work in self._under_way
+            for work in self._inflight
             if (name := work.request.name) in known
         }
 
     def count_tokens(self, names: Container[str]) -> TokensInFlight:
-        """Of all requests; the asker's are those of these names."""
-        running = queued = of_asker = 0
-        for work in self._under_way:
+        """Count the tokens of all requests; the caller's are those of these names."""
+        running = queued = of_caller = 0
+        for work in self._inflight:
             tokens = work.request.token_budget
             running, queued = (running + tokens, queued) if work.stream is not None else (running, queued + tokens)
-            of_asker += tokens * (work.request.name in names)
-        return TokensInFlight(running=running, queued=queued, of_caller=of_asker)
+            of_caller += tokens * (work.request.name in names)
+        return TokensInFlight(running=running, queued=queued, of_caller=of_caller)
 
     @property
     def sampled_tokens(self) -> int:
-        """Sampled so far, those of requests under way included."""
-        return self.counters.sampled_tokens + sum(work.token_count for work in self._under_way)
+        """Tokens sampled so far, requests in flight included."""
+        return self.counters.sampled_tokens + sum(work.token_count for work in self._inflight)
 
     async def abort_abandoned(self) -> None:
-        """Until cancelled: tell the server of requests whose caller has gone."""
+        """Until cancelled, abort requests on the server whose caller is gone."""
         while True:
-            server, rid = await self._gone.get()
+            server, rid = await self._abandoned.get()
             try:
                 async with asyncio.timeout(5):
                     await server.client.abort(rid)
@@ -185,11 +186,11 @@ class RequestQueue:
         waiting = True
         try:
             await self._wait_for_server(work)
-            async with self._places:
+            async with self._room:
                 while True:
                     serving = await self._wait_for_server(work)
-                    weights = serving.confirmed  # no await between the gate and this
-                    key = self._prefixes.key_for_session(request.session, weights.manifest.version)
+                    weights = serving.confirmed  # no await between the check of dispatch and this
+                    key = self.prefixes.key_for_session(request.session, weights.manifest.version)
                     stream = work.begin_attempt(weights.manifest.version, key, weights.adapter)
                     counts.queued, counts.running, waiting = counts.queued - 1, counts.running + 1, False
                     try:
@@ -225,11 +226,14 @@ class RequestQueue:
 
     async def _send(self, server: SGLangServer, work: InflightRequest, stream: ReplyStream) -> SampledReply:
         with self._sending():
-            return await self._sent(server, work, stream)
+            return await self._sample(server, work, stream)
 
-    async def _sent(self, server: SGLangServer, work: InflightRequest, stream: ReplyStream) -> SampledReply:
+    async def _sample(self, server: SGLangServer, work: InflightRequest, stream: ReplyStream) -> SampledReply:
         self.counters.requests += 1
-        rid, request = f"{self._name}-{self.counters.requests}.", work.request  # SGLang aborts all that begin so
+        rid, request = (
+            f"{self._name}-{self.counters.requests}.",
+            work.request,
+        )  # SGLang aborts every id with this prefix
         options = SamplingOptions(
             max_new_tokens=work.tokens_left,
             temperature=request.temperature,
@@ -241,8 +245,8 @@ class RequestQueue:
             key = work.key.text
             return await server.client.generate(rid, work.input_ids, options, key, stream, adapter=work.adapter)
         except asyncio.CancelledError:
-            if not self._gone.full():  # else the server notices by itself, seconds later
-                self._gone.put_nowait((server, rid))
+            if not self._abandoned.full():  # else the server notices by itself, seconds later
+                self._abandoned.put_nowait((server, rid))
             raise
 
     def _reply(self, sampled: SampledReply, work: InflightRequest) -> GenerateReply:
@@ -251,8 +255,9 @@ class RequestQueue:
         counts.sampled_tokens += len(reply.token_ids)
         counts.cached_tokens += reply.cached_tokens
         counts.mixed_prefix += reply.mixed_prefix
-        self._hear()
+        self.note_activity()
         return reply
 
-    def _hear(self) -> None:
+    def note_activity(self) -> None:
+        """Note that the server has sent a token."""
         self.last_token_at = time.monotonic()

@@ -1,10 +1,10 @@
-"""Sends each request to the engine that knows its session best, unless that one is overloaded or in trouble.
+"""Sends each request to the engine that has its session's prefix, unless that engine is overloaded or has failed.
 
-One router in each worker; it knows what passed through itself, and what engines say of themselves.  Which engine is
-next is :mod:`.placement`'s to say; here requests are sent, and sent again.  While another engine is at hand a request
-waits only ``patience_s`` for one that serves nobody; without another it waits as long as a restart may take.  The next
-engine goes on behind what the last one has sampled, and never before what a watcher was told.  All attempts together
-end with both times of the request, which each engine keeps.
+Each worker has one router, which knows the requests that pass through it and what engines report.
+:mod:`.load_balancer` chooses the engine; the router sends the request and retries it.  While another engine is
+available a request waits only ``patience_s`` for one that does not serve; otherwise it waits as long as a restart may
+take.  The next engine continues behind the tokens that the last one sampled, and never before those that a watcher was
+shown.  All attempts together are bounded by the request's own deadlines, which each engine enforces.
 """
 
 from __future__ import annotations
@@ -28,33 +28,35 @@ from actors.engines.messages import (
 from actors.engines.routing.load_balancer import LoadBalancer
 from protocol.errors import InfraError
 
-_PAUSE_S = 0.2
+_RETRY_PAUSE_S = 0.2
 
 
 class EngineLike(Protocol):
-    """An engine, here or far away."""
+    """A local or remote engine, as far as a router needs it."""
 
     @property
     def name(self) -> str: ...
 
     async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
-        """Raises :class:`EngineUnavailable` with what has come when the times of the request are over."""
+        """Raises :class:`EngineUnavailable` with the tokens received when the request's deadlines have passed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RouterStatistics:
+    """A router's counters."""
+
     in_flight: dict[str, int]
-    """Engine → requests under way from this router."""
+    """Engine → requests in flight from this router."""
     tokens: dict[str, int]
-    """Engine → load that is expected there, of all routers."""
+    """Engine → expected load in tokens, from all routers."""
     sessions: int
     moved: int
-    """Sessions sent elsewhere because their engine was overloaded, stale, out or failed."""
+    """Sessions moved because their engine was overloaded, stale, out or failed."""
 
 
 class Router:
-    """See the module.  ``first`` is the engine of its first session; ``clock`` and ``pause`` are for tests."""
+    """See the module.  ``first`` is the engine of the first session; ``clock`` and ``pause`` are for tests."""
 
     def __init__(
         self,
@@ -70,16 +72,16 @@ class Router:
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._engines, self._patience_s, self._clock, self._pause = tuple(engines), patience_s, clock, pause
-        self._placement = LoadBalancer(
+        self._balancer = LoadBalancer(
             len(engines), slack, avoid_s, max_sessions=max_sessions, first=first, max_version_lag=max_version_lag
         )
         self._numbers = {engine.name: number for number, engine in enumerate(engines)}
 
     async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
-        """Sample one continuation on some engine.  Raises :class:`EngineUnavailable` when the request's time is over,
-        and at once whatever is not an infrastructure failure."""
+        """Sample one continuation on some engine.  Raises :class:`EngineUnavailable` once the request's deadlines have
+        passed, and at once any error that is no infrastructure failure."""
 
-        def told(received: PartialReply) -> None:
+        def on_partial(received: PartialReply) -> None:
             nonlocal request
             request = replace(request, resume_from=received)
             if watch is not None:
@@ -87,38 +89,38 @@ class Router:
 
         allowed_s = request.deadline_s + request.restart_s
         end = self._clock() + allowed_s
-        last, placement = "no engine was tried", self._placement
+        last, balancer = "no engine was tried", self._balancer
         while (left := end - self._clock()) > 0:
-            index = placement.begin_request(request.session, request.token_budget, self._clock())
+            index = balancer.begin_request(request.session, request.token_budget, self._clock())
             engine = self._engines[index]
             sampling_s = min(left, request.deadline_s)
             patience, restart_s = None, left - sampling_s
-            if placement.has_other_available(index, self._clock()):
+            if balancer.has_other_available(index, self._clock()):
                 patience, restart_s = self._patience_s, 0.0
             attempt = replace(request, deadline_s=sampling_s, restart_s=restart_s, patience_s=patience)
             try:
-                return await engine.generate(attempt, told if watch is not None else None)
+                return await engine.generate(attempt, on_partial if watch is not None else None)
             except InfraError as error:
                 last = str(error)
                 if isinstance(error, EngineUnavailable) and len(error.partial_reply) > len(request.resume_from):
                     request = replace(request, resume_from=error.partial_reply)
                 if not isinstance(error, RequestTimedOut):
-                    placement.mark_failed(index, self._clock(), busy=isinstance(error, EngineBusy))
+                    balancer.mark_failed(index, self._clock(), busy=isinstance(error, EngineBusy))
             finally:
-                placement.end_request(index, request.token_budget)
-            if not placement.count_available(self._clock()):
-                await self._pause(_PAUSE_S)
+                balancer.end_request(index, request.token_budget)
+            if not balancer.count_available(self._clock()):
+                await self._pause(_RETRY_PAUSE_S)
         raise EngineUnavailable(f"no engine answered within {allowed_s:g} s: {last}")
 
     def update_load(self, engine: str, load: EngineLoad) -> None:
-        """What an engine says of itself."""
-        self._placement.update_load(self._numbers[engine], load, self._clock())
+        """Take an engine's report of its load."""
+        self._balancer.update_load(self._numbers[engine], load, self._clock())
 
     def statistics(self) -> RouterStatistics:
-        placement, names = self._placement, self._numbers
+        balancer, names = self._balancer, self._numbers
         return RouterStatistics(
-            dict(zip(names, placement.in_flight, strict=True)),
-            dict(zip(names, placement.tokens, strict=True)),
-            placement.sessions,
-            placement.moved,
+            dict(zip(names, balancer.in_flight, strict=True)),
+            dict(zip(names, balancer.tokens, strict=True)),
+            balancer.sessions,
+            balancer.moved,
         )

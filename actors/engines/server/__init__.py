@@ -1,1 +1,6 @@
-"""One SGLang server process: how it is started, watched and ended, and the HTTP client and reply parser that speak to it.  Nothing here knows requests' queues, weight versions or Ray; from below: process_reaper and cpu_patches (no project imports), reply_stream, client, process, entrypoint (run by `python -m`)."""
+"""One SGLang server process: how it is started, watched and ended, and the HTTP client that speaks to it.
+
+Layers, from below: ``process_reaper`` and ``cpu_patches`` (no project imports), ``reply_stream``, ``client``,
+``process``, ``active_server``.  ``entrypoint`` is the program that runs in the server's process.  Nothing here knows of
+queues, of how weights are loaded, or of Ray.
+"""

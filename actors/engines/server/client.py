@@ -1,8 +1,8 @@
-"""Speaks HTTP to one local SGLang server, and believes nothing that it did not check.
+"""HTTP client of one local SGLang server, which checks whatever the server says.
 
-Replies are streamed (:mod:`.replies`).  A connection that breaks, a reply that makes no sense and a server's own error
-are :class:`ServerLost`; a request that the server says can never be served is :class:`RequestRefused`.  Deadlines are
-the caller's.
+Replies are streamed (:mod:`.reply_stream`).  A broken connection, a reply that contradicts itself and a server error
+raise :class:`ServerLost`; a request that can never be served raises :class:`RequestRefused`.  Deadlines are the
+caller's.
 """
 
 from __future__ import annotations
@@ -18,28 +18,35 @@ from typing import Self
 import aiohttp
 import orjson
 
-from actors.engines.messages import PauseMode, PortTaken, Rendezvous, RequestRefused, ServerLost
+from actors.engines.messages import (
+    PauseMode,
+    PortTaken,
+    Rendezvous,
+    RequestRefused,
+    ServerLost,
+    TensorBucketSpec,
+    WeightLoadError,
+)
 from actors.engines.server.reply_stream import ReplyStream, SampledReply
-from actors.engines.weights.tensor_buckets import TensorBucketSpec
 from protocol.processes.task_groups import task_group
-from protocol.weights import NO_VERSION
+from protocol.weights import NO_VERSION, WeightVersion, format_version
 
 _STREAM_INTERVAL = 8
-"""Tokens a chunk: few enough that little is lost with a server, enough that streaming costs nothing."""
+"""Tokens of a chunk: few enough that little is lost with a server, enough that streaming costs nothing."""
 _READ_BYTES = 1 << 20
-"""Buffer of a connection; a chunk is a line, and may be half as long again as this."""
-_BEHIND_S = 0.01
-"""How long after a load the question is asked that the server is to answer after it."""
-_SERVES = re.compile(rb"Weight version updated to (\d+)\.")
-"""SGLang's word on a load that it has done."""
+"""Read buffer of a connection.  A chunk is one line and may be half as long again."""
+_CHECKSUM_DELAY_S = 0.01
+"""How long after a load request the checksum is requested, so that the server handles it second."""
+_SERVED_VERSION = re.compile(rb"Weight version updated to (\d+)\.")
+"""SGLang's message about a completed load."""
 
 MEMORY_TAGS = ("weights", "kv_cache", "cuda_graph")
-"""What a server can give away of a device's memory, by SGLang's names; all that is not small."""
+"""SGLang's names for the device memory that a server can release; what remains is small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOptions:
-    """What may be asked of the sampler."""
+    """The sampling parameters that longshore uses."""
 
     max_new_tokens: int
     temperature: float
@@ -49,6 +56,7 @@ class SamplingOptions:
     """Only for servers that were started for deterministic inference."""
 
     def to_request(self) -> dict[str, object]:
+        """Return SGLang's ``sampling_params``."""
         options: dict[str, object] = {
             "max_new_tokens": self.max_new_tokens,
             "temperature": 0.0 if self.greedy else self.temperature,
@@ -60,17 +68,8 @@ class SamplingOptions:
         return options
 
 
-@dataclass(frozen=True, slots=True)
-class ServerWeights:
-    """What a server says that it holds."""
-
-    version: int
-    checksum: str
-    """Of the weights in use, bit for bit, over all ranks."""
-
-
 class SGLangClient:
-    """One server's client.  An async context manager."""
+    """The client of one server.  An async context manager."""
 
     def __init__(self, port: int, api_key: str, *, pause: PauseMode = "in_place") -> None:
         self._base = f"http://127.0.0.1:{port}"
@@ -78,7 +77,7 @@ class SGLangClient:
         self._pause: PauseMode = pause
         self._session: aiohttp.ClientSession | None = None
         self._responses: set[aiohttp.ClientResponse] = set()
-        """Under way."""
+        """Responses that are being read."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -90,7 +89,7 @@ class SGLangClient:
         await self.close()
 
     async def open(self) -> None:
-        """Make the session.  Connections are never kept: the server drops idle ones in the middle of a request."""
+        """Open the HTTP session.  Connections are not kept alive: the server drops idle ones in the middle of a request."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
             timeout=aiohttp.ClientTimeout(total=None),
@@ -100,8 +99,8 @@ class SGLangClient:
         )
 
     async def close(self) -> None:
-        """What is under way ends as :class:`ServerLost`; a session that is closed leaves those who read a response
-        waiting for ever."""
+        """Close the session.  Calls in flight raise :class:`ServerLost`: aiohttp alone would let readers of an open
+        response wait for ever."""
         for response in self._responses:
             response.close()
         if self._session is not None:
@@ -117,8 +116,8 @@ class SGLangClient:
         *,
         adapter: str = "",
     ) -> SampledReply:
-        """Sample one continuation, under the ``adapter`` of that name if there is one; ``key`` separates prefix caches,
-        ``rid`` names the request for :meth:`abort`.  What comes is in ``stream`` at once."""
+        """Sample one continuation, under ``adapter`` if it is not empty.  ``key`` separates prefix caches, ``rid``
+        names the request for :meth:`abort`.  Tokens are in ``stream`` as soon as they arrive."""
         message: dict[str, object] = {
             "rid": rid,
             "input_ids": input_ids,
@@ -130,76 +129,80 @@ class SGLangClient:
         if adapter:
             message["lora_path"] = adapter
         stream = stream or ReplyStream(options.max_new_tokens, NO_VERSION)
-        async with self._asked("POST", "/generate", message) as response:
+        async with self._request_stream("POST", "/generate", message) as response:
             async for line in response.content:
-                if line.startswith(b"data:") and (whole := stream.parse_chunk(line[5:])) is not None:
-                    return whole
+                if line.startswith(b"data:") and (reply := stream.parse_chunk(line[5:])) is not None:
+                    return reply
         raise ServerLost("/generate: the stream ended before the reply did")
 
     async def abort(self, rid: str) -> None:
-        """End a request whose caller has gone; harmless if it has ended."""
+        """End a request whose caller is gone; harmless if it has ended."""
         await self._post("/abort_request", {"rid": rid})
 
     async def pause(self) -> None:
-        """Stop between two tokens; running requests go on behind them after :meth:`resume`."""
+        """Stop between two tokens; running requests continue after :meth:`resume`."""
         await self._post("/pause_generation", {"mode": self._pause})
 
     async def resume(self) -> None:
+        """Continue after :meth:`pause`."""
         await self._post("/continue_generation", {})
 
     async def release_memory(self, drain_s: float) -> None:
-        """End every request as lost, forget all KV, and give the memory away: in this order, because the server dies of
-        a release while it works.  None is begun until :meth:`resume`.  Weights and KV are gone then, but on a server
-        that saves no memory, as one on a CPU."""
+        """Abort every request, drop the KV cache, then release the memory; the server dies of a release while it works.
+
+        No request begins until :meth:`resume`.  Weights and KV cache are gone then, except on a server that saves no
+        memory, as on a CPU."""
         await self._post("/pause_generation", {"mode": "abort"})
         await self._post(f"/flush_cache?timeout={drain_s:g}", {})  # answers when the server is idle
         await self._post("/release_memory_occupation", {"tags": MEMORY_TAGS})
 
     async def resume_memory(self) -> None:
-        """Take back what :meth:`release_memory` gave away, once: the server dies of a second time.  The weights are
+        """Take back the memory after :meth:`release_memory`, once: the server dies of a second call.  The weights are
         unknown until they are loaded."""
         await self._post("/resume_memory_occupation", {"tags": MEMORY_TAGS})
 
     async def update_weights(self, path: str, version: int) -> int:
-        """Exchange the weights for those in ``path``, checked before; the version that the server says it then serves.
+        """Load the weights in ``path``, which were checked; return the version that the server says it then serves.
         After an error the weights are unknown."""
-        said = await self._post(
+        body = await self._post(
             "/update_weights_from_disk",
             {"model_path": path, "weight_version": str(version), "abort_all_requests": False, "flush_cache": False},
         )
-        found = _SERVES.search(said)
+        found = _SERVED_VERSION.search(body)
         return int(found[1]) if found else await self.read_version()
 
-    async def update_weights_and_checksum(self, path: str, version: int) -> ServerWeights:
-        """:meth:`update_weights`, and what the server holds, without a round trip in between.
+    async def update_weights_and_checksum(self, path: str, version: int) -> str:
+        """:meth:`update_weights`, and the checksum of what the server holds, without a round trip in between.
 
-        The server does one after the other; if the question came first, the checksum is that of the weights before.
+        The server does one after the other; if it handles the checksum first, that is of the weights before.  Raises
+        :class:`WeightLoadError` if the server then says that it serves another version.
         """
         async with task_group() as group:
             served = group.create_task(self.update_weights(path, version))
-            await asyncio.sleep(_BEHIND_S)
+            await asyncio.sleep(_CHECKSUM_DELAY_S)
             checksum = group.create_task(self.read_checksum())
-        return ServerWeights(served.result(), checksum.result())
+        _require_version(served.result(), version)
+        return checksum.result()
 
     @asynccontextmanager
     async def weight_update(self) -> AsyncGenerator[None]:
-        """Weights can be sent in pieces meanwhile; after an error they are unknown."""
+        """Accept weights in pieces during the block; after an error they are unknown."""
         await self._post("/begin_weight_update", {})
         try:
             yield
-        except Exception:  # also what broke on our side, else the server takes no other update
+        except Exception:  # also errors of our side: the server would accept no other update
             with suppress(ServerLost):
                 await self._post("/end_weight_update", {})
             raise
         await self._post("/end_weight_update", {})
 
     async def update_weights_from_tensors(self, ranks: Sequence[str], version: int | None) -> None:
-        """Take the pickled tensors, one text for each of the server's ranks; ``version`` with the last of a version."""
+        """Load pickled tensors, one text for each of the server's ranks; ``version`` comes with a version's last."""
         message: dict[str, object] = {"serialized_named_tensors": list(ranks), "flush_cache": False}
-        await self._post("/update_weights_from_tensor", message | _labelled(version))
+        await self._post("/update_weights_from_tensor", message | _version_label(version))
 
     async def init_weights_update_group(self, place: Rendezvous) -> None:
-        """Be the ranks from 1 on of a process group; it is made while the server stands still."""
+        """Join a process group as ranks 1 and up; the server must be paused."""
         await self._post(
             "/init_weights_update_group",
             {
@@ -213,7 +216,7 @@ class SGLangClient:
         )
 
     async def update_weights_from_broadcast(self, group: str, piece: TensorBucketSpec, version: int | None) -> None:
-        """Take a piece that is broadcast in one; ``version`` with the last of a version."""
+        """Receive a bucket that is broadcast in a group; ``version`` comes with a version's last."""
         message: dict[str, object] = {
             "names": piece.names,
             "dtypes": [piece.dtype] * len(piece.names),
@@ -222,36 +225,38 @@ class SGLangClient:
             "load_format": "flattened_bucket",
             "flush_cache": False,
         }
-        await self._post("/update_weights_from_distributed", message | _labelled(version))
+        await self._post("/update_weights_from_distributed", message | _version_label(version))
 
     async def load_adapter(self, name: str, path: str) -> None:
-        """Load PEFT's folder, checked before, under a name that no adapter has.  Requests go on meanwhile."""
+        """Load a PEFT folder, which was checked, under an unused name.  Requests continue meanwhile."""
         await self._post("/load_lora_adapter", {"lora_name": name, "lora_path": path})
 
     async def unload_adapter(self, name: str) -> None:
-        """Return when it is gone: once no request uses it any more."""
+        """Unload an adapter; returns once no request uses it any more."""
         await self._post("/unload_lora_adapter", {"lora_name": name})
 
     async def list_adapters(self) -> dict[str, str]:
-        """Name → folder of those that are loaded."""
+        """Return name → folder of the loaded adapters."""
         body = await self._request("GET", "/v1/models", None)
         try:
             return {str(card["id"]): str(card["root"]) for card in orjson.loads(body)["data"] if card["parent"]}
         except (ValueError, TypeError, KeyError) as error:
             raise ServerLost(f"the server's list of adapters cannot be read: {body[:200]!r}") from error
 
-    async def read_server_weights(self) -> ServerWeights:
+    async def read_checksum_of(self, version: int) -> str:
+        """:meth:`read_checksum`.  Raises :class:`WeightLoadError` if the server says that it serves another version."""
         async with task_group() as both:
-            asked = both.create_task(self.read_version()), both.create_task(self.read_checksum())
-        return ServerWeights(asked[0].result(), asked[1].result())
+            served, checksum = both.create_task(self.read_version()), both.create_task(self.read_checksum())
+        _require_version(served.result(), version)
+        return checksum.result()
 
     async def read_checksum(self) -> str:
-        """See :class:`Held`."""
+        """Return the server's checksum of the weights in use, bit for bit and over all ranks."""
         body = await self._post("/weights_checker", {"action": "checksum"})
         return _field(body, "per_engine_checksum")
 
     async def read_version(self) -> int:
-        """The version that the server says it serves."""
+        """Return the version that the server says it serves."""
         text = _field(await self._request("GET", "/model_info", None), "weight_version")
         try:
             return int(text)
@@ -262,14 +267,14 @@ class SGLangClient:
         return await self._request("POST", path, message)
 
     async def _request(self, method: str, path: str, message: dict[str, object] | None) -> bytes:
-        async with self._asked(method, path, message) as response:
+        async with self._request_stream(method, path, message) as response:
             return await response.read()
 
     @asynccontextmanager
-    async def _asked(
+    async def _request_stream(
         self, method: str, path: str, message: dict[str, object] | None
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """A response that says 200; its connection may still break."""
+        """A response with status 200, whose connection may still break."""
         if self._session is None or self._session.closed:
             raise ServerLost(f"{path}: the client is closed")
         data = None if message is None else orjson.dumps(message)
@@ -278,10 +283,10 @@ class SGLangClient:
                 method, self._base + path, data=data, headers={"Content-Type": "application/json"}
             ) as response:
                 if response.status != 200:
-                    said = f"{path}: {response.status} {(await response.read())[:500].decode(errors='replace')}"
+                    why = f"{path}: {response.status} {(await response.read())[:500].decode(errors='replace')}"
                     if response.status == 401:
-                        raise PortTaken(said)
-                    raise RequestRefused(said) if response.status == 400 and path == "/generate" else ServerLost(said)
+                        raise PortTaken(why)
+                    raise RequestRefused(why) if response.status == 400 and path == "/generate" else ServerLost(why)
                 self._responses.add(response)
                 try:
                     yield response
@@ -291,7 +296,12 @@ class SGLangClient:
             raise ServerLost(f"{path}: {type(error).__name__}: {error}") from error
 
 
-def _labelled(version: int | None) -> dict[str, object]:
+def _require_version(served: int, version: int) -> None:
+    if served != version:
+        raise WeightLoadError(f"the server says that it serves version {format_version(WeightVersion(served))}")
+
+
+def _version_label(version: int | None) -> dict[str, object]:
     return {} if version is None else {"weight_version": str(version)}
 
 

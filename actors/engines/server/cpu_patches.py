@@ -1,17 +1,18 @@
-"""What lets SGLang's CUDA build run on a machine without a GPU; inert where CUDA is available.
+"""Patches with which SGLang's CUDA build runs on a machine without a GPU; inert if CUDA is available.
 
-Four obstacles, four answers, all of them in this file:
+There are four obstacles:
 
-- ``torchvision`` and ``sgl_kernel`` have no build that works here.  Their imports are answered with placeholder modules
-  whose attributes raise when called.  transformers decides first, on the truth, that torchvision is absent, and so
-  keeps to its text-only paths.
+- ``torchvision`` and ``sgl_kernel`` have no build that works here.  Their imports get placeholder modules whose
+  attributes raise when called.  transformers is asked first, so that it finds torchvision absent and keeps to its
+  text-only paths.
 - Pinned host memory needs an accelerator.  ``pin_memory`` is dropped from the tensor factories and from ``Tensor``.
-- SGLang asks for a CPU engine by environment variable, not by ``--device`` alone.
-- Its checksum of the weights is a kernel on CUDA and SHA-256 on a CPU, for whose time an engine would stand still at
-  each exchange: XXH3, of the same 64 bits, takes a tenth of it.
+- SGLang wants an environment variable for its CPU engine, not only ``--device``.
+- SGLang's weight checksum is a kernel on CUDA but SHA-256 on a CPU, which would lengthen each weight-swap pause; XXH3
+  has the same 64 bits and takes a tenth of the time.
 
-``install`` must run in the server's main process and in each child that it spawns, before sglang is imported, and
-``hash_fast`` after it: the main module calls both at top level, because a spawned child imports the main module again.
+``install_cpu_patches`` must run in the server's main process and in each child that it spawns, before sglang is
+imported, and ``patch_weight_checksum`` after that.  The entrypoint calls both at top level, because a spawned child
+imports the main module again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FACTORIES = ("tensor", "empty", "zeros", "ones", "full", "arange", "empty_like"
 
 
 class _Absent:
-    """An attribute of a module that is not there: it can be looked at, and raises when called."""
+    """An attribute of an absent module: it can be read, and raises when called."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -45,6 +46,8 @@ class _Absent:
 
 
 class _AbsentModule(ModuleType):
+    """A module that is not installed."""
+
     def __getattr__(self, name: str) -> _Absent:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -52,7 +55,7 @@ class _AbsentModule(ModuleType):
 
 
 class _Placeholders(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Answers the imports of ``torchvision`` and ``sgl_kernel``; the kernels' scalar types are pure Python and real."""
+    """Imports ``torchvision`` and ``sgl_kernel`` as placeholders, except the kernels' scalar types, which are Python."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -86,7 +89,7 @@ def _itself(tensor: Any, *_args: object, **_kwargs: object) -> Any:
 
 
 def install_cpu_patches() -> bool:
-    """Put the seam in place for this process.  Returns False, and changes nothing, where CUDA is available."""
+    """Patch this process.  Returns False, and changes nothing, if CUDA is available."""
     import torch
 
     if torch.cuda.is_available():
@@ -104,13 +107,13 @@ def install_cpu_patches() -> bool:
 
 
 def patch_weight_checksum() -> None:
-    """Let the server's weights checker take :func:`_xxh3`."""
+    """Let the server's weight checker hash by :func:`_xxh3`."""
     checker: Any = importlib.import_module("sglang.srt.utils.weight_checker")
     checker.tensor_hash = _xxh3
 
 
 def _xxh3(tensor: Any) -> int:
-    """64 bits of a tensor's bytes."""
+    """Hash a tensor's bytes to 64 bits."""
     import torch
     import xxhash
 

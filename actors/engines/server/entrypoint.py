@@ -1,9 +1,11 @@
-"""``python -m actors.engines.server.entrypoint [--stacks=PREFIX] <sglang arguments>``: an SGLang server, on CUDA or, through the
-seam, on a CPU.  Its key is in its environment, which nobody reads but its owner; a command line is for all to see.
+"""``python -m actors.engines.server.entrypoint [--stacks=PREFIX] <sglang arguments>``: an SGLang server.
 
-At top level, because the server's spawned children import this module again: the seam is installed, groups meet on
-loopback alone (:mod:`protocol.processes.rendezvous`), and each process' stacks are offered (:mod:`protocol.processes.stack_dumps`, in
-``PREFIX-PID.stacks``).
+It runs on CUDA or, with the CPU patches, on a CPU.  Its API key is in its environment, which only its owner can read; a
+command line is visible to everybody.
+
+The server's spawned children import this module again, so at top level the CPU patches are installed, process groups
+are restricted to loopback (:mod:`protocol.processes.rendezvous`), and each process offers its stacks in
+``PREFIX-PID.stacks`` (:mod:`protocol.processes.stack_dumps`).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ if cpu_patches.install_cpu_patches():
 
 
 def main(arguments: list[str]) -> None:
+    """Run the server until it ends."""
     from actors.engines.server.process import API_KEY_VARIABLE
 
     http_server = importlib.import_module("sglang.srt.entrypoints.http_server")

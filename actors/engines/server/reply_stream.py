@@ -1,9 +1,9 @@
-"""What a server streams of one reply: taken apart, checked and kept, so that a reply that is cut off is not lost.
+"""Parses and checks the stream of one reply, and keeps it, so that a reply that is cut off is not lost.
 
-Pure.  A chunk holds the tokens since the one before it; the last says how sampling ended and which weights sampled
-which tokens.  Until then that is known from when chunks came: those before the server went on with new weights are of
-the old ones, the next one may begin with some of these and counts as theirs, and what follows is of the new ones.
-Nothing that contradicts itself is used: :class:`ServerLost`.
+Pure.  A chunk holds the tokens since the chunk before; the last one says how sampling ended and which version sampled
+which tokens.  Until then versions are inferred from when chunks arrive: chunks before a weight swap belong to the old
+version, the first chunk after it may begin with old tokens and counts as old, and later ones belong to the new version.
+A stream that contradicts itself raises :class:`ServerLost`.
 """
 
 from __future__ import annotations
@@ -38,16 +38,18 @@ class SampledReply:
 
 
 class _Chunk(NamedTuple):
+    """One parsed chunk."""
+
     token_ids: list[int]
     logprobs: list[float]
     finish: FinishReason | None
     spans: list[VersionSpan]
-    """Of the whole reply, in its last chunk."""
+    """The versions of the whole reply; only in its last chunk."""
     cached_tokens: int
 
 
 def expand_spans(spans: list[VersionSpan], count: int) -> list[int]:
-    """The version of each of ``count`` tokens.  Raises :class:`ServerLost` unless the spans cover each exactly once."""
+    """Return the version of each of ``count`` tokens.  Raises :class:`ServerLost` unless the spans cover each once."""
     versions: list[int] = []
     for span in spans:
         if span.start != len(versions) or span.end <= span.start:
@@ -59,8 +61,8 @@ def expand_spans(spans: list[VersionSpan], count: int) -> list[int]:
 
 
 class ReplyStream:
-    """One reply of at most ``most`` tokens, as it comes, begun under ``version``; all of it is of that version if it is
-    an ``adapter``'s, of which the server says nothing.  ``on_tokens`` is called when some came, and more will."""
+    """One reply of at most ``most`` tokens, begun under ``version``.  Under an ``adapter`` all of it has that version,
+    because the server does not report any.  ``on_tokens`` is called when tokens arrive and more will follow."""
 
     def __init__(
         self, most: int, version: int, *, adapter: bool = False, on_tokens: Callable[[], None] = lambda: None
@@ -70,18 +72,18 @@ class ReplyStream:
         self._logprobs: list[float] = []
         self._versions: list[int] = []
         self._version = self._next_version = version
-        """Of the next chunk, and of those behind it."""
+        """The versions of the next chunk and of those after it."""
 
-    def parse_chunk(self, said: bytes) -> SampledReply | None:
-        """The whole reply with its last chunk.  Raises :class:`ServerLost`, or :class:`RequestRefused` where the server
-        says that it can never be served."""
-        chunk = _read(said)
+    def parse_chunk(self, line: bytes) -> SampledReply | None:
+        """Return the whole reply with its last chunk, else None.  Raises :class:`ServerLost`, or
+        :class:`RequestRefused` if the server says that the request can never be served."""
+        chunk = _read(line)
         count, least, most = len(self._token_ids) + len(chunk.token_ids), 1, self._most
-        if chunk.finish is None:  # an end that is reached is told at once
+        if chunk.finish is None:  # the server reports an end with the last token
             least, most = 0, most - 1
         if not least <= count <= most:
             raise ServerLost(f"{count} tokens of at most {self._most}, and the reply has the end {chunk.finish}")
-        if chunk.finish is None:  # the last chunk is not kept: nobody goes on behind an end
+        if chunk.finish is None:  # the last chunk is not kept: nothing continues behind an end
             self._keep(chunk)
             return None
         versions = [self._version] * count if self._adapter else expand_spans(chunk.spans, count)
@@ -104,22 +106,22 @@ class ReplyStream:
 
     @property
     def token_count(self) -> int:
-        """Tokens, so far."""
+        """How many tokens have arrived."""
         return len(self._token_ids)
 
     def note_weight_change(self, version: int) -> None:
-        """The server is about to go on with others."""
+        """The server is about to continue on other weights."""
         self._next_version = version
 
     def partial_reply(self, key_version: int) -> PartialReply:
-        """What has come, of a request that was dispatched under a key of these weights."""
+        """Return what has arrived of a request that was dispatched under a key of version ``key_version``."""
         mixed = bool(self._versions) and self._versions[0] != key_version
         return PartialReply([*self._token_ids], [*self._logprobs], [*self._versions], mixed)
 
 
-def _read(said: bytes) -> _Chunk:
+def _read(line: bytes) -> _Chunk:
     try:
-        message: dict[str, Any] = orjson.loads(said)
+        message: dict[str, Any] = orjson.loads(line)
         if error := message.get("error"):
             raise _refusal(error)
         meta = message["meta_info"]
@@ -136,7 +138,7 @@ def _read(said: bytes) -> _Chunk:
             int(meta["cached_tokens"]),
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise ServerLost(f"the server's reply cannot be read ({error!r}): {said[:200]!r}") from error
+        raise ServerLost(f"the server's reply cannot be read ({error!r}): {line[:200]!r}") from error
     if chunk.finish not in {None, "stop", "length"}:
         raise ServerLost(f"the server ended the request itself: {ended}")
     if [token for _, token in scored] != chunk.token_ids:
@@ -145,5 +147,5 @@ def _read(said: bytes) -> _Chunk:
 
 
 def _refusal(error: dict[str, Any]) -> RequestRefused | ServerLost:
-    said = f"/generate: {error.get('code')} {error.get('message')}"
-    return RequestRefused(said) if error.get("code") == 400 else ServerLost(said)
+    why = f"/generate: {error.get('code')} {error.get('message')}"
+    return RequestRefused(why) if error.get("code") == 400 else ServerLost(why)

@@ -1,44 +1,83 @@
-"""How a server that stands still gets a version's weights: the last leg of every path, one interface.
+"""How a version gets into a server: the base of the four loaders, and the one that lets the server read files.
 
-``stage`` is everything that can be done while the server decodes: reading, checking, copying into memory.  What it
-gives is done in the pause.
+``stage_weights`` does everything that can be done while the server decodes: reading, checking, copying into memory.
+What it returns is then loaded, during a pause if the loader ``needs_pause``.
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from dataclasses import dataclass
 
-from actors.engines.server.client import ServerWeights, SGLangClient
+from actors.engines.server.active_server import ActiveServer
+from actors.engines.server.client import SGLangClient
 from actors.engines.weights import weight_files
 from actors.engines.weights.weight_files import ModelShape
 from protocol.weights import WeightManifest
 
-StagedLoad = Callable[[SGLangClient], Awaitable[ServerWeights | None]]
-"""Tells a server that stands still to take what was staged.  What it gives, if anything, is what the server said it
-held, before or after, not between.  Raises :class:`~actors.engines.messages.ServerLost` or
-:class:`~actors.engines.messages.LoadError`; its weights are unknown then."""
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class StagedWeights:
+    """A version that a server can be told of at once."""
+
+    manifest: WeightManifest
+    load: Callable[[SGLangClient], Awaitable[str | None]]
+    """Tells the server.  Returns the checksum of what the server holds after the load, or still held before it, or
+    None if the server was not asked.  Raises :class:`~actors.engines.messages.ServerLost` or
+    :class:`~actors.engines.messages.WeightLoadError`; then the server's weights are unknown."""
+    prefetch_ms: float = 0.0
+    """How long staging took."""
 
 
-class WeightLoader(Protocol):
-    async def stage_weights(self, manifest: WeightManifest, model: ModelShape) -> StagedLoad:
-        """Raises :class:`~actors.engines.messages.BadWeights` for what must not be given to a server."""
-        ...
+class WeightLoader(ABC):
+    """Loads versions into an engine's servers.  The base class is for whole weights, which replace the old ones."""
 
+    needs_pause = True
+    """Whether the server must not decode during a load."""
 
-class FileWeightLoader:
-    """The server reads the folder, which is in the page cache by then."""
-
-    async def stage_weights(self, manifest: WeightManifest, model: ModelShape) -> StagedLoad:
+    async def check_version(self, manifest: WeightManifest, model: ModelShape) -> None:
+        """Raises :class:`~actors.engines.messages.InvalidWeights` if no server may be started with the version."""
         await asyncio.to_thread(weight_files.check_weights, manifest, model)
-        return staged_file_load(manifest)
+
+    @abstractmethod
+    async def stage_weights(self, manifest: WeightManifest, model: ModelShape) -> StagedWeights:
+        """Do everything that the server may decode during.  Raises InfraError, and
+        :class:`~actors.engines.messages.InvalidWeights` if no server may be told of the version."""
+
+    def start_weights(self, manifest: WeightManifest) -> WeightManifest:
+        """Return the weights that a server is started on in order to serve ``manifest``."""
+        return manifest
+
+    async def attach_server(self, serving: ActiveServer, manifest: WeightManifest) -> None:  # noqa: B027  # an optional step
+        """Let a server that has just started on its start weights serve ``manifest``; no request has reached it.
+        Raises :class:`~actors.engines.messages.ServerLost` or :class:`~actors.engines.messages.WeightLoadError`."""
+
+    async def load_unpaused(self, serving: ActiveServer, staged: StagedWeights, deadline: float) -> float:
+        """Load and confirm a version while the server decodes; return the milliseconds that took.
+
+        Only for loaders without ``needs_pause``.  ``deadline`` is on the loop's clock.  Raises
+        :class:`~actors.engines.messages.ServerLost` or :class:`~actors.engines.messages.WeightLoadError`; then the
+        server serves what it served."""
+        raise NotImplementedError
+
+    async def run_cleanup(self) -> None:  # noqa: B027  # an optional step
+        """Until cancelled, or while there is something to do: free what no request uses any more."""
 
 
-def staged_file_load(manifest: WeightManifest) -> StagedLoad:
-    """Of files that were checked before."""
+class FileWeightLoader(WeightLoader):
+    """The server reads the version's folder, which staging has brought into the page cache."""
 
-    async def load(client: SGLangClient) -> ServerWeights:
+    async def stage_weights(self, manifest: WeightManifest, model: ModelShape) -> StagedWeights:
+        await asyncio.to_thread(weight_files.check_weights, manifest, model)
+        return stage_checked_files(manifest)
+
+
+def stage_checked_files(manifest: WeightManifest) -> StagedWeights:
+    """Return a version whose files were checked, to be read by the server."""
+
+    async def load(client: SGLangClient) -> str:
         return await client.update_weights_and_checksum(manifest.path, manifest.version)
 
-    return load
+    return StagedWeights(manifest, load)

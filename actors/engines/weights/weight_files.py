@@ -1,8 +1,8 @@
-"""Whether a folder's safetensors files can be given to a running server.
+"""Checks of a folder's safetensors files before a running server is told of them.
 
-SGLang's scheduler dies of a truncated file or a wrong shape, and takes absent tensors in silence, so everything that
-can be known beforehand is checked beforehand: the headers, that names and shapes are the model's, and the digest that
-the manifest promises.  Reading for the digest also brings the files into the page cache, which makes the pause short.
+SGLang's scheduler dies of a truncated file or a wrong shape and silently accepts missing tensors.  So everything that
+can be checked is checked beforehand: the headers, the names and shapes against the model's, and the manifest's digest.
+Reading for the digest also brings the files into the page cache, which keeps the pause short.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ _CHUNK_BYTES = 4 * 2**20
 _TIED_HEAD = "lm_head.weight"
 
 TensorShapes = dict[str, tuple[int, ...]]
+"""Tensor name → shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What every set of weights of one model has in common."""
+    """What all weight versions of one model have in common."""
 
     shapes: TensorShapes
-    """Tensor name → shape; without the output head where it is tied to the embedding."""
+    """All tensors, without the output head if it is tied to the embedding."""
     vocabulary: int
     tied: bool
 
     def differences(self, other: TensorShapes) -> str:
-        """What keeps ``other`` from being this model's tensors, as one line; empty if nothing does."""
+        """Say in one line how ``other`` differs from this model's tensors; empty if it does not."""
         other = {name: shape for name, shape in other.items() if not (self.tied and name == _TIED_HEAD)}
         missing, foreign = sorted(self.shapes.keys() - other.keys()), sorted(other.keys() - self.shapes.keys())
         wrong = sorted(name for name in self.shapes.keys() & other.keys() if self.shapes[name] != other[name])
@@ -50,7 +51,7 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One tensor: bytes ``[start, end)`` of the file's data."""
+    """One tensor, at bytes ``[start, end)`` of the file's data."""
 
     shape: tuple[int, ...]
     start: int
@@ -59,12 +60,14 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
+    """A safetensors header."""
+
     data_start: int
     tensors: dict[str, _Entry]
 
 
 def read_shapes(folder: Path) -> TensorShapes:
-    """Tensor names and shapes in a folder's safetensors files.  Raises :class:`BadWeights`."""
+    """Read names and shapes from a folder's safetensors files.  Raises :class:`InvalidWeights`."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise InvalidWeights(f"no safetensors file in {folder}")
@@ -78,7 +81,7 @@ def read_shapes(folder: Path) -> TensorShapes:
 
 
 def read_model_shape(folder: Path) -> ModelShape:
-    """The model that a Hugging Face folder holds.  Raises :class:`BadWeights`."""
+    """Read the shape of the model in a Hugging Face folder.  Raises :class:`InvalidWeights`."""
     try:
         config = cast("dict[str, object]", json.loads((folder / "config.json").read_bytes()))
     except (OSError, ValueError) as error:
@@ -96,7 +99,7 @@ def read_model_shape(folder: Path) -> ModelShape:
 
 
 def check_weights(manifest: WeightManifest, model: ModelShape) -> None:
-    """Read every byte and raise :class:`BadWeights` unless the manifest's files are whole and fit ``model``."""
+    """Read every byte and raise :class:`InvalidWeights` unless the manifest's files are whole and fit ``model``."""
     folder, label = Path(manifest.path), format_version(manifest.version)
     if difference := model.differences(read_shapes(folder)):
         raise InvalidWeights(f"version {label} in {folder} is not the model's: {difference}")
@@ -104,9 +107,9 @@ def check_weights(manifest: WeightManifest, model: ModelShape) -> None:
 
 
 def check_digest(manifest: WeightManifest) -> None:
-    """Read every byte and raise :class:`BadWeights` unless the files have the digest that the manifest promises.
+    """Read every byte and raise :class:`InvalidWeights` unless the files have the manifest's digest.
 
-    It is SHA-256 over the files in the order of their names; for one file that is the file's own.
+    It is SHA-256 over the files in the order of their names; for a single file that is the file's own.
     """
     folder, label = Path(manifest.path), format_version(manifest.version)
     digest = hashlib.sha256()
@@ -122,15 +125,15 @@ def check_digest(manifest: WeightManifest) -> None:
 
 
 def check_published(manifest: WeightManifest) -> None:
-    """Raise :class:`BadWeights` unless the files are seen to be those that were published."""
+    """Raise :class:`InvalidWeights` unless the files are certain to be those that were published."""
     if not manifest.sha256:
         raise InvalidWeights(f"the files in {manifest.path} have changed")
     check_digest(manifest)
 
 
 def read_item_bytes(file: Path) -> int:
-    """Bytes of one number in a safetensors file: of its first tensor that has any, and 1 where none has.  Raises
-    :class:`BadWeights`."""
+    """Return the bytes of one number in a safetensors file, by its first tensor that has any; 1 if none has.  Raises
+    :class:`InvalidWeights`."""
     for entry in _read_header(file).tensors.values():
         if entry.end > entry.start:
             return (entry.end - entry.start) // math.prod(entry.shape)
@@ -138,8 +141,8 @@ def read_item_bytes(file: Path) -> int:
 
 
 def weights_differ(one: Path, other: Path, item_bytes: int) -> bool:
-    """Whether a server whose numbers have ``item_bytes`` must hold other bits of one folder's tensors than of the
-    other's, wherever in their files these stand.  Numbers that it rounds need not differ any more."""
+    """Whether a server with ``item_bytes`` per number must hold different bits for two folders, however their tensors
+    are arranged in files.  Numbers that the server rounds need not differ."""
     rounded = any(read_item_bytes(file) > item_bytes for file in sorted(other.glob("*.safetensors")))
     return not rounded and _tensor_digests(one) != _tensor_digests(other)
 

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from actors.engines.engine import Engine
 from actors.engines.messages import (
     EngineLoad,
     EngineSnapshot,
@@ -32,13 +31,13 @@ from actors.engines.messages import (
     WeightLoadError,
     WeightLoadReport,
 )
-from actors.engines.settings import EngineSettings
+from actors.engines.settings import EngineSpec
 from actors.engines.weights import weight_files
 from actors.engines.weights.broadcast_loader import BroadcastSender
 from actors.tokens.chat_format import load_tokenizer
 from launch.bench.chaos.evidence import weights_digest
 from protocol.events import EventLog
-from protocol.weights import NO_VERSION, WeightManifest
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 _CALL = '<tool_call>\n{{"name": "shell_exec", "arguments": {{"command": "echo {number} > note.txt"}}}}\n</tool_call>'
 _LAST_WORD = "done"
@@ -49,25 +48,25 @@ _PROMPT_TURNS = 2
 """System and user."""
 
 
-class FakeEngine(Engine):
+class FakeEngine:
     """First a command, then the last word, in every episode."""
 
-    def __init__(self, settings: EngineSettings, sender: BroadcastSender | None = None) -> None:
+    def __init__(self, spec: EngineSpec, sender: BroadcastSender | None = None) -> None:
         del sender
-        self._settings = settings
-        self._events = EventLog(settings.run_dir, settings.name, settings.node)
+        self._spec = spec
+        self._events = EventLog(spec.run_dir, spec.name, spec.node)
         self._state, self._counts = EngineState.NEW, EngineStatistics()
         self._manifest: WeightManifest | None = None
 
     async def start(self, manifest: WeightManifest) -> EngineStatus:
         if self._state is not EngineState.NEW:
-            raise EngineStartError(f"engine {self._settings.name} is {self._state} and cannot be started")
-        path = self._settings.model_path
+            raise EngineStartError(f"engine {self._spec.name} is {self._state} and cannot be started")
+        path = self._spec.model_path
         self._tokenizer = await asyncio.to_thread(load_tokenizer, path)
         self._shape = await asyncio.to_thread(weight_files.read_model_shape, Path(path))
         digest = await self._read(manifest)
         self._manifest, self._state = manifest, EngineState.SERVING
-        self._events.emit("engine.started", engine=self._settings.name, version=manifest.version, sha256=digest)
+        self._events.emit("engine.started", engine=self._spec.name, version=manifest.version, sha256=digest)
         return await self.status()
 
     async def stop(self) -> None:
@@ -75,12 +74,12 @@ class FakeEngine(Engine):
 
     async def status(self) -> EngineStatus:
         return EngineStatus(
-            name=self._settings.name,
+            name=self._spec.name,
             state=self._state,
             version=self._manifest.version if self._manifest else NO_VERSION,
             pid=0,
             port=0,
-            node=self._settings.node,
+            node=self._spec.node,
             restarts=0,
             start_s=0.0,
             error="",
@@ -89,8 +88,19 @@ class FakeEngine(Engine):
     async def statistics(self) -> EngineStatistics:
         return replace(self._counts)
 
+    async def drain(self, patience_s: float) -> bool:
+        """It has no server to replace."""
+        del patience_s
+        return True
+
+    async def distrust_weights(self, version: WeightVersion, checksum: str) -> None:
+        """Its weights are files that it checks itself."""
+
+    async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
+        """It holds no memory."""
+
     async def stage_weights(self, manifest: WeightManifest, deadline_s: float) -> None:
-        """Nothing: what is read is read in :meth:`load`."""
+        """Nothing to do: :meth:`load_weights` reads the files."""
 
     async def load_weights(
         self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True
@@ -98,14 +108,14 @@ class FakeEngine(Engine):
         del patient  # it has no server that could start again
         begun = time.monotonic()
         if self._manifest is None:
-            raise WeightLoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
+            raise WeightLoadError(f"engine {self._spec.name} is {self._state} and cannot load weights")
         if self._manifest.version != manifest.version:
             async with asyncio.timeout(deadline_s):
                 digest = await self._read(manifest)
             self._manifest = manifest
             self._counts.loads += 1
             self._events.emit(
-                "engine.load", engine=self._settings.name, version=manifest.version, pause_ms=0.0, sha256=digest
+                "engine.load", engine=self._spec.name, version=manifest.version, pause_ms=0.0, sha256=digest
             )
         return WeightLoadReport(
             version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=(time.monotonic() - begun) * 1000
@@ -119,7 +129,7 @@ class FakeEngine(Engine):
     async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         del watch
         if self._manifest is None or self._state is not EngineState.SERVING:
-            raise EngineUnavailable(f"engine {self._settings.name} is {self._state}")
+            raise EngineUnavailable(f"engine {self._spec.name} is {self._state}")
         begun, key = time.monotonic(), self._manifest.version
         dice = random.Random(f"{request.session}/{request.seed}/{len(request.input_ids)}")
         said = self._recite(request, dice)
@@ -141,7 +151,7 @@ class FakeEngine(Engine):
             cuts=0,
             ms=(time.monotonic() - begun) * 1000,
             cached_tokens=0,
-            engine=self._settings.name,
+            engine=self._spec.name,
         )
 
     async def partial_replies(self, known: Mapping[str, int]) -> dict[str, PartialReply]:  # noqa: ARG002  the real one's

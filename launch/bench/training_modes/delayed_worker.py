@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.rollout.terminal import EpisodeGrade, EpisodeTerminal, ToolCallResult
 from actors.runtime.remote import Remote
 from actors.scheduler.rollout_scheduler import RolloutScheduler

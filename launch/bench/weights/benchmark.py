@@ -17,21 +17,19 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Annotated, Literal
 
-from actors.engines.routing.prefix_cache import PrefixReuse
 from actors.engines.server.process import RESERVED_TOKENS
-from actors.engines.settings import EngineSettings
+from actors.engines.settings import EngineSettings, EngineSpec, PrefixReuse
 from actors.engines.weights.broadcast_loader import BroadcastWeightLoader
 from actors.engines.weights.loader import FileWeightLoader
 from actors.engines.weights.tensor_loader import TensorWeightLoader
 from actors.weight_transport.host_cache import HostWeightCache, HostWeightCacheSettings
-from actors.weight_transport.sender import WeightSender, WeightSenderSettings
+from actors.weight_transport.sender import WeightSender
 from actors.weight_transport.source import WeightSource
 from launch.bench.weights.instrumented_engine import InstrumentedEngine
 from launch.bench.weights.kv_reuse import ROOM_TOKENS, HistoryReuse
 from launch.bench.weights.kv_reuse import measure_kv_reuse as measure_reuse
 from launch.bench.weights.weight_pushes import DecodingWindow, LoadedEngines, PushTimings, WeightRoute
 from launch.bench.weights.weight_versions import CONTEXT_TOKENS, VersionSequence, delta_bytes_share, publish_steps
-from launch.config.rollout import EngineSection
 from protocol.cli.arguments import CommandArguments, JsonFlag, comma_separated, option
 from protocol.cli.output import error_console
 from protocol.errors import UserError
@@ -140,7 +138,7 @@ class WeightsArguments(CommandArguments):
     """Loads without a pause."""
     device: Annotated[Literal["cpu", "cuda"], option()] = "cpu"
     """Device of the servers; on cuda they share one GPU."""
-    update_loss: Annotated[float, option("SHARE")] = EngineSection().update_loss
+    update_loss: Annotated[float, option("SHARE")] = EngineSettings().update_loss
     """As a run's engine.update_loss; 1 for updates that nothing spreads."""
     histories: Annotated[tuple[int, ...], comma_separated("K,…"), option()] = (2, 32)
     """Thousands (1,024) of tokens with which sessions begin, for the rules of cached prefixes; above 4 one session and
@@ -221,7 +219,7 @@ def _routes(folder: Path, engines: Sequence[InstrumentedEngine], device: Literal
 
     files, sender = (
         [FileWeightLoader()] * len(engines),
-        WeightSender(WeightSenderSettings(address="127.0.0.1", device="cpu")),
+        WeightSender("127.0.0.1", "cpu"),
     )
     return [
         WeightRoute("full", files),
@@ -238,14 +236,15 @@ async def _measure_kv_reuse(
     """Tokens of history → what came of them, on one engine."""
     context = max(asked.histories) + ROOM_TOKENS
     slots = max(history * sessions for history, sessions in zip(asked.histories, _sessions(asked), strict=True))
-    settings = replace(
-        _engine_settings(folder, asked, f"engine-{rule}"),
-        context_length=context,
-        max_total_tokens=2 * slots + context,
-        kv=rule,
-        stall_timeout_s=_START_S,  # a CPU that is busy prefills a long history for minutes
+    settings = _engine_settings(asked).model_copy(
+        update={
+            "max_total_tokens": 2 * slots + context,
+            "kv": rule,
+            "stall_timeout_s": _START_S,  # a busy CPU prefills a long history for minutes
+        }
     )
-    async with _started([InstrumentedEngine(settings)], versions.next_version("histories")) as (engine,):
+    spec = replace(_engine_spec(folder, f"engine-{rule}", settings), context_length=context)
+    async with _started([InstrumentedEngine(spec)], versions.next_version("histories")) as (engine,):
         return {
             history: await measure_reuse(
                 engine,
@@ -267,7 +266,8 @@ def _sessions(asked: WeightBenchmarkOptions) -> list[int]:
 async def _engines(
     folder: Path, asked: WeightBenchmarkOptions, first: WeightManifest
 ) -> AsyncGenerator[list[InstrumentedEngine]]:
-    engines = [InstrumentedEngine(_engine_settings(folder, asked, f"engine-{index}")) for index in range(asked.engines)]
+    settings = _engine_settings(asked)
+    engines = [InstrumentedEngine(_engine_spec(folder, f"engine-{index}", settings)) for index in range(asked.engines)]
     async with _started(engines, first):
         yield engines
 
@@ -292,12 +292,13 @@ def _cache_tokens(asked: WeightBenchmarkOptions) -> int:
     return 2 * asked.requests * (asked.tokens + _PROMPT_ROOM)
 
 
-def _engine_settings(folder: Path, asked: WeightBenchmarkOptions, name: str) -> EngineSettings:
+def _engine_spec(folder: Path, name: str, settings: EngineSettings) -> EngineSpec:
+    model = str(folder / "model")
+    return EngineSpec(settings=settings, name=name, run_dir=folder, model_path=model, context_length=_CONTEXT)
+
+
+def _engine_settings(asked: WeightBenchmarkOptions) -> EngineSettings:
     return EngineSettings(
-        name=name,
-        run_dir=folder,
-        model_path=str(folder / "model"),
-        context_length=_CONTEXT,
         max_total_tokens=_cache_tokens(asked),
         max_running=asked.requests,
         device=asked.device,

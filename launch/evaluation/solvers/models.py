@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import cast
 
 from actors.agents.agent import Agent
-from actors.engines.engine import Engine
-from actors.engines.settings import EngineSettings
+from actors.engines.engine import SGLangEngine
+from actors.engines.interface import Engine
+from actors.engines.settings import EngineSpec
 from actors.rewards.episode_result import ModelTurn
 from actors.rollout.agent_loop import AgentLoop
 from actors.rollout.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy
@@ -32,7 +33,7 @@ from actors.tokens.chat_format import ChatFormat, ChatMessage
 from actors.tokens.segment_tree import ObservationSource
 from actors.workers.harness_runner import HarnessRunner
 from actors.workers.settings import WorkerSpec
-from launch.actor_group.actor_settings import engine_settings
+from launch.actor_group.actor_settings import engine_spec
 from launch.config import RunConfig
 from launch.data.preparation import require_model_files
 from launch.evaluation.attempts import AttemptId, AttemptUsage
@@ -165,19 +166,19 @@ def request_builder(asked: EvaluationOptions) -> BuildRequest:
     return ticket_of
 
 
-def build_server_settings(asked: EvaluationOptions, config: RunConfig, directory: RunDirectory) -> EngineSettings:
+def build_engine_spec(asked: EvaluationOptions, config: RunConfig, directory: RunDirectory) -> EngineSpec:
     """Of a server of the folder's model.  Raises UserError for a folder that is no model's."""
     folder = require_model_files(Path(asked.model)).absolute()
-    own = engine_settings(config, directory, folder, "engine-0", ClusterNode("node-0", "", "127.0.0.1"))
-    return replace(own, adapters=None, offloads_memory=False)
+    own = engine_spec(config, directory, folder, "engine-0", ClusterNode("node-0", "", "127.0.0.1"))
+    return replace(own, lora=None, offloads_memory=False)
 
 
 @asynccontextmanager
-async def serve_model(settings: EngineSettings) -> AsyncGenerator[Engine]:
+async def serve_model(spec: EngineSpec) -> AsyncGenerator[Engine]:
     """A server in this process's care, gone at the end.  Raises EngineStartError."""
-    engine = Engine(settings)
+    engine = SGLangEngine(spec)
     try:
-        await engine.start(WeightManifest(WeightVersion(0), 0, NO_VERSION, settings.model_path, "", 0, 0))
+        await engine.start(WeightManifest(WeightVersion(0), 0, NO_VERSION, spec.model_path, "", 0, 0))
         yield engine
     finally:
         await engine.stop()

@@ -34,7 +34,7 @@ from protocol.events import JsonValue
 
 if TYPE_CHECKING:
     from actors.agents.agent import Agent
-    from actors.engines.engine import Engine
+    from actors.engines.interface import Engine
     from actors.workers.settings import WorkerSpec
     from launch.evaluation.solvers.solver import Solver
 

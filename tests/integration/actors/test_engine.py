@@ -15,7 +15,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from actors.engines.engine import Engine
+from actors.engines.engine import SGLangEngine
 from actors.engines.messages import (
     EngineState,
     EngineUnavailable,
@@ -26,12 +26,12 @@ from actors.engines.messages import (
 )
 from actors.engines.routing.prefix_cache import PrefixKeys
 from actors.engines.server.process import API_KEY_VARIABLE
-from actors.engines.settings import EngineSettings
 from actors.engines.weights import weight_files
 from protocol.processes.loopback import is_loopback
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
+from tests.support.engine_specs import engine_spec
 from tests.support.processes import listening_at, process_group, shared_memory_of, title
 
 pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module")]
@@ -79,9 +79,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
-    engine = Engine(
-        EngineSettings(
+async def engine(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SGLangEngine]:
+    engine = SGLangEngine(
+        engine_spec(
             name="tiny",
             run_dir=tmp_path_factory.mktemp("run"),
             model_path=str(folders.random),
@@ -99,7 +99,7 @@ async def engine(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> 
     await engine.stop()
 
 
-async def sampling(engine: Engine, group: asyncio.TaskGroup, count: int) -> list[asyncio.Task[GenerateReply]]:
+async def sampling(engine: SGLangEngine, group: asyncio.TaskGroup, count: int) -> list[asyncio.Task[GenerateReply]]:
     """``count`` long requests that are being answered: a short one sent after them has been answered already."""
     tasks = [group.create_task(engine.generate(request(prompt(20, seed), 1500))) for seed in range(count)]
     while (await engine.statistics()).running < count:  # noqa: ASYNC110  # a state of another task, not an event
@@ -109,7 +109,7 @@ async def sampling(engine: Engine, group: asyncio.TaskGroup, count: int) -> list
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-async def test_logprobs_are_those_of_the_trainer(engine: Engine, folders: Folders, temperature: float) -> None:
+async def test_logprobs_are_those_of_the_trainer(engine: SGLangEngine, folders: Folders, temperature: float) -> None:
     await engine.load_weights(publish(folders.random), 300)
     given = prompt(40, 1)
     reply = await engine.generate(request(given, 200, temperature=temperature))
@@ -118,13 +118,13 @@ async def test_logprobs_are_those_of_the_trainer(engine: Engine, folders: Folder
     assert len(reply.token_ids) == len(reply.logprobs) == len(reply.versions)
 
 
-async def test_the_servers_key_is_on_no_command_line(engine: Engine) -> None:
+async def test_the_servers_key_is_on_no_command_line(engine: SGLangEngine) -> None:
     """Those are for every user to read, and whoever has the key can have the server unpickle what he likes."""
     assert len(key := environment_of(engine.pids().server)[API_KEY_VARIABLE]) == 32
     assert processes_that_mention(key) == set()
 
 
-async def test_every_process_of_a_server_listens_on_loopback_alone(engine: Engine) -> None:
+async def test_every_process_of_a_server_listens_on_loopback_alone(engine: SGLangEngine) -> None:
     """Behind its port is the key, behind those of its processes' groups there is nothing."""
     pids = engine.pids()
     listening = {where for pid in process_group(pids.server) for where in listening_at(pid)}
@@ -133,7 +133,7 @@ async def test_every_process_of_a_server_listens_on_loopback_alone(engine: Engin
     assert all(is_loopback(address) for address, _ in listening), listening
 
 
-async def test_a_stop_token_ends_the_reply_and_is_part_of_it(engine: Engine, folders: Folders) -> None:
+async def test_a_stop_token_ends_the_reply_and_is_part_of_it(engine: SGLangEngine, folders: Folders) -> None:
     await engine.load_weights(publish(folders.a), 300)
     stopped = await engine.generate(request(prompt(20, 2), 50, stop_token_ids=(tiny_qwen.SAYS_A,)))
     cut = await engine.generate(request(prompt(20, 2), 50, greedy=True))
@@ -141,7 +141,7 @@ async def test_a_stop_token_ends_the_reply_and_is_part_of_it(engine: Engine, fol
     assert (cut.token_ids, cut.finish) == ([tiny_qwen.SAYS_A] * 50, "length")
 
 
-async def test_each_token_is_labelled_with_the_weights_that_sampled_it(engine: Engine, folders: Folders) -> None:
+async def test_each_token_is_labelled_with_the_weights_that_sampled_it(engine: SGLangEngine, folders: Folders) -> None:
     old, new = publish(folders.a), publish(folders.b)
     await engine.load_weights(old, 300)
     async with asyncio.TaskGroup() as group:
@@ -158,7 +158,7 @@ async def test_each_token_is_labelled_with_the_weights_that_sampled_it(engine: E
 
 @pytest.mark.slow
 async def test_a_thousand_requests_across_fifty_updates_have_no_wrong_label_and_no_unmarked_mixed_prefix(
-    engine: Engine, folders: Folders, tmp_path: Path
+    engine: SGLangEngine, folders: Folders, tmp_path: Path
 ) -> None:
     """Each version says a token of its own; sessions go on from what they have, so that prefixes are there to reuse."""
     sessions, turns, updates = 20, 50, 50
@@ -203,7 +203,7 @@ async def test_a_thousand_requests_across_fifty_updates_have_no_wrong_label_and_
     assert any(reply.cached_tokens for reply in replies)
 
 
-async def test_a_prefix_is_cached_until_the_weights_change(engine: Engine, folders: Folders) -> None:
+async def test_a_prefix_is_cached_until_the_weights_change(engine: SGLangEngine, folders: Folders) -> None:
     given = request(prompt(300, 3), 5)
     await engine.load_weights(publish(folders.a), 300)
     await engine.generate(given)
@@ -216,9 +216,9 @@ async def test_a_prefix_is_cached_until_the_weights_change(engine: Engine, folde
 
 
 async def test_a_session_may_keep_its_prefix_over_new_weights_and_is_marked(
-    engine: Engine, folders: Folders, monkeypatch: pytest.MonkeyPatch
+    engine: SGLangEngine, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine._dispatch, "_prefixes", PrefixKeys("session"))
+    monkeypatch.setattr(engine.slot.queue, "prefixes", PrefixKeys("session"))
     old, given = publish(folders.a), prompt(300, 13)
     await engine.load_weights(old, 300)
     begun = await engine.generate(request(given, 5, session="x"))
@@ -231,14 +231,14 @@ async def test_a_session_may_keep_its_prefix_over_new_weights_and_is_marked(
     assert (other.key_version, other.cached_tokens, other.mixed_prefix) == (new.version, 0, False)
 
 
-async def test_loading_the_version_that_is_loaded_stops_nothing(engine: Engine, folders: Folders) -> None:
+async def test_loading_the_version_that_is_loaded_stops_nothing(engine: SGLangEngine, folders: Folders) -> None:
     manifest = publish(folders.a)
     await engine.load_weights(manifest, 300)
     report = await engine.load_weights(manifest, 300)
     assert (report.version, report.pause_ms) == (manifest.version, 0.0)
 
 
-async def test_the_same_weights_under_a_new_version_are_taken(engine: Engine, folders: Folders) -> None:
+async def test_the_same_weights_under_a_new_version_are_taken(engine: SGLangEngine, folders: Folders) -> None:
     await engine.load_weights(publish(folders.a), 300)
     renamed = publish(folders.a)
     await engine.load_weights(renamed, 300)
@@ -267,7 +267,7 @@ def damage(kind: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["cut off", "noise", "absent", "a tensor less", "another shape", "another digest"])
 async def test_bad_files_are_refused_and_the_server_lives(
-    engine: Engine, folders: Folders, tmp_path: Path, kind: str
+    engine: SGLangEngine, folders: Folders, tmp_path: Path, kind: str
 ) -> None:
     good = publish(folders.a)
     await engine.load_weights(good, 300)
@@ -287,7 +287,7 @@ async def test_bad_files_are_refused_and_the_server_lives(
 
 
 async def test_weights_that_the_server_refuses_are_followed_by_the_old_ones_never_by_unknown_ones(
-    engine: Engine, folders: Folders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: SGLangEngine, folders: Folders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     good = publish(folders.a)
     await engine.load_weights(good, 300)
@@ -315,7 +315,7 @@ async def test_weights_that_the_server_refuses_are_followed_by_the_old_ones_neve
     ],
 )
 async def test_what_could_kill_the_server_or_falsify_logprobs_is_refused(
-    engine: Engine, refused: dict[str, object]
+    engine: SGLangEngine, refused: dict[str, object]
 ) -> None:
     fields: dict[str, object] = {"input_ids": [5], "max_new_tokens": 5}
     with pytest.raises(RequestRefused):
@@ -323,14 +323,14 @@ async def test_what_could_kill_the_server_or_falsify_logprobs_is_refused(
     assert (await engine.generate(request([5], 5))).token_ids
 
 
-async def test_the_whole_context_can_be_used(engine: Engine, folders: Folders) -> None:
+async def test_the_whole_context_can_be_used(engine: SGLangEngine, folders: Folders) -> None:
     await engine.load_weights(publish(folders.a), 300)
     for room in (*range(1, 9), 100):
         reply = await engine.generate(request(prompt(2048 - room, room), room))
         assert (reply.finish, len(reply.token_ids)) == ("length", room)
 
 
-async def test_a_load_whose_caller_is_cancelled_leaves_nothing_paused(engine: Engine, folders: Folders) -> None:
+async def test_a_load_whose_caller_is_cancelled_leaves_nothing_paused(engine: SGLangEngine, folders: Folders) -> None:
     await engine.load_weights(publish(folders.a), 300)
     new = publish(folders.b)
     async with asyncio.TaskGroup() as group:
@@ -342,7 +342,7 @@ async def test_a_load_whose_caller_is_cancelled_leaves_nothing_paused(engine: En
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_B}, {new.version})
 
 
-async def test_a_cancelled_request_is_ended_on_the_server_too(engine: Engine, folders: Folders) -> None:
+async def test_a_cancelled_request_is_ended_on_the_server_too(engine: SGLangEngine, folders: Folders) -> None:
     await engine.load_weights(publish(folders.a), 300)
     async with asyncio.TaskGroup() as group:
         for task in await sampling(engine, group, 3):
@@ -351,26 +351,26 @@ async def test_a_cancelled_request_is_ended_on_the_server_too(engine: Engine, fo
     assert (statistics.running, statistics.queued) == (0, 0)
 
 
-async def test_a_request_that_is_cancelled_ends_no_other(engine: Engine, folders: Folders) -> None:
+async def test_a_request_that_is_cancelled_ends_no_other(engine: SGLangEngine, folders: Folders) -> None:
     """The server ends every request whose name begins as it is told, and names are numbers; none is used twice, because
     it ends that name once more two seconds after each reply."""
     await engine.load_weights(publish(folders.a), 300)
     async with asyncio.TaskGroup() as group:
-        engine._dispatch.counters.requests = 99_999
+        engine.slot.queue.counters.requests = 99_999
         (cancelled,) = await sampling(engine, group, 1)
-        engine._dispatch.counters.requests = 999_999
+        engine.slot.queue.counters.requests = 999_999
         others = await sampling(engine, group, 13)
         cancelled.cancel()
     for task in others:
         assert (len(task.result().token_ids), task.result().cuts) == (1500, 0)
 
 
-async def test_a_deadline_ends_a_request_with_a_name(engine: Engine) -> None:
+async def test_a_deadline_ends_a_request_with_a_name(engine: SGLangEngine) -> None:
     with pytest.raises(EngineUnavailable, match=r"tiny gave no reply in time \(0\.01 s to sample"):
         await engine.generate(request(prompt(20, 9), 1500, deadline_s=0.01))
 
 
-async def waiting(engine: Engine, group: asyncio.TaskGroup) -> asyncio.Task[GenerateReply]:
+async def waiting(engine: SGLangEngine, group: asyncio.TaskGroup) -> asyncio.Task[GenerateReply]:
     """A request that waits in the engine."""
     task = group.create_task(engine.generate(request(prompt(20, 11), 10)))
     while not (await engine.statistics()).queued:  # noqa: ASYNC110  # as above
@@ -378,14 +378,14 @@ async def waiting(engine: Engine, group: asyncio.TaskGroup) -> asyncio.Task[Gene
     return task
 
 
-def returns(engine: Engine) -> list[dict[str, object]]:
+def returns(engine: SGLangEngine) -> list[dict[str, object]]:
     """What the engine said at the end of each of the learner's turns."""
-    events = engine._settings.run_dir / "events"
+    events = engine.slot.spec.run_dir / "events"
     lines = [orjson.loads(line) for path in events.glob("*.jsonl") for line in path.read_bytes().splitlines()]
     return [line for line in lines if line["kind"] == "engine.onloaded"]
 
 
-async def test_a_lent_engine_serves_nobody_until_it_is_given_weights(engine: Engine, folders: Folders) -> None:
+async def test_a_lent_engine_serves_nobody_until_it_is_given_weights(engine: SGLangEngine, folders: Folders) -> None:
     """Else it decodes in memory that is the learner's."""
     await engine.load_weights(publish(folders.a), 300)
     new = publish(folders.b)
@@ -402,7 +402,7 @@ async def test_a_lent_engine_serves_nobody_until_it_is_given_weights(engine: Eng
 
 
 async def test_what_was_being_sampled_when_the_learners_turn_began_goes_on_after_it(
-    engine: Engine, folders: Folders
+    engine: SGLangEngine, folders: Folders
 ) -> None:
     old, new, pid = publish(folders.a), publish(folders.b), engine.pids().server
     await engine.load_weights(old, 300)
@@ -419,7 +419,7 @@ async def test_what_was_being_sampled_when_the_learners_turn_began_goes_on_after
     assert engine.pids().server == pid
 
 
-async def test_a_turn_without_new_weights_ends_on_the_old_ones(engine: Engine, folders: Folders) -> None:
+async def test_a_turn_without_new_weights_ends_on_the_old_ones(engine: SGLangEngine, folders: Folders) -> None:
     old = publish(folders.a)
     await engine.load_weights(old, 300)
     for _ in range(2):
@@ -430,7 +430,7 @@ async def test_a_turn_without_new_weights_ends_on_the_old_ones(engine: Engine, f
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {old.version})
 
 
-async def test_a_learner_that_never_gives_back_stops_no_engine_for_ever(engine: Engine, folders: Folders) -> None:
+async def test_a_learner_that_never_gives_back_stops_no_engine_for_ever(engine: SGLangEngine, folders: Folders) -> None:
     old = publish(folders.a)
     await engine.load_weights(old, 300)
     await engine.offload_memory(0.01, 300)
@@ -441,7 +441,7 @@ async def test_a_learner_that_never_gives_back_stops_no_engine_for_ever(engine: 
 
 @pytest.mark.chaos
 async def test_a_server_that_dies_in_the_learners_turn_comes_back_after_it_with_the_new_weights(
-    engine: Engine, folders: Folders
+    engine: SGLangEngine, folders: Folders
 ) -> None:
     """Before its end there is no memory for it."""
     await engine.load_weights(publish(folders.a), 300)
@@ -463,7 +463,7 @@ async def test_a_server_that_dies_in_the_learners_turn_comes_back_after_it_with_
 @pytest.mark.chaos
 @pytest.mark.parametrize("newest_is", ["loaded", "staged"])
 async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weights(
-    engine: Engine, folders: Folders, newest_is: str
+    engine: SGLangEngine, folders: Folders, newest_is: str
 ) -> None:
     """Also where the server that died had not been given them yet."""
     old, newest = publish(folders.a), publish(folders.b)
@@ -490,7 +490,7 @@ async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weigh
 @pytest.mark.chaos
 @pytest.mark.parametrize("part", ["scheduler", "detokenizer"])
 async def test_a_server_that_loses_a_part_is_replaced_at_once_and_leaves_nothing(
-    engine: Engine, folders: Folders, part: str
+    engine: SGLangEngine, folders: Folders, part: str
 ) -> None:
     """By itself it notices the end of its detokenizer a minute later, and requests hang until then."""
     manifest = publish(folders.a)
@@ -513,7 +513,9 @@ async def test_a_server_that_loses_a_part_is_replaced_at_once_and_leaves_nothing
 
 
 @pytest.mark.chaos
-async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(engine: Engine, folders: Folders) -> None:
+async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(
+    engine: SGLangEngine, folders: Folders
+) -> None:
     """Nothing that came is sampled again, and every log-probability is that of the whole sequence."""
     await engine.load_weights(publish(folders.random), 300)
     before = (await engine.statistics()).received_tokens
@@ -539,7 +541,7 @@ async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(engin
 
 @pytest.mark.slow
 async def test_a_drained_engine_ends_what_it_samples_and_serves_from_a_fresh_server(
-    engine: Engine, folders: Folders
+    engine: SGLangEngine, folders: Folders
 ) -> None:
     """Nothing is cut off or sampled twice, and who comes meanwhile is served by the next."""
     await engine.load_weights(publish(folders.a), 300)
@@ -558,7 +560,7 @@ async def test_a_drained_engine_ends_what_it_samples_and_serves_from_a_fresh_ser
 
 
 @pytest.mark.slow
-async def test_what_outlasts_a_drain_goes_on_behind_its_tokens(engine: Engine, folders: Folders) -> None:
+async def test_what_outlasts_a_drain_goes_on_behind_its_tokens(engine: SGLangEngine, folders: Folders) -> None:
     await engine.load_weights(publish(folders.a), 300)
     async with asyncio.TaskGroup() as group:
         running = await sampling(engine, group, 2)
@@ -567,7 +569,7 @@ async def test_what_outlasts_a_drain_goes_on_behind_its_tokens(engine: Engine, f
     assert [(task.result().cuts, len(task.result().token_ids)) for task in running] == [(1, 1500)] * 2
 
 
-async def test_a_server_that_lives_but_answers_nothing_is_replaced(engine: Engine, folders: Folders) -> None:
+async def test_a_server_that_lives_but_answers_nothing_is_replaced(engine: SGLangEngine, folders: Folders) -> None:
     newest = publish(folders.a)
     await engine.load_weights(newest, 300)
     pids = engine.pids()
@@ -583,14 +585,14 @@ OWNER = """
 import asyncio, sys
 from pathlib import Path
 from actors.engines.engine import Engine
-from actors.engines.settings import EngineSettings
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
+from tests.support.engine_specs import engine_spec
 from tests.support.processes import process_group
 
 async def main(root: Path) -> None:
     model = root / "random"
-    settings = EngineSettings(name="orphan", run_dir=root / "run", model_path=str(model), context_length=512,
+    settings = engine_spec(name="orphan", run_dir=root / "run", model_path=str(model), context_length=512,
                               max_total_tokens=2000, max_running=2, device="cpu")
     await Engine(settings).start(tiny_qwen.manifest(1, model))
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from actors.engines.engine import Engine
+from actors.engines.engine import SGLangEngine
 from actors.engines.messages import EngineState, EngineUnavailable, OnPartialReply, PartialReply, RequestRefused
 from actors.engines.remote_engine import RemoteEngine, polling_engines
-from actors.engines.settings import EngineSettings
 from actors.runtime.remote import ActorOptions, kill_actor, spawn_actor
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
+from tests.support.engine_specs import engine_spec
 from tests.support.processes import process_group
 
 pytestmark = [pytest.mark.ray, pytest.mark.sglang]
@@ -26,7 +26,7 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
     folders = [tmp_path / "random", tmp_path / "a"]
     tiny_qwen.write_random(folders[0])
     tiny_qwen.write_parrot(folders[0], folders[1], tiny_qwen.SAYS_A)
-    settings = EngineSettings(
+    settings = engine_spec(
         name="remote",
         run_dir=tmp_path / "run",
         model_path=str(folders[0]),
@@ -35,16 +35,16 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
         max_running=4,
         device="cpu",
     )
-    engine = spawn_actor(Engine, ActorOptions(name="engine-remote", max_concurrency=1000), settings)
-    status = await engine.call(Engine.start, tiny_qwen.manifest(1, folders[0]))
-    report = await engine.call(Engine.load_weights, tiny_qwen.manifest(2, folders[1]), 60)
-    reply = await engine.call(Engine.generate, request([5, 6, 7], 10, deadline_s=60.0))
+    engine = spawn_actor(SGLangEngine, ActorOptions(name="engine-remote", max_concurrency=1000), settings)
+    status = await engine.call(SGLangEngine.start, tiny_qwen.manifest(1, folders[0]))
+    report = await engine.call(SGLangEngine.load_weights, tiny_qwen.manifest(2, folders[1]), 60)
+    reply = await engine.call(SGLangEngine.generate, request([5, 6, 7], 10, deadline_s=60.0))
     assert (status.version, report.version) == (1, 2)
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {2})
     with pytest.raises(RequestRefused, match="outside the vocabulary"):
-        await engine.call(Engine.generate, request([tiny_qwen.VOCABULARY], 10, deadline_s=60.0))
+        await engine.call(SGLangEngine.generate, request([tiny_qwen.VOCABULARY], 10, deadline_s=60.0))
 
-    server = (await engine.call(Engine.pids)).server
+    server = (await engine.call(SGLangEngine.pids)).server
     pidfd = os.pidfd_open(server)
     told, came = list[PartialReply](), asyncio.Event()
 
@@ -58,8 +58,8 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
         await came.wait()
         for pid in process_group(server):
             os.kill(pid, signal.SIGSTOP)  # so that the pause lasts
-        engine.submit(Engine.load_weights, tiny_qwen.manifest(3, folders[0]), 60)
-        while (await engine.call(Engine.status)).state is not EngineState.UPDATING:  # noqa: ASYNC110  an actor's state
+        engine.submit(SGLangEngine.load_weights, tiny_qwen.manifest(3, folders[0]), 60)
+        while (await engine.call(SGLangEngine.status)).state is not EngineState.UPDATING:  # noqa: ASYNC110  an actor's state
             await asyncio.sleep(0.01)
         kill_actor(engine)
     assert cut.result() == told[-1], "the next engine would take back what a watcher was told"

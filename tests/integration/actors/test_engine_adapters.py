@@ -15,13 +15,13 @@ import pytest
 import pytest_asyncio
 from safetensors.torch import load_file, save_file
 
-from actors.engines.engine import Engine
+from actors.engines.engine import SGLangEngine
 from actors.engines.messages import EngineState, GenerateReply, InvalidWeights, WeightLoadError
-from actors.engines.settings import EngineSettings
 from actors.engines.weights import adapter_files
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_adapters, tiny_qwen
 from tests.support.engine_requests import request
+from tests.support.engine_specs import engine_spec
 
 pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module")]
 
@@ -58,9 +58,9 @@ def talkers(tmp_path_factory: pytest.TempPathFactory) -> Talkers:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(talkers: Talkers, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
-    engine = Engine(
-        EngineSettings(
+async def engine(talkers: Talkers, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SGLangEngine]:
+    engine = SGLangEngine(
+        engine_spec(
             name="tiny",
             run_dir=tmp_path_factory.mktemp("run"),
             model_path=str(talkers.base),
@@ -71,7 +71,8 @@ async def engine(talkers: Talkers, tmp_path_factory: pytest.TempPathFactory) -> 
             node="here",
             probe_every_s=2.0,
             stall_timeout_s=20.0,
-            adapters=tiny_adapters.SETTINGS,
+            max_adapters=3,
+            lora=tiny_adapters.LORA,
         )
     )
     await engine.start(talkers.publish())
@@ -83,12 +84,12 @@ def prompt(seed: int, length: int = 20) -> list[int]:
     return random.Random(seed).choices(range(3, tiny_qwen.VOCABULARY), k=length)
 
 
-async def loaded(engine: Engine) -> set[str]:
+async def loaded(engine: SGLangEngine) -> set[str]:
     """By the server's own list."""
-    return set(await engine._serving.server.client.list_adapters())
+    return set(await engine.slot.serving.server.client.list_adapters())
 
 
-async def running(engine: Engine, group: asyncio.TaskGroup, name: str) -> asyncio.Task[GenerateReply]:
+async def running(engine: SGLangEngine, group: asyncio.TaskGroup, name: str) -> asyncio.Task[GenerateReply]:
     """A long request of which something has come."""
     task = group.create_task(engine.generate(request(prompt(len(name)), 1500, name=name)))
     while not len((await engine.partial_replies({name: 0})).get(name, ())):  # noqa: ASYNC110  # another task's state
@@ -97,7 +98,7 @@ async def running(engine: Engine, group: asyncio.TaskGroup, name: str) -> asynci
 
 
 async def test_replies_are_labelled_with_the_adapter_that_made_them_while_versions_come(
-    engine: Engine, talkers: Talkers
+    engine: SGLangEngine, talkers: Talkers
 ) -> None:
     """Nothing pauses for them, a reply is of one version from its first token to its last, and what nobody uses any
     more is unloaded."""
@@ -128,12 +129,14 @@ async def test_replies_are_labelled_with_the_adapter_that_made_them_while_versio
     assert len(replies) == clients * turns
     assert len({reply.key_version for reply in replies}) > updates // 2, "versions that nobody sampled prove nothing"
     assert most <= tiny_adapters.SETTINGS.max_adapters
-    (events,) = (engine._settings.run_dir / "events").glob("*.jsonl")
+    (events,) = (engine.slot.spec.run_dir / "events").glob("*.jsonl")
     loads = [line for line in map(orjson.loads, events.read_bytes().splitlines()) if line["kind"] == "engine.load"]
     assert [line["pause_ms"] for line in loads[-updates:]] == [0.0] * updates
 
 
-async def test_log_probabilities_are_those_of_merged_weights(engine: Engine, talkers: Talkers, tmp_path: Path) -> None:
+async def test_log_probabilities_are_those_of_merged_weights(
+    engine: SGLangEngine, talkers: Talkers, tmp_path: Path
+) -> None:
     for seed, temperature in ((1, 1.0), (2, 0.7)):
         adapter, merged = tmp_path / f"adapter-{seed}", tmp_path / f"merged-{seed}"
         tiny_adapters.write_random(talkers.base, adapter, seed)
@@ -149,7 +152,7 @@ async def test_log_probabilities_are_those_of_merged_weights(engine: Engine, tal
 
 
 async def test_a_request_ends_under_the_adapter_that_it_began_with_which_is_unloaded_then(
-    engine: Engine, talkers: Talkers
+    engine: SGLangEngine, talkers: Talkers
 ) -> None:
     old, new = talkers.publish(), talkers.publish()
     await engine.load_weights(old, 300)
@@ -167,7 +170,9 @@ async def test_a_request_ends_under_the_adapter_that_it_began_with_which_is_unlo
             await asyncio.sleep(0.01)
 
 
-async def test_a_push_waits_for_a_place_and_a_caller_that_goes_leaves_one(engine: Engine, talkers: Talkers) -> None:
+async def test_a_push_waits_for_a_place_and_a_caller_that_goes_leaves_one(
+    engine: SGLangEngine, talkers: Talkers
+) -> None:
     async with asyncio.TaskGroup() as group:
         tasks: list[asyncio.Task[GenerateReply]] = []
         for number in range(tiny_adapters.SETTINGS.max_adapters):
@@ -206,7 +211,7 @@ def damage(kind: str, folder: Path) -> None:
     "kind", ["cut off", "noise", "no configuration", "another scale", "a matrix less", "another rank", "another digest"]
 )
 async def test_a_bad_folder_is_refused_and_the_one_before_goes_on(
-    engine: Engine, talkers: Talkers, tmp_path: Path, kind: str
+    engine: SGLangEngine, talkers: Talkers, tmp_path: Path, kind: str
 ) -> None:
     good, bad = talkers.publish(), tmp_path / "bad"
     await engine.load_weights(good, 300)
@@ -226,7 +231,7 @@ async def test_a_bad_folder_is_refused_and_the_one_before_goes_on(
     assert engine.pids().server == pid
 
 
-async def serves(engine: Engine, talkers: Talkers, manifest: WeightManifest) -> None:
+async def serves(engine: SGLangEngine, talkers: Talkers, manifest: WeightManifest) -> None:
     reply = await engine.generate(request(prompt(4), 20))
     talkers.check(reply)
     assert set(reply.versions) == {manifest.version}
@@ -235,7 +240,7 @@ async def serves(engine: Engine, talkers: Talkers, manifest: WeightManifest) -> 
 
 @pytest.mark.parametrize("kind", ["a rank above the server's", "no file"])
 async def test_what_the_server_refuses_changes_nothing_and_can_be_pushed_again(
-    engine: Engine, talkers: Talkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    engine: SGLangEngine, talkers: Talkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     good, bad, pid = talkers.publish(), tmp_path / "bad", engine.pids().server
     await engine.load_weights(good, 300)
@@ -244,7 +249,7 @@ async def test_what_the_server_refuses_changes_nothing_and_can_be_pushed_again(
     if kind == "no file":
         (bad / "adapter_model.safetensors").unlink()
     with monkeypatch.context() as unchecked:
-        unchecked.setattr(adapter_files, "check_adapter", lambda manifest, model, settings: None)
+        unchecked.setattr(adapter_files, "check_adapter", lambda manifest, model, lora: None)
         with pytest.raises(WeightLoadError):
             await engine.load_weights(refused, 300)
     await serves(engine, talkers, good)
@@ -258,7 +263,7 @@ async def test_what_the_server_refuses_changes_nothing_and_can_be_pushed_again(
 
 @pytest.mark.chaos
 async def test_a_server_that_comes_back_has_the_newest_adapter_before_any_request(
-    engine: Engine, talkers: Talkers
+    engine: SGLangEngine, talkers: Talkers
 ) -> None:
     """What another adapter had begun goes on under it, each token with its own label."""
     old, new = talkers.publish(), talkers.publish()

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import torch
 
-from actors.engines.engine import Engine
+from actors.engines.engine import SGLangEngine
 from actors.engines.server.client import SGLangClient
 from actors.engines.server.process import server_arguments, server_environment
-from actors.engines.settings import EngineSettings
+from actors.engines.settings import EngineSpec
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.integration.actors import tiny_qwen
 from tests.integration.actors.test_engine import prompt, request
+from tests.support.engine_specs import engine_spec
 
 pytestmark = pytest.mark.sglang
 
@@ -62,8 +62,8 @@ class NotingClient(SGLangClient):
         return b""
 
 
-def settings(root: Path, device: Literal["cpu", "cuda"]) -> EngineSettings:
-    return EngineSettings(
+def spec(root: Path, device: Literal["cpu", "cuda"], **changes: Any) -> EngineSpec:
+    return engine_spec(
         name="tiny",
         run_dir=root / "run",
         model_path=str(root / "random"),
@@ -71,7 +71,7 @@ def settings(root: Path, device: Literal["cpu", "cuda"]) -> EngineSettings:
         max_running=16,
         device=device,
         dtype="bfloat16",
-        offloads_memory=True,
+        **{"offloads_memory": True} | changes,
     )
 
 
@@ -87,7 +87,7 @@ async def test_sglang_reads_what_it_is_told_of_memory(tmp_path: Path) -> None:
     await client.release_memory(30.0)
     await client.resume_memory()
     assert list(client.sent)[:3] == ["/pause_generation", "/flush_cache?timeout=30", "/release_memory_occupation"]
-    made = replace(settings(tmp_path, "cuda"), tp=4, memory_share=0.7).server_settings()
+    made = spec(tmp_path, "cuda", tp=4, memory_share=0.7)
     shared, read, tags = read_by_sglang(server_arguments(made, manifest, 1), client.sent)
     assert shared == [True, 4, 0.7]
     assert read["/pause_generation"] == {"mode": "abort"}
@@ -100,11 +100,11 @@ def test_memory_is_saved_only_where_it_can_be_and_is_needed(
     tmp_path: Path, device: Literal["cpu", "cuda"], *, lends: bool
 ) -> None:
     """On a CPU the flag ends the server; without need it would cost the allocator's speed."""
-    made = replace(settings(tmp_path, device), offloads_memory=lends).server_settings()
+    made = spec(tmp_path, device, offloads_memory=lends)
     manifest = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
     assert "--enable-memory-saver" not in server_arguments(made, manifest, 1)
     assert GRAPHS not in server_environment(made, "key")
-    assert GRAPHS in server_environment(settings(tmp_path, "cuda").server_settings(), "key")
+    assert GRAPHS in server_environment(spec(tmp_path, "cuda"), "key")
 
 
 @pytest.mark.gpu
@@ -119,7 +119,7 @@ async def test_a_lent_engine_leaves_the_device_to_the_learner(tmp_path: Path) ->
         free, total = torch.cuda.mem_get_info()
         return total - free
 
-    empty, engine = used(), Engine(settings(tmp_path, "cuda"))
+    empty, engine = used(), SGLangEngine(spec(tmp_path, "cuda"))
     await engine.start(tiny_qwen.manifest(1, a))
     try:
         serving = used() - empty

@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from actors.engines.engine import Engine
+from actors.engines.engine import SGLangEngine
 from actors.engines.messages import (
     EngineState,
     GenerateReply,
@@ -34,7 +34,7 @@ from actors.engines.messages import (
     WeightLoadError,
 )
 from actors.engines.routing.router import Router
-from actors.engines.settings import EngineSettings
+from actors.engines.settings import EngineSpec
 from actors.engines.weights import weight_files
 from actors.weight_transport.host_cache import HostWeightCache, HostWeightCacheSettings, WeightCopyError
 from actors.weight_transport.source import WeightSource
@@ -43,6 +43,7 @@ from actors.weight_transport.version_folders import version_folder
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
+from tests.support.engine_specs import engine_spec
 from tests.support.processes import process_group
 
 pytestmark = [pytest.mark.sglang, pytest.mark.chaos, pytest.mark.asyncio(loop_scope="module")]
@@ -56,7 +57,7 @@ class Here:
     """An engine of this process, as a router sees engines."""
 
     name: str
-    engine: Engine
+    engine: SGLangEngine
 
     async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         return await self.engine.generate(request, watch)
@@ -75,11 +76,11 @@ class Fleet:
         """Version → its token."""
         self._checksums: dict[int, str] = {}
         """Token → what a server says that holds those weights."""
-        self.engines = [Engine(self._settings(f"tiny-{number}")) for number in range(2)]
+        self.engines = [SGLangEngine(self._settings(f"tiny-{number}")) for number in range(2)]
         self._router = Router([Here(f"tiny-{number}", each) for number, each in enumerate(self.engines)])
 
-    def _settings(self, name: str) -> EngineSettings:
-        return EngineSettings(
+    def _settings(self, name: str) -> EngineSpec:
+        return engine_spec(
             name=name,
             run_dir=self._root / "run",
             model_path=str(self.model),
@@ -153,8 +154,8 @@ class Fleet:
         assert len(set(self._checksums.values())) == len(self._checksums)
 
     @staticmethod
-    async def checksum(engine: Engine) -> str:
-        serving = engine._serving
+    async def checksum(engine: SGLangEngine) -> str:
+        serving = engine.slot.serving
         assert serving is not None
         return await serving.server.client.read_checksum()
 
@@ -182,7 +183,7 @@ async def fleet(started: Fleet) -> Fleet:
     return started
 
 
-async def until_replaced(engine: Engine, restarts: int) -> None:
+async def until_replaced(engine: SGLangEngine, restarts: int) -> None:
     while (await engine.statistics()).restarts == restarts:  # noqa: ASYNC110  # a state of another task
         await asyncio.sleep(0.05)
 
@@ -337,6 +338,6 @@ async def test_everything_at_once(fleet: Fleet) -> None:
     await fleet.assert_sound(second)
 
 
-async def _tried(engine: Engine, manifest: WeightManifest) -> None:
+async def _tried(engine: SGLangEngine, manifest: WeightManifest) -> None:
     with suppress(WeightLoadError):
         await engine.load_weights(manifest, _LOAD_S)

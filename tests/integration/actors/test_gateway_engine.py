@@ -15,15 +15,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from actors.engines.engine import Engine
+from actors.engines.engine import SGLangEngine
 from actors.engines.messages import GenerateReply, GenerateRequest, OnPartialReply
-from actors.engines.settings import EngineSettings
 from actors.gateway.server import Gateway
 from actors.tokens.chat_format import load_tokenizer
 from launch.config.policy import ModelSection
 from launch.demo.model import build_demo_model
 from learner.data.sequences import join_sequences
 from tests.integration.actors.tiny_qwen import manifest
+from tests.support.engine_specs import engine_spec
 from tests.support.gateways import SETTINGS
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow]
@@ -37,7 +37,7 @@ TOOL = {"type": "function", "function": {"name": "shell", "description": "Run.",
 class Speaking:
     """The engine, which is seen to speak."""
 
-    engine: Engine
+    engine: SGLangEngine
     now: int = 0
     """Replies under way."""
 
@@ -85,8 +85,8 @@ async def by_anthropic(url: str, key: str) -> None:
 async def test_a_trainer_computes_the_log_probabilities_of_what_two_official_clients_sampled(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     build_demo_model(folder, ModelSection(), 7)
-    engine = Engine(
-        EngineSettings(
+    engine = SGLangEngine(
+        engine_spec(
             name="tiny",
             run_dir=tmp_path,
             model_path=str(folder),

@@ -14,21 +14,20 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from actors.engines.engine import Engine
-from actors.engines.messages import InvalidWeights, WeightLoadError
-from actors.engines.settings import EngineSettings
+from actors.engines.engine import SGLangEngine
+from actors.engines.messages import InvalidWeights, TensorBucketSpec, WeightLoadError
 from actors.engines.weights.broadcast_loader import BroadcastWeightLoader
 from actors.engines.weights.loader import FileWeightLoader, WeightLoader
-from actors.engines.weights.tensor_buckets import TensorBucketSpec, plan_buckets
+from actors.engines.weights.tensor_buckets import plan_buckets
 from actors.engines.weights.tensor_loader import TensorWeightLoader
-from actors.engines.weights.updater import InPlaceUpdater
 from actors.weight_transport.host_cache import HostWeightCache, HostWeightCacheSettings
-from actors.weight_transport.sender import BroadcastError, WeightSender, WeightSenderSettings
+from actors.weight_transport.sender import BroadcastError, WeightSender
 from actors.weight_transport.source import WeightSource
 from actors.weight_transport.version_folders import version_folder
 from protocol.weights import NO_VERSION, WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
+from tests.support.engine_specs import engine_spec
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -43,8 +42,8 @@ class Site:
     def __init__(self, root: Path) -> None:
         self.root, self.model = root, root / "random"
         tiny_qwen.write_random(self.model)
-        self.engine = Engine(
-            EngineSettings(
+        self.engine = SGLangEngine(
+            engine_spec(
                 name="tiny",
                 run_dir=root / "run",
                 model_path=str(self.model),
@@ -55,7 +54,7 @@ class Site:
                 probe_every_s=600.0,
             )
         )
-        self.sender = WeightSender(WeightSenderSettings(address="127.0.0.1", device="cpu"))
+        self.sender = WeightSender("127.0.0.1", "cpu")
         self.parrots: dict[int, Path] = {}
         for token in (tiny_qwen.SAYS_A, tiny_qwen.SAYS_B):
             self.parrots[token] = root / str(token)
@@ -74,7 +73,7 @@ class Site:
         return TensorWeightLoader("cpu", 1) if kind == "tensors" else FileWeightLoader()
 
     async def checksum(self) -> str:
-        serving = self.engine._serving
+        serving = self.engine.slot.serving
         assert serving is not None
         return await serving.server.client.read_checksum()
 
@@ -97,9 +96,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
 @pytest.fixture
 def take(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[WeightLoader], None]:
     """From now on the engine's server gets its weights like this."""
-    return lambda handover: monkeypatch.setattr(
-        site.engine, "_updates", InPlaceUpdater(handover, grace_s=60.0, item_bytes=4)
-    )
+    return lambda loader: monkeypatch.setattr(site.engine.weights, "loader", loader)
 
 
 @pytest.mark.parametrize("kind", HANDOVERS)
@@ -175,7 +172,7 @@ class FakeSender(WeightSender):
 async def test_a_broadcast_that_breaks_off_leaves_the_old_weights_and_the_next_one_succeeds(
     site: Site, take: Callable[[WeightLoader], None]
 ) -> None:
-    sender = FakeSender(WeightSenderSettings(address="127.0.0.1", device="cpu"))
+    sender = FakeSender("127.0.0.1", "cpu")
     take(BroadcastWeightLoader("tiny", 1, sender))
     await site.engine.load_weights(good := site.publish(tiny_qwen.SAYS_A), 300)
     before, pid = await site.checksum(), site.engine.pids().server

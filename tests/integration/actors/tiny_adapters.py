@@ -8,11 +8,12 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from actors.engines.weights.adapter_files import ADAPTER_CONFIG_FILE, AdapterSettings
+from actors.engines.weights.adapter_files import ADAPTER_CONFIG_FILE, adapter_shape
 from actors.engines.weights.weight_files import read_model_shape
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from tests.support.engine_specs import Lora
 
-SETTINGS = AdapterSettings(rank=4, alpha=8.0, targets=("q_proj", "v_proj", "o_proj"), max_adapters=3)
+LORA = Lora(4, 8.0, ("q_proj", "v_proj", "o_proj"))
 FIRST_WORD = 100
 """The token that the first talker says; the next ones follow it."""
 _LAYER = "base_model.model.model.layers.0.self_attn."
@@ -34,36 +35,36 @@ def write_listener(source: Path, folder: Path, words: int) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def write_talker(base: Path, folder: Path, word: int, settings: AdapterSettings = SETTINGS) -> None:
+def write_talker(base: Path, folder: Path, word: int, lora: Lora = LORA) -> None:
     """An adapter that makes a listener say that word for ever: v takes what all tokens have in common, and o turns it
     into the word's direction."""
-    matrices = _zeros(base, settings)
+    matrices = _zeros(base, lora)
     matrices[f"{_LAYER}v_proj.lora_A.weight"][0, 0] = 1.0
     matrices[f"{_LAYER}v_proj.lora_B.weight"][0, 0] = 1.0
     matrices[f"{_LAYER}o_proj.lora_A.weight"][0, 0] = 1.0
     matrices[f"{_LAYER}o_proj.lora_B.weight"][1 + word, 0] = 1000.0
-    write(folder, matrices, settings)
+    write(folder, matrices, lora)
 
 
-def write_random(base: Path, folder: Path, seed: int, settings: AdapterSettings = SETTINGS) -> None:
+def write_random(base: Path, folder: Path, seed: int, lora: Lora = LORA) -> None:
     generator = torch.Generator().manual_seed(seed)
-    matrices = _zeros(base, settings)
-    write(folder, {name: zero.normal_(0, 0.1, generator=generator) for name, zero in matrices.items()}, settings)
+    matrices = _zeros(base, lora)
+    write(folder, {name: zero.normal_(0, 0.1, generator=generator) for name, zero in matrices.items()}, lora)
 
 
-def write(folder: Path, matrices: dict[str, torch.Tensor], settings: AdapterSettings) -> None:
+def write(folder: Path, matrices: dict[str, torch.Tensor], lora: Lora) -> None:
     folder.mkdir()
     save_file(matrices, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     config = {
         "peft_type": "LORA",
-        "r": settings.rank,
-        "lora_alpha": settings.alpha,
-        "target_modules": list(settings.targets),
+        "r": lora.rank,
+        "lora_alpha": lora.alpha,
+        "target_modules": list(lora.projections),
     }
     (folder / ADAPTER_CONFIG_FILE).write_text(json.dumps(config))
 
 
-def write_merged(base: Path, adapter: Path, folder: Path, settings: AdapterSettings = SETTINGS) -> None:
+def write_merged(base: Path, adapter: Path, folder: Path, lora: Lora = LORA) -> None:
     """The model with the adapter in its weights."""
     shutil.copytree(base, folder)
     tensors, matrices = load_file(folder / "model.safetensors"), load_file(adapter / "adapter_model.safetensors")
@@ -71,7 +72,7 @@ def write_merged(base: Path, adapter: Path, folder: Path, settings: AdapterSetti
         if name.endswith(".lora_A.weight"):
             layer = name.removesuffix(".lora_A.weight")
             product = matrices[f"{layer}.lora_B.weight"] @ a
-            tensors[f"{layer.removeprefix('base_model.model.')}.weight"] += settings.alpha / settings.rank * product
+            tensors[f"{layer.removeprefix('base_model.model.')}.weight"] += lora.alpha / lora.rank * product
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -81,5 +82,5 @@ def manifest(version: int, folder: Path) -> WeightManifest:
     return WeightManifest(WeightVersion(version), version, NO_VERSION, str(folder), digest, 0, len(data))
 
 
-def _zeros(base: Path, settings: AdapterSettings) -> dict[str, torch.Tensor]:
-    return {name: torch.zeros(shape) for name, shape in settings.adapter_shape(read_model_shape(base)).shapes.items()}
+def _zeros(base: Path, lora: Lora) -> dict[str, torch.Tensor]:
+    return {name: torch.zeros(shape) for name, shape in adapter_shape(lora, read_model_shape(base)).shapes.items()}

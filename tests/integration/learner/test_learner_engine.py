@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from learner_data import lineage, payload, sft_batches
 
-from actors.engines.engine import Engine
-from actors.engines.settings import EngineSettings
-from actors.engines.weights.adapter_files import AdapterSettings
+from actors.engines.engine import SGLangEngine
 from learner.data.batch import make_supervised_samples
 from learner.settings import LoraSettings
 from protocol.weights import WeightVersion
 from tests.support.engine_requests import request
+from tests.support.engine_specs import engine_spec
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow]
 PROMPT = list(range(3, 40))
@@ -33,8 +32,8 @@ MODELS = {
 }
 
 
-def engine_settings(folder, run_dir):
-    return EngineSettings(
+def spec(folder, run_dir, **changes):
+    return engine_spec(
         name="tiny",
         run_dir=run_dir,
         model_path=folder,
@@ -43,11 +42,12 @@ def engine_settings(folder, run_dir):
         max_running=16,
         device="cpu",
         node="here",
+        **changes,
     )
 
 
 async def sampled(folder, run_dir, manifest):
-    engine = Engine(engine_settings(folder, run_dir))
+    engine = SGLangEngine(spec(folder, run_dir))
     await engine.start(manifest)
     try:
         return await engine.generate(request(PROMPT, 60))
@@ -80,7 +80,7 @@ LIMITS = {"float32": 1e-4, "bfloat16": 1e-3}
 
 
 async def sampled_many(settings, manifest, temperature):
-    engine = Engine(settings)
+    engine = SGLangEngine(settings)
     await engine.start(manifest)
     try:
         prompts = [[3 + (7 * index + place) % 300 for place in range(20)] for index in range(16)]
@@ -104,7 +104,7 @@ def test_learner_and_server_agree_on_the_log_probabilities_of_what_was_sampled(
         ("publish", WeightVersion(5), 1, WeightVersion(4), str(out)),
     )
     manifest = ranks.run("calls", 1, settings=made, then=then)[0][1]
-    told = replace(engine_settings(str(out), tmp_path), dtype=dtype)
+    told = spec(str(out), tmp_path, dtype=dtype)
     replies = asyncio.run(sampled_many(told, manifest, temperature))
     whole = [np.array(prompt + reply.token_ids, np.int32) for prompt, reply in replies]
     masks = [np.r_[np.zeros(20), np.ones(len(tokens) - 20)].astype(np.uint8) for tokens in whole]
@@ -123,7 +123,7 @@ ADAPTERS = {
 
 async def sampled_with_adapters(settings, *adapters):
     """A reply under each, of one engine."""
-    engine, replies = Engine(settings), []
+    engine, replies = SGLangEngine(settings), []
     await engine.start(adapters[0])
     try:
         for adapter in adapters:
@@ -150,9 +150,7 @@ def test_sglang_loads_the_adapters_alone(ranks, settings, tmp_path, shape):
         ("save", checkpoint),
         world=2,
     )
-    told = engine_settings(source, tmp_path)
-    adapters = AdapterSettings(rank=lora.rank, alpha=lora.alpha, targets=lora.targets, max_adapters=2)
-    replies = asyncio.run(sampled_with_adapters(replace(told, adapters=adapters), first, last))
+    replies = asyncio.run(sampled_with_adapters(spec(source, tmp_path, lora=lora, max_adapters=2), first, last))
     whole = [np.array(PROMPT + reply.token_ids, np.int32) for reply in replies]
     mask = (np.arange(len(whole[0])) >= len(PROMPT)).astype(np.uint8)
     samples = make_supervised_samples([(tokens, mask) for tokens in whole])

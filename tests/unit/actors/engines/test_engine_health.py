@@ -11,15 +11,18 @@ from typing import Any, cast
 
 import pytest
 
-from actors.engines.engine import Engine, _PauseLease, _PauseRecord
 from actors.engines.memory_lease import MemoryLease
 from actors.engines.messages import EnginePids, EngineState, ServerLost
 from actors.engines.routing.inflight_request import InflightRequest
 from actors.engines.routing.prefix_cache import NO_PREFIX
-from actors.engines.settings import EngineSettings
-from actors.engines.weights.swap import ActiveServer, ConfirmedWeights
+from actors.engines.server.active_server import ActiveServer, ConfirmedWeights
+from actors.engines.server_slot import ServerSlot
+from actors.engines.supervisor import ServerSupervisor
+from actors.engines.weights.loader import FileWeightLoader
+from actors.engines.weights.updater import WeightUpdater
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.engine_requests import chunk, request
+from tests.support.engine_specs import engine_spec
 
 MANIFEST = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
 STALL_S = 0.02
@@ -43,32 +46,26 @@ class FakeServer:
 
 
 class Watched:
-    """An engine on a fake server, whose health is watched and nothing else."""
+    """A slot with a fake server that is probed, and nothing else."""
 
     def __init__(self, run_dir: Path) -> None:
-        settings = EngineSettings(
-            name="e",
-            run_dir=run_dir,
-            model_path="",
-            context_length=512,
-            max_running=2,
-            device="cpu",
-            probe_every_s=0.0,
-            stall_timeout_s=STALL_S,
-        )
-        self.engine, self.server = Engine(settings), FakeServer()
-        trouble = asyncio.get_running_loop().create_future()
-        gate = self.engine._dispatch.dispatch_open
+        self.slot = ServerSlot(engine_spec(run_dir, probe_every_s=0.0, stall_timeout_s=STALL_S))
+        self.supervisor = ServerSupervisor(self.slot, WeightUpdater(self.slot, FileWeightLoader()))
+        self.server, queue = FakeServer(), self.slot.queue
+        failure = asyncio.get_running_loop().create_future()
         self.serving = ActiveServer(
-            cast("Any", self.server), ConfirmedWeights(MANIFEST, "sum"), gate, trouble, lambda version: None
+            cast("Any", self.server),
+            ConfirmedWeights(MANIFEST, "sum"),
+            queue.dispatch_open,
+            failure,
+            lambda version: None,
         )
-        self.engine._serving = self.serving
-        self.engine._serve(self.serving)
+        self.slot.serving = self.serving
+        self.slot.serve(self.serving)
 
     @asynccontextmanager
     async def standing_still(self) -> AsyncIterator[None]:
-        lease = _PauseLease(WeightVersion(2), asyncio.get_running_loop().time() + 60)
-        with self.engine._paused_for_load(self.serving, lease, _PauseRecord(0.0)):
+        with self.slot.paused(self.serving):
             yield
 
     async def begin_to_fail(self) -> None:
@@ -89,7 +86,7 @@ class Watched:
 async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
     watched = Watched(tmp_path)
     async with asyncio.TaskGroup() as group:
-        probing = group.create_task(watched.engine._probe())
+        probing = group.create_task(watched.supervisor.probe())
         yield watched
         probing.cancel()
 
@@ -100,7 +97,7 @@ async def test_a_server_that_lets_a_probe_hang_is_condemned(watched: Watched) ->
 
 async def test_a_server_that_sends_tokens_while_a_probe_waits_is_not_silent(watched: Watched) -> None:
     """Its memory may be full of long replies, none of which has ended yet."""
-    work = InflightRequest(request([1], 9), watched.engine._dispatch._hear)
+    work = InflightRequest(request([1], 9), watched.slot.queue.note_activity)
     stream = work.begin_attempt(WeightVersion(1), NO_PREFIX)
     await watched.server.probed.acquire()
     stream.parse_chunk(chunk([5], ends=False))
@@ -111,7 +108,7 @@ async def test_a_server_that_sends_tokens_while_a_probe_waits_is_not_silent(watc
 async def test_a_server_answers_for_its_own_failed_probes_alone(watched: Watched) -> None:
     await watched.begin_to_fail()
     await watched.serving.failure
-    watched.serving = watched.engine._serving = replace(
+    watched.serving = watched.slot.serving = replace(
         watched.serving, failure=asyncio.get_running_loop().create_future()
     )
     assert await watched.serving.failure == "3 probes failed: refused"
@@ -121,11 +118,11 @@ async def test_a_probe_that_waits_behind_new_weights_condemns_nobody(watched: Wa
     await watched.server.probed.acquire()
     async with watched.standing_still():
         await watched.server.over.acquire()
-        assert (await watched.engine.snapshot(())).load.paused_s > 0
+        assert watched.slot.paused_s > 0
     watched.server.answers.set()
     await watched.server.over.acquire()
     assert not watched.serving.failure.done()
-    assert (await watched.engine.status()).state is EngineState.SERVING
+    assert watched.slot.state is EngineState.SERVING
 
 
 async def test_while_weights_are_exchanged_the_server_is_not_probed(watched: Watched) -> None:
@@ -148,9 +145,9 @@ async def test_a_probe_that_new_weights_held_up_for_a_part_of_its_time_condemns_
 
 async def test_a_probe_in_the_learners_turn_condemns_nobody(watched: Watched) -> None:
     await watched.server.probed.acquire()
-    watched.engine._turn = MemoryLease()
+    watched.slot.memory_lease = MemoryLease()
     await watched.judged()
-    watched.engine._turn = None
+    watched.slot.memory_lease = None
     assert not watched.serving.failure.done()
 
 

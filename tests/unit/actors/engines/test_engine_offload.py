@@ -12,14 +12,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from actors.engines.engine import Engine
+from actors.engines.engine import SGLangEngine
 from actors.engines.messages import EnginePids, EngineState
-from actors.engines.server.client import ServerWeights
-from actors.engines.settings import EngineSettings
-from actors.engines.weights.loader import FileWeightLoader
-from actors.engines.weights.swap import ActiveServer, ConfirmedWeights
-from actors.engines.weights.updater import InPlaceUpdater
+from actors.engines.server.active_server import ActiveServer, ConfirmedWeights
+from actors.engines.weights.loader import FileWeightLoader, StagedWeights
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from tests.support.engine_specs import engine_spec
 
 
 def manifest(version: int) -> WeightManifest:
@@ -52,37 +50,41 @@ class FakeServer:
         self.held_version, self.empty = version, False
         return version
 
-    async def update_weights_and_checksum(self, path: str, version: int) -> ServerWeights:
-        """The look comes before the load, as it may."""
-        looked = "sum of nothing" if self.empty else f"sum of {self.held_version}"
-        return ServerWeights(await self.update_weights(path, version), looked)
+    async def update_weights_and_checksum(self, path: str, version: int) -> str:
+        """The checksum is taken before the load, as may happen."""
+        checksum = "sum of nothing" if self.empty else f"sum of {self.held_version}"
+        await self.update_weights(path, version)
+        return checksum
 
-    async def read_server_weights(self) -> ServerWeights:
-        return ServerWeights(self.held_version, f"sum of {self.held_version}")
+    async def read_checksum_of(self, version: int) -> str:
+        assert version == self.held_version
+        return f"sum of {version}"
 
 
-class Readable(FileWeightLoader):
+class UncheckedLoader(FileWeightLoader):
     """Fake: every folder is there, and whole."""
 
-    async def stage_weights(self, manifest: WeightManifest, model: object) -> Any:
-        async def load(client: FakeServer) -> ServerWeights:
+    async def stage_weights(self, manifest: WeightManifest, model: object) -> StagedWeights:
+        async def load(client: Any) -> str:
             return await client.update_weights_and_checksum(manifest.path, manifest.version)
 
-        return load
+        return StagedWeights(manifest, load)
 
 
 @asynccontextmanager
-async def coming_back(run_dir: Path) -> AsyncIterator[tuple[Engine, FakeServer]]:
+async def coming_back(run_dir: Path) -> AsyncIterator[tuple[SGLangEngine, FakeServer]]:
     """An engine that serves version 1, and whose lease has ended."""
-    settings = EngineSettings(name="e", run_dir=run_dir, model_path="", context_length=512, max_running=2, device="cpu")
-    engine, server = Engine(settings), FakeServer()
-    trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    confirmed, gate = ConfirmedWeights(manifest(1), "sum of 1"), asyncio.Event()
-    engine._serving = ActiveServer(cast("Any", server), confirmed, gate, trouble, lambda version: None)
-    engine._updates, engine._model = InPlaceUpdater(Readable(), grace_s=60.0, item_bytes=4), cast("Any", object())
-    engine._state = EngineState.SERVING
+    engine, server = SGLangEngine(engine_spec(run_dir)), FakeServer()
+    slot, weights = engine.slot, engine.weights
+    failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    confirmed = ConfirmedWeights(manifest(1), "sum of 1")
+    slot.serving = ActiveServer(
+        cast("Any", server), confirmed, slot.queue.dispatch_open, failure, slot.queue.note_weight_change
+    )
+    weights.loader, weights.model = UncheckedLoader(), cast("Any", object())
+    slot.state = EngineState.SERVING
     async with asyncio.TaskGroup() as group, asyncio.timeout(30):
-        engine._group = group
+        slot.group = group
         await engine.offload_memory(0.0, 60.0)
         await server.wants_back.wait()
         yield engine, server
@@ -117,6 +119,6 @@ async def test_weights_that_come_back_with_the_memory_are_looked_at_after_their_
     async with coming_back(tmp_path) as (engine, server):
         server.may.set()
         await engine.load_weights(manifest(2), 60.0)
-        serving = engine._serving
+        serving = engine.slot.serving
         assert serving is not None
         assert serving.confirmed == ConfirmedWeights(manifest(2), "sum of 2")

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from actors.engines.messages import InvalidWeights
-from actors.engines.weights.tensor_buckets import TensorBucketSpec
+from actors.engines.messages import InvalidWeights, TensorBucketSpec
 from actors.weight_transport import sender as module
-from actors.weight_transport.sender import WeightSender, WeightSenderSettings
+from actors.weight_transport.sender import WeightSender
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 
 async def test_a_version_whose_folder_is_gone_is_refused_by_name(tmp_path: Path) -> None:
-    sender = WeightSender(WeightSenderSettings(address="127.0.0.1", device="cpu"))
+    sender = WeightSender("127.0.0.1", "cpu")
     gone = WeightManifest(WeightVersion(3), 3, NO_VERSION, str(tmp_path / "v3"), "", 0, 0)
     with pytest.raises(InvalidWeights, match="v3"):
         await sender.list_buckets(gone)
@@ -25,7 +24,7 @@ async def test_a_version_whose_folder_is_gone_is_refused_by_name(tmp_path: Path)
 async def test_who_gives_a_broadcast_up_that_has_not_met_can_leave_it(monkeypatch: pytest.MonkeyPatch) -> None:
     met = threading.Event()
     monkeypatch.setattr(module, "_join", lambda place: met.wait())
-    sender = WeightSender(WeightSenderSettings(address="127.0.0.1", device="cpu"))
+    sender = WeightSender("127.0.0.1", "cpu")
     await sender.open_group("g", 1)
     async with asyncio.TaskGroup() as group:
         sending = group.create_task(

@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import pytest
 
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.engines.messages import EngineStartError, EngineState
-from actors.engines.settings import EngineSettings
+from actors.engines.settings import EngineSpec
 from actors.runtime.remote import ActorOptions, Remote, short_actor_name
 from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.rollout_scheduler import RolloutScheduler
@@ -222,7 +222,7 @@ async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_wi
         with pytest.raises(InfraError, match=r"node-1 \(10.0.0.1\), where the evaluation was, is gone"):
             await examined()
         ((_, (settings, _)), _) = spawned
-        assert cast("EngineSettings", settings).model_path == "/model"
+        assert cast("EngineSpec", settings).model_path == "/model"
         assert told[0] == "evaluation-engine-1 starts on 8 of /copy"
         assert copies.alone == [True], "no broadcast waits for it"
         assert not made.weight_transport.copies

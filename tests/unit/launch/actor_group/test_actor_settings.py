@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from actors.engines.weights.adapter_files import AdapterSettings
 from actors.workers.request_poller import REQUEST_POLL_S
 from launch.actor_group.actor_settings import (
     ACTOR_STOP_S,
     buffer_settings,
-    engine_settings,
-    evaluation_engine_settings,
+    engine_spec,
+    evaluation_engine_spec,
     evaluation_worker_settings,
     rollout_request_deadline_s,
     worker_settings,
@@ -90,7 +89,7 @@ def test_what_actors_on_another_machine_write_is_apart_for_each_attempt(director
     config, (head, other) = load_recipe("demo", ["cluster.scratch_dir=/scratch"]), apart(2)
     assert actor_run_dir(config, directory, head) == directory.path
     assert actor_run_dir(config, directory, other) == Path("/scratch/mine-1")
-    assert engine_settings(config, directory, MODEL, "engine-0", other).run_dir == Path("/scratch/mine-1")
+    assert engine_spec(config, directory, MODEL, "engine-0", other).run_dir == Path("/scratch/mine-1")
     assert weight_cache_settings(config, directory, other).folder == Path("/scratch/mine-1/copies/node-1")
 
 
@@ -134,12 +133,9 @@ def test_adapters_alone_reach_every_engine_as_weights_do_by_default(directory: R
     assert place_weight_copies(config, here(2)) == {}
     assert list(place_weight_copies(load_recipe("demo", [*ADAPTERS, "engine.count=2"]), apart(2))) == ["engine-1"]
     assert learner_spec(config, MODEL).publish_adapters
-    told = engine_settings(config, directory, MODEL, "engine-0", here(1)[0])
-    assert (
-        told.adapters
-        == told.server_settings().adapters
-        == AdapterSettings(rank=8, alpha=32.0, targets=("o_proj",), max_adapters=4)
-    )
+    told = engine_spec(config, directory, MODEL, "engine-0", here(1)[0])
+    assert told.lora is not None
+    assert (told.lora.rank, told.lora.alpha, told.lora.projections) == (8, 32.0, ("o_proj",))
 
 
 @pytest.mark.parametrize(("given", "most"), [([], 128), (["engine.max_queued=5"], 5)])
@@ -147,7 +143,7 @@ def test_the_queue_of_an_engine_is_as_long_as_is_said_or_follows_from_what_runs_
     directory: RunDirectory, given: list[str], most: int
 ) -> None:
     config = load_recipe("demo", ["engine.max_running=8", *given])
-    assert engine_settings(config, directory, MODEL, "engine-0", here(1)[0]).queue_limit == most
+    assert engine_spec(config, directory, MODEL, "engine-0", here(1)[0]).settings.queue_limit == most
 
 
 @pytest.mark.parametrize("count", range(1, 33))
@@ -227,7 +223,7 @@ def test_the_worker_of_evaluations_beside_training_takes_no_place_of_trainings(d
     share = share_docker_engine(config, [node])
     assert (told.name, told.online_evaluation, told.episodes, told.pool.capacity) == (EVALUATION_WORKER, True, 4, 4)
     assert told.episodes + share.episodes <= config.sandbox.capacity_per_node
-    assert not evaluation_engine_settings(config, directory, MODEL, node).offloads_memory
+    assert not evaluation_engine_spec(config, directory, MODEL, node).offloads_memory
 
 
 def test_an_engine_that_takes_turns_with_the_learner_needs_no_gpu_of_its_own() -> None:
@@ -301,8 +297,8 @@ def test_a_request_may_wait_for_the_learners_turn_where_there_is_one(directory: 
             config, directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
         )
         waits_s.append(told.restart_timeout_s)
-        engine = engine_settings(config, directory, MODEL, "engine-0", node)
-        assert engine.offloads_memory is engine.server_settings().offloads_memory is (placement == "colocated")
+        engine = engine_spec(config, directory, MODEL, "engine-0", node)
+        assert engine.offloads_memory is (placement == "colocated")
     assert waits_s == [config.engine.start_timeout_s, config.engine.start_timeout_s + config.learner.call_timeout_s]
 
 

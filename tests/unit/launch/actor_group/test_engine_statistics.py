@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.engines.messages import EngineStatistics
 from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import RemoteError

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from actors.agents.prompt import load_agent_prompt
 from actors.agents.settings import AgentKind, ThinkingMode, ToolsetKind
+from actors.engines.settings import WeightTransferMode
 from actors.rewards.settings import ProcessRewardKind, RewardSettings, RewardSpec, RewardTarget, make_reward_spec
 from launch.actor_group.learner_group import learner_spec
 from launch.config import (
@@ -29,7 +30,6 @@ from launch.config import (
     resolve,
 )
 from launch.config.loader import parse_override
-from launch.config.rollout import WeightTransferMode
 from launch.run_records.run_directory import config_tables
 from learner.losses.settings import LossAggregation, LossType, ProximalPolicy
 from learner.settings import LORA_TARGETS, LoraSettings

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import ActorDied
 from actors.runtime.task_inspection import describe_remote_call

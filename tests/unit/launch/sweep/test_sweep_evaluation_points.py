@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from actors.engines.settings import EngineSettings
+from actors.engines.settings import EngineSpec
 from launch.bench.tiny_recipes import build_tiny_model
 from launch.config.loader import Toml
 from launch.evaluation.attempts import AttemptFailure, AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
@@ -50,7 +50,7 @@ class FakeServers:
         monkeypatch.setattr(evaluation_points, "run_evaluation", self.work)
 
     @asynccontextmanager
-    async def serving(self, settings: EngineSettings) -> AsyncGenerator[str]:
+    async def serving(self, settings: EngineSpec) -> AsyncGenerator[str]:
         name = Path(settings.model_path).name
         if name == self.broken:
             raise InfraError("the server does not come up")

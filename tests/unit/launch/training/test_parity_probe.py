@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actors.engines.engine import Engine
+from actors.engines.interface import Engine
 from actors.engines.messages import EngineState, EngineStatus
 from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import ActorDied

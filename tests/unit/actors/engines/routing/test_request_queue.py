@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from actors.engines.engine import Engine
+from actors.engines.engine import SGLangEngine
 from actors.engines.messages import EngineBusy, EngineState, TokensInFlight
 from actors.engines.routing.request_queue import RequestQueue
+from actors.engines.server.active_server import ActiveServer, ConfirmedWeights
 from actors.engines.server.client import SamplingOptions
 from actors.engines.server.reply_stream import ReplyStream, SampledReply
-from actors.engines.settings import EngineSettings
-from actors.engines.weights.swap import ActiveServer, ConfirmedWeights
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.engine_requests import request
+from tests.support.engine_specs import engine_spec
 
 MANIFEST = WeightManifest(WeightVersion(7), 0, NO_VERSION, "/weights", "", 0, 0)
 
@@ -97,10 +97,8 @@ async def test_a_full_queue_refuses_one_more_at_once_and_takes_it_when_there_is_
 
 @pytest.mark.parametrize(("given", "most"), [({}, 320), ({"max_queued": 3}, 3)])
 def test_how_many_may_wait_follows_from_how_many_run_at_once(given: dict[str, int], most: int) -> None:
-    settings = EngineSettings(
-        name="e", run_dir=Path(), model_path="", context_length=512, max_running=20, device="cpu", **given
-    )
-    assert settings.queue_limit == most
+    spec = engine_spec(Path(), max_running=20, **given)
+    assert spec.settings.queue_limit == most
 
 
 async def test_no_request_is_named_like_the_beginning_of_another() -> None:
@@ -116,9 +114,8 @@ async def test_no_request_is_named_like_the_beginning_of_another() -> None:
 
 def test_an_actor_takes_more_calls_than_an_engine_takes_requests() -> None:
     """Else Ray lets wait what is to be refused at once, and those behind it who ask how the engine is."""
-    settings = EngineSettings(
-        name="e", run_dir=Path(), model_path="", context_length=512, max_running=512, device="cpu"
-    )
+    spec = engine_spec(Path(), max_running=512)
+    settings = spec.settings
     assert settings.max_concurrent_calls > settings.max_running + settings.queue_limit
 
 
@@ -140,9 +137,7 @@ async def test_what_waits_for_a_server_is_queued() -> None:
 
 
 async def test_an_engine_says_what_it_is_at_and_which_weights_it_serves(tmp_path: Path) -> None:
-    engine = Engine(
-        EngineSettings(name="e", run_dir=tmp_path, model_path="", context_length=512, max_running=2, device="cpu")
-    )
+    engine = SGLangEngine(engine_spec(tmp_path, max_running=2))
     load = (await engine.snapshot(())).load
     assert (load.state, load.version, load.paused_s) == (EngineState.NEW, NO_VERSION, 0.0)
     await engine.stop()

@@ -14,9 +14,9 @@ import pytest
 import torch
 from aiohttp import web
 
-from actors.engines.messages import Rendezvous
+from actors.engines.messages import Rendezvous, TensorBucketSpec
 from actors.engines.server.client import SGLangClient
-from actors.engines.weights.tensor_buckets import TensorBucket, TensorBucketSpec
+from actors.engines.weights.tensor_buckets import TensorBucket
 from actors.engines.weights.tensor_loader import pickle_tensors
 
 PIECE = TensorBucketSpec(Path("model.safetensors"), "bfloat16", ["a", "b"], [(2, 3), (4,)])

@@ -3,28 +3,28 @@ stop each other, strangers reach one, or a token bears the name of weights that 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from actors.engines.server.process import API_KEY_VARIABLE, server_arguments, server_environment
-from actors.engines.settings import EngineSettings
+from actors.engines.settings import EngineSpec
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from tests.support.engine_specs import engine_spec
 
 CONTEXT = 512
 MANIFEST = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
 
 
-SETTINGS = EngineSettings(
-    name="engine-0", run_dir=Path(), model_path="", context_length=CONTEXT, max_running=2, device="cpu"
-)
+def spec(**changes: Any) -> EngineSpec:
+    return engine_spec(Path(), name="engine-0", context_length=CONTEXT, max_running=2, **changes)
 
 
 @pytest.mark.parametrize("kv_slots", [CONTEXT, 8192])
 def test_a_request_may_use_the_whole_context(kv_slots: int) -> None:
-    arguments = server_arguments(replace(SETTINGS, max_total_tokens=kv_slots).server_settings(), MANIFEST, 1)
+    arguments = server_arguments(spec(max_total_tokens=kv_slots), MANIFEST, 1)
     given = dict(pairwise(arguments))
     longest = min(int(given["--context-length"]), int(given["--max-total-tokens"])) - 1  # as SGLang counts
     for tokens in range(1, CONTEXT):
@@ -36,11 +36,11 @@ def test_a_request_may_use_the_whole_context(kv_slots: int) -> None:
 def test_every_server_is_started_so_that_labels_are_true_and_nobody_else_is_served(device: str) -> None:
     """Overlap scheduling labels the token in flight at a pause with the weights after it, replies that are streamed
     whole again and again cost time in the square of their length, and whoever sends it tensors is unpickled."""
-    arguments = server_arguments(replace(SETTINGS, device=device).server_settings(), MANIFEST, 8000)
+    arguments = server_arguments(spec(device=device), MANIFEST, 8000)
     given = dict(pairwise(arguments))
     assert {"--disable-overlap-schedule", "--incremental-streaming-output"} <= set(arguments)
     assert (given["--host"], given["--port"]) == ("127.0.0.1", "8000")
-    assert server_environment(replace(SETTINGS, device=device).server_settings(), "key")[API_KEY_VARIABLE] == "key"
+    assert server_environment(spec(device=device), "key")[API_KEY_VARIABLE] == "key"
     assert given["--max-running-requests"] == "3", "the probe waits for nobody's place"
 
 
@@ -48,7 +48,7 @@ def test_servers_on_a_cpu_take_one_thread_each_and_stay_on_loopback(monkeypatch:
     """Two without a bound on threads decode a fiftieth of what one does."""
     monkeypatch.setenv("OMP_NUM_THREADS", "16")
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    environment = server_environment(SETTINGS.server_settings(), "key")
+    environment = server_environment(spec(), "key")
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment["GLOO_SOCKET_IFNAME"] == "lo"
     assert (environment["CUDA_VISIBLE_DEVICES"], environment["HF_HUB_OFFLINE"]) == ("", "1")
@@ -57,6 +57,6 @@ def test_servers_on_a_cpu_take_one_thread_each_and_stay_on_loopback(monkeypatch:
 def test_what_the_machine_says_of_its_network_and_gpus_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"GLOO_SOCKET_IFNAME": "eth1", "CUDA_VISIBLE_DEVICES": "3", "OMP_NUM_THREADS": "16"}.items():
         monkeypatch.setenv(name, value)
-    assert server_environment(SETTINGS.server_settings(), "key")["GLOO_SOCKET_IFNAME"] == "eth1"
-    on_gpu = server_environment(replace(SETTINGS, device="cuda").server_settings(), "key")
+    assert server_environment(spec(), "key")["GLOO_SOCKET_IFNAME"] == "eth1"
+    on_gpu = server_environment(spec(device="cuda"), "key")
     assert (on_gpu["CUDA_VISIBLE_DEVICES"], on_gpu["OMP_NUM_THREADS"]) == ("3", "16")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.engines.server.process import _describe, _tail
+from actors.engines.server.process import describe_exit, read_log_tail
 
 
 def test_the_end_of_a_log_is_short_plain_and_of_this_start(tmp_path: Path) -> None:
@@ -16,9 +16,9 @@ def test_the_end_of_a_log_is_short_plain_and_of_this_start(tmp_path: Path) -> No
     with log.open("a") as stream:
         stream.write("--- 2026-11-21 13:00:00 UTC\n")
         stream.writelines(f"\x1b[2m\x1b[33mline {n}\x1b[0m\n\n=====\n" for n in range(9))
-    assert _tail(log, offset).splitlines() == [f"    line {n}" for n in range(4, 9)]
+    assert read_log_tail(log, offset).splitlines() == [f"    line {n}" for n in range(4, 9)]
     log.write_text("of an earlier start\n--- 2026-11-21 13:00:00 UTC\nonly line\n")
-    assert _tail(log, offset) == "    only line"
+    assert read_log_tail(log, offset) == "    only line"
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_the_end_of_a_log_is_short_plain_and_of_this_start(tmp_path: Path) -> No
     ],
 )
 def test_the_end_of_a_server_is_told_by_what_ended_first(told: str, said: str) -> None:
-    assert _describe(told) == said
+    assert describe_exit(told) == said

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +9,14 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from actors.engines.messages import InvalidWeights
-from actors.engines.weights.adapter_files import ADAPTER_CONFIG_FILE, AdapterSettings, check_adapter
+from actors.engines.server.process import server_arguments
+from actors.engines.weights.adapter_files import ADAPTER_CONFIG_FILE, adapter_shape, check_adapter
 from actors.engines.weights.weight_files import ModelShape
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from tests.support.engine_specs import Lora, engine_spec
 
-SETTINGS = AdapterSettings(rank=2, alpha=32.0, targets=("q_proj", "down_proj"), max_adapters=4)
+MANIFEST = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
+LORA = Lora(2, 32.0, ("q_proj", "down_proj"))
 MODEL = ModelShape(
     {
         "model.embed_tokens.weight": (8, 4),
@@ -47,11 +49,11 @@ def write(folder: Path, shapes: dict[str, tuple[int, ...]] = SHAPES, config: obj
 
 
 def test_the_matrices_of_an_adapter_are_those_of_its_projections_and_no_others() -> None:
-    assert SETTINGS.adapter_shape(MODEL).shapes == SHAPES
+    assert adapter_shape(LORA, MODEL).shapes == SHAPES
 
 
 def test_a_whole_adapter_passes(tmp_path: Path) -> None:
-    check_adapter(write(tmp_path / "new"), MODEL, SETTINGS)
+    check_adapter(write(tmp_path / "new"), MODEL, LORA)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_matrices_that_are_not_the_runs_are_refused(
     tmp_path: Path, shapes: dict[str, tuple[int, ...]], says: str
 ) -> None:
     with pytest.raises(InvalidWeights, match=says):
-        check_adapter(write(tmp_path / "new", shapes), MODEL, SETTINGS)
+        check_adapter(write(tmp_path / "new", shapes), MODEL, LORA)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_matrices_that_are_not_the_runs_are_refused(
 def test_a_configuration_that_is_not_the_runs_is_refused(tmp_path: Path, config: object) -> None:
     """The digest does not cover it, and the server scales by it."""
     with pytest.raises(InvalidWeights, match=r"version 0\.5"):
-        check_adapter(write(tmp_path / "new", config=config), MODEL, SETTINGS)
+        check_adapter(write(tmp_path / "new", config=config), MODEL, LORA)
 
 
 def test_a_bit_that_has_changed_is_refused(tmp_path: Path) -> None:
@@ -92,13 +94,13 @@ def test_a_bit_that_has_changed_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "new" / "adapter_model.safetensors"
     save_file({name: matrix * 2 for name, matrix in load_file(file).items()}, file)
     with pytest.raises(InvalidWeights, match="digest"):
-        check_adapter(manifest, MODEL, SETTINGS)
+        check_adapter(manifest, MODEL, LORA)
 
 
 @pytest.mark.parametrize(("device", "backend"), [("cpu", True), ("cuda", False)])
 def test_a_server_has_places_for_the_adapters_and_for_a_request_without_one(device: str, backend: bool) -> None:
     """Without the last a probe would push an adapter out of a server that is full."""
-    arguments = replace(SETTINGS, max_adapters=3).sglang_arguments(device)
+    arguments = server_arguments(engine_spec(Path(), lora=LORA, max_adapters=3, device=device), MANIFEST, 1)
     told = {name: arguments[arguments.index(name) + 1] for name in arguments if name.startswith("--max")}
     assert told == {"--max-lora-rank": "2", "--max-loaded-loras": "4", "--max-loras-per-batch": "4"}
     first = arguments.index("--lora-target-modules") + 1

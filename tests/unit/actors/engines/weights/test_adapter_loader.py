@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -12,14 +12,13 @@ from typing import Any, cast
 import pytest
 
 from actors.engines.messages import ServerLost, WeightLoadError
-from actors.engines.routing.request_queue import RequestQueue
-from actors.engines.weights.adapter_files import AdapterSettings
-from actors.engines.weights.adapter_updater import AdapterUpdater, staged_adapter_load
-from actors.engines.weights.swap import ActiveServer, ConfirmedWeights
+from actors.engines.server.active_server import ActiveServer, ConfirmedWeights
+from actors.engines.weights.adapter_loader import AdapterLoader, stage_checked_adapter
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from tests.support.engine_specs import Lora
 
 MOST = 3
-SETTINGS = AdapterSettings(rank=2, alpha=2.0, targets=("o_proj",), max_adapters=MOST)
+LORA = Lora(2, 2.0, ("o_proj",))
 
 
 @dataclass
@@ -74,15 +73,15 @@ class FakeDispatch:
 
 
 class Desk:
-    """Updates by name, of a server that has been started and serves version 1."""
+    """An adapter loader, and a server that has just been started to serve version 1."""
 
     def __init__(self, folder: Path) -> None:
         self.server, self.dispatch, self.folder = FakeServer(), FakeDispatch(), folder
-        self.updates = AdapterUpdater(SETTINGS, "base", cast("RequestQueue", self.dispatch))
+        self.loader = AdapterLoader(LORA, MOST, "base", self.dispatch)
         self.serving = self.started()
 
     def started(self) -> ActiveServer:
-        base = self.updates.start_weights(self.manifest(1))
+        base = self.loader.start_weights(self.manifest(1))
         trouble = asyncio.get_running_loop().create_future()
         return ActiveServer(
             cast("Any", self.server), ConfirmedWeights(base, "sum"), asyncio.Event(), trouble, lambda version: None
@@ -93,8 +92,7 @@ class Desk:
 
     async def take(self, version: int, seconds: float = 60.0) -> None:
         deadline = asyncio.get_running_loop().time() + seconds
-        manifest = self.manifest(version)
-        await self.updates.apply_weights(self.serving, manifest, staged_adapter_load(manifest), nullcontext(), deadline)
+        await self.loader.load_unpaused(self.serving, stage_checked_adapter(self.manifest(version)), deadline)
 
     @property
     def serves(self) -> tuple[int, str]:
@@ -110,9 +108,9 @@ class Desk:
 @asynccontextmanager
 async def tidied(folder: Path) -> AsyncIterator[Desk]:
     desk = Desk(folder)
-    await desk.updates.attach_server(desk.serving, desk.manifest(1))
+    await desk.loader.attach_server(desk.serving, desk.manifest(1))
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        tidying = group.create_task(desk.updates.run_cleanup())
+        tidying = group.create_task(desk.loader.run_cleanup())
         yield desk
         tidying.cancel()
 
@@ -200,7 +198,7 @@ async def test_a_new_server_has_the_newest_adapter_alone(tmp_path: Path) -> None
         await desk.take(2)
         desk.server.loaded.clear()  # it has died, and another has started
         newest, desk.serving = desk.serving.confirmed.manifest, desk.started()
-        await desk.updates.attach_server(desk.serving, newest)
+        await desk.loader.attach_server(desk.serving, newest)
         assert (desk.serves, set(desk.server.loaded)) == ((2, "v2"), {"v2"})
         desk.dispatch.leave(1)
         await desk.take(3)

@@ -6,17 +6,21 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import cast
 
 import pytest
 from aiohttp import web
 
 from actors.engines.messages import WeightLoadError
+from actors.engines.server.active_server import ActiveServer, ConfirmedWeights
 from actors.engines.server.client import SGLangClient
 from actors.engines.server.process import SGLangServer
-from actors.engines.weights.loader import staged_file_load
-from actors.engines.weights.swap import ActiveServer, ConfirmedWeights, swap_weights
+from actors.engines.server_slot import ServerSlot
+from actors.engines.weights.loader import FileWeightLoader, stage_checked_files
+from actors.engines.weights.updater import WeightUpdater
 from protocol.weights import WeightManifest, WeightVersion
+from tests.support.engine_specs import engine_spec
 
 OLD, NEW = WeightVersion(1), WeightVersion(2)
 
@@ -116,9 +120,8 @@ def _manifest(version: WeightVersion) -> WeightManifest:
 
 async def _exchange(serving: ActiveServer) -> None:
     deadline = asyncio.get_running_loop().time() + 60
-    await swap_weights(
-        serving, _manifest(NEW), staged_file_load(_manifest(NEW)), deadline=deadline, grace_s=60.0, item_bytes=2
-    )
+    weights = WeightUpdater(ServerSlot(engine_spec(Path("/run"), dtype="bfloat16")), FileWeightLoader())
+    await weights.swap(serving, stage_checked_files(_manifest(NEW)), deadline)
 
 
 async def test_what_the_server_holds_after_the_load_is_asked_once() -> None:

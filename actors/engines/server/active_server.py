@@ -1,0 +1,47 @@
+"""The server that an engine uses: the weights that it was seen to hold, and whether it has failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from actors.engines.server.process import SGLangServer
+from protocol.weights import WeightManifest, WeightVersion
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedWeights:
+    """Weights that a server was seen to hold."""
+
+    manifest: WeightManifest
+    checksum: str
+    """The server's own checksum of the bits in use, equal for equal weights on servers with equal settings.  For an
+    adapter it is the base model's."""
+    adapter: str = ""
+    """The server's name of the adapter; empty if the version is the server's own weights."""
+
+
+@dataclass(slots=True, eq=False)
+class ActiveServer:
+    """A running server.  Requests reach it while ``dispatch_open`` is set and ``failure`` is pending."""
+
+    server: SGLangServer
+    confirmed: ConfirmedWeights
+    dispatch_open: asyncio.Event
+    """Set while requests may be dispatched; it belongs to the engine's queue."""
+    failure: asyncio.Future[str]
+    """Resolves with the reason once the server has to be replaced."""
+    on_weight_change: Callable[[WeightVersion], None]
+    """Called before a paused server goes on with other weights under the requests that it has."""
+
+    def confirm_weights(self, manifest: WeightManifest, checksum: str) -> None:
+        """Note that the server, which is paused, was seen to hold these weights."""
+        self.confirmed = ConfirmedWeights(manifest, checksum)
+        self.on_weight_change(manifest.version)
+
+    def mark_failed(self, why: str) -> None:
+        """Close dispatch and let the supervisor replace the server.  The first reason counts."""
+        if not self.failure.done():
+            self.failure.set_result(why)
+            self.dispatch_open.clear()
