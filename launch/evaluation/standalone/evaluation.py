@@ -181,7 +181,7 @@ async def _open_solver(
     engine: Engine | None,
 ) -> AsyncGenerator[Solver]:
     from launch.evaluation.solvers.models import (
-        build_server_settings,
+        build_engine_spec,
         load_chat_format,
         remote_model_solver,
         serve_model,
@@ -197,7 +197,7 @@ async def _open_solver(
             yield noop_solver
         case SolverKind.SERVED:
             server, chat = (
-                build_server_settings(wanted, config, folder.directory),
+                build_engine_spec(wanted, config, folder.directory),
                 await load_chat_format(wanted, config, agent),
             )
             async with (
