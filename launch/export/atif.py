@@ -1,4 +1,4 @@
-"""ATIF, Harbor's Agent Trajectory Interchange Format: a JSON file for each trajectory.
+"""Writes ATIF, Harbor's Agent Trajectory Interchange Format: a JSON file for each trajectory.
 
 Version 1.6 of its RFC 0001.  A step is a message of the system or of a user, or a reply of the agent with its calls,
 what came of them, and the tokens that were sampled, where they are known.  What ATIF has no name for (task, verdict,
@@ -36,7 +36,7 @@ class AtifToolCall(msgspec.Struct, frozen=True):
 class AtifResult(msgspec.Struct, frozen=True, omit_defaults=True):
     content: str
     source_call_id: str | None = None
-    """None of what answers no call: a reply that could not be read."""
+    """Empty if it answers no call: a reply that could not be read."""
 
 
 class AtifObservation(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class AtifTest(msgspec.Struct, frozen=True):
 
 
 class AtifExtra(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Ours."""
+    """Our own additional fields."""
 
     task: str
     source: dict[str, str]
@@ -152,7 +152,7 @@ def _reply(item: ExportItem, turn: int, reply: RecordedReply, *, last: bool) -> 
 def _observed(
     told: Sequence[ChatMessage], actions: Sequence[AgentAction], calls: dict[int, AtifToolCall]
 ) -> AtifObservation:
-    """A result for each message; where one message answers all actions, it is of the last call."""
+    """Return a result for each message; where one message answers all actions, it is of the last call."""
     if len(told) == len(actions):
         ids = [calls[number].tool_call_id if number in calls else None for number in range(len(actions))]
     else:

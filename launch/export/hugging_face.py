@@ -1,4 +1,4 @@
-"""A Hugging Face data set: a folder that ``datasets.load_dataset`` reads, and that can be pushed as it is.
+"""Writes a Hugging Face data set: a folder that ``datasets.load_dataset`` reads, and that can be pushed as it is.
 
 ``README.md`` is its card; ``data/*.parquet`` hold a row for each trajectory, so many to a file.
 """
@@ -39,11 +39,11 @@ COLUMNS = (
     ("model", "who said it"),
     ("source", "where it was recorded"),
 )
-"""Name, and what it is."""
+"""Column → its description."""
 
 
 def require_pyarrow() -> None:
-    """Raises UserError where it is not installed."""
+    """Raise UserError unless pyarrow is installed."""
     if importlib.util.find_spec("pyarrow") is None:
         raise UserError(
             "--format huggingface writes Parquet, and pyarrow is not there: make setup, or pip install pyarrow; "
@@ -52,7 +52,7 @@ def require_pyarrow() -> None:
 
 
 def write_dataset(folder: Path, items: Iterable[ExportItem]) -> int:
-    """Fill ``folder``; how many rows that were.  Raises OSError."""
+    """Write the data set into ``folder`` and return its number of rows.  Raises OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -67,7 +67,7 @@ def write_dataset(folder: Path, items: Iterable[ExportItem]) -> int:
 
 
 def render_dataset_card(title: str, sources: Sequence[str], rows: int, filters: str) -> str:
-    """``README.md``; its head is what ``load_dataset`` reads of it."""
+    """Return the text of ``README.md``, whose head ``load_dataset`` reads."""
     columns = "\n".join(f"| `{name}` | {what} |" for name, what in COLUMNS)
     origins = "\n".join(f"- `{source}`" for source in sources)
     return f"""---

@@ -13,18 +13,18 @@ from sandbox.tasks.task_selection import matches_patterns
 
 
 class ExclusionReason(StrEnum):
-    """Why a trajectory is not handed on; each for the first reason that it has."""
+    """Why a trajectory is excluded; each for the first reason that it has."""
 
     TASK = "task"
-    """Its task's name matches no ``--only``, or one that leaves out."""
+    """The task's name matches no ``--only``, or one that excludes it."""
     REWARD = "reward"
-    """Below ``--min-reward``."""
+    """The reward is below ``--min-reward``."""
     FAILED = "failed"
-    """Not all of its tests passed, and ``--passed`` asks for that."""
+    """Not all tests passed, and ``--passed`` requires that."""
     NO_REPLY = "no reply"
-    """Nobody said anything: an oracle's, or one whose first prompt left no room."""
+    """There is no reply: an oracle's, or one whose first prompt left no room."""
     NOT_REPRESENTABLE = "unfit"
-    """The format cannot say what is in it."""
+    """The format cannot represent it."""
 
 
 class ExportItem(NamedTuple):
@@ -34,10 +34,10 @@ class ExportItem(NamedTuple):
 
 @dataclass(slots=True)
 class TrajectorySelection:
-    """Chooses, and counts what it leaves out."""
+    """Selects trajectories and counts the excluded ones."""
 
     only: tuple[str, ...] = ()
-    """Globs of tasks' names; ``!GLOB`` leaves out."""
+    """Globs of task names; ``!GLOB`` excludes."""
     min_reward: float | None = None
     passed: bool = False
     excluded: Counter[ExclusionReason] = field(default_factory=Counter[ExclusionReason])

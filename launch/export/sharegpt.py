@@ -1,4 +1,4 @@
-"""ShareGPT's conversations, a line each, as ``launch.sft`` and others read them.  Pure.
+"""Writes ShareGPT conversations, one per line, as ``launch.sft`` and others read them.  Pure.
 
 A reply is the text that was sampled, thoughts and calls included, so that training on it trains what was said.  Beside
 the conversation stand the tools that the model's template named, as a string of JSON, and the reward as ``score``.
@@ -51,7 +51,7 @@ def to_sharegpt(item: ExportItem) -> ShareGptRecord:
 
 
 def is_representable(recorded: RecordedTrajectory) -> bool:
-    """Each reply says something, and answers somebody: readers refuse others."""
+    """Return whether each reply has text and answers somebody: readers refuse others."""
     roles = [message["role"] for message in recorded.messages]
     answers = ("assistant", "assistant") not in pairwise(["assistant", *roles])
     return answers and all(reply.text.strip() for reply in recorded.replies)

@@ -1,4 +1,4 @@
-"""Puts what was chosen where it was asked for: whole, or not at all.  Nothing is overwritten."""
+"""Writes the selected trajectories, all or nothing.  Nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ class ExportOptions:
     format: ExportFormat
     output: Path
     filters: str
-    """The filters, for people."""
+    """The filters as text for people."""
 
 
 def export_trajectories(sources: Sequence[TrajectorySource], asked: ExportOptions, choice: TrajectorySelection) -> None:
-    """``choice`` counts what was written.  Raises UserError where there is nothing to write, or no place for it."""
+    """Write the selected trajectories; ``choice`` counts them.  Raises UserError where there is nothing to write, or
+    no place for it."""
     _check_free(asked.output)
     chosen = choice.select(_items(sources, choice), _FITS.get(asked.format, _anything))
     with _explain_write_errors(asked.output):
@@ -67,7 +68,7 @@ def _items(sources: Sequence[TrajectorySource], choice: TrajectorySelection) -> 
 
 
 def _some(items: Iterable[ExportItem], choice: TrajectorySelection) -> Iterator[ExportItem]:
-    """``items``.  Raises UserError at their end where there was none."""
+    """Yield ``items``."""
     yield from items
     if not choice.selected:
         reasons = ", ".join(f"{count} for {reason}" for reason, count in choice.excluded.items())

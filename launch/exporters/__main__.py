@@ -121,7 +121,7 @@ def _ends(run: Path) -> Cursor:
 
 
 def _followers(names: Sequence[str], settings: ExporterSettings, begin: Cursor) -> list[ExporterThread]:
-    """One for each name, opened.  Raises UserError where one cannot be."""
+    """Open a thread for each exporter.  Raises UserError where one cannot be."""
     made: list[ExporterThread] = []
     for name in names:
         sink = open_exporter(name, settings)
@@ -132,7 +132,7 @@ def _followers(names: Sequence[str], settings: ExporterSettings, begin: Cursor) 
 
 
 def _say(settings: ExporterSettings, name: str, why: str) -> None:
-    """Once for each taker, where the run's panel and page find it."""
+    """Report the first failure of an exporter as an alert."""
     log = EventLog(settings.run_dir, f"exporter-{name}", "node-0")
     text = (
         f"{name} did not take a step ({why}): the run goes on, and metrics.jsonl has all; later failures are only "
@@ -145,8 +145,8 @@ def _say(settings: ExporterSettings, name: str, why: str) -> None:
 def _follow(
     followers: Sequence[ExporterThread], endpoint: PrometheusServer | None, announce: Callable[[], None]
 ) -> None:
-    """Until this process is told to end, which may be as soon as it is announced, and then for as long as it has
-    patience with takers."""
+    """Follow the run until this process is asked to end, which may be as soon as it is announced, and then for as long
+    as it has patience with takers."""
     for follower in followers:
         follower.start()
     with contextlib.suppress(KeyboardInterrupt):  # of SIGTERM too

@@ -1,4 +1,4 @@
-"""Starts the fan-out as a process of its own, beside a run.
+"""Starts the exporters as a separate process beside a run.
 
 Where it cannot be opened (no key, no package, a port that is taken) the run does not begin.  After that the run neither
 waits for it nor hears of it, but that it is told once where it has died.  Its session is its own, as the monitor's is,
@@ -59,7 +59,7 @@ def _command(run_dir: Path, metrics: MetricsSection) -> list[str]:
 
 
 async def _first_line(process: asyncio.subprocess.Process) -> str:
-    """Empty where there is none in time."""
+    """Return the first line; empty if none comes in time."""
     if process.stdout is None:
         return ""
     with contextlib.suppress(TimeoutError):
@@ -72,7 +72,7 @@ async def _first_line(process: asyncio.subprocess.Process) -> str:
 
 
 def _why(log: Path, code: int | None) -> str:
-    """Its own last line, where it said one."""
+    """Return the last line of its log, if it wrote one."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if code is not None and lines and lines[-1].startswith("error: "):
         return lines[-1].removeprefix("error: ")

@@ -1,4 +1,4 @@
-"""A run's figures in Prometheus' text format, and the server that gives them on loopback.
+"""Serves a run's metrics in Prometheus' text format on loopback.
 
 Figures of a step are gauges, by their names in ``metrics.jsonl``; what events tell between two steps stands beside
 them.  Each is given only once there is something to give.
@@ -66,7 +66,7 @@ STEP_METRIC_HELP = {
     "wait_s": "seconds that the learner waited for the batch",
     "zero_variance_groups": "groups without anything to train on since the step before",
 }
-"""Key of a step's line → what it is; others are given without a word."""
+"""Key of a step's line → its help text; others are given without a word."""
 
 
 class PrometheusCollector(Collector):
@@ -88,7 +88,7 @@ class PrometheusCollector(Collector):
         self._loads: Counter[str] = Counter()
 
     def observe_event(self, event: Event) -> None:
-        """One event of the run."""
+        """Update the metrics with one event."""
         with self._lock:
             match get_text(event, "kind"):
                 case "learner.step":
@@ -156,10 +156,10 @@ class PrometheusCollector(Collector):
 
 
 class PrometheusServer:
-    """``http://127.0.0.1:PORT/metrics``, and the thread that follows the run's events."""
+    """Serves ``http://127.0.0.1:PORT/metrics``, with a thread that follows the run's events."""
 
     def __init__(self, run_id: str, run_dir: Path, begin: Cursor, port: int) -> None:
-        """Raises UserError where the port is taken."""
+        """Open the port.  Raises UserError if it is taken."""
         self._figures, self._reader = PrometheusCollector(run_id), RunTail(run_dir, _FILES, begin)
         registry = CollectorRegistry()
         registry.register(self._figures)
@@ -174,7 +174,7 @@ class PrometheusServer:
         threading.Thread(target=self._server.serve_forever, daemon=True, name="prometheus").start()
 
     def observe_new_events(self) -> None:
-        """Take in what has been written."""
+        """Read the new events."""
         observe_all(self._figures, self._reader)
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _Silent(WSGIRequestHandler):
-    """Says nothing of each request."""
+    """Logs no requests."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name in the standard library
         del format, args

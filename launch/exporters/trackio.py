@@ -1,4 +1,4 @@
-"""trackio: a local database of its own; ``trackio show`` draws it."""
+"""Exports to trackio, a local database; ``trackio show`` draws it."""
 
 from __future__ import annotations
 

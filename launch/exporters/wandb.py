@@ -1,5 +1,5 @@
-"""Weights & Biases: a run of the same id, which a resume goes on with.  Key and mode are the package's own to find
-(``wandb login``, WANDB_API_KEY, WANDB_MODE=offline); its files are in the run's directory."""
+"""Exports to Weights & Biases: a run of the same id, which a resume continues.  Key and mode are the package's own to
+find (``wandb login``, WANDB_API_KEY, WANDB_MODE=offline); its files are in the run's directory."""
 
 from __future__ import annotations
 

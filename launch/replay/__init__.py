@@ -1,1 +1,1 @@
-"""What was recorded once more: one trajectory's actions in a fresh sandbox, or a run's training."""
+"""Replays recordings: one trajectory's actions in a fresh sandbox, or a run's training."""

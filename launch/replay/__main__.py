@@ -95,7 +95,7 @@ def _training(given: ReplayArguments, out: JsonOutput) -> int:
 
 
 def _require_run(path: Path) -> None:
-    """Raises UserError."""
+    """Raise UserError unless the path is a run."""
     from launch.trajectory_reader.evaluation_source import is_evaluation
     from launch.trajectory_reader.lookup import find_trajectory
     from launch.trajectory_reader.run_source import is_run

@@ -1,4 +1,4 @@
-"""How replays are told: as one JSON object, and as lines for a person.  Pure.
+"""Formats replays as one JSON object and as lines of text.  Pure.
 
 What sandboxes printed is cut here, so that an object stays one that can be read.
 """
@@ -19,9 +19,9 @@ from protocol.events import JsonValue
 from protocol.truncation import truncate_middle
 
 _CHARS = 2_000
-"""Of one observation."""
+"""The largest number of characters of one observation."""
 _MOST = 20
-"""Observations of one replay, and lines of one difference."""
+"""The largest number of observations of one replay, and of lines of one difference."""
 
 
 def build_replay_report(

@@ -1,4 +1,4 @@
-"""A trajectory's replies said again, turn by turn, to its own agent in another sandbox.
+"""Replays a trajectory's replies, turn by turn, to its own agent in another sandbox.
 
 The loop is an episode's; only the policy is none: it says what was said then, whatever it is told now.  So each reply's
 actions are run whatever came of those before, and what is told now stands beside what was told then.  Time is no limit:
@@ -31,12 +31,12 @@ _PLENTY = 1 << 30
 
 
 class _NothingMoreRan(Exception):
-    """Nothing more was run then."""
+    """The recorded episode ran nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservationComparison:
-    """What a reply's actions led to, then and now."""
+    """What a reply's actions led to, recorded and replayed."""
 
     turn: int
     commands: tuple[str, ...]
@@ -52,17 +52,17 @@ class ObservationComparison:
 
 @dataclass(slots=True)
 class ScriptedPolicy:
-    """A :class:`actors.rollout.policy.Policy` of one trajectory."""
+    """A :class:`actors.rollout.policy.Policy` that repeats one trajectory."""
 
     recorded: RecordedTrajectory
     agent: Agent
     shorten: Callable[[str, int], str]
     reply_prefix: str = ""
     turn: int = -1
-    """The one that is being played."""
+    """The index of the turn that is being replayed."""
     observations: list[ObservationComparison] = field(default_factory=list[ObservationComparison])
     calls: int = 0
-    """Of the turn, so far."""
+    """Calls of the turn so far."""
 
     @property
     def remaining_tokens(self) -> int:
@@ -100,14 +100,15 @@ class ScriptedPolicy:
         return self.shorten(text, tokens)
 
     def count_call(self) -> None:
-        """A call is to be run.  Raises _Over where it was not then."""
+        """Count a call before it runs.  Raises _NothingMoreRan if the recording did not run it."""
         ran = 0 if self._too_late() else self.recorded.replies[self.turn].calls_run
         if ran is not None and self.calls >= ran:
             raise _NothingMoreRan
         self.calls += 1
 
     def _too_late(self) -> bool:
-        """It is a last word that came when the time was up: nothing was told then, and nothing of it was run."""
+        """Return whether this is the last reply, which came when the time was up: nothing was told then, and nothing
+        of it was run."""
         verdict = self.recorded.verdict
         return verdict is not None and verdict.status is EpisodeStatus.TIME_LIMIT and self._reading().final
 
@@ -124,7 +125,7 @@ class ScriptedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _LimitedTerminal:
-    """A terminal in which nothing is run that was not run then."""
+    """A terminal that runs nothing that was not run in the recording."""
 
     terminal: EpisodeTerminal
     script: ScriptedPolicy
@@ -139,7 +140,7 @@ class _LimitedTerminal:
 
 @dataclass(frozen=True, slots=True)
 class ReplayEpisode:
-    """One replay: see :class:`launch.evaluation.solvers.solver.Attempting`."""
+    """One replay, as :class:`launch.evaluation.solvers.solver.Attempting` describes it."""
 
     script: ScriptedPolicy
     acting: AgentLoop
@@ -186,7 +187,7 @@ def create_replay_episode(
     observer: EpisodeObserver,
     settings: EpisodeSettings,
 ) -> ReplayEpisode:
-    """``then`` is the verdict of ``recorded``."""
+    """Create the replay of ``recorded``, whose verdict was ``then``."""
     script = ScriptedPolicy(recorded, origin.agent, origin.shorten)
     unhurried = settings.model_copy(update={"time_limit_s": math.inf, "max_turns": len(recorded.replies) + 1})
     ageless = replace(task, agent_timeout_s=math.inf)

@@ -1,4 +1,4 @@
-"""A run's training again: on what it recorded, and then the weights are compared.
+"""Repeats a run's training on its recorded trajectories and compares the weights.
 
 The replay starts from the oldest checkpoint that is kept, takes the same optimizer steps on the same trajectories in
 the same order, and compares the weights with those of the newest checkpoint, bit by bit. With the run's own settings,
@@ -38,7 +38,7 @@ from protocol.weights import WeightVersion, version_attempt
 
 @dataclass(frozen=True, slots=True)
 class TrainingReplay:
-    """``equal`` is whether the replayed weights are those of the run's newest checkpoint."""
+    """The result of a training replay; ``equal`` says whether the weights are those of the newest checkpoint."""
 
     steps: tuple[int, ...]
     digest: str
@@ -50,8 +50,8 @@ class TrainingReplay:
 
 
 def replay_training(run_dir: Path, overrides: Sequence[str] = ()) -> TrainingReplay:
-    """Train again, on one rank.  Raises UserError when there is no such run, it has fewer than two checkpoints, or it
-    was trained on several ranks."""
+    """Repeat the training on one rank.  Raises UserError when there is no such run, it has fewer than two checkpoints,
+    or it was trained on several ranks."""
     if not (run_dir / CONFIG_FILE).is_file():
         raise NoSuchRunError(run_dir)
     found = CheckpointStore(run_dir, Retention(1)).list_checkpoints()
@@ -98,7 +98,7 @@ def replay_training(run_dir: Path, overrides: Sequence[str] = ()) -> TrainingRep
 
 
 def _lr_changes(run_dir: Path) -> dict[int, tuple[tuple[int, float], ...]]:
-    """Attempt → (first step, rate) of each learning rate that a person asked for while it went on."""
+    """Return attempt → (first step, rate) for each learning rate that a person set during the run."""
     found: dict[int, tuple[tuple[int, float], ...]] = {}
     for change in read_changes(run_dir):
         if change.key == LEARNING_RATE_KEY and isinstance(change.after, int | float):
@@ -107,7 +107,7 @@ def _lr_changes(run_dir: Path) -> dict[int, tuple[tuple[int, float], ...]]:
 
 
 def _payload(run_dir: Path, exported: Mapping[str, ExportIndexEntry], line: LedgerLine) -> list[bytes]:
-    """The step's trajectories in the order in which the learner got them: by group and sample."""
+    """Return the step's trajectories in the learner's order: by group and sample."""
     names = (*line.trained, *line.dropped)
     if missing := [name for name in names if name not in exported]:
         raise UserError(
@@ -119,8 +119,8 @@ def _payload(run_dir: Path, exported: Mapping[str, ExportIndexEntry], line: Ledg
 
 
 def _model_of(checkpoint: Checkpoint, run_dir: Path) -> Path:
-    """Any weights folder of the run, or the base of any adapter: it has the model's configuration; the weights come
-    from the checkpoint."""
+    """Return a weights folder of the run, or the base model of an adapter: it has the model's configuration; the
+    weights come from the checkpoint."""
     weights = run_dir / "weights"
     if folders := sorted(weights.glob("v*/config.json")):
         return folders[-1].parent

@@ -1,4 +1,4 @@
-"""Replays of one trajectory, each in a fresh sandbox of this machine's own."""
+"""Replays one trajectory several times, each in a fresh local sandbox."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _GENERATED = ("training", "held-out")
 
 
 class ReplaySubject(NamedTuple):
-    """What is to be replayed."""
+    """The trajectory to replay, with its task."""
 
     found: FoundTrajectory
     task: Task
     recorded_verdict: AttemptVerdict
     task_changed: bool
-    """The task is not what it was: its prompt is another."""
+    """Whether the task has changed: its prompt is another one."""
 
 
 def prepare_subject(found: FoundTrajectory) -> ReplaySubject:
-    """Raises UserError where there is nothing to replay, or its task is gone."""
+    """Prepare a replay.  Raises UserError if there is nothing to replay or the task is gone."""
     recorded = found.recorded
     if not recorded.replies:
         raise UserError(
@@ -68,7 +68,7 @@ def prepare_subject(found: FoundTrajectory) -> ReplaySubject:
 
 
 async def replay_trajectory(subject: ReplaySubject, times: int, at_once: int) -> ReplayComparison:
-    """Raises UserError where no Docker engine answers."""
+    """Replay the trajectory.  Raises UserError if no Docker engine answers."""
     origin, recorded = subject.found.source.origin, subject.found.recorded
     played: dict[AttemptId, ReplayEpisode] = {}
     records: dict[AttemptId, AttemptRecord] = {}
@@ -112,7 +112,7 @@ def _again(record: AttemptRecord, played: ReplayEpisode | None) -> ReplayAttempt
 
 
 def _local_config(config: RunConfig) -> RunConfig:
-    """The same with sandboxes of this machine's own, and nobody to judge."""
+    """Return the configuration with local sandboxes and without a judge."""
     sandbox = config.sandbox.model_copy(update={"provider": DOCKER})
     return config.model_copy(update={"sandbox": sandbox, "judge": config.judge.model_copy(update={"enabled": False})})
 

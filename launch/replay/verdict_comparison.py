@@ -1,4 +1,4 @@
-"""What replays of one trajectory say of its task and its tests.  Pure."""
+"""Compares the verdicts of replays with the recorded one.  Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ReplayAttempt:
     verdict: AttemptVerdict | None
     failure: AttemptFailure | None
     observations: tuple[ObservationComparison, ...]
-    """Those that can be compared: both then and now something was told."""
+    """The observations that can be compared: recorded and replayed."""
     seconds: float
 
     @property
@@ -29,10 +29,10 @@ class ReplayAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ReplayComparison:
-    """All replays of a trajectory, held against what was recorded."""
+    """All replays of a trajectory, compared with the recording."""
 
     recorded_verdict: AttemptVerdict
-    """Its reward without a judge's part, as no judge is asked again."""
+    """The recorded reward without the judge's part, as no judge is asked again."""
     attempts: tuple[ReplayAttempt, ...]
 
     @property
@@ -41,7 +41,7 @@ class ReplayComparison:
 
     @property
     def failed_attempts(self) -> list[ReplayAttempt]:
-        """Of which infrastructure left no verdict."""
+        """Replays that the infrastructure failed."""
         return [each for each in self.attempts if each.verdict is None]
 
     @property
@@ -50,13 +50,13 @@ class ReplayComparison:
 
     @property
     def flaky(self) -> bool:
-        """Replays differ among themselves: nothing but chance, or the machine, can be why."""
+        """Whether the replays differ among themselves: nothing but chance, or the machine, can be why."""
         verdicts = [each.verdict for each in self.attempts if each.verdict is not None]
         return any(not verdicts_agree(verdicts[0], other) for other in verdicts[1:])
 
     @property
     def explanation(self) -> str:
-        """Where to look, in a line."""
+        """One line that says where to look."""
         if self.all_agree:
             return "the verdict is the same"
         told_apart = [each for each in self.attempts if each.verdict is not None and each not in self.agreeing_attempts]
@@ -69,7 +69,7 @@ class ReplayComparison:
 
 
 def verdicts_agree(then: AttemptVerdict, now: AttemptVerdict | None) -> bool:
-    """The same tests passed, as far as they are known, and the reward is the same."""
+    """Return whether the same tests passed, as far as they are known, and the reward is the same."""
     if now is None or (then.passed, round(then.pass_ratio, 9)) != (now.passed, round(now.pass_ratio, 9)):
         return False
     known = not then.tests or _passed(then.tests) == _passed(now.tests)
@@ -77,7 +77,7 @@ def verdicts_agree(then: AttemptVerdict, now: AttemptVerdict | None) -> bool:
 
 
 def describe_changed_tests(then: AttemptVerdict, now: AttemptVerdict) -> list[str]:
-    """One line for each test that says something else."""
+    """Return one line for each test with another result."""
     before, after = _passed(then.tests), _passed(now.tests)
     words = {True: "passed", False: "failed", None: "was not there"}
     return [

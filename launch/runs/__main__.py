@@ -178,7 +178,7 @@ def _parts(names: Sequence[str]) -> set[PrunablePart]:
 
 
 def _chosen(paths: Sequence[Path]) -> list[Path]:
-    """Raises NoSuchRunError."""
+    """Return the chosen runs.  Raises NoSuchRunError."""
     for path in paths:
         if not (path / CONFIG_FILE).is_file():
             raise NoSuchRunError(path)

@@ -1,4 +1,4 @@
-"""Runs side by side: their curves over the same steps, a table of each figure, and the keys in which they differ."""
+"""Compares runs: their curves over the same steps, a table of each figure, and the keys in which they differ."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from launch.simulate.plot.svg import SvgCanvas
 from protocol.errors import UserError
 
 MAX_RUNS = len(COLOURS)
-"""Runs in one comparison: each has a colour of its own."""
+"""The largest number of runs in one comparison: each has a colour of its own."""
 _MOST_PLACES = 400
 _LAST = 0.25
-"""Share of a run's steps, the newest, whose mean stands for its end."""
+"""The share of a run's newest steps whose mean stands for its end."""
 _STYLE = """
 .report main { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 18px; padding-bottom: 40px; }
 .report main > .whole { grid-column: 1 / -1; }
@@ -80,7 +80,7 @@ class ComparedRun:
 
 
 def read_compared_runs(paths: Sequence[Path], now: float) -> list[ComparedRun]:
-    """Raises UserError for what is no run, for fewer than two, and for more than there are colours."""
+    """Read the runs to compare.  Raises UserError for a path that is no run, fewer than two runs, or too many."""
     if not 2 <= len(paths) <= MAX_RUNS:
         raise UserError(f"compare takes 2 to {MAX_RUNS} runs, and there are {len(paths)}")
     return [_read(path, now) for path in paths]
@@ -96,14 +96,14 @@ def _read(path: Path, now: float) -> ComparedRun:
 
 @dataclass(frozen=True, slots=True)
 class MetricComparisonRow:
-    """One figure of one run."""
+    """One metric of one run."""
 
     figure: str
     run: str
     first: float | None
     last: float | None
     end: float | None
-    """Mean over the last quarter of its steps."""
+    """The mean over the last quarter of its steps."""
 
 
 def compare_metrics(compared: Sequence[ComparedRun]) -> list[MetricComparisonRow]:
@@ -119,14 +119,14 @@ def _figure_line(figure: ComparedMetric, run: ComparedRun) -> MetricComparisonRo
 
 
 def find_config_differences(compared: Sequence[ComparedRun]) -> list[tuple[str, tuple[Toml | None, ...]]]:
-    """Key → its value in each run, of the keys that are not the same in all."""
+    """Return key → its value in each run, for the keys that differ."""
     keys = sorted({key for run in compared for key in run.config})
     found = [(key, tuple(run.config.get(key) for run in compared)) for key in keys]
     return [(key, values) for key, values in found if any(value != values[0] for value in values)]
 
 
 def build_charts(compared: Sequence[ComparedRun]) -> list[Chart]:
-    """Over every step that any of them took, thinned evenly; a figure that none of them has is left out."""
+    """Return charts over all steps of all runs, thinned evenly; metrics that no run has are left out."""
     steps = sorted({int(step["step"]) for run in compared for step in run.steps})
     steps = steps[:: max(1, -(-len(steps) // _MOST_PLACES))]
     found: list[Chart] = []
@@ -153,7 +153,7 @@ def _values(figure: ComparedMetric, run: ComparedRun, steps: Sequence[int]) -> l
 
 
 def render_comparison_page(compared: Sequence[ComparedRun]) -> str:
-    """HTML that needs no network."""
+    """Return the comparison as HTML that needs no network."""
     names = [run.row.run for run in compared]
     lines = html_table(LINE_HEAD, [format_run_row(run.row) for run in compared])
     drawn = "".join(f'<section class="panel chart">{_svg(chart)}</section>' for chart in build_charts(compared))

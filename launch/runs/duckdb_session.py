@@ -1,4 +1,4 @@
-"""The typed seam to DuckDB, which has no business in a run and is imported only when it is asked."""
+"""The typed interface to DuckDB, which is only imported for a query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol.errors import UserError
 
 class DuckDbConnection(Protocol):
     description: Sequence[Sequence[object]] | None
-    """(name, type, …) of each column."""
+    """The (name, type, …) of each column."""
 
     def execute(self, query: str, parameters: object = ...) -> DuckDbConnection: ...
     def fetchmany(self, size: int) -> list[tuple[object, ...]]: ...
@@ -26,7 +26,7 @@ class _DuckDB(Protocol):
 
 
 class DuckDbSession:
-    """A database in memory, for one question."""
+    """A database in memory for one query."""
 
     def __enter__(self) -> Self:
         try:
@@ -42,14 +42,14 @@ class DuckDbSession:
         self._connection.close()
 
     def execute(self, query: str, *parameters: object) -> None:
-        """Raises UserError with what DuckDB says, on one line."""
+        """Execute SQL.  Raises UserError with DuckDB's message on one line."""
         try:
             self._connection.execute(query, list(parameters))
         except self._duckdb.Error as error:
             raise UserError(" ".join(str(error).split())) from error
 
     def fetch_rows(self, most: int) -> tuple[list[str], list[tuple[object, ...]]]:
-        """Columns and rows of what was asked last; none where nothing was."""
+        """Return the columns and rows of the last query; none if it had no result."""
         columns = [str(column[0]) for column in self._connection.description or ()]
         try:
             return columns, self._connection.fetchmany(most) if columns else []

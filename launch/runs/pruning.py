@@ -1,4 +1,4 @@
-"""What of runs can go, and what that frees.
+"""Removes parts of runs that are not needed any more, and says what that frees.
 
 A run that goes on is left alone, also one that begins while this looks: its lock is held meanwhile.  What is removed
 by default nobody needs any more; the rest has to be named.
@@ -20,22 +20,22 @@ from launch.runs.run_list import folder_bytes
 
 
 class PrunablePart(StrEnum):
-    """What can be removed of a run that nobody drives."""
+    """The parts of a run without a driver that can be removed."""
 
     LEFTOVERS = "leftovers"
-    """What crashes have left half written or set aside, and machines' copies of weights."""
+    """Files that crashes left half written or set aside, and the hosts' copies of weights."""
     WEIGHTS = "weights"
-    """Published weights but the newest."""
+    """All published weights but the newest."""
     CHECKPOINTS = "checkpoints"
-    """All but the newest that is whole, from which the run goes on; the best and the first go too."""
+    """All checkpoints but the newest complete one, from which the run resumes; the best and the first go too."""
     LOGS = "logs"
-    """Of all attempts."""
+    """The logs of all attempts."""
     TERMINALS = "terminals"
-    """Recordings: no replay of a terminal any more."""
+    """The terminal recordings, without which no terminal can be replayed."""
     TRAJECTORIES = "trajectories"
-    """The export: the run cannot be replayed, and not trained on."""
+    """The exported trajectories, without which the run can be neither replayed nor trained on."""
     RUN = "run"
-    """All of it."""
+    """The whole run."""
 
 
 DEFAULT_PARTS = (PrunablePart.LEFTOVERS, PrunablePart.WEIGHTS)
@@ -50,7 +50,7 @@ class PrunableFiles:
 
 
 def find_prunable(run_dir: Path) -> list[PrunableFiles]:
-    """Of each part what is there, of a run that nobody drives."""
+    """Return the existing paths of each part, for a run without a driver."""
     found: list[PrunableFiles] = []
     for part, paths_of in _PATHS.items():
         if paths := tuple(sorted(paths_of(run_dir))):
@@ -61,7 +61,8 @@ def find_prunable(run_dir: Path) -> list[PrunableFiles]:
 def prune_runs(
     run_dirs: Sequence[Path], parts: Collection[PrunablePart], *, dry_run: bool
 ) -> tuple[list[PrunableFiles], list[str]]:
-    """What went, or would go; and the runs that were left alone, because somebody drives them."""
+    """Remove parts of runs; return what was removed, or would be, and the runs that were left alone because a driver
+    has them."""
     gone: list[PrunableFiles] = []
     busy: list[str] = []
     for run_dir in run_dirs:
@@ -95,7 +96,7 @@ def _leftovers(run_dir: Path) -> list[Path]:
 
 
 def _weights(run_dir: Path) -> list[Path]:
-    """Versions are named so that they sort in the order of time."""
+    """Return the versions of the weights, whose names sort by time."""
     return sorted((run_dir / "weights").glob("v*"))[:-1]
 
 

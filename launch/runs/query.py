@@ -1,4 +1,4 @@
-"""Any question about a folder of runs, in SQL: its files as tables of a database in memory.
+"""Answers SQL queries about a folder of runs: its files as tables of a database in memory.
 
 Nothing can be written, and no other file read: what the question names is loaded first, and then the doors are shut.
 
@@ -39,11 +39,11 @@ class QueryResult:
     columns: Sequence[str]
     rows: Sequence[Sequence[JsonValue]]
     more: bool
-    """There are more rows than were asked for."""
+    """Whether there are more rows than were asked for."""
 
 
 def run_query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> QueryResult:
-    """Raises UserError for what DuckDB cannot answer."""
+    """Run a query.  Raises UserError for SQL that DuckDB refuses."""
     empty: list[str] = []
     with DuckDbSession() as duck, tempfile.TemporaryDirectory(prefix="ls-query-") as folder:
         for name in _named(sql):
@@ -63,19 +63,19 @@ def run_query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> Q
 
 
 def _named(sql: str) -> list[str]:
-    """Tables that the question may be about; the others are not read."""
+    """Return the tables that the query may use; the others are not read."""
     words = {word.lower() for word in re.findall(r"\w+", sql)}
     asks_all = bool(words & {"show", "describe", "summarize", "information_schema"})
     return [name for name in TABLES if asks_all or name in words]
 
 
 def _without_rows(names: Sequence[str]) -> str:
-    """Why a question may be refused here that is answered elsewhere: a table without rows has no columns."""
+    """Return a hint on tables without rows, which have no columns."""
     return f"there is no row of {', '.join(names)} yet in what was asked, so no column either: " if names else ""
 
 
 def _load(duck: DuckDbSession, name: str, folder: Path, rows: Sequence[TableRow]) -> None:
-    """One that has no row has its first column."""
+    """Load a table; one without rows gets its first column."""
     if not rows:
         duck.execute(f"CREATE TABLE {name} (run VARCHAR)")
         return
@@ -90,7 +90,7 @@ def _load(duck: DuckDbSession, name: str, folder: Path, rows: Sequence[TableRow]
 
 
 def to_json_value(value: object) -> JsonValue:
-    """A value of DuckDB's as JSON has it."""
+    """Return a DuckDB value as JSON."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -150,4 +150,4 @@ TABLES: Mapping[str, Callable[[Path, float], Iterator[TableRow]]] = {
     "evaluations": _evaluations,
     "events": _events,
 }
-"""Table → its rows of one run."""
+"""Table → a function that yields its rows of one run."""

@@ -1,4 +1,4 @@
-"""Every run of a folder in a line: how it stands, how far it came, what it takes.
+"""Lists the runs of a folder with status, progress and size.
 
 A run whose files are damaged has a line too, which says so.
 """
@@ -26,17 +26,17 @@ class RunListRow:
     step: int
     steps: int
     pass_rate: float | None
-    """Of the newest step that has one."""
+    """The pass rate of the newest step that has one."""
     before: float | None
     after: float | None
-    """pass@1 of the evaluations."""
+    """pass@1 of the evaluations before and after training."""
     bytes: int
     age_s: float
-    """Since it began."""
+    """Seconds since the run began."""
 
 
 def list_run_rows(folder: Path, now: float | None = None) -> list[RunListRow]:
-    """The newest last."""
+    """Return a row for each run, newest last."""
     return [read_run_row(path, time.time() if now is None else now) for path in list_runs(folder)]
 
 
@@ -65,13 +65,13 @@ def read_run_row(run_dir: Path, now: float) -> RunListRow:
 
 
 def _begun(run_dir: Path) -> float:
-    """The first attempt's record is written once, and the run's anew by each."""
+    """Return when the run began."""
     first = run_dir / "attempts" / "1" / CONFIG_FILE
     return (first if first.exists() else run_dir / CONFIG_FILE).stat().st_mtime
 
 
 def folder_bytes(folder: Path) -> int:
-    """That its files take on the disk; what vanishes meanwhile takes none."""
+    """Return the bytes that a folder's files take on disk; what vanishes meanwhile takes none."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -86,7 +86,7 @@ RUN_COLUMNS = ("run", "status", "steps", "pass", "before", "after", "size", "age
 
 
 def format_run_row(line: RunListRow) -> tuple[str, ...]:
-    """For a person."""
+    """Return the row as text."""
     of = f"{line.step}/{line.steps}" if line.steps else str(line.step)
     rates = [_percent(value) for value in (line.pass_rate, line.before, line.after)]
     return (line.run, line.status.value, of, *rates, format_bytes(line.bytes), format_age(line.age_s))

@@ -1,1 +1,1 @@
-"""What each process of a run was at, over time, as a file that Perfetto and Chrome draw: from what the run wrote."""
+"""Writes the activity of a run's processes over time as a file for Perfetto and Chrome: from what the run wrote."""

@@ -1,6 +1,6 @@
 """``python -m launch.trace RUN …``: write what each process of a run did as a file for ui.perfetto.dev.
 
-Engines, workers with each episode, the learner, copies of weights, buffer and conductor are lanes; the time is seconds
+Engines, workers with each episode, the learner, copies of weights, buffer and scheduler are tracks; the time is seconds
 since the run began.  It only reads, so a run that goes on is no slower for it.
 """
 

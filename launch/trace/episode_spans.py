@@ -1,4 +1,4 @@
-"""Episodes as spans: waiting for a sandbox, sampling, tools, grading, one after the other in the episode's own.
+"""Builds spans of episodes: waiting for a sandbox, sampling, tools, grading, one after the other in the episode's own.
 
 An episode whose process died has no end of its own: it ends where it was last heard of.
 """
@@ -19,14 +19,14 @@ class _Episode:
     begin_s: float
     task: str
     at_s: float
-    """So far it is told."""
+    """The time up to which parts are known."""
     tool: tuple[float, str] | None = None
     parts: list[tuple[str, float, float, dict[str, JsonValue]]] = field(
         default_factory=list[tuple[str, float, float, dict[str, JsonValue]]]
     )
 
     def add(self, name: str, begin_s: float, end_s: float, **args: JsonValue) -> None:
-        """A part; parts follow each other, whatever clocks and roundings say."""
+        """Add a part; parts follow each other whatever clocks and roundings say."""
         begin_s, end_s = max(begin_s, self.at_s), max(end_s, self.at_s)
         self.parts.append((name, begin_s, end_s, args))
         self.at_s = end_s
@@ -39,7 +39,7 @@ class _Episode:
 
 
 class EpisodeSpans:
-    """Of one worker.  Fed with its events in their order."""
+    """Builds the spans of one worker's episodes.  Fed with its events in their order."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
@@ -56,7 +56,7 @@ class EpisodeSpans:
             self._go_on(episode, kind, event, t)
 
     def _of(self, name: str) -> _Episode | None:
-        """By its name with or without its attempt: the newest one then."""
+        """Return an episode by its name with or without its attempt, which is then the newest one."""
         if name in self._open:
             return self._open[name]
         return next((each for each in reversed(self._open.values()) if each.name.startswith(f"{name}-a")), None)
@@ -91,7 +91,7 @@ class EpisodeSpans:
         self._done.append((episode, args))
 
     def close_open(self) -> None:
-        """What is still open has ended with its process, or with what is known of it."""
+        """Close the open episodes, which ended with their process or with the last event."""
         for episode in list(self._open.values()):
             episode.end_tool(episode.at_s)
             self._close(episode, status="unfinished")
@@ -101,7 +101,7 @@ class EpisodeSpans:
         return len(self._open)
 
     def spans(self) -> Iterator[TraceSpan]:
-        """Of all of them, on as many tracks as went on at once."""
+        """Return the spans of all episodes, on as many tracks as ran at once."""
         self.close_open()
         nowhere = TraceTrack(self._worker, "")
         whole = [

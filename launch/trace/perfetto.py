@@ -1,4 +1,4 @@
-"""Chrome's trace event format (JSON object format), which ui.perfetto.dev and chrome://tracing open.  Pure.
+"""Builds Chrome's trace event format (JSON object format), which ui.perfetto.dev and chrome://tracing open.  Pure.
 
 A process is a lane of its own with its tracks as threads in it; times are microseconds since the window began.  Format:
 "Trace Event Format", docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
@@ -15,8 +15,8 @@ _US = 1_000_000
 
 
 def build_trace_events(pieces: Sequence[TraceEvent], zero_s: float) -> list[dict[str, JsonValue]]:
-    """In the order that the format's readers like: names, then everything by its time, what contains before what is
-    contained."""
+    """Return the events in the order that readers of the format like: names, then everything by its time, what
+    contains before what is contained."""
     tracks = sorted({piece.track for piece in pieces})
     processes = {name: number for number, name in enumerate(dict.fromkeys(track.process for track in tracks), 1)}
     threads = {track: number for number, track in enumerate(tracks, 1)}
@@ -37,7 +37,7 @@ def _named(what: str, name: str, place: dict[str, JsonValue]) -> dict[str, JsonV
 def build_trace_file(
     pieces: Sequence[TraceEvent], zero_s: float, about: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
-    """The whole file's object."""
+    """Return the object of the whole file."""
     events: list[JsonValue] = [*build_trace_events(pieces, zero_s)]
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": dict(about)}
 

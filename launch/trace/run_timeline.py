@@ -1,4 +1,4 @@
-"""From a run's directory to pieces of a timeline.  Read once, in the order of time, file by file as it lies there."""
+"""Builds the timeline of a run from its directory.  Read once, in the order of time, file by file as it lies there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.run_directory.json_fields import Event, get_integer, get_mapping, 
 from protocol.run_directory.run_tail import RunTail
 
 _ACTIVITY = "activity/"
-"""Files of running sums of how long each process was at what."""
+"""Files of running sums of the activity of each process."""
 _MARKS = {
     "alert.raised": "text",
     "process.died": "what",
@@ -33,11 +33,11 @@ _MARKS = {
     "clock.jumped": "seconds",
     "run.finished": "reason",
 }
-"""Kind of event → the field that says most of it."""
+"""Kind of event → its most telling field."""
 
 
 class RunTimeline:
-    """Takes a run's events in the order of time, and gives what was going on."""
+    """Takes a run's events in order of time and builds its timeline."""
 
     def __init__(self) -> None:
         self.begin_s: float | None = None
@@ -71,7 +71,7 @@ class RunTimeline:
         }
 
     def add_event(self, event: Event, t: float) -> None:
-        """One event of ``events/``."""
+        """Add one event of ``events/``."""
         kind, writer = get_text(event, "kind"), get_text(event, "writer")
         self.begin_s = t if self.begin_s is None else self.begin_s
         self.end_s = max(self.end_s, t)
@@ -84,7 +84,7 @@ class RunTimeline:
             self._pieces.append(TraceInstant(TraceTrack("run", "marks"), kind, t, {"said": said, **_plain(event)}))
 
     def add_activity(self, name: str, event: Event, t: float) -> None:
-        """One line of ``activity/``: how many were in each state, on average since the line before."""
+        """Add one line of ``activity/``: the mean number of things in each state since the line before."""
         told = get_mapping(event, "seconds")
         seconds = {state: value for state in told if (value := get_number(told, state)) is not None}
         before = self._told.get(name)
@@ -98,7 +98,7 @@ class RunTimeline:
         self._pieces.append(TraceCounter(TraceTrack(name, "at once"), began, rounded))
 
     def trace_events(self) -> list[TraceEvent]:
-        """All that was going on; what has not ended goes on until the last event."""
+        """Return everything that went on; what has not ended goes on until the last event."""
         found = list(self._pieces)
         if self._phase is not None:
             found.append(TraceSpan(TraceTrack("run", "phases"), self._phase[0], self._phase[1], self.end_s))
@@ -135,7 +135,7 @@ class RunTimeline:
             self._pieces.append(TraceSpan(TraceTrack(get_text(event, "engine"), "server"), "up", began, max(began, t)))
 
     def _engine_loaded(self, event: Event, t: float) -> None:
-        """It stood still for the load, if it did at all; before that it read the files, and went on."""
+        """Add the pause of a load, if there was one; before that it read the files, and went on."""
         track, pause_s, load_s = (
             TraceTrack(get_text(event, "engine"), "weights"),
             _ms(event, "pause_ms"),
@@ -205,12 +205,12 @@ def _ms(event: Event, key: str) -> float:
 
 
 def _plain(event: Event) -> dict[str, JsonValue]:
-    """Without what every event says."""
+    """Return the fields of an event without those that every event has."""
     return {key: value for key, value in event.items() if key not in {"t", "kind", "node", "writer", "seq"}}
 
 
 def read_run_timeline(run_dir: Path) -> RunTimeline:
-    """Of all that the run has written.  Raises UserError where there is nothing."""
+    """Read the timeline of a run.  Raises UserError where there is nothing."""
     timeline, reader = RunTimeline(), RunTail(run_dir, ("events/*.jsonl", f"{_ACTIVITY}*.jsonl"))
     while lines := reader.read():
         for line in lines:

@@ -1,4 +1,4 @@
-"""What a timeline is made of: spans, marks and levels, each on a track."""
+"""The parts of a timeline: spans, marks and levels, each on a track."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.events import JsonValue
 
 
 class TraceTrack(NamedTuple):
-    """``process`` and ``name`` as a person reads them; spans on one track nest."""
+    """A track: ``process`` and ``name`` are for people; spans on one track nest."""
 
     process: str
     name: str
@@ -19,7 +19,7 @@ class TraceTrack(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TraceSpan:
-    """Seconds are unix time."""
+    """A span of time on a track, in unix seconds."""
 
     track: TraceTrack
     name: str
@@ -30,7 +30,7 @@ class TraceSpan:
 
 @dataclass(frozen=True, slots=True)
 class TraceInstant:
-    """Something that happened at once."""
+    """Something that happened at one moment."""
 
     track: TraceTrack
     name: str
@@ -40,7 +40,7 @@ class TraceInstant:
 
 @dataclass(frozen=True, slots=True)
 class TraceCounter:
-    """What was counted, from then on until the next one of its track."""
+    """A count that holds until the next one of its track."""
 
     track: TraceTrack
     at_s: float
@@ -51,14 +51,14 @@ TraceEvent: TypeAlias = TraceSpan | TraceInstant | TraceCounter
 
 
 class TimeWindow(NamedTuple):
-    """Unix seconds."""
+    """A window of time in unix seconds."""
 
     begin_s: float
     end_s: float
 
     def clip(self, pieces: Iterable[TraceEvent]) -> list[TraceEvent]:
-        """What lies in it; spans that reach beyond it end at its bounds, and a level that held before it begins with
-        it."""
+        """Return what lies in the window; spans that reach beyond it end at its bounds, and a level that held before
+        it begins with it."""
         found: list[TraceEvent] = []
         before: dict[tuple[TraceTrack, frozenset[str]], TraceCounter] = {}
         for piece in pieces:
@@ -74,7 +74,8 @@ class TimeWindow(NamedTuple):
 
 
 def assign_tracks(spans: Sequence[TraceSpan]) -> list[int]:
-    """A number for each of ``spans``, from 0, of as few as let no two of them overlap that have the same."""
+    """Return a track number for each span, from 0, as few as possible without overlaps of spans with the same number.
+    """
     ends: list[float] = []
     found = [0] * len(spans)
     for index in sorted(range(len(spans)), key=lambda index: (spans[index].begin_s, spans[index].end_s)):
@@ -87,8 +88,8 @@ def assign_tracks(spans: Sequence[TraceSpan]) -> list[int]:
 
 
 def nest_spans(spans: Sequence[TraceSpan]) -> list[TraceSpan]:
-    """The same, such that of two on one track that overlap one contains the other: a span that would end outside of the
-    one in which it begins, as clocks and roundings have it at times, begins where that ends."""
+    """Return the spans so that of two overlapping ones on a track one contains the other: a span that would end
+    outside of the one in which it begins, as clocks and roundings have it at times, begins where that ends."""
     waiting = [(span.track, span.begin_s, -span.end_s, number, span) for number, span in enumerate(spans)]
     heapq.heapify(waiting)
     found: list[TraceSpan] = []

@@ -1,1 +1,1 @@
-"""Trajectories that runs and evaluations have left, for what runs them again and what hands them on."""
+"""Reads the recorded trajectories of runs and evaluations, for replay, export and comparison."""

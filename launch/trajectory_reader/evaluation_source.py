@@ -1,4 +1,4 @@
-"""The trajectories that an evaluation saved, as :class:`~launch.trajectory_reader.recorded_trajectory.Recorded`.
+"""Reads the trajectories that an evaluation saved.
 
 Of an attempt that was tried again the last line counts.
 """
@@ -64,14 +64,14 @@ _LINE, _WHAT = msgspec.json.Decoder(_TrajectoryLine), msgspec.json.Decoder(_Eval
 
 @dataclass(frozen=True, slots=True)
 class EvaluationTrajectories:
-    """An evaluation's folder, read only."""
+    """The trajectories of an evaluation's folder, read only."""
 
     path: Path
     origin: TrajectoryOrigin
     attempts: Mapping[AttemptId, AttemptRecord]
 
     def read_matching(self, wanted: TrajectoryPredicate) -> Iterator[RecordedTrajectory]:
-        """Those of a task and a reward that are ``wanted``; attempts without a verdict are not among them.  Raises
+        """Yield the trajectories whose task and reward are ``wanted``; attempts without a verdict are left out.  Raises
         UserError."""
         newest = {AttemptId(line.task, line.number): at for at, line in self._lines()}
         for at, line in self._lines():
@@ -81,7 +81,7 @@ class EvaluationTrajectories:
                 yield self._recorded(line)
 
     def read_one(self, attempt: AttemptId) -> RecordedTrajectory:
-        """Raises UserError."""
+        """Read one trajectory.  Raises UserError."""
         last: _TrajectoryLine | None = None
         known: set[str] = set()
         for _, line in self._lines():
@@ -129,7 +129,7 @@ def is_evaluation(path: Path) -> bool:
 
 
 def open_evaluation_trajectories(path: Path) -> EvaluationTrajectories:
-    """Raises UserError where it is none, or saved no trajectories."""
+    """Open an evaluation's folder.  Raises UserError if it is none or saved no trajectories."""
     file = path / SPEC_FILE
     try:
         what = _WHAT.decode(file.read_bytes())
@@ -150,7 +150,7 @@ def open_evaluation_trajectories(path: Path) -> EvaluationTrajectories:
 
 
 def _shortening(model: Path) -> Callable[[str, int], str]:
-    """By the tokenizer of a model that was served from a folder, which is read when it is needed."""
+    """Return a function that shortens text by the tokenizer of a model that was served from a folder."""
     tokenizer = cache(lambda: load_tokenizer(str(model)))
     return lambda text, tokens: truncate_text(tokenizer(), text, tokens)
 
@@ -158,8 +158,7 @@ def _shortening(model: Path) -> Callable[[str, int], str]:
 def _split_messages(
     messages: Sequence[ChatMessage], observed: Sequence[_ObservationLine | None]
 ) -> tuple[tuple[ChatMessage, ...], tuple[RecordedReply, ...]]:
-    """First what each episode begins with, which may have an assistant's messages too; then a reply for each of
-    ``observed``."""
+    """Split messages into the opening, which may contain assistant messages, and a reply for each of ``observed``."""
     said = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
     begins = said[max(0, len(said) - len(observed)) :]
     ends = [*begins[1:], len(messages)]
@@ -180,7 +179,7 @@ def _calls(noted: _ObservationLine) -> int:
 
 
 def _with_tokens(replies: tuple[RecordedReply, ...], segments: Sequence[_Segment]) -> tuple[RecordedReply, ...]:
-    """With their tokens, where the model was served here and its history is whole."""
+    """Return the replies with their tokens, if the model was served here and its history is complete."""
     if len(segments) != 1:
         return replies
     runs = _sampled_runs(segments[0])
@@ -190,7 +189,7 @@ def _with_tokens(replies: tuple[RecordedReply, ...], segments: Sequence[_Segment
 
 
 def _sampled_runs(segment: _Segment) -> list[RecordedTokens]:
-    """The sampled tokens of each reply: what stands between two of them was told."""
+    """Return the sampled tokens of each reply: what stands between two of them was told."""
     found: list[RecordedTokens] = []
     start = 0
     for sampled, each in groupby(range(len(segment.token_ids)), key=lambda index: segment.loss_mask[index]):

@@ -1,4 +1,4 @@
-"""Trajectories by the names that people type: ``RUN/ID`` and ``EVALUATION/TASK/ATTEMPT``.
+"""Finds trajectories by the names that people type: ``RUN/ID`` and ``EVALUATION/TASK/ATTEMPT``.
 
 RUN and EVALUATION are paths; of what lies in ``runs`` and ``evaluations`` the last part is enough.
 """
@@ -30,12 +30,12 @@ class FoundTrajectory(NamedTuple):
 
 
 def is_trajectory_name(name: str) -> bool:
-    """Whether it is named as one, in a run or an evaluation that is there."""
+    """Return whether a name is that of a trajectory in an existing run or evaluation."""
     return _run_of(name) is not None or _evaluation_of(name) is not None
 
 
 def find_trajectory(name: str) -> FoundTrajectory:
-    """Raises UserError for a name that none has."""
+    """Return the trajectory of a name.  Raises UserError if there is none."""
     path = PurePath(name)
     if (run := _run_of(name)) is not None:
         source = open_run_trajectories(run)
@@ -52,7 +52,7 @@ def find_trajectory(name: str) -> FoundTrajectory:
 
 
 def open_trajectory_source(name: str) -> TrajectorySource:
-    """All of a run, or of an evaluation.  Raises UserError."""
+    """Open all trajectories of a run or an evaluation.  Raises UserError."""
     if (run := _folder(Path(name), RunConfig().run.dir, is_run)) is not None:
         return open_run_trajectories(run)
     if (folder := _folder(Path(name), EVALUATIONS_FOLDER, is_evaluation)) is not None:

@@ -1,4 +1,4 @@
-"""A trajectory as it was recorded, whether by a run or by an evaluation: what was said, what was told, and the verdict.
+"""A recorded trajectory of a run or an evaluation: what was said, what was told, and the verdict.
 
 Pure.  What an agent did is what it reads in its replies, so that is not kept beside them.
 """
@@ -19,48 +19,48 @@ from protocol.errors import UserError
 _CUT = "the reply was cut"
 
 TrajectoryPredicate = Callable[[str, float], bool]
-"""Whether a trajectory of this task and reward is."""
+"""Decides by task and reward whether a trajectory is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTokens:
-    """A reply's tokens, where they are known."""
+    """The tokens of a reply, if they are known."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     prompt_tokens: int
-    """Of what it answers."""
+    """Tokens of the prompt that the reply answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedReply:
     text: str
-    """As the agent read it."""
+    """The reply's text as the agent read it."""
     observation: tuple[ChatMessage, ...] | None = None
-    """What the model read next; None where nothing was kept of that."""
+    """The messages that the model read next; None if they were not kept."""
     calls_run: int | None = None
-    """Calls that were run; None where that is not known."""
+    """The number of calls that were run; None if unknown."""
     exit_code: int | None = None
-    """Of the last of them, as the agent's shell told it."""
+    """The exit code of the last call, as the agent's shell reported it."""
     sampled: RecordedTokens | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrajectory:
     name: str
-    """As :mod:`launch.trajectory_reader.lookup` finds it."""
+    """The name by which :mod:`launch.trajectory_reader.lookup` finds it."""
     task: str
     opening: tuple[ChatMessage, ...]
     replies: tuple[RecordedReply, ...]
     verdict: AttemptVerdict | None
-    """None where infrastructure failed it."""
+    """None if the infrastructure failed the attempt."""
     prompt_tokens: int = 0
-    """Of all prompts together."""
+    """The tokens of all prompts together."""
     completion_tokens: int = 0
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """The conversation, from the first prompt to what was told last."""
+        """The conversation, from the first prompt to the last observation."""
         said = [*self.opening]
         for reply in self.replies:
             said.append({"role": "assistant", "content": reply.text})
@@ -70,22 +70,22 @@ class RecordedTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryOrigin:
-    """What a source's trajectories have in common."""
+    """What all trajectories of one source have in common."""
 
     source: str
     """The run's directory, or the evaluation's folder."""
     model: str
     agent: Agent
     evaluation_settings: EvaluationSettings
-    """With which they were made."""
+    """The configuration with which they were made."""
     facts: Mapping[str, str]
-    """For people."""
+    """The source's name for people."""
     shorten: Callable[[str, int], str]
-    """As of :class:`actors.rollout.policy.Policy`, by the same tokenizer."""
+    """The shortening function of :class:`actors.rollout.policy.Policy`, by the same tokenizer."""
 
 
 def require_native_agent(source: Path, config: RunConfig) -> None:
-    """Raises UserError where a program acted whose actions nobody here can read."""
+    """Raise UserError if the trajectory comes from an agent program whose actions cannot be read here."""
     if config.agent.harness:
         raise UserError(
             f"{source} was made by a harness ({config.agent.harness}), whose actions are its own: only what agents of "
@@ -94,6 +94,7 @@ def require_native_agent(source: Path, config: RunConfig) -> None:
 
 
 def read_reply(agent: Agent, reply: RecordedReply, *, last: bool) -> ParsedReply:
-    """The reply as its agent understood it.  One that seems final, and was answered all the same, had been cut."""
+    """Return the reply as its agent understood it.  One that seems final, and was answered all the same, had been cut.
+    """
     reading = agent.parse_reply(reply.text)
     return ParsedReply([MalformedAction(_CUT)]) if reading.final and (reply.observation or not last) else reading

@@ -1,4 +1,4 @@
-"""The trajectories that a run exported, as :class:`~launch.trajectory_reader.recorded_trajectory.Recorded`.
+"""Reads the trajectories that a run exported.
 
 A run keeps token ids.  The agent of its configuration reads the replies in them, and the model's template shows what
 stands between (:mod:`launch.trajectory_reader.template_inversion`).
@@ -44,26 +44,26 @@ from protocol.trajectory import Segment, Trajectory, Turn, TurnKind
 
 _TOKENIZER = "tokenizer_config.json"
 _ATTEMPT = re.compile(r"-a\d+$")
-"""Behind a trajectory's name in events and recordings, and not in the journal, which has one attempt of each."""
+"""The suffix of the attempt in events and recordings; the journal has one attempt of each trajectory."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTrajectories:
-    """A run's directory, read only."""
+    """The trajectories of a run's directory, read only."""
 
     path: Path
     origin: TrajectoryOrigin
     chat: ChatFormat
 
     def read_matching(self, wanted: TrajectoryPredicate) -> Iterator[RecordedTrajectory]:
-        """Those of a task and a reward that are ``wanted``, in the order in which they came.  Raises UserError."""
+        """Yield the trajectories whose task and reward are ``wanted``, in order of arrival.  Raises UserError."""
         seams = TemplateInverter(self.chat)
         for entry in read_export_index(self.path):
             if wanted(entry.task, entry.reward):
                 yield self._recorded(entry, seams)
 
     def read_one(self, name: str) -> RecordedTrajectory:
-        """The trajectory of that name, with or without its attempt.  Raises UserError."""
+        """Return the trajectory of a name, with or without its attempt.  Raises UserError."""
         known: list[str] = []
         for entry in read_export_index(self.path):
             if entry.trajectory == _ATTEMPT.sub("", name):
@@ -88,7 +88,7 @@ class RunTrajectories:
 
 
 def open_run_trajectories(path: Path) -> RunTrajectories:
-    """Raises UserError where it is no run, one of a harness, or its tokenizer is gone."""
+    """Open a run.  Raises UserError if it is no run, one of a harness, or its tokenizer is gone."""
     config = load_stored_config(path)
     require_native_agent(path, config)
     if not (path / TRAJECTORIES_FOLDER / EXPORT_INDEX).is_file():
@@ -110,7 +110,7 @@ def is_run(path: Path) -> bool:
 
 
 def _tokenizer(path: Path, config: RunConfig) -> Path:
-    """Any folder with the run's tokenizer: all have the same."""
+    """Return a folder with the run's tokenizer: all have the same."""
     own = [config.model.path] if config.model.path is not None else []
     folders = [*own, path / "model", *sorted((path / "weights").glob("v*"))]
     for folder in folders:
@@ -155,7 +155,7 @@ def build_recorded_trajectory(
 def _with_observation(
     reply: RecordedReply, after: _SegmentTurn | None, agent: Agent, seams: TemplateInverter
 ) -> RecordedReply:
-    """``reply`` with what was told behind it, where ``after`` is that."""
+    """Return ``reply`` with the observation that ``after`` holds, if it is one."""
     if after is None or after.turn.kind is TurnKind.MODEL:
         return reply
     reading = read_reply(agent, reply, last=False)

@@ -1,4 +1,4 @@
-"""Messages out of what a chat template made of them: the way back from token ids, for runs, which keep nothing else.
+"""Recovers messages from the token ids that a chat template produced, as runs keep nothing else.
 
 A template is asked what it writes around messages whose contents are known; what stands between those pieces in a
 recorded prompt are the recorded messages' contents.
@@ -14,13 +14,13 @@ from protocol.errors import UserError
 
 _PROBE = "\u2063seam{}\u2063"
 _OPENINGS = (("system", "user"), ("user",))
-"""Roles that a first prompt has, the likeliest first."""
+"""Roles of a first prompt, the likeliest first."""
 
 Render = Callable[[Sequence[ChatMessage]], list[int]]
 
 
 class TemplateInverter:
-    """Of one model's template."""
+    """Inverts the chat template of one model."""
 
     def __init__(self, chat: ChatFormat) -> None:
         self._chat = chat
@@ -28,7 +28,7 @@ class TemplateInverter:
         self._end = self._text([chat.turn_end_id])
 
     def recover_opening(self, ids: Sequence[int]) -> tuple[ChatMessage, ...]:
-        """The messages of a first prompt; where its template cannot be seen through, one of all its text."""
+        """Return the messages of a first prompt; if its template cannot be inverted, one message of all its text."""
         text = self._text(ids)
         for roles in _OPENINGS:
             if found := _between(text, self._pieces("opening", roles, self._chat.encode_first_prompt), roles):
@@ -36,7 +36,7 @@ class TemplateInverter:
         return ({"role": "user", "content": text},)
 
     def recover_messages(self, ids: Sequence[int], roles: Sequence[str]) -> tuple[ChatMessage, ...]:
-        """The messages behind a reply, of which nothing but ``roles`` is known.  ``ids`` may begin before them."""
+        """Return the messages that follow a reply, of which only ``roles`` is known.  ``ids`` may begin before them."""
         text = self._text(ids).removeprefix(self._end)
         pieces = self._pieces("told", tuple(roles), lambda messages: self._chat.encode_delta(messages, closed=True))
         if pieces and not text.startswith(pieces[0]) and (at := text.rfind(pieces[0])) >= 0:
@@ -44,7 +44,8 @@ class TemplateInverter:
         return _between(text, pieces, roles) or ({"role": roles[0] if roles else "user", "content": text},)
 
     def _pieces(self, what: str, roles: tuple[str, ...], render: Render) -> list[str] | None:
-        """What the template writes before, between and behind messages of ``roles``; None where it takes none such."""
+        """Return what the template writes before, between and behind messages of ``roles``; None if it accepts no such
+        messages."""
         key = what, roles
         if key not in self._known:
             self._known[key] = self._asked(roles, render) if roles else None
@@ -71,7 +72,7 @@ class TemplateInverter:
 
 
 def _between(text: str, pieces: list[str] | None, roles: Sequence[str]) -> tuple[ChatMessage, ...]:
-    """Nothing where ``text`` is not made of the pieces."""
+    """Return the texts between the pieces; None if ``text`` is not made of them."""
     if pieces is None:
         return ()
     found = re.fullmatch("(.*?)".join(map(re.escape, pieces)), text, re.DOTALL)
