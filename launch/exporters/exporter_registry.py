@@ -29,8 +29,8 @@ def check_exporters(names: Iterable[str]) -> None:
             load_plugin(PluginGroup.METRIC_EXPORTERS, name)
         elif importlib.util.find_spec(name) is None:
             raise UserError(
-                f"metrics.exporters names '{name}', and {sys.executable} does not have that package: {sys.executable} -m "
-                f"pip install 'longshore[{name}]', or leave it out"
+                f"metrics.exporters names '{name}', and {sys.executable} does not have that package: "
+                f"{sys.executable} -m pip install 'longshore[{name}]', or leave it out"
             )
 
 

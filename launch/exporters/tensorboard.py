@@ -1,4 +1,7 @@
-"""Exports to TensorBoard: event files in the run's directory.  ``tensorboard --logdir runs`` shows them; torch is not needed."""
+"""Exports to TensorBoard: event files in the run's directory.
+
+``tensorboard --logdir runs`` shows them; torch is not needed.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def build_replay_report(
         "failed": len(judged.failed_attempts),
         "same": judged.all_agree,
         "flaky": judged.flaky,
-        "meaning": judged.explanation,
+        "explanation": judged.explanation,
     }
 
 
@@ -63,10 +63,10 @@ def _difference(each: ObservationComparison) -> JsonValue:
     return {
         "turn": each.turn,
         "commands": [truncate_middle(command, _CHARS) for command in each.commands],
-        "then": truncate_middle(each.recorded_output, _CHARS),
-        "now": truncate_middle(each.replayed_output, _CHARS),
-        "exit_code_then": each.recorded_exit_code,
-        "exit_code_now": each.replayed_exit_code,
+        "recorded": truncate_middle(each.recorded_output, _CHARS),
+        "replayed": truncate_middle(each.replayed_output, _CHARS),
+        "recorded_exit_code": each.recorded_exit_code,
+        "replayed_exit_code": each.replayed_exit_code,
     }
 
 

@@ -111,8 +111,8 @@ def _payload(run_dir: Path, exported: Mapping[str, ExportIndexEntry], line: Ledg
     names = (*line.trained, *line.dropped)
     if missing := [name for name in names if name not in exported]:
         raise UserError(
-            f"{run_dir / TRAJECTORIES_FOLDER} lacks {len(missing)} trajectories of step {line.step}, {missing[0]} among them: they "
-            "could not be exported (for want of space, say), so this run cannot be replayed"
+            f"{run_dir / TRAJECTORIES_FOLDER} lacks {len(missing)} trajectories of step {line.step}, among them "
+            f"{missing[0]}: they could not be exported (a full disk, say), so this run cannot be replayed"
         )
     entries = sorted((exported[name] for name in names), key=lambda entry: (entry.group, entry.sample))
     return [read_exported_blob(run_dir, entry) for entry in entries]

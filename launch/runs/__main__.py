@@ -137,7 +137,7 @@ def _compare(paths: Sequence[Path], file: Path | None, out: JsonOutput) -> None:
     out.set_result({
         "page": str(path),
         "runs": [asdict(run.row) for run in compared],
-        "figures": [asdict(line) for line in compare_metrics(compared)],
+        "metrics": [asdict(line) for line in compare_metrics(compared)],
         "differences": [{"key": key, "values": list(values)} for key, values in find_config_differences(compared)],
     })  # fmt: skip
     _print(METRIC_COLUMNS, format_metric_rows(compared))
@@ -162,7 +162,7 @@ def _prune(given: PruneRunsArguments, out: JsonOutput) -> None:
     gone, busy = prune_runs(chosen, parts, dry_run=given.dry_run)
     total = sum(each.bytes for each in gone)
     found = [{"run": each.run, "part": each.part.value, "bytes": each.bytes, "paths": len(each.paths)} for each in gone]
-    out.set_result({"dry_run": given.dry_run, "removed": found, "bytes": total, "left_alone": busy})
+    out.set_result({"dry_run": given.dry_run, "removed": found, "bytes": total, "busy": busy})
     if gone:
         _print(("run", "part", "size"), [(each.run, each.part.value, format_bytes(each.bytes)) for each in gone])
     console = output_console()

@@ -161,10 +161,11 @@ def render_comparison_page(compared: Sequence[ComparedRun]) -> str:
         (key, *("–" if value is None else str(value) for value in values))
         for key, values in find_config_differences(compared)
     ]
+    figures = html_table(METRIC_COLUMNS, format_metric_rows(compared))
     body = "\n".join([
         f'<div class="whole">{html_section(PageSection("Runs", lines))}</div>',
         drawn or '<p class="none whole">None of them has taken a step.</p>',
-        f'<div class="whole">{html_section(PageSection("Figures", html_table(METRIC_COLUMNS, format_metric_rows(compared))))}</div>',
+        f'<div class="whole">{html_section(PageSection("Metrics", figures))}</div>',
         f'<div class="whole">{html_section(PageSection("Configuration", html_table(("key", *names), other)))}</div>',
     ])  # fmt: skip
     facts = "".join(f"<span>{escape(name)}</span>" for name in names)

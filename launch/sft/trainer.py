@@ -169,6 +169,6 @@ def summarise_dataset(examples: SftDataset) -> dict[str, JsonValue]:
         "sequences": len(examples.examples),
         "tokens": sum(len(example.token_ids) for example in examples.examples),
         "trained_tokens": sum(example.trained_tokens for example in examples.examples),
-        "left_out": {why.value: count for why, count in examples.exclusions.items()},
+        "excluded": {why.value: count for why, count in examples.exclusions.items()},
         "truncated": examples.truncated,
     }

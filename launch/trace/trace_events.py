@@ -74,8 +74,7 @@ class TimeWindow(NamedTuple):
 
 
 def assign_tracks(spans: Sequence[TraceSpan]) -> list[int]:
-    """Return a track number for each span, from 0, as few as possible without overlaps of spans with the same number.
-    """
+    """Return a track number for each span, from 0, as few as possible; spans of one track do not overlap."""
     ends: list[float] = []
     found = [0] * len(spans)
     for index in sorted(range(len(spans)), key=lambda index: (spans[index].begin_s, spans[index].end_s)):

@@ -58,8 +58,8 @@ def open_trajectory_source(name: str) -> TrajectorySource:
     if (folder := _folder(Path(name), EVALUATIONS_FOLDER, is_evaluation)) is not None:
         return open_evaluation_trajectories(folder)
     raise UserError(
-        f"{name} is neither a run's directory nor an evaluation's folder: `ls {RunConfig().run.dir} {EVALUATIONS_FOLDER}` "
-        "shows those that are here"
+        f"{name} is neither a run's directory nor an evaluation's folder: "
+        f"`ls {RunConfig().run.dir} {EVALUATIONS_FOLDER}` shows those that are here"
     )
 
 

@@ -94,7 +94,6 @@ def require_native_agent(source: Path, config: RunConfig) -> None:
 
 
 def read_reply(agent: Agent, reply: RecordedReply, *, last: bool) -> ParsedReply:
-    """Return the reply as its agent understood it.  One that seems final, and was answered all the same, had been cut.
-    """
+    """Return the reply as its agent understood it.  A final reply that was answered all the same had been cut."""
     reading = agent.parse_reply(reply.text)
     return ParsedReply([MalformedAction(_CUT)]) if reading.final and (reply.observation or not last) else reading

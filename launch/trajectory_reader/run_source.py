@@ -70,8 +70,8 @@ class RunTrajectories:
                 return self._recorded(entry, TemplateInverter(self.chat))
             known.append(entry.trajectory)
         raise UserError(
-            f"{self.path} has no trajectory {name!r}{did_you_mean(name, known)}: {self.path / TRAJECTORIES_FOLDER / EXPORT_INDEX} names "
-            f"its {len(known)}, evaluations not among them"
+            f"{self.path} has no trajectory {name!r}{did_you_mean(name, known)}: "
+            f"{self.path / TRAJECTORIES_FOLDER / EXPORT_INDEX} names its {len(known)}, evaluations not among them"
         )
 
     def _recorded(self, entry: ExportIndexEntry, seams: TemplateInverter) -> RecordedTrajectory:

@@ -203,7 +203,8 @@ def _check_pauses(view: RunView, weights: Event, bound_ms: float | None, spannin
     median = "" if middle is None else f", half of them below {format_milliseconds(middle)}"
     share = get_number(weights, "paused_share")
     total = "" if share is None else f", {100 * share:.2g} % of the time"
-    said = f"Engines stood still {format_count(loads)} times, to load weights: at most {format_milliseconds(longest)}{median}{total}"
+    times = f"at most {format_milliseconds(longest)}{median}{total}"
+    said = f"Engines stood still {format_count(loads)} times, to load weights: {times}"
     if bound_ms is None:
         return GuaranteeCheck("Never blocking", "unknown", f"{said}; the run left no bound to hold it to.")
     kind = "kept" if longest <= bound_ms else "broken"

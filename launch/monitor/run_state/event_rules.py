@@ -48,7 +48,7 @@ def apply_event(state: MonitorState, event: Event) -> None:
 
 
 def apply_metrics(state: MonitorState, line: Event) -> None:
-    """Update the state with one line of metrics.jsonl, as :class:`launch.run_records.metrics_log.MetricsLog` writes it."""
+    """Update the state with one line of metrics.jsonl (:class:`launch.run_records.metrics_log.MetricsLog`)."""
     if "rewound_to" in line:
         state.totals.rewinds += 1
         state.curve.rewind(get_integer(line, "rewound_to"))

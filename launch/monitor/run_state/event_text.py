@@ -75,7 +75,8 @@ def _eval_finished(event: Event) -> str:
     score = 100 * (get_number(event, "pass_at_1") or 0.0)
     known = get_integer(event, "tasks")
     tasks = f" at {known} tasks" if known else ""
-    return f"evaluation {get_text(event, 'name')}: pass@1 {score:.1f} %{error} over {get_integer(event, 'n')} attempts{tasks}"
+    attempts = f"{get_integer(event, 'n')} attempts"
+    return f"evaluation {get_text(event, 'name')}: pass@1 {score:.1f} %{error} over {attempts}{tasks}"
 
 
 def _learner_step(event: Event) -> str:
@@ -127,7 +128,8 @@ def _engine_onloaded(event: Event) -> str:
 def _clock_jumped(event: Event) -> str:
     seconds = get_number(event, "seconds") or 0.0
     way = "forward" if seconds > 0 else "back"
-    return f"the clock of {get_text(event, 'node')} was set {abs(seconds):,.1f} s {way}, as {get_text(event, 'writer')} sees it"
+    node, writer = get_text(event, "node"), get_text(event, "writer")
+    return f"the clock of {node} was set {abs(seconds):,.1f} s {way}, as {writer} sees it"
 
 
 def _weights_copied(event: Event) -> str:
@@ -231,7 +233,8 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "engine.started": lambda e: f"engine {get_text(e, 'engine')} started",
     "engine.load_failed": lambda e: f"engine {get_text(e, 'engine')} did not load: {get_text(e, 'why')}",
     "engine.weights_repaired": lambda e: (
-        f"{get_text(e, 'engine')} had not the weights of version {format_version(get_integer(e, 'version', -1))}; now it has"
+        f"{get_text(e, 'engine')} had wrong weights as version {format_version(get_integer(e, 'version', -1))}; "
+        "they are right now"
     ),
     "engine.restart_failed": lambda e: f"engine {get_text(e, 'engine')} did not restart: {get_text(e, 'why')}",
     "checkpoint.saved": lambda e: f"checkpoint of step {get_integer(e, 'step')} saved",

@@ -95,7 +95,7 @@ def test_the_loss_falls_and_the_summary_says_what_was_trained(trained: Trained) 
     assert summary["eval_loss_after"] < 0.6 * summary["eval_loss_before"]
     assert (summary["steps"], [line["step"] for line in lines]) == (STEPS, list(range(STEPS + 1)))
     assert summary["data"]["sequences"] == 36
-    assert summary["data"]["left_out"] == {"score": 4}
+    assert summary["data"]["excluded"] == {"score": 4}
     assert json.loads((trained.run / "summary.json").read_text()) == summary
     assert [path.name for path in sorted((trained.run / "checkpoints").iterdir())] == [
         f"step-{step:06d}" for step in (3, 6, 9, 12)

@@ -84,7 +84,7 @@ async def test_what_an_attempt_did_is_done_again_and_judged_anew(tasks: Path, tm
     (again,) = said["replays"]
     assert (code, again["same_verdict"], again["different"]) == (EXIT_OK, True, 1)
     assert again["differences"][0]["commands"] == [_RANDOM]
-    assert again["differences"][0]["then"] != again["differences"][0]["now"]
+    assert again["differences"][0]["recorded"] != again["differences"][0]["replayed"]
 
     code, said = await command("launch.replay", f"{out}/lazy/0")
     assert (code, said["recorded"]["passed"], said["same"]) == (EXIT_OK, False, True)
@@ -96,7 +96,7 @@ async def test_tests_that_have_changed_are_found_by_what_the_agent_saw(tasks: Pa
     script.write_text(script.read_text().replace("note.txt", "other.txt"))
     code, said = await command("launch.replay", f"{out}/sound/0", "--times", 2)
     assert (code, said["agree"], said["flaky"]) == (EXIT_FAILED, 0, False)
-    assert said["meaning"] == "the agent saw the same and the verdict is another: look at the tests"
+    assert said["explanation"] == "the agent saw the same and the verdict is another: look at the tests"
     assert said["replays"][0]["changed_tests"] == ["note passed then, and failed now"]
 
 
@@ -126,7 +126,7 @@ async def test_conversations_of_real_attempts_are_exported(tasks: Path, tmp_path
     out = await evaluated(tasks, tmp_path / "out")
     file = tmp_path / "good.jsonl"
     code, said = await command("launch.export", out, "--passed", "--output", file)
-    assert (code, said["trajectories"], said["left_out"]) == (EXIT_OK, 2, {"failed": 1})
+    assert (code, said["trajectories"], said["excluded"]) == (EXIT_OK, 2, {"failed": 1})
     for line in map(json.loads, file.read_text().splitlines()):
         observations = [each["value"] for each in line["conversations"] if each["from"] == "observation"]
         assert len(observations) == 3

@@ -47,7 +47,8 @@ _SHOWN_SESSIONS, _SHOWN_ALERTS = 6, 6
 
 def render_facts(view: RunView, width: int) -> Text:
     """The head figures, as many beside each other as there is room for."""
-    age = f"{formatting.format_decimal(view.latest.get('staleness_mean'), 1)}, oldest {formatting.format_decimal(view.latest.get('staleness_max'), 0)}"
+    oldest = formatting.format_decimal(view.latest.get("staleness_max"), 0)
+    age = f"{formatting.format_decimal(view.latest.get('staleness_mean'), 1)}, oldest {oldest}"
     bound = "" if view.run.max_staleness is None else f"of {view.run.max_staleness:.0f}"
     pauses = [engine.pause_ms for engine in view.engines if engine.pause_ms is not None]
     dropped, failed = sum(view.totals.dropped.values()), sum(view.totals.failed.values())
@@ -196,7 +197,8 @@ def _session(session: EpisodeProgress, width: int, now: float) -> Text:
         else formatting.MISSING
     )
     line = Text.assemble(
-        (f"{formatting.truncate_text(session.task, 18):<18} ", "bold"), f"{session.worker:<11} ", f"turn {session.turn:<3}",
+        (f"{formatting.truncate_text(session.task, 18):<18} ", "bold"), f"{session.worker:<11} ",
+        f"turn {session.turn:<3}",
         (f"{age:>8}  ", QUIET), (formatting.one_line(session.command or session.tool), ACCENT),
     )  # fmt: skip
     line.truncate(max(10, width), overflow="ellipsis")

@@ -95,7 +95,7 @@ class RecordingPlayback:
 
 
 def read_playback(path: Path) -> RecordingPlayback:
-    """Return the playback of a finished recording; an empty one where there is none.  What it plays has been filtered."""
+    """Return the filtered playback of a finished recording; an empty one if there is none."""
     size, events, marks = (24, 80), list[RecordingEvent](), list[float]()
     header = read_recording(path, 0, 1)
     size = (header.height, header.width)

@@ -42,8 +42,8 @@ _FATES: Mapping[TokenFate, str] = {
 LEGENDS: Mapping[TokenColouring, tuple[tuple[str, str], ...]] = {
     TokenColouring.PROBABILITY: ((GOOD, "≥ 0.9"), ("cyan", "≥ 0.5"), (WARN, "≥ 0.1"), (_UNLIKELY, "less")),
     TokenColouring.AGE: ((GOOD, "0 steps"), ("cyan", "1"), (WARN, "2"), (BAD, "more"), ("", "not used")),
-    TokenColouring.FATE: ((GOOD, "trained"), ("cyan", "waiting"), (WARN, "stale"), (BAD, "dropped"), ("blue", "clipped"),
-              ("underline blue", "corrected")),
+    TokenColouring.FATE: ((GOOD, "trained"), ("cyan", "waiting"), (WARN, "stale"), (BAD, "dropped"),
+              ("blue", "clipped"), ("underline blue", "corrected")),
     TokenColouring.GAP: ((GOOD, "≤ 0.01"), ("cyan", "≤ 0.1"), (WARN, "≤ 0.5"), (_UNLIKELY, "more"), ("", "unknown")),
     TokenColouring.ADVANTAGE: ((GOOD, "above 0"), ("", "0 or none"), (BAD, "below 0")),
 }  # fmt: skip

@@ -86,7 +86,8 @@ def render_group_heading(found: GroupDetail) -> Text:
         (f"  closed as {formatting.humanize_name(row.outcome)}, {row.arrived} of {row.size} here", QUIET),
         ("" if row.step is None else f", step {row.step}", QUIET),
         "\nreward ", formatting.render_reward(row.reward_mean),
-        (f"  from {formatting.format_decimal(row.reward_min)} to {formatting.format_decimal(row.reward_max)}, {row.passed} passed", QUIET),
+        (f"  from {formatting.format_decimal(row.reward_min)} to {formatting.format_decimal(row.reward_max)}", QUIET),
+        (f", {row.passed} passed", QUIET),
     ]  # fmt: skip
     if row.reasons:
         told = ", ".join(f"{count} {formatting.humanize_name(reason)}" for reason, count in row.reasons.items())

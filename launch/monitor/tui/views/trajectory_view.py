@@ -115,7 +115,8 @@ def render_trajectory_heading(found: TrajectoryDetail) -> Text:
         (f"{row.id}  ", "bold"), f"{row.task}  ", formatting.render_state(row.state, row.reason),
         ("" if row.step is None else f" at step {row.step}", QUIET), f"  {formatting.humanize_name(row.status)}",
         "\nreward ", formatting.render_reward(row.reward), (f"  {_parts(found)}", QUIET),
-        f"  {tests}  advantage {formatting.format_decimal(row.advantage)}", (f"  gap {formatting.format_short(row.logprob_gap)}", QUIET),
+        f"  {tests}  advantage {formatting.format_decimal(row.advantage)}",
+        (f"  gap {formatting.format_short(row.logprob_gap)}", QUIET),
         (f"  {row.sampled:,} of {row.tokens:,} tokens sampled", QUIET),
     ]  # fmt: skip
     if found.error:
@@ -138,7 +139,7 @@ def render_trajectory_facts(found: TrajectoryDetail) -> Text:
         "engine, worker, node": ", ".join(
             each or formatting.MISSING for each in (found.engine, found.worker, found.node)
         ),
-        "started, acknowledged": f"{formatting.format_time_of_day(found.started_at)}, {formatting.format_time_of_day(row.at)}",
+        "started, acknowledged": ", ".join(map(formatting.format_time_of_day, (found.started_at, row.at))),
         "group, sample": f"{row.group}, {row.sample} of {found.size}",
         "seed, attempt": f"{found.seed}, {row.attempt}",
         "weights that it trained": found.trained_version or formatting.MISSING,

@@ -123,8 +123,9 @@ def render_turn_text(turn: TurnView) -> Text:
     figures: list[str] = []
     if turn.index >= 0:
         mean = formatting.format_decimal(turn.logprob_mean, 3)
+        gap, most = map(formatting.format_short, (turn.logprob_gap_mean, turn.logprob_gap_max))
         figures = [f"{turn.sampled:,} sampled, {turn.trained:,} trained", f"mean log π {mean}",
-                   f"gap {formatting.format_short(turn.logprob_gap_mean)}, at most {formatting.format_short(turn.logprob_gap_max)}",
+                   f"gap {gap}, at most {most}",
                    f"version {turn.version or formatting.MISSING}"]  # fmt: skip
     if turn.reward:
         figures.append(f"reward {formatting.format_decimal(turn.reward, 3)}")

@@ -253,7 +253,8 @@ def test_pages_together_are_the_whole_list_in_order(
     by = {
         "newest": lambda row: (-row.group, -row.sample), "oldest": lambda row: (row.group, row.sample),
         "worst": lambda row: row.reward, "best": lambda row: -row.reward, "longest": lambda row: -row.sampled,
-        "shortest": lambda row: row.sampled, "logprob_gap": lambda row: -1 if row.logprob_gap is None else -row.logprob_gap - 9,
+        "shortest": lambda row: row.sampled,
+        "logprob_gap": lambda row: -1 if row.logprob_gap is None else -row.logprob_gap - 9,
     }[sort]  # fmt: skip
     assert [by(row) for row in seen] == sorted(by(row) for row in seen)
 

@@ -88,7 +88,8 @@ def page_of(follower: RunFollower):
 def test_each_token_says_what_became_of_it(tmp_path: Path) -> None:
     page = page_of(run_of(tmp_path))
     assert page.fate == [
-        *[TokenFate.PROMPT] * 3, TokenFate.STALE, TokenFate.TRAINED, TokenFate.CLIP_LOW, TokenFate.CORRECTED, *[TokenFate.OBSERVATION] * 2,
+        *[TokenFate.PROMPT] * 3, TokenFate.STALE, TokenFate.TRAINED, TokenFate.CLIP_LOW, TokenFate.CORRECTED,
+        *[TokenFate.OBSERVATION] * 2,
     ]  # fmt: skip
     assert page.age == [None, None, None, 3, 2, 2, 2, None, None]
     assert page.logprob == [None, None, None, -0.5, -0.5, -0.5, -0.5, None, None]

@@ -139,7 +139,7 @@ def test_compare_writes_a_page_and_prints_one_object(folder: Path, capfdbinary: 
     said = json.loads(capfdbinary.readouterr().out)
     assert Path(said["page"]) == folder / "compare-a-b.html"
     assert Path(said["page"]).read_text().startswith("<!doctype html>")
-    assert {line["run"] for line in said["figures"]} == {"a", "b"}
+    assert {line["run"] for line in said["metrics"]} == {"a", "b"}
 
 
 # -- query -----------------------------------------------------------------------------------------------------------
