@@ -48,7 +48,7 @@ class TokenAccount:
     """Trained share by tenth of the trajectories' lengths, shortest first."""
     by_turn: tuple[tuple[int, int], ...] = ()
     """(sampled, trained) tokens by index of the model's turn."""
-    lost_by_length: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    untrained_tokens_by_length: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     """Reason → bucket of length → tokens without loss: ``masked``, or why their trajectory was dropped."""
 
 

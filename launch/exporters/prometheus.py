@@ -33,7 +33,7 @@ STEP_METRIC_HELP = {
     "clip_dual": "share of tokens that the dual clip bounded",
     "clip_high": "share of tokens clipped above",
     "clip_low": "share of tokens clipped below",
-    "cut_turns": "turns whose engine was lost while it sampled them",
+    "server_switched_turns": "turns whose engine was lost while it sampled them",
     "elapsed_s": "seconds from the step before to this one",
     "engine_tokens": "tokens that engines sampled since the step before",
     "entropy": "of the policy, mean over tokens",

@@ -199,7 +199,7 @@ def summarise_run(run_dir: Path, facts: SummaryFacts) -> dict[str, JsonValue]:
             "in_buffer": books.in_buffer,
             "masked_tokens": round(_total(steps, "masked_tokens")),
             "mixed_prefix_turns": round(_total(steps, "mixed_prefix_turns")),
-            "cut_turns": round(_total(steps, "cut_turns")),
+            "server_switched_turns": round(_total(steps, "server_switched_turns")),
             "superseded": books.superseded,
             "spanning_versions": counts.spanning,
             "infra_failures": counts.infra_failures,

@@ -33,7 +33,7 @@ class MetricsLog:
         """Append the line of one step and give it back."""
         passed = self._passed()
         seconds, self._last = max(passed - self._last, 1e-9), passed
-        rewards, masked = facts.rewards, facts.token_account.lost_by_length.get(MASKED_REASON)
+        rewards, masked = facts.rewards, facts.token_account.untrained_tokens_by_length.get(MASKED_REASON)
         lost = sum_counts({MASKED_REASON: masked} if masked else {}, facts.dropped_tokens)
         line: dict[str, JsonValue] = {
             **{name: round(value, 8) for name, value in learner.items()},
@@ -49,7 +49,7 @@ class MetricsLog:
             "sampled_staleness_histogram": list(facts.token_account.ages),
             "trained_share_by_decile": [round(share, 4) for share in facts.token_account.share_by_decile],
             "tokens_by_turn": [list(pair) for pair in facts.token_account.by_turn],
-            "lost_by_length": {reason: dict(buckets) for reason, buckets in lost.items()},
+            "untrained_tokens_by_length": {reason: dict(buckets) for reason, buckets in lost.items()},
             "wait_s": round(facts.wait_s, 3),
             "step_s": round(facts.step_s, 3),
             "pause_ms": round(facts.pause_ms, 2),
@@ -82,7 +82,7 @@ def read_budget_usage(run_dir: Path) -> BudgetUsage:
 def read_dropped_tokens(run_dir: Path) -> TokensByLength:
     """Tokens of dropped trajectories that the lines of the steps that stand have told of."""
     lines = cast("list[Mapping[str, TokensByLength]]", read_metrics(run_dir))
-    told = [line.get("lost_by_length", {}) for line in lines]
+    told = [line.get("untrained_tokens_by_length", {}) for line in lines]
     return sum_counts(
         *({reason: buckets for reason, buckets in lost.items() if reason != MASKED_REASON} for lost in told)
     )

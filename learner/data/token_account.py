@@ -39,7 +39,7 @@ def account_tokens(trajectories: Sequence[Trajectory], verdicts: Sequence[Stalen
         ages=tuple(ages[age] for age in range(max(ages, default=-1) + 1)),
         share_by_decile=_by_decile(verdicts),
         by_turn=tuple((turns[turn][0], turns[turn][1]) for turn in sorted(turns)),
-        lost_by_length={reason: dict(counts) for reason, counts in lost.items()},
+        untrained_tokens_by_length={reason: dict(counts) for reason, counts in lost.items()},
     )
 
 

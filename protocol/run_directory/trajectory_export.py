@@ -1,6 +1,6 @@
 """The sealed export: what readers (web, terminal UI, ``ctl``, DuckDB) see of the trajectories.
 
-``trajectories/segment-00001.bin`` holds packed blobs (:mod:`protocol.codec`) one after the other and is followed by the
+``trajectories/trajectories-00001.bin`` holds packed blobs (:mod:`protocol.codec`) one after the other and is followed by the
 next number at 64 MiB, when it is sealed: on the disk, and read-only.  ``trajectories/index.jsonl`` has one line per
 trajectory, written after its blob.  Both are only ever appended to.  The journal
 is the truth and comes first: a trajectory that a crash left out of the export is added when the buffer starts again,
@@ -76,7 +76,7 @@ class TrajectoryExporter:
             cut_torn_line(self._folder / EXPORT_INDEX)
         except OSError:
             self.failures += 1
-        self._segments = BlobFileWriter(self._folder, "segment", segment_bytes)
+        self._segments = BlobFileWriter(self._folder, "trajectories", segment_bytes)
 
     def find_unexported(self, names: Iterable[str]) -> list[str]:
         """Those of ``names`` that are not exported.  Lines are not parsed: after weeks there are millions."""

@@ -189,7 +189,7 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
 
 
 def damaged(folder: Path, change: Callable[[bytes], bytes]) -> None:
-    file = next((folder / "trajectories").glob("segment-*.bin"))
+    file = next((folder / "trajectories").glob("trajectories-*.bin"))
     file.write_bytes(change(file.read_bytes()))
 
 

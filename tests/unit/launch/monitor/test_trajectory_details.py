@@ -153,7 +153,7 @@ def test_facts_that_are_damaged_leave_the_rest_to_be_seen(tmp_path: Path) -> Non
 
 def test_a_record_that_is_damaged_is_named_and_its_group_shown_all_the_same(tmp_path: Path) -> None:
     follower = run_of(tmp_path)
-    segment = next((tmp_path / "trajectories").glob("segment-*"))
+    segment = next((tmp_path / "trajectories").glob("trajectories-*"))
     segment.write_bytes(b"\0" * segment.stat().st_size)
     where = follower.locate("train-g000000-s00")
     with pytest.raises(UnreadableTrajectoryError, match=r"train-g000000-s00 in segment-00001\.bin cannot be read"):

@@ -311,7 +311,7 @@ async def test_a_run_that_is_removed_says_so_and_stays_to_be_read(history: Path,
 async def test_a_damaged_run_is_shown_as_far_as_it_can_be_read(history: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "damaged"
     shutil.copytree(history, run_dir)
-    for segment in run_dir.glob("trajectories/segment-*.bin"):
+    for segment in run_dir.glob("trajectories/trajectories-*.bin"):
         segment.write_bytes(os.urandom(segment.stat().st_size))
     with (run_dir / "trajectories" / "index.jsonl").open("ab") as index:
         index.write(b"{not json}\n\xff\xfe\n")

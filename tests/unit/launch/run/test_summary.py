@@ -83,11 +83,11 @@ def write_run(run_dir: Path) -> None:
          "masked_tokens": 0,
          "engine_tokens": 150, "staleness_max": 0.0, "staleness_mean": 0.0, "clip_high": 0.0, "clip_low": 0.25},
         {"step": 2, "t": 112.0, "elapsed_s": 2.0, "wait_s": 1.0, "step_s": 1.0, "trained_tokens": 999,
-         "masked_tokens": 999, "mixed_prefix_turns": 9, "cut_turns": 9,
+         "masked_tokens": 999, "mixed_prefix_turns": 9, "server_switched_turns": 9,
          "engine_tokens": 999, "staleness_max": 9.0, "staleness_mean": 9.0, "clip_high": 0.9, "clip_low": 0.9},
         {"rewound_to": 1, "t": 113.0},
         {"step": 2, "t": 115.0, "elapsed_s": 3.0, "wait_s": 1.0, "step_s": 1.0, "trained_tokens": 300,
-         "masked_tokens": 20, "mixed_prefix_turns": 3, "cut_turns": 1,
+         "masked_tokens": 20, "mixed_prefix_turns": 3, "server_switched_turns": 1,
          "engine_tokens": 450, "staleness_max": 2.0, "staleness_mean": 1.0, "clip_high": 0.5, "clip_low": 0.0},
     ]  # fmt: skip
     (run_dir / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
@@ -129,7 +129,7 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
         "in_buffer": 3,
         "masked_tokens": 20,
         "mixed_prefix_turns": 3,
-        "cut_turns": 1,
+        "server_switched_turns": 1,
         "superseded": 1,
         "spanning_versions": 1,
         "infra_failures": 1,

@@ -35,7 +35,7 @@ def test_a_line_has_what_the_driver_and_the_learner_measured(tmp_path: Path) -> 
     assert (line["tokens_per_s_trained"], line["tokens_per_s_sampled"]) == (50.0, 100.0)
     assert (line["sampled_staleness_histogram"], line["trained_share_by_decile"]) == ([150, 60], [1.0, 0.5])
     assert line["tokens_by_turn"] == [[100, 90], [110, 110]]
-    assert line["lost_by_length"] == {"masked": {"16": 10}, "zero_variance": {"8": 80}}
+    assert line["untrained_tokens_by_length"] == {"masked": {"16": 10}, "zero_variance": {"8": 80}}
     assert (line["staleness_max"], line["pause_ms"], line["wait_s"], line["step_s"]) == (2.0, 7.25, 0.5, 1.5)
 
 

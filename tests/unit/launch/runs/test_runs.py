@@ -247,7 +247,7 @@ def full(folder: Path) -> Path:
     write(run / "checkpoints" / "step-000005.unfinished" / "learner" / "shard")
     write(run / "copies" / "node-1" / "v0003")
     write(run / "attempts" / "1" / "logs" / "ray.log")
-    write(run / "trajectories" / "segment-00001.bin")
+    write(run / "trajectories" / "trajectories-00001.bin")
     return run
 
 

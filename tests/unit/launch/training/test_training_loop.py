@@ -342,7 +342,7 @@ async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_pa
         (PER_STEP * 2, [7, 3])
     ] * 2
     assert run.steps_kept == [1, 2]
-    assert [line["lost_by_length"] for line in lines] == [{"all_stale": {"4": 40}}, {}], "its tokens are counted"
+    assert [line["untrained_tokens_by_length"] for line in lines] == [{"all_stale": {"4": 40}}, {}], "its tokens are counted"
 
 
 def told_of_steps(run_dir: Path) -> list[tuple[object, ...]]:
@@ -428,7 +428,7 @@ async def test_what_drops_cost_is_told_once_though_a_death_takes_the_lines_back_
     await run.go()
     lines = read_metrics(tmp_path)
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
-    assert [line["lost_by_length"] for line in lines] == [{}, {}, {"all_stale": {"4": 20}}, {}]
+    assert [line["untrained_tokens_by_length"] for line in lines] == [{}, {}, {"all_stale": {"4": 20}}, {}]
     raw = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert sum("all_stale" in line for line in raw) == 2, "the death took a line back that had told it"
 

@@ -44,7 +44,7 @@ def test_every_sampled_token_is_counted_by_age_turn_and_length() -> None:
     found = account_tokens(batch, verdicts)
     assert found.ages == (8, 1, 1, 0, 2, 3)
     assert found.by_turn == ((13, 8), (2, 2))
-    assert found.lost_by_length == {"masked": {"4": 2}, "all_stale": {"2": 3}}
+    assert found.untrained_tokens_by_length == {"masked": {"4": 2}, "all_stale": {"2": 3}}
     assert found.share_by_decile == (), "three trajectories have no tenths"
 
 

@@ -113,7 +113,7 @@ def test_turns_that_weights_changed_under_are_counted(lineage):
     )
     payload = [encoded(0, 1.0, segment([0, 1, 1, 1], 5, turns=turns)), encoded(1, 0.0, segment([0, 1], 5))]
     metrics = read_batch(payload, lineage, WeightVersion(5), settings()).metrics
-    assert [metrics[name] for name in ("turns", "mixed_prefix_turns", "cut_turns")] == [3, 2, 1]
+    assert [metrics[name] for name in ("turns", "mixed_prefix_turns", "server_switched_turns")] == [3, 2, 1]
 
 
 def test_the_tokens_of_a_batch_are_counted_by_age(lineage):

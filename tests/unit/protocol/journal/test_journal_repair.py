@@ -449,7 +449,7 @@ def test_a_full_segment_of_the_export_is_sealed_and_never_touched_again(tmp_path
         for sample in range(4):
             summary, row = arrival(group, sample)
             exporter.export_trajectory(summary, row.blob)
-            for path in sorted((tmp_path / "trajectories").glob("segment-*.bin"))[:-1]:
+            for path in sorted((tmp_path / "trajectories").glob("trajectories-*.bin"))[:-1]:
                 assert path.stat().st_mode & 0o777 == 0o444
                 assert seen.setdefault(path.name, path.read_bytes()) == path.read_bytes()
     assert len(seen) > 2
@@ -468,7 +468,7 @@ def test_a_segment_is_on_the_disk_whole_before_it_is_sealed(tmp_path: Path, monk
     for sample in range(3):
         summary, row = arrival(0, sample)
         exporter.export_trajectory(summary, row.blob)
-    *sealed, _ = sorted((tmp_path / "trajectories").glob("segment-*.bin"))
+    *sealed, _ = sorted((tmp_path / "trajectories").glob("trajectories-*.bin"))
     assert synced == {path: (path.stat().st_size, True) for path in sealed}
     assert len(sealed) == 2
 
