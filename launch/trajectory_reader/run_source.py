@@ -162,7 +162,7 @@ def _with_observation(
     told = agent.format_outcomes([ActionOutcome(action, "") for action in reading.actions]) or []
     ran = len(after.turn.tool.split(",")) if after.turn.tool else 0
     messages = seams.recover_messages(after.ids, [message["role"] for message in told])
-    return replace(reply, observation=messages, ran=ran, exit_code=after.turn.exit_code)
+    return replace(reply, observation=messages, calls_run=ran, exit_code=after.turn.exit_code)
 
 
 @dataclass(frozen=True, slots=True)

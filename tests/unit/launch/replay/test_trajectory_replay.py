@@ -206,7 +206,7 @@ def test_a_person_reads_what_changed_and_a_script_has_it_too() -> None:
         assert part in text
     said = json.loads(json.dumps(build_replay_report(found, judged, task_changed=False)))
     assert (said["agree"], said["times"], said["same"], said["flaky"]) == (1, 2, False, True)
-    assert said["replays"][0]["differences"][0]["then"] == "Monday\nx"
+    assert said["replays"][0]["differences"][0]["recorded"] == "Monday\nx"
     assert said["replays"][0]["changed_tests"] == ["b passed then, and failed now"]
 
 
