@@ -57,17 +57,17 @@ def run(given: ExportArguments, out: JsonOutput) -> None:
     output = given.output or Path("exports") / _NAMES[kind].format(given.sources[0].name)
     sources = [open_trajectory_source(str(name)) for name in given.sources]
     export_trajectories(sources, ExportOptions(kind, output, _describe_selection(given)), choice)
-    left_out = {reason.value: number for reason, number in choice.excluded.items()}
+    excluded = {reason.value: number for reason, number in choice.excluded.items()}
     out.set_result(
         {
             "output": str(output),
             "format": kind.value,
             "sources": [source.origin.source for source in sources],
             "trajectories": choice.selected,
-            "left_out": left_out,
+            "excluded": excluded,
         }
     )
-    why = ", ".join(f"{number} for {reason}" for reason, number in left_out.items())
+    why = ", ".join(f"{number} for {reason}" for reason, number in excluded.items())
     output_console().print(
         f"{choice.selected} trajectories: {display_path(output)}" + (f" (left out: {why})" if why else "")
     )
