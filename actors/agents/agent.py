@@ -1,8 +1,8 @@
 """What an agent is: from a task to messages, from a reply to actions, from their outcomes to messages again.
 
-Pure and stateless: one object serves all episodes of a worker.  An episode asks it for its ``opening_messages``, then to
-``parse_reply`` and to ``format_outcomes`` turn by turn, until a reply is final or there is nothing more to say.  Text
-that does not parse is an action too, so it is answered and counted, and never mistaken for a final reply.
+Pure and stateless: one object serves all episodes of a worker.  An episode asks it for its ``opening_messages``, then
+to ``parse_reply`` and to ``format_outcomes`` turn by turn, until a reply is final or there is nothing more to say.
+Text that does not parse is an action too, so it is answered and counted, and never mistaken for a final reply.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Exactly one block of bash in each reply, as mini-SWE-agent has it and SWE-SYNTH needs it.
+"""Exactly one block of bash in each reply, as in mini-SWE-agent and as SWE-SYNTH needs it.
 
-What else a reply says is thought aloud.  Nothing that it says ends the episode: a command does, whose output begins
-with :data:`SUBMIT` and which succeeded by its own word.  An agent that lies about that ends its own episode early, so
-an exit code is good enough for it.  https://github.com/SWE-agent/mini-swe-agent
+Everything else in a reply is thinking aloud.  No text ends the episode: a command does, whose output begins with
+:data:`SUBMIT` and which exited with 0.  An agent that fakes that only ends its own episode early, so the exit code that
+the agent's shell reports is good enough.  https://github.com/SWE-agent/mini-swe-agent
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _FORM = "write exactly one, which begins with a line ```bash and ends with a lin
 
 @dataclass(frozen=True, slots=True)
 class BashBlockAgent:
+    """Runs the one block of bash of each reply."""
+
     prompt: PromptTemplate
 
     @property
@@ -49,10 +51,10 @@ class BashBlockAgent:
 
 
 def _action(reply: str) -> AgentToolCall | MalformedAction:
-    if (said := strip_reasoning(reply)) is None:
+    if (text := strip_reasoning(reply)) is None:
         return MalformedAction(UNCLOSED_REASONING)
     try:
-        found = [block.body for block in parse_fenced_blocks(said) if block.language == "bash"]
+        found = [block.body for block in parse_fenced_blocks(text) if block.language == "bash"]
     except UnclosedBlockError:
         return MalformedAction(f"a block of three backticks in the reply has no end, and none of it was run: {_FORM}")
     if len(found) != 1:
@@ -65,7 +67,7 @@ def _submits(outcome: ActionOutcome) -> bool:
 
 
 def _observation(outcome: ActionOutcome) -> str:
-    """As mini-SWE-agent tells it."""
+    """Format an outcome as mini-SWE-agent does."""
     if isinstance(outcome.action, MalformedAction):
         return outcome.text
     if outcome.exit_code is None:

@@ -1,7 +1,7 @@
 """GRPO-TCR's agent: Hermes calls of one tool that runs Python, and an answer in its last reply.
 
-The last reply goes to the file where the tests find it.  Each call that does not parse is answered with what is wrong
-with it, where the original drops it.  https://github.com/Gen-Verse/Open-AgentRL
+The last reply is written to the file where the tests find it.  Each call that does not parse is answered with what is
+wrong with it, where the original drops it.  https://github.com/Gen-Verse/Open-AgentRL
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from sandbox.tools.answer import ANSWER_TOOL
 
 @dataclass(frozen=True, slots=True)
 class CodeInterpreterAgent:
+    """Calls the code interpreter, then answers."""
+
     prompt: PromptTemplate
     offered_tools: Toolset
 
@@ -32,9 +34,9 @@ class CodeInterpreterAgent:
         return render_opening(self.prompt, task, CODE_INTERPRETER)
 
     def parse_reply(self, reply: str) -> ParsedReply:
-        reading = parse_hermes_reply(reply)
-        if not reading.final:
-            return reading
+        parsed = parse_hermes_reply(reply)
+        if not parsed.final:
+            return parsed
         return ParsedReply([AgentToolCall(ANSWER_TOOL.name, {"answer": strip_reasoning(reply) or ""})], final=True)
 
     def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:

@@ -1,4 +1,4 @@
-"""Blocks between lines of three backticks, as Markdown has them."""
+"""Markdown blocks between lines of three backticks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ _FENCE = "```"
 
 
 class FencedBlock(NamedTuple):
+    """One block and the language that its first line names."""
+
     language: str
     body: str
 
@@ -17,7 +19,7 @@ class UnclosedBlockError(Exception):
 
 
 def parse_fenced_blocks(text: str) -> list[FencedBlock]:
-    """In order.  Raises :class:`Unclosed`, so that no half of a command is taken for a command."""
+    """Return the blocks in order.  Raises :class:`UnclosedBlockError`, so half of a command is never taken for one."""
     found: list[FencedBlock] = []
     inside: FencedBlock | None = None
     lines: list[str] = []

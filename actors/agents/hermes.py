@@ -1,7 +1,7 @@
 """Hermes tool calls: ``<tool_call>\\n{"name": ..., "arguments": {...}}\\n</tool_call>``, as Qwen models write them.
 
-A reply without a call ends the episode.  A call that does not parse is reported to the model, never dropped in silence,
-and counted as malformed.  Each call is answered by a message of its own, in the role ``tool``.
+A reply without a call ends the episode.  A call that does not parse is reported to the model, never dropped silently,
+and counted as malformed.  Each call is answered by a message of its own, with the role ``tool``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CALL_START, _CALL_END = "<tool_call>", "</tool_call>"
 
 @dataclass(frozen=True, slots=True)
 class FinalReply:
-    """The agent's last word."""
+    """The agent's final reply."""
 
     text: str
 
@@ -47,12 +47,12 @@ def _parse_call(text: str) -> AgentAction:
 
 class _SplitReply(NamedTuple):
     calls: list[str]
-    """What stands in each."""
+    """The text inside each call."""
     rest: str
 
 
 def _split_calls(text: str) -> _SplitReply:
-    """In time that grows with the text alone: a policy may write any number of blanks and of marks."""
+    """Split in time linear in the text: a policy may write any number of blanks and markers."""
     calls: list[str] = []
     rest: list[str] = []
     at = 0
@@ -67,12 +67,12 @@ def _split_calls(text: str) -> _SplitReply:
 
 
 def text_outside_calls(text: str) -> str:
-    """What a reply says beside its calls."""
+    """Return the text of a reply outside its calls."""
     return _split_calls(text).rest
 
 
 def parse_tool_calls(text: str) -> FinalReply | list[AgentAction]:
-    """The actions in a reply, in order, or its last word when it calls nothing."""
+    """Return the actions of a reply in order, or the final reply if it calls nothing."""
     found, rest = _split_calls(text)
     calls = [_parse_call(call) for call in found]
     if CALL_START in rest or _CALL_END in rest:
@@ -81,20 +81,21 @@ def parse_tool_calls(text: str) -> FinalReply | list[AgentAction]:
 
 
 def parse_hermes_reply(reply: str) -> ParsedReply:
-    """What a reply calls once it has thought; one that calls nothing is final."""
-    if (said := strip_reasoning(reply)) is None:
+    """Parse a reply after its thoughts; a reply that calls nothing is final."""
+    if (text := strip_reasoning(reply)) is None:
         return ParsedReply([MalformedAction(UNCLOSED_REASONING)])
-    actions = parse_tool_calls(said)
+    actions = parse_tool_calls(text)
     return ParsedReply((), final=True) if isinstance(actions, FinalReply) else ParsedReply(actions)
 
 
 def format_tool_messages(outcomes: Sequence[ActionOutcome]) -> list[ChatMessage]:
+    """Return one ``tool`` message for each outcome."""
     return [{"role": "tool", "content": outcome.text} for outcome in outcomes]
 
 
 @dataclass(frozen=True, slots=True)
 class HermesAgent:
-    """Calls any of ``tools``, as many as it likes in one reply."""
+    """Calls any of ``tools``, as many times as it likes in one reply."""
 
     prompt: PromptTemplate
     tools: Toolset

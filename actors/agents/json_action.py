@@ -1,7 +1,7 @@
 """Exactly one action in each reply, as a JSON object: ``{"action": {"type": "shell_exec", "params": {…}}}``.
 
-The shape is that of LIVEWEB's environments.  The object stands in a block ```` ```json ````, or is all that a reply
-says after its thoughts.  ``stop`` ends the episode; its answers go to the file where the tests find them.
+The shape is that of LIVEWEB's environments.  The object is in a ```` ```json ```` block, or is the whole reply after
+its thoughts.  ``stop`` ends the episode; its answers are written to the file where the tests find them.
 https://github.com/AffineFoundation/liveweb-arena
 """
 
@@ -28,6 +28,8 @@ _FORM = 'write one object, {"action": {"type": NAME, "params": {…}}}, in one b
 
 @dataclass(frozen=True, slots=True)
 class JsonActionAgent:
+    """Runs the one action of each reply."""
+
     prompt: PromptTemplate
     actions: Toolset
 
@@ -50,8 +52,8 @@ class JsonActionAgent:
     def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
         return [{"role": "user", "content": outcome.text} for outcome in outcomes]
 
-    def _action(self, said: Mapping[str, object]) -> AgentToolCall | MalformedAction:
-        action = said.get("action")
+    def _action(self, parsed: Mapping[str, object]) -> AgentToolCall | MalformedAction:
+        action = parsed.get("action")
         if not isinstance(action, dict):
             return MalformedAction(f'the object has no "action" that is an object: {_FORM}')
         described = cast("dict[str, object]", action)
@@ -66,23 +68,23 @@ class JsonActionAgent:
 
 
 def _object(reply: str) -> dict[str, object] | MalformedAction:
-    if (said := strip_reasoning(reply)) is None:
+    if (text := strip_reasoning(reply)) is None:
         return MalformedAction(UNCLOSED_REASONING)
     try:
-        found = [block.body for block in parse_fenced_blocks(said) if block.language == "json"]
+        found = [block.body for block in parse_fenced_blocks(text) if block.language == "json"]
     except UnclosedBlockError:
         return MalformedAction(f"a block of three backticks in the reply has no end: {_FORM}")
     if len(found) > 1:
         return MalformedAction(f"the reply has {len(found)} blocks of JSON: {_FORM}")
     try:
-        value: object = orjson.loads(found[0] if found else said)
+        value: object = orjson.loads(found[0] if found else text)
     except orjson.JSONDecodeError as error:
         return MalformedAction(f"the reply is not valid JSON ({error}): {_FORM}")
     return cast("dict[str, object]", value) if isinstance(value, dict) else MalformedAction(f"it is no object: {_FORM}")
 
 
 def _stop(params: Mapping[str, object]) -> AgentToolCall | MalformedAction:
-    """LIVEWEB has the answers under ``final``; they may stand alone."""
+    """LIVEWEB puts the answers under ``final``; they may also stand alone."""
     final = params.get("final", params)
     answers = cast("dict[str, object]", final).get("answers") if isinstance(final, dict) else None
     if not isinstance(answers, dict):

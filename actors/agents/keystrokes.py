@@ -1,7 +1,7 @@
-"""Keys in, the screen out: the agent sits before a terminal, as Terminal-Bench's own agent does.
+"""Keystrokes in, the screen out: the agent sits at a terminal, as Terminal-Bench's own agent does.
 
-Each reply is one JSON object, ``{"analysis", "plan", "commands": [{"keystrokes", "duration"}], "task_complete"}``; what
-stands around it is passed over.  If anything in it is wrong nothing is typed, for half of what was meant may do harm.
+Each reply is one JSON object, ``{"analysis", "plan", "commands": [{"keystrokes", "duration"}], "task_complete"}``; text
+around it is ignored.  If anything in it is wrong, nothing is typed, because half of what was meant may do harm.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _LOOK = AgentToolCall(KEYSTROKES_TOOL.name, {"keystrokes": "", "duration": 0})
 
 @dataclass(frozen=True, slots=True)
 class KeystrokesAgent:
+    """Types the commands of each reply into a terminal."""
+
     prompt: PromptTemplate
 
     @property
@@ -54,19 +56,19 @@ class KeystrokesAgent:
         return ParsedReply(actions if actions or complete else [_LOOK], final=complete)
 
     def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
-        """The screen as the last keys left it."""
+        """Return the screen as the last keystrokes left it."""
         wrong = [outcome.text for outcome in outcomes if isinstance(outcome.action, MalformedAction)]
         return [{"role": "user", "content": "\n".join(wrong) or outcomes[-1].text}]
 
 
 def _object(reply: str) -> dict[str, object] | MalformedAction:
-    if (said := strip_reasoning(reply)) is None:
+    if (text := strip_reasoning(reply)) is None:
         return MalformedAction(UNCLOSED_REASONING)
-    begin, end = said.find("{"), said.rfind("}")
+    begin, end = text.find("{"), text.rfind("}")
     if end < begin or begin < 0:
         return MalformedAction(f"the reply holds no JSON object: {_FORM}")
     try:
-        value: object = orjson.loads(said[begin : end + 1])
+        value: object = orjson.loads(text[begin : end + 1])
     except orjson.JSONDecodeError as error:
         return MalformedAction(f"the reply's object is not valid JSON ({error}), and nothing was typed: {_FORM}")
     return cast("dict[str, object]", value)
@@ -74,7 +76,7 @@ def _object(reply: str) -> dict[str, object] | MalformedAction:
 
 def _action(command: object) -> AgentAction:
     if isinstance(command, dict):
-        said = cast("dict[str, object]", command)
-        if isinstance(said.get("keystrokes"), str):
-            return AgentToolCall(KEYSTROKES_TOOL.name, said)
+        arguments = cast("dict[str, object]", command)
+        if isinstance(arguments.get("keystrokes"), str):
+            return AgentToolCall(KEYSTROKES_TOOL.name, arguments)
     return MalformedAction(f'a command has no "keystrokes" that are a string, and nothing was typed: {_FORM}')

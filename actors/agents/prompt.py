@@ -1,9 +1,9 @@
 """The messages that an episode begins with, as text files: ``prompts/NAME-VERSION.txt``.
 
-A file that a run has used never changes again: another wording is another version, under another number.  What comes
-before the first section is for people.  ``--- system`` begins the system message, ``--- user`` the user's; without the
-second that is the instruction alone, without the first there is no system message.  In both, ``{instruction}`` and
-``{name}`` stand for the task's, ``{tools}`` for a line on each tool.
+A file that a run has used never changes: another wording is another version with another number.  Text before the first
+section is for people.  ``--- system`` begins the system message, ``--- user`` the user's; without a user section the
+user message is the instruction alone, without a system section there is no system message.  In both, ``{instruction}``
+and ``{name}`` are replaced by the task's, ``{tools}`` by a line for each tool.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ _INSTRUCTION = "{instruction}"
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
+    """The system and the user message, with fields to fill."""
+
     system: str
     """Empty for no system message."""
     user: str = _INSTRUCTION
 
     def render(self, **fields: str) -> PromptTemplate:
-        """With a value for each of the fields; what they contain is taken as it is."""
+        """Return the template with its fields filled; braces in the values are not substituted again."""
 
         def fill(text: str) -> str:
             return _FIELD.sub(lambda found: fields[found[1]], text)
@@ -40,19 +42,21 @@ class PromptTemplate:
 
     @property
     def checksum(self) -> str:
+        """The digest of both messages, ``sha256:…``."""
         return f"sha256:{hashlib.sha256(orjson.dumps([self.system, self.user])).hexdigest()}"
 
     def with_last_line(self, line: str) -> PromptTemplate:
-        """Its system message ends with ``line``."""
+        """Return the template with ``line`` at the end of its system message."""
         return PromptTemplate(f"{self.system}\n{line}" if self.system else line, self.user)
 
 
 def list_agent_prompts() -> list[str]:
+    """Return the names of the built-in prompts."""
     return sorted(path.stem for path in PROMPTS_FOLDER.glob("*.txt"))
 
 
 def load_agent_prompt(name: str) -> PromptTemplate:
-    """One of ours by its name, or a file by its path, ending in ``.txt``.  Raises UserError."""
+    """Load a built-in prompt by its name, or a file by its path, which ends in ``.txt``.  Raises UserError."""
     path = Path(name) if name.endswith(".txt") else PROMPTS_FOLDER / f"{name}.txt"
     try:
         text = path.read_text(encoding="utf-8")

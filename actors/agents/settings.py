@@ -102,8 +102,8 @@ class AgentSettings(ConfigSection):
     toolset: ToolsetKind = ToolsetKind.SHELL_ONLY
     """The tools that the agent may call: ``shell_only``, SETA's six (``seta``) or OpenClaw's four (``openclaw``)."""
     thinking: ThinkingMode = ThinkingMode.TEMPLATE
-    """Whether the model thinks before it acts: as its ``template`` decides, ``on`` or ``off`` by the template's argument
-    ``enable_thinking``, or ``no_think`` for ``/no_think`` at the end of the system message."""
+    """Whether the model thinks before it acts: as its ``template`` decides, ``on`` or ``off`` by the template's
+    argument ``enable_thinking``, or ``no_think`` for ``/no_think`` at the end of the system message."""
     done_text: str = "done"
     """What the agent replies, without a tool call, when it has finished."""
 

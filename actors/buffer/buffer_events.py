@@ -92,7 +92,8 @@ class BufferEvents:
             self._log.emit("disk.full", reason=str(error))
 
     def mark_disk_writable(self) -> None:
-        """Something was written.  The event repeats the reason, because the first one may not have fitted on the disk."""
+        """Something was written.  The event repeats the reason, because the first one may not have fitted on the
+        disk."""
         if self._full is not None:
             seconds = round(time.monotonic() - self._full.since, 3)
             self._log.emit("disk.freed", seconds=seconds, reason=str(self._full.error))

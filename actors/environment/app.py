@@ -1,4 +1,4 @@
-"""The environment service's HTTP side: one endpoint for each message, and nothing decided here."""
+"""The HTTP side of an environment service: one endpoint for each message; nothing is decided here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sandbox.http.messages import ApiMessage, HttpReply, OkReply
 def create_app(
     open_service: Callable[[], AbstractAsyncContextManager[EnvironmentService]], access: Access
 ) -> Starlette:
-    """``open_service`` is entered when the server starts and left when it stops."""
+    """Return the application; ``open_service`` is entered when the server starts and left when it stops."""
     handlers = _Handlers()
 
     @asynccontextmanager
@@ -38,11 +38,12 @@ class _Handlers:
     def table(self) -> list[HttpEndpoint[Any]]:
         return [
             HttpEndpoint("/healthz", "whether it answers", None, OkReply, self.health),
-            HttpEndpoint("/status", "its places", None, m.EnvironmentServiceStatus, self.status, (401,)),
-            HttpEndpoint("/begin", "an episode, begun once", m.BeginEpisode, m.EpisodeBegun, self.begin, (401, 409, 422, 429, 503)),
-            HttpEndpoint("/outcome", "what came of it, once it is over", m.OutcomeQuery, m.OutcomeReply, self.outcome,
+            HttpEndpoint("/status", "its slots", None, m.EnvironmentServiceStatus, self.status, (401,)),
+            HttpEndpoint("/begin", "begin an episode, once", m.BeginEpisode, m.EpisodeBegun, self.begin,
+                     (401, 409, 422, 429, 503)),
+            HttpEndpoint("/outcome", "the outcome of an ended episode", m.OutcomeQuery, m.OutcomeReply, self.outcome,
                      (401, 404, 409, 410, 422, 503, 504)),
-            HttpEndpoint("/cancel", "end it", m.CancelEpisode, m.EpisodeCancelled, self.cancel, (401,)),
+            HttpEndpoint("/cancel", "end an episode", m.CancelEpisode, m.EpisodeCancelled, self.cancel, (401,)),
         ]  # fmt: skip
 
     async def health(self, _: HttpCall[ApiMessage]) -> HttpReply:
@@ -50,8 +51,8 @@ class _Handlers:
 
     async def status(self, _: HttpCall[ApiMessage]) -> HttpReply:
         service = self.service
-        places = m.EpisodeSlots(slots=service.settings.slots, running=service.running, draining=service.draining)
-        return HttpReply(200, m.EnvironmentServiceStatus(environment=places))
+        slots = m.EpisodeSlots(slots=service.settings.slots, running=service.running, draining=service.draining)
+        return HttpReply(200, m.EnvironmentServiceStatus(environment=slots))
 
     async def begin(self, call: HttpCall[m.BeginEpisode]) -> HttpReply:
         reused = self.service.begin(call.body, call.digest)

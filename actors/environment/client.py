@@ -1,8 +1,8 @@
-"""Environment services as a run's worker uses them: begin an episode on one, ask until it is over.
+"""Environment services as a run's worker uses them: begin an episode on one, ask until it has ended.
 
-An episode is begun on one service alone: a service that may have taken it is asked again, and never passed over for
-another.  One that is full or not there is passed over; each task has its own order of them, so that an image is built
-in few places.  Whoever is cancelled here cancels there; a service that cannot be told ends the episode by itself.
+An episode begins on one service alone: a service that may have taken it is asked again, and never passed over for
+another.  A service that is full or unreachable is passed over; each task has its own order of services, so an image is
+built in few places.  A caller that is cancelled cancels the episode; a service that cannot be told ends it by itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KINDS: Mapping[str, type[Exception]] = {
     OVERRUN: StageOverrun,
     failures.DEADLINE: StageOverrun,
 }
-"""Code → what it would have been here."""
+"""Error code → the error that it would have been here."""
 
 
 class EnvironmentLostError(SandboxLost):
@@ -47,12 +47,12 @@ class EnvironmentLostError(SandboxLost):
 
 
 class EnvironmentClient:
-    """``async with EnvironmentServices(urls, token) as services: outcome = await services.play(begin)``."""
+    """``async with EnvironmentClient(urls, token) as client: outcome = await client.run_episode(begin)``."""
 
     def __init__(
         self, urls: Sequence[str], token: str = "", *, acquire_s: float = 600.0, unreachable_s: float = 30.0
     ) -> None:
-        """``acquire_s``: longest wait for a place; ``unreachable_s``: for a service that does not answer."""
+        """``acquire_s``: longest wait for a slot; ``unreachable_s``: for a service that does not answer."""
         self._services = {
             url: JsonHttpClient(url, token, request_s=_ANSWER_S, unreachable_s=unreachable_s) for url in urls
         }
@@ -72,9 +72,10 @@ class EnvironmentClient:
         await self._open.aclose()
 
     async def run_episode(self, begin: BeginEpisode, untouched: Callable[[], bool] = lambda: True) -> EpisodeOutcome:
-        """From its beginning to its end.  ``untouched``: nobody has asked the policy in its name.
+        """Run an episode from its beginning to its end.  ``untouched``: whether nobody has asked the policy in its
+        name.
 
-        Raises SandboxStartError where no service takes it, EnvironmentLost, and what else fails an episode.
+        Raises SandboxStartError if no service takes it, EnvironmentLostError, and whatever else fails an episode.
         """
         try:
             service = await self._begin(begin, untouched)
@@ -87,25 +88,26 @@ class EnvironmentClient:
             raise _translated(refused) from None
 
     async def _begin(self, begin: BeginEpisode, untouched: Callable[[], bool]) -> JsonHttpClient:
-        """The service that took it."""
+        """Return the service that took the episode."""
         give_up = time.monotonic() + self._acquire_s
         while True:
-            said: list[str] = []
+            reasons: list[str] = []
             for url in rank_urls(str(begin.task.get("id", "")), self._services):
                 service = self._services[url]
                 if (why := await self._try_service(service, begin, untouched)) is None:
                     return service
-                said.append(f"{url}: {why}")
+                reasons.append(f"{url}: {why}")
             if time.monotonic() + _ROUND_S > give_up:
                 raise SandboxStartError(
-                    f"no environment service took it within {self._acquire_s:g} s: {'; '.join(said)}"
+                    f"no environment service took it within {self._acquire_s:g} s: {'; '.join(reasons)}"
                 )
             await asyncio.sleep(_ROUND_S)
 
     async def _try_service(
         self, service: JsonHttpClient, begin: BeginEpisode, untouched: Callable[[], bool]
     ) -> str | None:
-        """Why it did not take it; None where it did.  Raises Refused, EnvironmentLost."""
+        """Return why the service did not take the episode; None if it did.  Raises HttpStatusError,
+        EnvironmentLostError."""
         body = begin.model_dump(mode="json")
         give_up = time.monotonic() + service.unreachable_s
         sent = False
@@ -147,7 +149,7 @@ class EnvironmentClient:
 
 
 async def _cancel(service: JsonHttpClient, begin: BeginEpisode) -> None:
-    """As far as it can be told."""
+    """Cancel the episode if the service can be reached."""
     with suppress(HttpStatusError, *TRANSPORT_ERRORS):
         async with asyncio.timeout(_CANCEL_S):
             body: dict[str, Any] = {"episode": begin.episode}

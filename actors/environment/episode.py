@@ -1,7 +1,7 @@
 """One episode where its sandbox is: a sandbox, the agent's loop, the hidden tests.  However it ends, the sandbox goes.
 
-The agent asks the policy through the model's address as a chat (:mod:`actors.rollout.chat_policy`).  Stages have the same
-deadlines as in a worker, so each has its time.
+The agent asks the policy through the model's address as a chat (:mod:`actors.rollout.chat_policy`).  Stages have the
+same deadlines as in a worker, so each has its time.
 """
 
 from __future__ import annotations

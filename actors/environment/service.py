@@ -1,7 +1,7 @@
-"""The episodes of one machine, without HTTP: begun once each, alive while somebody asks for them.
+"""The episodes of one machine, without HTTP: each is begun once, and lives as long as somebody asks for it.
 
-Whatever becomes of one is a reply that is kept for a while, so that a lost one can be had again.  A machine has so many
-places; what is asked for beyond them is refused, to come again.  When the service ends, so do its episodes, with their
+The result of an episode is a reply that is kept for a while, so a lost reply can be had again.  A machine has a number
+of slots; requests beyond them are refused and may come again.  When the service ends, its episodes end with their
 sandboxes.
 """
 
@@ -40,35 +40,40 @@ RunHostedEpisode = Callable[[EpisodeInputs], Awaitable[EpisodeOutcome]]
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentServiceSettings:
+    """Limits of an environment service."""
+
     slots: int = 16
-    """Episodes at once, as SETA's service has it."""
+    """Episodes at once, as in SETA's service."""
     ttl_s: float = 60.0
-    """How long an episode goes on without being asked for."""
+    """How long an episode lives without being asked for."""
     remember_s: float = 300.0
-    """How long what came of one is kept."""
+    """How long a result is kept."""
     reap_s: float = 5.0
-    """How often they are looked through for those that nobody asks for."""
+    """Seconds between two looks for episodes that nobody asks for."""
 
 
 @dataclass(slots=True)
 class _Episode:
     digest: str
     until: float
-    """Unless it is asked for before."""
+    """When it is ended, or forgotten, unless it is asked for before."""
     waiting: int = 0
-    """Requests that wait for it."""
+    """Number of requests that wait for it."""
     work: asyncio.Task[None] | None = None
     reply: HttpReply | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class EnvironmentService:
-    """``async with EnvironmentService(settings, play) as service``."""
+    """``async with EnvironmentService(settings, run_episode) as service``."""
 
     def __init__(
-        self, settings: EnvironmentServiceSettings, play: RunHostedEpisode, now: Callable[[], float] = time.monotonic
+        self,
+        settings: EnvironmentServiceSettings,
+        run_episode: RunHostedEpisode,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.settings, self._run_episode, self._now = settings, play, now
+        self.settings, self._run_episode, self._now = settings, run_episode, now
         self._episodes: dict[str, _Episode] = {}
         self._tasks = asyncio.TaskGroup()
         self._reaping: asyncio.Task[None] | None = None
@@ -91,7 +96,8 @@ class EnvironmentService:
         await self._tasks.__aexit__(None, None, None)
 
     async def drain(self, within_s: float) -> None:
-        """Begin none from here on, and end what is not over within so long; who waits for it is told."""
+        """Begin no more episodes, and end those that are not over within ``within_s``; waiting requests are
+        answered."""
         self.draining = True
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -102,10 +108,13 @@ class EnvironmentService:
 
     @property
     def running(self) -> int:
+        """Number of episodes that run."""
         return sum(not episode.done.is_set() for episode in self._episodes.values())
 
     def begin(self, asked: BeginEpisode, digest: str) -> bool:
-        """Whether it had begun before.  Raises SlotsExhausted, UserError, WireError for the name of another episode."""
+        """Begin an episode, and return whether it had begun before.
+
+        Raises SlotsExhausted, UserError, and HttpError for the name of another episode."""
         if (known := self._episodes.get(asked.episode)) is not None:
             if known.digest != digest:
                 raise HttpError(409, REUSED_ID, f"the name {asked.episode} is another episode's")
@@ -114,7 +123,7 @@ class EnvironmentService:
         if self.draining:
             raise HttpError(503, failures.DRAINING, "this service is being stopped", retry_after_s=_RETRY_S)
         if self.running >= self.settings.slots:
-            raise SlotsExhausted("RUN_SLOTS_EXHAUSTED", f"all {self.settings.slots} places are taken", _RETRY_S)
+            raise SlotsExhausted("RUN_SLOTS_EXHAUSTED", f"all {self.settings.slots} slots are taken", _RETRY_S)
         part = parse_episode_inputs(asked)
         episode = self._episodes[asked.episode] = _Episode(digest, self._now() + self.settings.ttl_s)
         episode.work = self._tasks.create_task(self._run(asked.episode, episode, part))
@@ -122,8 +131,9 @@ class EnvironmentService:
         return False
 
     async def wait_outcome(self, name: str, wait_s: float) -> HttpReply | None:
-        """What has come of it, None where it still goes on after ``wait_s``.  Raises WireError for one that is not
-        known (any more)."""
+        """Return the result of an episode, or None if it still runs after ``wait_s``.
+
+        Raises HttpError for an unknown episode."""
         if (episode := self._episodes.get(name)) is None:
             raise HttpError(404, UNKNOWN_EPISODE, f"there is no episode {name}: it ended, or this service is another")
         self._renew(episode)
@@ -138,7 +148,7 @@ class EnvironmentService:
         return episode.reply
 
     def cancel(self, name: str) -> bool:
-        """End it, and forget what came of it.  Whether there was one."""
+        """End an episode and forget its result.  Returns whether there was one."""
         if (episode := self._episodes.pop(name, None)) is not None:
             _end(episode)
         return episode is not None
@@ -168,7 +178,7 @@ class EnvironmentService:
             self.reap_episodes()
 
     def reap_episodes(self) -> None:
-        """End what nobody has asked for in its time, and forget what was kept long enough."""
+        """End episodes that nobody asked for in time, and forget results that were kept long enough."""
         over = [(n, e) for n, e in self._episodes.items() if not e.waiting and self._now() >= e.until]
         for name, episode in over:
             self.abandoned += not episode.done.is_set()

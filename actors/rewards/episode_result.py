@@ -1,6 +1,6 @@
-"""What an episode came to, as a reward sees it: the verdict, and turn by turn what was said and done.
+"""The result of an episode as a reward function sees it: the grade, and turn by turn what was said and done.
 
-Immutable, and without the tokens.  ``turns`` are the model's.
+Immutable, and without tokens.  ``turns`` are the model's.
 """
 
 from __future__ import annotations
@@ -12,26 +12,25 @@ from protocol.trajectory import EpisodeStatus, TestResult
 from sandbox.grading.suspicions import command_text
 
 _ANSWER = "answer"
-"""The tool that takes an answer (:mod:`sandbox.tools.answer`), which agents call in the model's name."""
+"""The tool that takes an answer (:mod:`sandbox.tools.answer`), which agents call on the model's behalf."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallRecord:
-    """One call of a tool, and what came of it as far as that is known."""
+    """One tool call, and its outcome as far as that is known."""
 
     tool: str
     command: str
-    """Its text arguments, a line each."""
+    """Its text arguments, one a line."""
     output: str = ""
-    """What the agent was told."""
+    """What the agent read."""
     exit_code: int | None = None
-    """As the agent's own shell reported it: whatever is given for it can be had by a lie, so it is little and
-    bounded."""
+    """As the agent's own shell reported it.  An agent can fake it, so rewards for it are small and bounded."""
     timed_out: bool = False
 
 
 def make_call_record(tool: str, arguments: Mapping[str, object]) -> ToolCallRecord:
-    """A call as it was asked for: what it runs is its ``command``, or else all its texts."""
+    """Return the record of a call: what it runs is its ``command``, else all its text arguments."""
     command = arguments.get("command")
     return ToolCallRecord(tool, command if isinstance(command, str) else command_text(arguments))
 
@@ -42,19 +41,19 @@ class ModelTurn:
 
     text: str
     calls: tuple[ToolCallRecord, ...] = ()
-    """Those that could be read, up to ``agent.max_calls`` of a reply, whether or not there was time to run them."""
+    """The calls that parsed, up to ``agent.max_calls`` of a reply, whether or not there was time to run them."""
     malformed: bool = False
-    """It held a call that could not."""
+    """It contained a call that did not parse."""
 
     @property
     def tool_call_count(self) -> int:
-        """Calls of tools.  To give an answer is none: else whoever answered at once would have called one."""
+        """Number of tool calls.  Giving an answer is not one: otherwise an immediate answer would count as a call."""
         return sum(call.tool != _ANSWER for call in self.calls)
 
 
 @dataclass(slots=True)
 class EpisodeTranscript:
-    """An episode's turns, as they happen."""
+    """The turns of an episode as they happen."""
 
     turns: list[ModelTurn] = field(default_factory=list[ModelTurn])
     _answered: int = 0
@@ -78,24 +77,26 @@ class EpisodeTranscript:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeResult:
+    """Everything that a reward is computed from."""
+
     instruction: str
     status: EpisodeStatus
     tests: tuple[TestResult, ...]
     pass_ratio: float
-    """Passed ÷ all, 0 when there is no test."""
+    """Passed ÷ all tests; 0 if there is none."""
     all_passed: bool
-    """What is called a pass, whatever the reward's total is."""
+    """Whether this is a pass, whatever the reward's total is."""
     score: float
-    """Weight of what passed ÷ weight of all, or what the tests' own reward file said, 0 … 1."""
+    """Weight of the passed tests ÷ weight of all, or what the tests' own reward file says; 0 … 1."""
     turns: tuple[ModelTurn, ...] = ()
     sampled_tokens: int = 0
 
     @property
     def tool_call_count(self) -> int:
-        """Of tools, in all turns."""
+        """Number of tool calls in all turns."""
         return sum(turn.tool_call_count for turn in self.turns)
 
     @property
     def max_calls_in_turn(self) -> int:
-        """Calls of the turn that made the most."""
+        """Number of calls of the turn with the most."""
         return max((turn.tool_call_count for turn in self.turns), default=0)

@@ -1,10 +1,10 @@
 """A process reward model: another model votes on each turn of an episode; its failures are counted and neutral.
 
-``async with Judge(spec) as judge: scores = await judge.score_episode(result)``.  A turn's score is the mean of its valid
-votes, each 1 or −1; a turn without a valid vote has no score.  A reply that says neither, one that comes too late, and a
-server that is down or refuses are failed votes, counted by kind: none of them raises, becomes a number or is retried.
-Everything has a deadline: each vote, and all votes on an episode together; the settings bound how many votes of a worker
-are under way at once.
+``async with Judge(spec) as judge: scores = await judge.score_episode(result)``.  A turn's score is the mean of its
+valid votes, each 1 or −1; a turn without a valid vote has no score.  A reply that says neither, one that comes too
+late, and a server that is down or refuses are failed votes, counted by kind: none of them raises, becomes a number or
+is retried. Everything has a deadline: each vote, and all votes on an episode together; the settings bound how many
+votes of a worker are under way at once.
 
 This is OpenClaw's process reward model (terminal-rl/agent/prm_agent.py; the votes are those of toolcall-rl,
 generate_with_retool.py), whose failures are 0 and look like a judgement.

@@ -1,7 +1,7 @@
-"""Rewards from the hidden tests, and from how many tools were called.  Pure functions, each with its source.
+"""Rewards from the hidden tests and from the number of tool calls.  Pure functions, each with its source.
 
-Every one has the parts ``pass_ratio`` and ``all_passed``: a pass is that all tests passed, whatever the total is.
-Further parts are what was added to the total, by name.  Lines of other systems' code are as of the commits that
+Every reward has the parts ``pass_ratio`` and ``all_passed``: a pass means that all tests passed, whatever the total is.
+Further parts are what was added to the total, by name.  Line numbers in other systems' code refer to the commits that
 docs/rewards.md names.
 """
 
@@ -16,7 +16,7 @@ from protocol.trajectory import Reward
 OutcomeFormula: TypeAlias = Callable[[EpisodeResult], Reward]
 
 MAX_PENALTY = 0.2
-"""For calling many tools in one turn."""
+"""Maximum penalty for calling many tools in one turn."""
 _FREE_CALLS, _CALL_PENALTY = 5, 0.05
 _WRONG, _STILL_WRONG, _TENTHS = -1.0, -0.6, 10
 
@@ -39,7 +39,7 @@ def pass_ratio_with_bonus(result: EpisodeResult, bonus: float) -> Reward:
 
 
 def pass_ratio_parallel_penalty(result: EpisodeResult, bonus: float) -> Reward:
-    """p + bonus · [all passed] − min(0.05 · max(0, m − 5), 0.2), m the most calls of one turn.  SETA,
+    """p + bonus · [all passed] − min(0.05 · max(0, m − 5), 0.2), m being the most calls of one turn.  SETA,
     seta_env/verifiers/reward_fn.py:47-93."""
     whole = pass_ratio_with_bonus(result, bonus)
     penalty = min(_CALL_PENALTY * max(0, result.max_calls_in_turn - _FREE_CALLS), MAX_PENALTY)
@@ -63,8 +63,9 @@ def art(result: EpisodeResult) -> Reward:
 
 
 def tcr(result: EpisodeResult) -> Reward:
-    """+1 when all tests passed, else min(−0.6, −1 + k ÷ 10), k the calls of tools: −1.0, −0.9, −0.8, −0.7, and −0.6
-    from the fourth on.  GRPO-TCR, Open-AgentRL recipe/demystify/reward.py:165-178, where k is counted in turns."""
+    """+1 when all tests passed, else min(−0.6, −1 + k ÷ 10), k being the number of tool calls: −1.0, −0.9, −0.8, −0.7,
+    and −0.6 from the fourth on.  GRPO-TCR, Open-AgentRL recipe/demystify/reward.py:165-178, where k is counted in
+    turns."""
     if result.all_passed:
         return _reward(1.0, result, tool_calls=0.0)
     total = min(_STILL_WRONG, _WRONG + result.tool_call_count / _TENTHS)

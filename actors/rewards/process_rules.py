@@ -1,9 +1,9 @@
 """Rewards for how an agent works, turn by turn: the ART seed's events, each a rule of its own.  Pure.
 
-README.md of the ART seed, "Process Rewards", and rewards/process_rewards.py, with what is wrong there put right: a
-valid command has its reward, a pattern matches what it says and not nearly everything, an unreadable call costs its
-turn and not the episode its outcome.  What all turns give together is bounded by whoever adds it
-(:func:`actors.rewards.shaping.capped`): every rule but two can be had for nothing.
+Source: README.md of the ART seed, "Process Rewards", and rewards/process_rewards.py, with its faults fixed: a valid
+command has its reward, a pattern matches what it says and not nearly everything, and an unparseable call costs its turn
+and not the episode's outcome.  The caller bounds the sum over all turns
+(:func:`actors.rewards.shaping.cap_turn_rewards`), because all rules but two can be satisfied for free.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from actors.rewards.episode_result import ModelTurn, ToolCallRecord
 from actors.rewards.shell_commands import is_idle, modifies_code, touches_tests
 
 SHELLS = frozenset({"shell_exec", "bash", "shell_write_to_process"})
-"""Tools whose command is for a shell."""
+"""Tools whose command is run by a shell."""
 WRITERS = frozenset({"shell_write_content_to_file"})
 """Tools that write a file."""
 MAX_TURN_REWARD = 0.1
@@ -34,24 +34,24 @@ def _shell(turn: ModelTurn) -> list[ToolCallRecord]:
 
 
 def _went_well(call: ToolCallRecord) -> bool:
-    """As far as it is known: some tools have no exit code."""
+    """Whether a call succeeded, as far as is known: some tools have no exit code."""
     return not call.timed_out and (
         call.exit_code == 0 or (call.exit_code is None and not call.output.startswith("Err"))
     )
 
 
 def valid_command(turn: ModelTurn) -> bool:
-    """It runs something that can come to something."""
+    """The turn runs a command that can have an effect."""
     return any(not is_idle(call.command) for call in _shell(turn))
 
 
 def command_succeeds(turn: ModelTurn) -> bool:
-    """All that it ran came to a good end."""
+    """Every command of the turn exited with 0."""
     return valid_command(turn) and all(call.exit_code == 0 for call in _shell(turn))
 
 
 def code_modified(turn: ModelTurn) -> bool:
-    """A file was written, and not as a log."""
+    """A file was written that is not a log."""
     return any(
         _went_well(call) and (call.tool in WRITERS or (call.tool in SHELLS and modifies_code(call.command)))
         for call in turn.calls
@@ -59,37 +59,41 @@ def code_modified(turn: ModelTurn) -> bool:
 
 
 def tests_discovered(turn: ModelTurn) -> bool:
-    """Tests were run or looked at, whatever came of it."""
+    """Tests were run or looked at, whatever the result."""
     return any(touches_tests(call.command) for call in _shell(turn))
 
 
 def error_context(turn: ModelTurn) -> bool:
-    """The agent got to see where something fails: a traceback, a failed assertion, a compiler's line."""
+    """The agent saw where something fails: a traceback, a failed assertion, a compiler's message."""
     return any(_CONTEXT.search(call.output[-_LOOKED_AT:]) for call in turn.calls)
 
 
 def timeout(turn: ModelTurn) -> bool:
+    """A call exceeded its time."""
     return any(call.timed_out for call in turn.calls)
 
 
 def no_op(turn: ModelTurn) -> bool:
-    """It ran something, and nothing could come of it."""
+    """The turn only ran commands without an effect."""
     shell = _shell(turn)
     return len(shell) == len(turn.calls) > 0 and all(is_idle(call.command) for call in shell)
 
 
 def invalid_format(turn: ModelTurn) -> bool:
-    """It held a call that could not be read.  No other rule looks at such a turn."""
+    """The turn contained a call that did not parse.  No other rule applies to such a turn."""
     return turn.malformed
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRule:
+    """A predicate on a turn and the reward if it applies."""
+
     applies: Callable[[ModelTurn], bool]
     value: float
 
     @property
     def name(self) -> str:
+        """The name of the reward part."""
         return self.applies.__name__
 
 
@@ -107,15 +111,16 @@ MALFORMED_RULE = ProcessRule(invalid_format, -0.05)
 
 @dataclass(frozen=True, slots=True)
 class ProcessRewards:
-    """What the rules give, before any bound on the whole."""
+    """What the rules give before the sum is bounded."""
 
     turns: tuple[float, ...]
-    """Of each turn, within ±0.1."""
+    """The reward of each turn, within ±0.1."""
     rules: dict[str, float]
-    """Of each rule that applied to some turn, over all turns."""
+    """The sum of each rule that applied, over all turns."""
 
 
 def score_turns(turns: Sequence[ModelTurn]) -> ProcessRewards:
+    """Return the process rewards of an episode's turns."""
     given: list[float] = []
     rules: dict[str, float] = {}
     for turn in turns:

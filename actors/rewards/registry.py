@@ -1,6 +1,6 @@
-"""Outcome rewards by the name that ``rollout.reward`` gives them: the one place where a name becomes a function.
+"""Outcome rewards by the names of ``rollout.reward``: the one place where a name becomes a function.
 
-A package adds one as an entry point of the group ``longshore.rewards``: a callable from :class:`Played` to a
+A package adds one as an entry point of the group ``longshore.rewards``: a callable from :class:`EpisodeResult` to a
 :class:`~protocol.trajectory.Reward`.
 """
 
@@ -23,10 +23,11 @@ BINARY = "binary"
 
 @dataclass(frozen=True, slots=True)
 class OutcomeReward:
+    """A formula, and how far it separates passes."""
+
     formula: OutcomeFormula
     pass_margin: float
-    """How far every full pass is above everything less, at least; 0 where one test more can be worth next to
-    nothing."""
+    """Minimum distance of every full pass above everything less; 0 if one more test can be worth almost nothing."""
 
 
 _PLAIN: Mapping[str, OutcomeReward] = {
@@ -41,15 +42,17 @@ _WITH_BONUS: Mapping[str, tuple[Callable[[EpisodeResult, float], Reward], float]
     "pass_ratio_with_bonus": (outcome.pass_ratio_with_bonus, 0.0),
     "pass_ratio_parallel_penalty": (outcome.pass_ratio_parallel_penalty, outcome.MAX_PENALTY),
 }
-"""Name → formula of an episode and a bonus, and the most that it takes off a full pass."""
+"""Name → formula of an episode and a bonus, and the maximum that it subtracts from a full pass."""
 
 
 def list_outcome_rewards() -> tuple[str, ...]:
+    """Return the names of all outcome rewards, built-in and plugins."""
     return (*_PLAIN, *_WITH_BONUS, *plugin_names(PluginGroup.REWARDS))
 
 
 def find_outcome_reward(name: str, bonus: float | None = None) -> OutcomeReward:
-    """Raises UserError for a name that is none, and for a bonus that is missing or goes nowhere."""
+    """Return the reward called ``name``.  Raises UserError for an unknown name, or a bonus that is missing or
+    unused."""
     if name in _WITH_BONUS:
         formula, penalty = _WITH_BONUS[name]
         if bonus is None:
@@ -57,7 +60,7 @@ def find_outcome_reward(name: str, bonus: float | None = None) -> OutcomeReward:
                 f"rollout.reward = '{name}' needs its bonus for a full pass: set reward.bonus = 0.5, as SETA's model "
                 "card says, or 1.0, as its code does"
             )
-        return OutcomeReward(lambda played: formula(played, bonus), max(0.0, bonus - penalty))
+        return OutcomeReward(lambda result: formula(result, bonus), max(0.0, bonus - penalty))
     if name not in (known := list_outcome_rewards()):
         raise UserError(f"rollout.reward = '{name}' is none of {', '.join(known)}{did_you_mean(name, known)}")
     if bonus is not None:
@@ -69,11 +72,11 @@ def find_outcome_reward(name: str, bonus: float | None = None) -> OutcomeReward:
 
 
 def _find_plugin(name: str) -> OutcomeReward:
-    """Of a package, which says nothing of a margin."""
+    """Return a plugin's reward, whose margin is not known."""
     formula = load_plugin(PluginGroup.REWARDS, name)
     if not callable(formula):
         raise UserError(
             f"rollout.reward = '{name}' is no reward: its entry point has to be a callable from "
-            "actors.rewards.episode_result.Played to protocol.trajectory.Reward (docs/plugins.md)"
+            "actors.rewards.episode_result.EpisodeResult to protocol.trajectory.Reward (docs/plugins.md)"
         )
     return OutcomeReward(cast("OutcomeFormula", formula), 0.0)

@@ -55,8 +55,8 @@ class RewardSettings(ConfigSection):
     """Each turn gets the outcome times this to the power of the number of later turns; below 1 only with
     ``learner.advantage = "step"``."""
     process: ProcessRewardKind = ProcessRewardKind.NONE
-    """Rules that reward how an agent works: ``none``, or ``art`` (a command succeeds, code is modified, a call cannot be
-    parsed …)."""
+    """Rules that reward how an agent works: ``none``, or ``art`` (a command succeeds, code is modified, a call cannot
+    be parsed …)."""
     process_cap: Annotated[float, Field(gt=0)] = 0.2
     """Maximum that the rules add to or subtract from an episode, over all turns."""
     process_into: RewardTarget = RewardTarget.TOTAL

@@ -1,7 +1,7 @@
-"""What is added to an outcome: for the episode, or as each turn's own reward beside it.  Pure.
+"""What is added to an outcome, for the episode or as each turn's own reward beside it.  Pure.
 
-The learner's advantage ``step`` gives a turn the episode's reward and its own together, and compares that with the
-group's turns of the same index; every other advantage reads the episode's alone.
+The learner's advantage ``step`` gives a turn the sum of the episode's reward and its own, and compares it with the
+group's turns of the same index; every other advantage reads the episode's reward alone.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from dataclasses import replace
 from protocol.trajectory import Segment, Turn, TurnKind
 
 _DIGITS = 6
-"""After the point: what a turn's reward is stored with."""
+"""Decimal places with which a turn's reward is stored."""
 
 
 def discounted_turn_rewards(total: float, turns: int, discount: float) -> tuple[float, ...]:
-    """Each turn's own reward, so that with ``total`` it has total · discount^(turns − 1 − t): the last turn all of it.
+    """Return each turn's own reward, so that with ``total`` it has total · discount^(turns − 1 − t).
+
     OpenClaw, terminal-rl/generate.py:90-103, where discount is 1; SETA's environment service has 0.9."""
     return tuple(total * (discount ** (turns - 1 - turn) - 1) for turn in range(turns))
 
 
 def cap_turn_rewards(turns: Sequence[float], cap: float) -> tuple[float, ...]:
-    """Each as far as the sum of those until there stays within ±cap: the sum of all is within it too."""
+    """Clip each reward so that every partial sum stays within ±cap."""
     given: list[float] = []
     reached = 0.0
     for value in turns:
@@ -33,8 +34,9 @@ def cap_turn_rewards(turns: Sequence[float], cap: float) -> tuple[float, ...]:
 
 
 def attach_turn_rewards(segments: Sequence[Segment], rewards: Sequence[float]) -> tuple[Segment, ...]:
-    """``segments`` with the reward of each of the model's turns, in their order.  Raises ValueError where there are
-    more or fewer of them than ``rewards``."""
+    """Return ``segments`` with the reward of each of the model's turns, in their order.
+
+    Raises ValueError if their number is not that of ``rewards``."""
     turns = sum(turn.kind is TurnKind.MODEL for segment in segments for turn in segment.turns)
     if turns != len(rewards):
         raise ValueError(f"{len(rewards)} rewards for {turns} turns of the model")

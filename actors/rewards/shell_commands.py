@@ -1,8 +1,8 @@
-"""What a shell command does, as far as a few patterns tell: the process rules' reading of it.  Pure.
+"""What a shell command does, as far as a few patterns tell: how the process rules read it.  Pure.
 
-A command is taken apart into simple commands, without the bodies of here-documents, comments, and what quotes mean to
-the shell; so ``grep "a > b"`` writes nothing.  This is no shell: it decides small rewards, and nothing that counts.
-Each pattern takes time in proportion to its text.
+A command is split into simple commands, without the bodies of here-documents, comments, and what quotes mean to the
+shell; so ``grep "a > b"`` writes nothing.  This is no shell: it decides small rewards and nothing that matters more.
+Each pattern takes time linear in its text.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 MAX_COMMAND_CHARS = 16 << 10
-"""Characters of one command; the rest is passed over."""
+"""Characters of one command that are read; the rest is ignored."""
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""What mini-swe-agent's harnesses, affinetes' SWE-SYNTH among them, have an agent echo when it is done."""
+"""What an agent echoes when it is done in mini-swe-agent's harnesses, for example affinetes' SWE-SYNTH."""
 
 _HERE = re.compile(r"<<-?\s*['\"]?([A-Za-z_]\w*)")
 _QUOTED = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\(.)", re.DOTALL)
@@ -24,7 +24,7 @@ _ASSIGNMENT = re.compile(r"\w+=\S*")
 _WRITES = re.compile(r"(?<![\d&<>=-])>{1,2}\|?\s*([^\s<>]+)")
 _WRAPPERS = {"sudo", "time", "env", "nice", "nohup", "command", "exec", "stdbuf"}
 _RUNS = {"uv", "poetry", "pipenv", "hatch", "bundle", "npx"}
-"""Programs that run another one, behind ``run`` or ``exec`` or at once."""
+"""Programs that run another one, after ``run`` or ``exec`` or directly."""
 
 _RUNNERS = {"pytest", "py.test", "tox", "nox", "ctest", "jest", "vitest", "mocha", "rspec", "phpunit", "prove"}
 _MODULES = {"pytest", "unittest", "nose2", "doctest"}
@@ -75,7 +75,7 @@ def _without_here_documents(command: str) -> str:
 
 
 def _plain(command: str) -> str:
-    """Without here-documents and comments; what is quoted has lost its quotes, and is no syntax."""
+    """Remove here-documents, comments and quotes; quoted text is no syntax any more."""
 
     def unquoted(found: re.Match[str]) -> str:
         return _META.sub(" ", next(each for each in found.groups() if each is not None))
@@ -84,7 +84,7 @@ def _plain(command: str) -> str:
 
 
 def _simple(plain: str) -> Iterator[list[str]]:
-    """The words of each simple command, the program first; what only sets variables or runs another is passed over."""
+    """Yield the words of each simple command, the program first; variable assignments and wrappers are skipped."""
     for part in _BETWEEN.split(plain):
         words = part.split()
         at = 0
@@ -99,14 +99,14 @@ def _simple(plain: str) -> Iterator[list[str]]:
 
 
 def is_idle(command: str) -> bool:
-    """Nothing comes of it: it is empty, a comment, or only says or waits.  Saying that one is done is no such thing."""
+    """Whether a command has no effect: it is empty, a comment, or only prints or waits.  Submitting is not idle."""
     plain = _plain(command)
     return SUBMIT not in plain and not _WRITES.search(plain) and all(words[0] in _IDLE for words in _simple(plain))
 
 
 def modifies_code(command: str) -> bool:
-    """It writes a file that is neither a log nor a temporary one: by redirection, ``tee``, ``sed -i``, ``patch``,
-    ``git apply``, or Python's own."""
+    """Whether a command writes a file that is neither a log nor temporary: by redirection, ``tee``, ``sed -i``,
+    ``patch``, ``git apply``, or Python."""
     plain = _plain(command)
     if any(not _NO_CODE.fullmatch(target) for target in _WRITES.findall(plain)):
         return True
@@ -129,7 +129,7 @@ def _writes(words: Sequence[str], command: str) -> bool:
 
 
 def touches_tests(command: str) -> bool:
-    """It runs tests, or looks at where they are."""
+    """Whether a command runs tests, or looks at where they are."""
     return any(_runs_tests(words) or _looks_at_tests(words) for words in _simple(_plain(command)))
 
 

@@ -1,9 +1,10 @@
 """One harness, one task, one trajectory: somebody else's agent process in the sandbox, which asks the gateway.
 
-The process finds the addresses and the key that OpenAI's and Anthropic's clients read in its environment, and the task's
-instruction; what it does with them is its own.  It ends by itself (``completed``), when its time is up, or at a limit of
-its session, and is then graded like any agent.  Waiting for the policy does not count as its time.  A harness that ends
-without having asked the policy, or after its last request failed for want of an engine, is an infrastructure failure.
+The process finds the addresses and the key that OpenAI's and Anthropic's clients read in its environment, and the
+task's instruction; what it does with them is its own.  It ends by itself (``completed``), when its time is up, or at a
+limit of its session, and is then graded like any agent.  Waiting for the policy does not count as its time.  A harness
+that ends without having asked the policy, or after its last request failed for want of an engine, is an infrastructure
+failure.
 """
 
 from __future__ import annotations

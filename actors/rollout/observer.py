@@ -12,8 +12,8 @@ class EpisodeObserver(Protocol):
     """Sees the episode as it happens."""
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
-        """The model replied with ``text`` in ``sampled`` tokens; ``ms`` is the time from the request to the whole reply,
-        ``versions`` are the oldest and the newest weights that sampled it."""
+        """The model replied with ``text`` in ``sampled`` tokens; ``ms`` is the time from the request to the whole
+        reply, ``versions`` are the oldest and the newest weights that sampled it."""
 
     def on_call(self, name: str, command: str) -> None:
         """A tool call begins."""

@@ -22,8 +22,8 @@ class HarnessSettings(ConfigSection):
     """An agent process in the sandbox that asks the policy over HTTP."""
 
     harness: str = ""
-    """Command that starts an agent of yours in the sandbox, which calls the policy by OpenAI's or Anthropic's API; empty
-    for one of ours.  Its environment is described in docs/gateway.md."""
+    """Command that starts an agent of yours in the sandbox, which calls the policy by OpenAI's or Anthropic's API;
+    empty for one of ours.  Its environment is described in docs/gateway.md."""
     harness_port: Annotated[int, Field(ge=1024, le=65535)] = 3129
     """Port on the sandbox's loopback where a harness reaches the policy."""
 
@@ -38,13 +38,13 @@ class EpisodeSettings(ConfigSection):
     max_new_tokens: PositiveInt = 96
     """Maximum number of tokens of one reply."""
     context_tokens: PositiveInt = 768
-    """Maximum number of tokens of one episode, prompt and observations included.  An observation that would fill it ends
-    the episode as ``context_limit`` and is not part of it.  The model must support 6 more positions, which SGLang keeps
-    for itself."""
+    """Maximum number of tokens of one episode, prompt and observations included.  An observation that would fill it
+    ends the episode as ``context_limit`` and is not part of it.  The model must support 6 more positions, which SGLang
+    keeps for itself."""
     history: HistoryMode = HistoryMode.WHOLE
-    """What a turn's prompt shows of earlier turns: ``whole``, every token as it was sampled, one sequence; ``individual``,
-    all messages rendered anew by the chat template in each turn (Qwen3's drops earlier thoughts); or ``dynamic``, the
-    same without its middle if prompt and reply would not fit ``context_tokens``."""
+    """What a turn's prompt shows of earlier turns: ``whole``, every token as it was sampled, one sequence;
+    ``individual``, all messages rendered anew by the chat template in each turn (Qwen3's drops earlier thoughts); or
+    ``dynamic``, the same without its middle if prompt and reply would not fit ``context_tokens``."""
     history_head: Annotated[float, Field(ge=0, le=1)] = 0.3
     """Share of a dynamic history's tokens that are kept from its beginning when its middle is dropped."""
     trajectory_tokens: CountInt = 0
@@ -53,13 +53,13 @@ class EpisodeSettings(ConfigSection):
     observation_chars: Annotated[int, Field(ge=80)] = 1000
     """Maximum number of characters of a command's output that the agent reads: its beginning and its end."""
     observation_tokens: CountInt = 0
-    """Maximum number of tokens of one call's answer, applied after ``observation_chars``: the first and the last, with a
-    marker between; 0 for no such limit."""
+    """Maximum number of tokens of one call's answer, applied after ``observation_chars``: the first and the last, with
+    a marker between; 0 for no such limit."""
     max_calls: CountInt = 0
     """Number of calls of one reply that are run, 0 for all; the others are answered with a refusal."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Sampling temperature in training.  Recorded log-probabilities are those at this temperature; evaluations sample at
-    1, or greedily."""
+    """Sampling temperature in training.  Recorded log-probabilities are those at this temperature; evaluations sample
+    at 1, or greedily."""
     time_limit_s: Seconds = 60.0
     """The agent's time: tool execution, and sampled tokens at ``nominal_tokens_per_s``.  Waiting for engine, pool or
     grader never counts."""

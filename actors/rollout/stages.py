@@ -1,8 +1,8 @@
 """An episode's stages on the wall clock: reset, agent, evaluate, clean-up.
 
 No stage takes the time of a later one: the agent's stage ends while there is time left to grade, grading while there is
-time left to clean up.  A stage that overruns is an infrastructure failure and is named in its error, because the agent's
-own time is counted separately and is used up long before (:mod:`actors.rollout.agent_loop`).
+time left to clean up.  A stage that overruns is an infrastructure failure and is named in its error, because the
+agent's own time is counted separately and is used up long before (:mod:`actors.rollout.agent_loop`).
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ class PlacementBundle:
 
 
 async def reserve_bundles(name: str, shares: Sequence[NodeShare], timeout_s: float) -> list[PlacementBundle]:
-    """Reserve one bundle for each share.  Raises :class:`PlacementError`; then, and on cancellation, nothing stays reserved."""
+    """Reserve one bundle for each share.  Raises :class:`PlacementError`; then, and on cancellation, nothing stays
+    reserved."""
     untyped = cast("Any", util)
     group: PlacementGroup = untyped.placement_group(
         [each.resources for each in shares],

@@ -3,11 +3,11 @@
 An actor is a plain class.  ``spawn_actor(Engine, ActorOptions(name="engine-0"), settings)`` starts one and returns a
 ``Remote[Engine]``; ``await engine.call(Engine.generate, request)`` calls it with the method's own types.  Invariants:
 
-- What a method raises arrives as it was raised, with its remote traceback as ``__cause__``; Ray's own failures arrive as
-  the errors of :mod:`actors.runtime.remote_errors`, all of them ``InfraError``.
+- What a method raises arrives as it was raised, with its remote traceback as ``__cause__``; Ray's own failures arrive
+  as the errors of :mod:`actors.runtime.remote_errors`, all of them ``InfraError``.
 - Cancelling a call cancels the coroutine that runs it in the actor.
-- ``submit`` starts a call and returns a :class:`ResultRef`.  Its value travels from the actor that makes it to the actor
-  that uses it, without passing through the caller.
+- ``submit`` starts a call and returns a :class:`ResultRef`.  Its value travels from the actor that makes it to the
+  actor that uses it, without passing through the caller.
 - An actor ends with the last handle to it, with :func:`kill_actor`, or with Ray.
 """
 
@@ -50,10 +50,11 @@ class ActorOptions:
     """A reserved placement bundle; if it is given, ``node_id`` is ignored."""
     max_restarts: int = 0
     max_task_retries: int = 0
-    """How often Ray repeats a call whose actor died and was restarted; −1 means always.  Only for actors whose methods may
-    run twice."""
+    """How often Ray repeats a call whose actor died and was restarted; −1 means always.  Only for actors whose methods
+    may run twice."""
     concurrent_calls: int = 0
-    """Number of :meth:`Remote.submit_concurrent` calls that run at once, each in its own thread beside the other calls."""
+    """Number of :meth:`Remote.submit_concurrent` calls that run at once, each in its own thread beside the other
+    calls."""
     max_concurrency: int | None = None
     """Calls that run at once; None is Ray's default: 1000 for a class with async methods, else 1."""
     env: dict[str, str] = field(default_factory=dict[str, str])
@@ -70,8 +71,9 @@ class ResultRef(Generic[R]):
     object_ref: ray.ObjectRef[Any]
 
     def argument(self) -> R:
-        """Return this reference, typed as its value, for use as an argument of ``Remote.call`` or ``Remote.submit`` only:
-        the receiving method gets the value itself.  Ray resolves whole arguments, not references inside a list."""
+        """Return this reference, typed as its value, for use as an argument of ``Remote.call`` or ``Remote.submit``
+        only: the receiving method gets the value itself.  Ray resolves whole arguments, not references inside a
+        list."""
         return cast("R", self)
 
     async def get(self) -> R:
@@ -82,8 +84,8 @@ class ResultRef(Generic[R]):
 class Remote(Generic[T]):
     """A handle to an actor of class ``T``.
 
-    It is sent to other actors as the actor's name, so Ray can restart an actor that holds it long after the message that
-    brought it.  Whoever spawned the actor keeps it alive.
+    It is sent to other actors as the actor's name, so Ray can restart an actor that holds it long after the message
+    that brought it.  Whoever spawned the actor keeps it alive.
     """
 
     __slots__ = ("_handle", "name")
@@ -157,7 +159,8 @@ class Remote(Generic[T]):
     async def list_tasks(self) -> tuple[TaskStack, ...]:
         """Return every asyncio task of the actor and where it waits; an actor without async methods has none.
 
-        Raises a ``RemoteError``.  Never returns while the actor's event loop is blocked; its thread stacks tell then."""
+        Raises a ``RemoteError``.  Never returns while the actor's event loop is blocked; its thread stacks tell
+        then."""
         return cast(
             "tuple[TaskStack, ...]", await wait_for_result(self.name, self.handle.__ray_call__.remote(list_own_tasks))
         )

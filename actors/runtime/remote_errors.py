@@ -40,8 +40,8 @@ class ActorUnavailable(RemoteError):
 async def wait_for_result(actor: str, object_ref: ray.ObjectRef[Any]) -> Any:
     """Return the value of ``object_ref``, which ``actor`` computes.
 
-    Raises what the method raised, with Ray's remote traceback as the cause, or a :class:`RemoteError`.  If the caller is
-    cancelled, the coroutine in the actor is cancelled too.
+    Raises what the method raised, with Ray's remote traceback as the cause, or a :class:`RemoteError`.  If the caller
+    is cancelled, the coroutine in the actor is cancelled too.
     """
     try:
         return await object_ref

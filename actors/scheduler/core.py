@@ -86,7 +86,8 @@ class SchedulerCore:
         """Continue from the journal.
 
         ``state`` and ``records`` are the newest state of the task sampler and the records that belong to it;
-        ``progress`` is where the journal's counts stand, and ``closings`` are the groups that closed since ``state``."""
+        ``progress`` is where the journal's counts stand, and ``closings`` are the groups that closed since
+        ``state``."""
         self.groups.task_sampler.restore(state, *records)
         self.groups.restore(progress, list(closings))
 

@@ -1,8 +1,8 @@
-"""The order of an epoch's tasks: hooks that the cursor asks once at the start of each epoch.
+"""The order of an epoch's tasks, which the task sampler asks for once at the start of each epoch.
 
 A curriculum is a pure function of the epoch's number, the tasks, and what closed groups have shown of each task.  It
-gives an order of *all* tasks: it may put one late, never leave one out, so that a run's data is the data set whatever
-the order.  What it saw is in the journal, so that a resumed run finds the same order again.
+orders *all* tasks: it may put one late, never leave one out, so a run's data is the data set whatever the order.  What
+it saw is in the journal, so a resumed run finds the same order again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ Curriculum = Callable[[int, Sequence[str], Mapping[str, TaskRecord]], Sequence[i
 
 
 class TaskOrder(StrEnum):
+    """The built-in curricula."""
+
     LISTED = "listed"
-    """As the data set lists them, families in rotation; every epoch after the first begins at another place."""
+    """The data set's order, families in rotation; each epoch after the first begins at another task."""
     SHUFFLED = "shuffled"
-    """Another permutation each epoch."""
+    """A random permutation for each epoch."""
     FRONTIER = "frontier"
-    """Tasks first of whose episodes nearest to one half passed, where groups differ most, whatever the reward's scale;
-    never tried ones stand among them.  The first epoch is shuffled."""
+    """Tasks whose pass rate is nearest to one half come first, because their groups differ most, whatever the reward's
+    scale; untried tasks are among them.  The first epoch is shuffled."""
 
 
 def make_curriculum(order: TaskOrder, seed: int) -> Curriculum:
-    """The curriculum called ``order``; ``seed`` is the run's."""
+    """Return the curriculum ``order``; ``seed`` is the run's."""
     match order:
         case TaskOrder.LISTED:
             return partial(_listed, seed)

@@ -6,15 +6,15 @@ What is decided, and why, belongs to :mod:`actors.scheduler.core`; this actor ca
 - Admission decides how many groups are open, never which: the task sampler alone orders tasks.  It counts groups opened
   without those that fill no step (dropped, passed over) and those whose places steps lost to staleness; no order of
   messages can make that count too small.
-- A sample ends in exactly one of: acknowledged trajectory, or abandoned, either after its replacements failed or because
-  a person gave it up.  The requests of a worker that dies are issued again.  An attempt of an evaluation is never
-  abandoned: the evaluation fails with it.
+- A sample ends in exactly one of: acknowledged trajectory, or abandoned, either after its replacements failed or
+  because a person gave it up.  The requests of a worker that dies are issued again.  An attempt of an evaluation is
+  never abandoned: the evaluation fails with it.
 - Evaluations have requests of their own (:mod:`actors.scheduler.running_evaluation`).  One beside training is served to
   its own worker only, any other to the workers of training.
 
-Workers wait for the scheduler (``acquire_requests``), the scheduler waits for the buffer (``run`` follows its progress);
-the learner waits for neither, except under the policy ``wait``.  The scheduler ends with its actor; a restarted one
-rebuilds everything from the journal and from what the driver reports next.
+Workers wait for the scheduler (``acquire_requests``), the scheduler waits for the buffer (``run`` follows its
+progress); the learner waits for neither, except under the policy ``wait``.  The scheduler ends with its actor; a
+restarted one rebuilds everything from the journal and from what the driver reports next.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class RolloutScheduler:
     async def run(self) -> None:
         """Follow the buffer and reissue overdue requests until cancelled.
 
-        Raises :class:`DiskFullError` if the disk lets no group be opened and nothing is under way any more, InfraError if
-        all groups come to nothing."""
+        Raises :class:`DiskFullError` if the disk lets no group be opened and nothing is under way any more, InfraError
+        if all groups come to nothing."""
         await self._restore()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_buffer())
@@ -109,8 +109,8 @@ class RolloutScheduler:
     async def run_evaluation(self, plan: EvaluationPlan) -> Sequence[EvaluationAttempt]:
         """Run ``plan`` on the workers of training; return its attempts in plan order.
 
-        Raises :class:`InfraError` if infrastructure fails an attempt and all its replacements: without it the evaluation
-        would not be the one that was asked for."""
+        Raises :class:`InfraError` if infrastructure fails an attempt and all its replacements: without it the
+        evaluation would not be the one that was asked for."""
         evaluation = self._evaluation = RunningEvaluation(plan, self._spec, self._events.emit)
         try:
             return await self._finish_evaluation(evaluation)
@@ -142,8 +142,8 @@ class RolloutScheduler:
     async def cancel_samples(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
         """Give up one sample of an open group, or the whole group, for a person.
 
-        Returns the samples that had not arrived; whoever runs them may end them.  Raises UserError if there is nothing to
-        give up."""
+        Returns the samples that had not arrived; whoever runs them may end them.  Raises UserError if there is nothing
+        to give up."""
         await self._restore()
         self._core.groups.require_open(group)
         if sample is None:

@@ -39,8 +39,9 @@ class SchedulerSettings(ConfigSection):
     """Maximum number of episodes at once over all workers; 0 means as many as the engines decode together
     (``engine.count`` × ``engine.max_running``)."""
     max_staleness: Annotated[float, Field(ge=0)] | None = None
-    """Maximum number of optimizer steps that rollout runs ahead of the weights in use, at most ``staleness.max_staleness``.  If it
-    is not set, ``run.mode`` decides; in mode ``async`` also the measured times of groups and steps."""
+    """Maximum number of optimizer steps that rollout runs ahead of the weights in use, at most
+    ``staleness.max_staleness``.  If it is not set, ``run.mode`` decides; in mode ``async`` also the measured times of
+    groups and steps."""
     slack: Annotated[float, Field(ge=0)] = DEFAULT_SLACK_STEPS
     """Steps' worth of groups that may be ready beyond the running ones, where those times decide."""
     replacement_limit: CountInt = 3

@@ -1,4 +1,4 @@
-"""The task cursor: which task next.  Pure; its state travels with every group into the journal."""
+"""The task sampler: which task is next.  Pure; its state is stored in the journal with every group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocol.journal import ClosedGroup
 
 
 def closings_seen_by(state: bytes | None) -> tuple[int, int]:
-    """Closings that had been heard of when the epoch of a cursor's ``state`` was ordered, and when that was taken."""
+    """Return the closings that a sampler had seen when its epoch was ordered, and when its ``state`` was saved."""
     if not state:
         return 0, 0
     saved = orjson.loads(state)
@@ -25,35 +25,34 @@ def closings_seen_by(state: bytes | None) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class TaskSampler:
-    """Walks ``tasks`` epoch after epoch, in the order that ``order`` gives each, and never skips or repeats one across
-    a resume.
+    """Walks ``tasks`` epoch after epoch in the order of ``order``, and never skips or repeats one across a resume.
 
     Invariants: every task comes once an epoch.  A task whose group infrastructure wasted comes once more, first, and
-    only once.  What the cursor knows is its :meth:`state` and the journal's closings, nothing else: the state says how
-    many closings it had heard of, so that one that it had not is heard after a restart, and none twice.
+    only once.  The sampler knows its :meth:`state` and the journal's closings, nothing else: the state says how many
+    closings it had seen, so after a restart it sees each of the others exactly once.
     """
 
     tasks: tuple[str, ...]
     seed: int
     order: TaskOrder = TaskOrder.LISTED
     position: int = 0
-    """Tasks taken in order; returned ones do not count."""
+    """Number of tasks drawn in order; returned ones do not count."""
     next_group: int = 0
-    """Groups ever opened."""
+    """Number of groups ever opened."""
     closings_seen: int = 0
-    """Closings taken in."""
+    """Number of closings seen."""
     returned: list[str] = field(default_factory=list[str])
     returned_once: set[str] = field(default_factory=set[str])
     _records: dict[str, TaskRecord] = field(default_factory=dict[str, TaskRecord])
     _epoch: int = -1
-    """The epoch that ``_indices`` orders."""
+    """The epoch of ``_indices``."""
     _epoch_closings_seen: int = 0
-    """Closings that were known when it was ordered."""
+    """Number of closings seen when it was ordered."""
     _indices: Sequence[int] = ()
     _from_returned: bool = False
     _curriculum: Curriculum = field(init=False)
     _digest: str = field(init=False)
-    """Of what must be the same after a resume."""
+    """Digest of what must be the same after a resume."""
 
     def __post_init__(self) -> None:
         self._curriculum = make_curriculum(self.order, self.seed)
@@ -61,7 +60,7 @@ class TaskSampler:
         self._digest = hashlib.sha256(same.encode()).hexdigest()[:16]
 
     def draw_task(self) -> tuple[int, str]:
-        """The next group id and its task."""
+        """Draw the next group id and its task."""
         self._from_returned = bool(self.returned)
         if self._from_returned:
             task = self.returned.pop(0)
@@ -77,21 +76,21 @@ class TaskSampler:
 
     @property
     def epoch(self) -> int:
-        """The newest that was ordered; −1 before the first."""
+        """The newest epoch that was ordered; −1 before the first."""
         return self._epoch
 
     @property
     def epoch_order(self) -> Sequence[str]:
-        """Its tasks, in the order in which they come."""
+        """The tasks of that epoch in their order."""
         return [self.tasks[index] for index in self._indices]
 
     @property
     def tried_tasks(self) -> int:
-        """Tasks of which a group has closed with a reward."""
+        """Number of tasks of which a group has closed with a reward."""
         return sum(record.episodes > 0 for record in self._records.values())
 
     def undo_draw(self, task: str) -> None:
-        """Undo the last :meth:`take`, which gave ``task``: its group was not opened."""
+        """Undo the last :meth:`draw_task`, which returned ``task``: its group was not opened."""
         self.next_group -= 1
         if self._from_returned:
             self.returned.insert(0, task)
@@ -99,7 +98,7 @@ class TaskSampler:
             self.position -= 1
 
     def record_closing(self, closing: ClosedGroup) -> bool:
-        """Take in what closed, in the order of ``seq``.  True when its task comes once more for it."""
+        """Take in a closing, in the order of ``seq``.  True if its task will come once more because of it."""
         if closing.seq <= self.closings_seen:
             return False
         record_outcome(self._records, closing)
@@ -111,6 +110,7 @@ class TaskSampler:
         return wasted
 
     def state(self) -> bytes:
+        """Return the state for :meth:`restore`."""
         return orjson.dumps(
             {
                 "tasks": self._digest,
@@ -125,16 +125,17 @@ class TaskSampler:
         )
 
     def restore(self, state: bytes | None, at_epoch: TaskRecords, at_state: TaskRecords) -> None:
-        """Continue a fresh cursor where ``state`` was taken (None: before the first group); what closed since is to be
-        heard.  The records are those after as many closings as :func:`heard_by` says.  Raises UserError when the tasks
-        are not those of ``state``."""
+        """Continue where ``state`` was saved; None means before the first group.
+
+        The records are those after as many closings as :func:`closings_seen_by` returns; later closings are still to be
+        recorded.  Raises UserError if the tasks are not those of ``state``."""
         saved = orjson.loads(state) if state else None
         if saved is None:
             return
         if saved["tasks"] != self._digest:
             raise UserError(
                 f"the run's tasks are not those that it began with (now {len(self.tasks)}, in another order or of "
-                "another kind): a cursor would skip some and repeat others; resume with the data of the first start, "
+                "another kind): some would be skipped and others repeated; resume with the data of the first start, "
                 "or begin a new run"
             )
         self.position, self.next_group = int(saved["position"]), int(saved["next_group"])
@@ -144,9 +145,9 @@ class TaskSampler:
             self._begin_epoch(int(saved["epoch"]), int(saved["epoch_heard"]))
         self._records, self.closings_seen = dict(at_state), int(saved["heard"])
 
-    def _begin_epoch(self, epoch: int, heard: int) -> None:
+    def _begin_epoch(self, epoch: int, closings_seen: int) -> None:
         known = {task: record for task, record in self._records.items() if record.episodes}
         indices = self._curriculum(epoch, self.tasks, known)
         if sorted(indices) != list(range(len(self.tasks))):
-            raise ValueError(f"the order {self.order} of epoch {epoch} leaves tasks out or repeats some")
-        self._epoch, self._epoch_closings_seen, self._indices = epoch, heard, indices
+            raise ValueError(f"the order {self.order} of epoch {epoch} omits or repeats tasks")
+        self._epoch, self._epoch_closings_seen, self._indices = epoch, closings_seen, indices

@@ -1,6 +1,6 @@
-"""A chat template as token ids, never re-tokenising what was sampled.
+"""A chat template as token ids, without ever tokenizing sampled text again.
 
-The next prompt is all previous ids, the sampled ids as they are, and the *delta*: what the template adds for the new
+The next prompt is all previous ids, the sampled ids unchanged, and the *delta*: what the template adds for the new
 messages alone.  For a template that keeps its prefix (a test renders both ways) this equals rendering the whole
 conversation.  A template that rewrites history, as Qwen3's does with earlier ``<think>`` blocks, is not followed in
 that: the model keeps seeing what it wrote.
@@ -21,27 +21,31 @@ _PROBE = "\u2063probe\u2063"
 
 
 class FunctionCall(TypedDict):
+    """A function and its arguments."""
+
     name: str
     arguments: dict[str, object]
 
 
 class ToolCallMessage(TypedDict):
-    """One call of a tool, as templates expect it."""
+    """A tool call in the form that templates expect."""
 
     type: Literal["function"]
     function: FunctionCall
 
 
 class ChatMessage(TypedDict):
+    """A message in the form that templates expect."""
+
     role: str
     content: str
     reasoning_content: NotRequired[str]
-    """What an assistant thought before; content may hold it too, between ``<think>`` and ``</think>``."""
+    """The assistant's thoughts; ``content`` may hold them too, between ``<think>`` and ``</think>``."""
     tool_calls: NotRequired[list[ToolCallMessage]]
 
 
 class Tokenizer(Protocol):
-    """The few calls that we make of a Hugging Face tokenizer."""
+    """The methods of a Hugging Face tokenizer that are used here."""
 
     eos_token_id: int
 
@@ -62,7 +66,7 @@ _PROBES: Sequence[ChatMessage] = ({"role": "user", "content": _PROBE}, {"role": 
 
 
 def load_tokenizer(model_path: str) -> Tokenizer:
-    """The tokenizer of a Hugging Face folder.  Raises UserError when there is none or it has no chat template."""
+    """Load the tokenizer of a Hugging Face folder.  Raises UserError if there is none or it has no chat template."""
     from transformers import AutoTokenizer
 
     fix = "point model.path at a folder saved with tokenizer.save_pretrained()"
@@ -76,16 +80,18 @@ def load_tokenizer(model_path: str) -> Tokenizer:
 
 
 def load_chat_format(model_path: str, offered: Toolset, *, thinking: bool | None = None) -> ChatFormat:
-    """The format in which episodes and demonstrations speak with the model in ``model_path``; the first prompt says
-    which tools are ``offered`` and how to call them.  Raises UserError where the model or its template cannot."""
+    """Load the chat format of the model in ``model_path``; the first prompt lists the tools that are ``offered``.
+
+    Raises UserError if the model's template does not support that."""
     schemas = [tool.schema for tool in offered.values()]
     return ChatFormat(load_tokenizer(model_path), tools=schemas or None, thinking=thinking)
 
 
 class ChatFormat:
-    """Token ids of first prompts and deltas for one tokenizer, tool list and ``thinking``: whether the template is told
-    that the model may think, by its argument ``enable_thinking``; None for the template's own way.  Raises UserError
-    for a template that leaves the tools out, knows no such argument, or in which nobody can see where a turn ends."""
+    """Token ids of first prompts and deltas for one tokenizer, tool list and ``thinking``.
+
+    ``thinking`` is the template's argument ``enable_thinking``; None leaves it out.  Raises UserError for a template
+    that leaves the tools out, ignores that argument, or does not end a turn with a special token."""
 
     def __init__(
         self, tokenizer: Tokenizer, *, tools: Sequence[object] | None = None, thinking: bool | None = None
@@ -108,12 +114,12 @@ class ChatFormat:
                 "have an end: give the tokenizer a template that writes one, <|im_end|> in Qwen's models"
             )
         self.turn_end_id = end[0]
-        """Follows each assistant's turn.  Not always the tokenizer's end of text: Qwen3's base models have another."""
+        """The token after each assistant's turn; not always the tokenizer's end of text, as in Qwen3's base models."""
         self._turn_end_text = tokenizer.decode(end, skip_special_tokens=False)
         self._ends = {self.turn_end_id, tokenizer.eos_token_id}
         asked = self._render(_PROBES[:1], generate=True)
         self.reply_prefix = f"{THINK_START}\n" if asked.rstrip().endswith(THINK_START) else ""
-        """What the prompt has said already of each reply: templates of models that always think open the thoughts."""
+        """The text with which the prompt begins each reply: templates of models that always think open the thoughts."""
 
     def _check_thinking(self, thinking: bool) -> None:
         here = self._render(_PROBES[:1], generate=True)
@@ -143,13 +149,14 @@ class ChatFormat:
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def encode_first_prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """Ids of ``messages`` and the generation prompt."""
+        """Return the ids of ``messages`` and the generation prompt."""
         return self._encode(self._render(messages, generate=True))
 
     def encode_reply(self, message: ChatMessage) -> list[int]:
-        """Ids that follow the generation prompt where an assistant answers with ``message``, as a model would sample
-        them: its thoughts, and its turn's end.  Raises UserError where the template begins the turn with something
-        else, or leaves thoughts or calls out."""
+        """Return the ids with which an assistant would answer ``message`` after the generation prompt, as a model would
+        sample them: with its thoughts, and the end of its turn.
+
+        Raises UserError if the template begins the turn with something else, or leaves thoughts or calls out."""
         prompt = self._render(_PROBES[:1], generate=True)
         whole = self._render([*_PROBES[:1], message], generate=False)
         if not whole.startswith(prompt):
@@ -168,8 +175,8 @@ class ChatFormat:
         return [*self._encode(reply), self.turn_end_id]
 
     def encode_delta(self, messages: Sequence[ChatMessage], *, closed: bool) -> list[int]:
-        """Ids that follow a sampled assistant turn: its end if it was not sampled (``closed`` false), what the template
-        puts around ``messages``, and the generation prompt."""
+        """Return the ids that follow a sampled assistant turn: its end if it was not sampled (``closed`` false), what
+        the template puts around ``messages``, and the generation prompt."""
         whole = self._render([*_PROBES, *messages], generate=True)
         reply = whole.index(_PROBE, whole.index(_PROBE) + 1)  # whatever ``messages`` hold comes after it
         end = whole.index(self._turn_end_text, reply) + len(self._turn_end_text)
@@ -177,6 +184,6 @@ class ChatFormat:
         return added if closed else [self.turn_end_id, *added]
 
     def decode_reply(self, token_ids: Sequence[int]) -> str:
-        """What was sampled, without the turn's end, or that of the text."""
+        """Return the text of sampled ids, without the end of the turn or of the text."""
         ids = token_ids[:-1] if token_ids and token_ids[-1] in self._ends else token_ids
         return self.tokenizer.decode(ids, skip_special_tokens=False)

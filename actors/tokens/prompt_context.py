@@ -1,8 +1,8 @@
-"""What the policy is asked with, turn by turn, and the segments that come of it.
+"""The prompt of each turn, and the segments that an episode leaves.
 
-The whole history goes on from what was sampled, token by token, and is one segment.  A history that is rendered anew
-goes through the chat template in each turn, which may drop thoughts of earlier ones, and through the tokenizer; it may
-lose its middle too.  Each turn is a prompt and a reply of its own then, and a segment as far as prompts differ.
+A whole history continues from what was sampled, token by token, and is one segment.  A rendered history goes through
+the chat template in each turn, which may drop earlier thoughts, and through the tokenizer; it may lose its middle too.
+Then each turn is a prompt and a reply of its own, and prompts share a segment as far as they agree.
 """
 
 from __future__ import annotations
@@ -20,35 +20,38 @@ from protocol.trajectory import Segment, TurnKind
 
 
 class PromptContext(Protocol):
+    """The history of one episode as prompts and segments."""
+
     @property
     def prompt(self) -> list[int]:
-        """Ids of the next one."""
+        """The ids of the next prompt."""
         ...
 
     @property
     def remaining_tokens(self) -> int:
-        """Tokens that its reply may have; none where this is below 1."""
+        """Number of tokens that the next reply may have; below 1 there can be none."""
         ...
 
     def append_reply(self, reply: GenerateReply, *, malformed: bool) -> None:
-        """The prompt was answered."""
+        """Append the reply to the prompt."""
         ...
 
     def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
-        """What the policy is told next.  False, and then it is no part of a segment, where no reply would fit behind
-        it."""
+        """Append what the policy reads next.  False if no reply would fit behind it; then no segment contains it."""
         ...
 
-    def segments(self) -> tuple[Segment, ...]: ...
+    def segments(self) -> tuple[Segment, ...]:
+        """Return the segments so far."""
+        ...
 
     @property
     def turn_order(self) -> Sequence[int]:
-        """Of each of the model's turns, as they stand in the segments: its number among all of them."""
+        """For each of the model's turns in the order of the segments: its number among all of them."""
         ...
 
 
 class WholeContext:
-    """All that was said, as it was sampled."""
+    """The whole history, as it was sampled."""
 
     def __init__(self, chat: ChatFormat, opening: list[ChatMessage], *, context_tokens: int) -> None:
         self._chat, self._context_tokens, self._replies = chat, context_tokens, 0
@@ -84,21 +87,21 @@ class WholeContext:
 
 @dataclass(slots=True, kw_only=True)
 class RenderingLimits:
-    """How a history is rendered anew."""
+    """Limits of a history that is rendered anew."""
 
     context_tokens: int
-    """Of a prompt and its reply."""
+    """Maximum number of tokens of a prompt and its reply."""
     total_tokens: int
-    """Of all segments together."""
+    """Maximum number of tokens of all segments together."""
     prompt_tokens: int
-    """Of a prompt, which loses its middle where it has more; ``context_tokens`` for none that does."""
+    """A longer prompt loses its middle; ``context_tokens`` if prompts are never cut."""
     head_share: float
-    """Of what a prompt that lost its middle has left, the part before it."""
+    """Share of a cut prompt that comes from its beginning."""
 
 
 @dataclass(slots=True)
 class RenderedContext:
-    """The messages so far, as the template has them."""
+    """The messages so far, as the template renders them."""
 
     _chat: ChatFormat
     _messages: list[ChatMessage]
@@ -127,8 +130,8 @@ class RenderedContext:
 
     def append_reply(self, reply: GenerateReply, *, malformed: bool) -> None:
         self._tree.add_reply(self._prompt, reply, self._source, malformed=malformed)
-        said = self._chat.reply_prefix + self._chat.decode_reply(reply.token_ids)
-        self._messages = [*self._messages, {"role": "assistant", "content": said}]
+        text = self._chat.reply_prefix + self._chat.decode_reply(reply.token_ids)
+        self._messages = [*self._messages, {"role": "assistant", "content": text}]
 
     def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
         self._messages, self._source = [*self._messages, *messages], source
@@ -136,11 +139,11 @@ class RenderedContext:
         return self.remaining_tokens > 0
 
     def segments(self) -> tuple[Segment, ...]:
-        if made := self._tree.segments():
-            return made
-        tape = TokenBuffer()
-        tape.append_given(TurnKind.PROMPT, self._prompt)
-        return (tape.to_segment(),)
+        if segments := self._tree.segments():
+            return segments
+        buffer = TokenBuffer()
+        buffer.append_given(TurnKind.PROMPT, self._prompt)
+        return (buffer.to_segment(),)
 
     @property
     def turn_order(self) -> Sequence[int]:

@@ -1,8 +1,8 @@
 """Prompts and their replies as segments of one trajectory.  Pure.
 
-A prompt goes on behind the segment that it repeats to its end; else a new segment begins behind as many tokens as the
-prompt shares with another.  So what prompts have in common is stored once, and each sampled token has loss in exactly
-one segment, the one in whose sequence it was sampled.
+A prompt continues the segment that it repeats to its end; otherwise a new segment begins after as many tokens as the
+prompt shares with another one.  So shared prefixes are stored once, and each sampled token has loss in exactly one
+segment, the one in whose sequence it was sampled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocol.trajectory import Segment, TurnKind
 
 
 class ObservationSource(NamedTuple):
-    """What an observation came of."""
+    """The tool calls that an observation reports."""
 
     tool: str = ""
     exit_code: int | None = None
@@ -28,14 +28,14 @@ NO_OBSERVATION_SOURCE = ObservationSource()
 
 
 class BranchPosition(NamedTuple):
-    """Behind the first ``end`` tokens of a branch, what came before it included."""
+    """The position after the first ``end`` tokens of a branch, its prefix included."""
 
     branch: int
     end: int
 
 
 class _Shared(NamedTuple):
-    """How much a branch has in common with a prompt; the longest is the greatest, and of such one that ends there."""
+    """How much a branch shares with a prompt; ordered by length, then branches that end there come last."""
 
     tokens: int
     ends_there: bool
@@ -49,34 +49,37 @@ _NOTHING = _Shared(0, False, -1)
 class _Branch:
     parent: int
     offset: int
-    """Tokens that precede its own: the first of its parent's."""
+    """Number of tokens before its own, which are its parent's first."""
     whole: list[int]
-    """These and its own."""
+    """All its tokens, the prefix included."""
     buffer: TokenBuffer = field(default_factory=TokenBuffer)
     replies: list[int] = field(default_factory=list[int])
-    """By their numbers among those of all branches."""
+    """The numbers of its replies among those of all branches."""
 
 
 @dataclass(slots=True)
 class SegmentTree:
+    """Branches of token sequences that share prefixes."""
+
     _branches: list[_Branch] = field(default_factory=list[_Branch])
     _replies: int = 0
 
     @property
     def token_count(self) -> int:
-        """In all segments."""
+        """Number of tokens in all segments."""
         return sum(len(branch.buffer.token_ids) for branch in self._branches)
 
     @property
     def reply_order(self) -> list[int]:
-        """The replies as they stand in :meth:`segments`, by their numbers."""
+        """The numbers of the replies in the order of :meth:`segments`."""
         return [number for branch in self._branches for number in branch.replies]
 
     def tokens_until(self, position: BranchPosition) -> list[int]:
+        """Return the tokens before ``position``."""
         return self._branches[position.branch].whole[: position.end]
 
     def count_new_tokens(self, prompt: list[int]) -> int:
-        """Tokens of the prompt that no segment has yet."""
+        """Return how many tokens of the prompt are in no segment yet."""
         return len(prompt) - self._shared(prompt).tokens
 
     def add_reply(
@@ -87,7 +90,7 @@ class SegmentTree:
         *,
         malformed: bool,
     ) -> BranchPosition:
-        """``prompt`` was answered with ``reply``; what is new in it was ``noted``.  Gives where the reply ends."""
+        """Add a prompt and its reply; ``source`` describes what is new in the prompt.  Returns where the reply ends."""
         shared, ends_there, index = self._shared(prompt)
         if not ends_there:
             self._branches.append(_Branch(index, shared, prompt[:shared]))
@@ -103,11 +106,11 @@ class SegmentTree:
         return BranchPosition(index, len(branch.whole))
 
     def segments(self) -> tuple[Segment, ...]:
-        """Each after its parent."""
+        """Return the segments, each after its parent."""
         return tuple(branch.buffer.to_segment(parent=branch.parent, offset=branch.offset) for branch in self._branches)
 
     def _shared(self, ids: list[int]) -> _Shared:
-        """The longest beginning that ``ids`` have in common with a branch."""
+        """Return the longest prefix that ``ids`` share with a branch."""
         best = _NOTHING
         for index, branch in enumerate(self._branches):
             if tokens := _common(ids, branch.whole):
@@ -116,6 +119,6 @@ class SegmentTree:
 
 
 def _common(left: list[int], right: list[int]) -> int:
-    """Length of the longest common beginning."""
+    """Return the length of the longest common prefix."""
     shortest = min(len(left), len(right))
     return bisect.bisect_left(range(1, shortest + 1), True, key=lambda length: left[:length] != right[:length])

@@ -1,4 +1,4 @@
-"""A segment's token sequence as it grows: what was given to the policy, and what it sampled, as it was sampled."""
+"""The token sequence of a segment as it grows: tokens given to the policy, and tokens that it sampled, unchanged."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from protocol.trajectory import Segment, Turn, TurnKind
 
 @dataclass(slots=True)
 class TokenBuffer:
+    """Parallel lists of one segment: ids, loss mask, log-probabilities, versions, and the turns over them."""
+
     token_ids: list[int] = field(default_factory=list[int])
     loss_mask: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
@@ -30,6 +32,7 @@ class TokenBuffer:
         self.turns.append(Turn(kind, start, start + len(ids), tool=tool, exit_code=exit_code, ms=ms))
 
     def append_sampled(self, reply: GenerateReply, *, malformed: bool) -> None:
+        """Append tokens that the policy sampled."""
         start = len(self.token_ids)
         self.token_ids += reply.token_ids
         self.loss_mask += [1] * len(reply.token_ids)
@@ -49,7 +52,7 @@ class TokenBuffer:
         )
 
     def to_segment(self, *, parent: int = -1, offset: int = 0) -> Segment:
-        """What is on it; ``parent`` and ``offset`` as of :class:`Segment`."""
+        """Return the segment; ``parent`` and ``offset`` are those of :class:`Segment`."""
         return Segment(
             np.asarray(self.token_ids, np.int32),
             np.asarray(self.loss_mask, np.uint8),

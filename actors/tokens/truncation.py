@@ -1,4 +1,4 @@
-"""Both ends of what is too long, counted in tokens."""
+"""Truncation in tokens: the beginning and the end of what is too long."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from actors.tokens.chat_format import Tokenizer
 
 _HALF_A_CHARACTER = "\ufffd"
 OMITTED_MIDDLE = "\n[OMITTED MIDDLE]\n"
-"""OpenClaw's mark in a prompt."""
+"""OpenClaw's marker in a prompt."""
 
 
 def truncate_text(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
-    """``text``, or its first and last tokens and between them how many are left out: no more than ``most`` in all, if
-    that is enough for the mark.  No character is cut in half."""
+    """Return ``text``, or its first and last tokens with a marker between that says how many are omitted.
+
+    The result has at most ``max_tokens`` tokens, if that is enough for the marker; no character is cut in half."""
     ids = tokenizer.encode(text, add_special_tokens=False)
     room = max_tokens if len(ids) > max_tokens else 0
     while room:
@@ -29,8 +30,9 @@ def truncate_text(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
 
 
 def drop_middle(ids: Sequence[int], max_tokens: int, *, head_share: float, mark: Sequence[int]) -> list[int]:
-    """``ids``, or as many as ``most`` of them: the first, this share of what the mark leaves, then ``mark``, then the
-    last."""
+    """Return ``ids``, or at most ``max_tokens`` of them: the first, then ``mark``, then the last.
+
+    ``head_share`` is the share of the kept tokens that come from the beginning."""
     if len(ids) <= max_tokens:
         return list(ids)
     room = max(0, max_tokens - len(mark))

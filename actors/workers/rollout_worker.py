@@ -1,10 +1,11 @@
 """The rollout worker's actor: many episodes in one event loop, on one node.
 
-It asks the scheduler for as many requests as it has free slots (:mod:`~actors.workers.request_poller`), runs each as one
-episode in a sandbox of its own (:mod:`~actors.workers.episode_runner`), sends the trajectory to the buffer and reports
-the request finished once the buffer has acknowledged it (:mod:`~actors.workers.attempt_runner`).  An episode that
-infrastructure failed gives its request back with the reason; none can end the worker.  The worker ends when it is told to
-stop, when its ``run`` is cancelled or when its actor dies; its containers end with their deadline at the latest.
+It asks the scheduler for as many requests as it has free slots (:mod:`~actors.workers.request_poller`), runs each as
+one episode in a sandbox of its own (:mod:`~actors.workers.episode_runner`), sends the trajectory to the buffer and
+reports the request finished once the buffer has acknowledged it (:mod:`~actors.workers.attempt_runner`).  An episode
+that infrastructure failed gives its request back with the reason; none can end the worker.  The worker ends when it is
+told to stop, when its ``run`` is cancelled or when its actor dies; its containers end with their deadline at the
+latest.
 """
 
 from __future__ import annotations

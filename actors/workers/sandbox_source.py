@@ -27,8 +27,8 @@ class EpisodeSandboxSource(Protocol):
     """Opens sandboxes for episodes and counts them."""
 
     async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
-        """See :meth:`sandbox.providers.interface.SandboxProvider.open`.  A sandbox of the group ``together`` starts only
-        when there is a slot for each of them."""
+        """See :meth:`sandbox.providers.interface.SandboxProvider.open`.  A sandbox of the group ``together`` starts
+        only when there is a slot for each of them."""
         ...
 
     def statistics(self) -> PoolStatistics: ...

@@ -43,8 +43,8 @@ class WorkerSettings(ConfigSection):
         Raises UserError if that is less than one for each."""
         if nodes > self.episodes_per_worker:
             raise UserError(
-                f"{nodes} nodes on one machine share rollout.episodes_per_worker = {self.episodes_per_worker}, which is "
-                f"less than one each: raise it to {nodes} (and sandbox.capacity_per_node to "
+                f"{nodes} nodes on one machine share rollout.episodes_per_worker = {self.episodes_per_worker}, which "
+                f"is less than one each: raise it to {nodes} (and sandbox.capacity_per_node to "
                 f"{nodes * self.workers_per_node}), or ask for fewer --nodes"
             )
         return self.episodes_per_worker // nodes

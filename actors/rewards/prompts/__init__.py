@@ -1,4 +1,4 @@
-"""Prompts of judges, text files by name and version: what a file says never changes, a better one has another name."""
+"""Prompts of judges, text files by name and version: a file never changes, a better prompt has another name."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 
 _MARKS = ("$task", "$step")
-"""Without them a judge would not see what it judges."""
+"""Placeholders without which a judge would not see what it judges."""
 
 
 def list_judge_prompts() -> list[str]:
+    """Return the names of the built-in prompts."""
     return sorted(each.name.removesuffix(".txt") for each in files(__name__).iterdir() if each.name.endswith(".txt"))
 
 
 def load_judge_prompt(name_or_path: str) -> str:
-    """The text of one of ours by its name, or of a file by its path.  Raises UserError."""
+    """Return the text of a built-in prompt by its name, or of a file by its path.  Raises UserError."""
     known = list_judge_prompts()
     if name_or_path in known:
         return files(__name__).joinpath(f"{name_or_path}.txt").read_text(encoding="utf-8")

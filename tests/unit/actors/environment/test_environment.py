@@ -88,7 +88,7 @@ async def test_a_machine_has_so_many_places_and_each_is_free_when_its_episode_is
     async with EnvironmentService(EnvironmentServiceSettings(slots=2), played) as service:
         for name in ("a", "b"):
             service.begin(begin(name), name)
-        with pytest.raises(SlotsExhausted, match="all 2 places are taken"):
+        with pytest.raises(SlotsExhausted, match="all 2 slots are taken"):
             service.begin(begin("c"), "c")
         assert service.cancel("a")
         played.go.set()

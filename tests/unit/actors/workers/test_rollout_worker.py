@@ -359,8 +359,10 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
         told = [await conductor.told.get() for _ in range(3)]
         await made.stop()
     assert [each[:2] for each in told] == [
-        (RolloutScheduler.report_finished, wanted), (RolloutScheduler.report_finished, late), (RolloutScheduler.report_evaluated, evaluated)
-    ]  # fmt: skip
+        (RolloutScheduler.report_finished, wanted),
+        (RolloutScheduler.report_finished, late),
+        (RolloutScheduler.report_evaluated, evaluated),
+    ]
     assert told[2][2] == EvaluationAttempt("t", "count", False, True, 0.9, EpisodeStatus.COMPLETED, 5, (0,), 1)
     assert told_by_worker(tmp_path) == [
         ("trajectory.acknowledged", wanted.trajectory_id),
