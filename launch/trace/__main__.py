@@ -75,7 +75,7 @@ def run(given: TraceArguments, out: JsonOutput) -> None:
     out.set_result({"path": str(path), "seconds": round(seconds, 3), "events": len(pieces), "tracks": lanes})
     output_console().print(
         f"{display_path(path.absolute())}: {seconds:,.1f} s of {', '.join(lanes)}; open it at https://ui.perfetto.dev "
-        "stays in your browser) or in chrome://tracing"
+        "(it stays in your browser) or in chrome://tracing"
     )
 
 

@@ -246,7 +246,7 @@ def test_a_package_adds_a_tracker_by_its_name(run_dir: Path, tmp_path: Path, mon
     sink = open_exporter("ours", ExporterSettings("fake", run_dir, "mine", {}))
     ExporterThread("ours", sink, run_dir, pytest.fail).send_all()
     assert (run_dir / "mine.txt").read_text() == "1 2 3 "
-    with pytest.raises(UserError, match=r"'odd' of longshore\.metric_exporters is no sink"):
+    with pytest.raises(UserError, match=r"'odd' of longshore\.metric_exporters is no exporter"):
         open_exporter("odd", ExporterSettings("fake", run_dir, "mine", {}))
 
 

@@ -38,9 +38,10 @@ def test_a_step_gets_its_trajectories_in_the_order_of_its_lease(tmp_path: Path) 
     """By group and sample as numbers: as words, sample 100 comes before sample 11."""
     exported, names = dict[str, ExportIndexEntry](), [f"train-g000001-s{sample:02d}" for sample in (11, 100, 9)]
     (tmp_path / TRAJECTORIES_FOLDER).mkdir()
-    (tmp_path / TRAJECTORIES_FOLDER / "trajectories-000001.bin").write_bytes(b"abc")
+    blobs = "trajectories-000001.bin"
+    (tmp_path / TRAJECTORIES_FOLDER / blobs).write_bytes(b"abc")
     for offset, (name, sample) in enumerate(zip(names, (11, 100, 9), strict=True)):
-        exported[name] = ExportIndexEntry(name, 1, sample, "task", "trajectories-000001.bin", offset, 1, "completed", 1.0)
+        exported[name] = ExportIndexEntry(name, 1, sample, "task", blobs, offset, 1, "completed", 1.0)
     line = LedgerLine(1, WeightVersion(0), tuple(names[:2]), {names[2]: "all_stale"})
     assert _payload(tmp_path, exported, line) == [b"c", b"a", b"b"]
     with pytest.raises(UserError, match=r"lacks 1 trajectories of step 1, train-g000001-s09 among them"):
