@@ -1,10 +1,10 @@
 """The sealed export: what readers (web, terminal UI, ``ctl``, DuckDB) see of the trajectories.
 
-``trajectories/trajectories-00001.bin`` holds packed blobs (:mod:`protocol.codec`) one after the other and is
-followed by the next number at 64 MiB, when it is sealed: on the disk, and read-only.  ``trajectories/index.jsonl`` has one line per
-trajectory, written after its blob.  Both are only ever appended to.  The journal
-is the truth and comes first: a trajectory that a crash left out of the export is added when the buffer starts again,
-and a failure here is counted and harms nothing.
+``trajectories/trajectories-00001.bin`` holds packed blobs (:mod:`protocol.codec`) one after the other.  At 64 MiB the
+file is sealed (on the disk, and read-only) and the next number follows.  ``trajectories/index.jsonl`` has one line per
+trajectory, written after its blob.  Both are only ever appended to.  The journal is the truth and comes first: a
+trajectory that a crash left out of the export is added when the buffer starts again, and a failure here is counted and
+harms nothing.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from actors.scheduler.evaluation import EvaluationAttempt
 from launch.monitor.reports.run_report import write_run_report
 from launch.pages.packages import package_text
 from launch.pages.static_files import STATIC_FOLDER
-from launch.report import main
+from launch.report import COMMAND
 from launch.run_records.run_directory import NoSuchRunError
 from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import CastWriter
@@ -225,7 +225,7 @@ def test_an_empty_or_damaged_run_directory_has_a_report(tmp_path: Path):
 
 
 def test_the_command(run_dir: Path, capsys: pytest.CaptureFixture[str]):
-    assert main([str(run_dir)]) == 0
+    assert COMMAND.main([str(run_dir)]) == 0
     assert capsys.readouterr().out.strip().endswith("report.html")
     with pytest.raises(NoSuchRunError):
         write_run_report(run_dir / "nothing")
