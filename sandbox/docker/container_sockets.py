@@ -31,7 +31,7 @@ def container_process(engine: DockerEngine, container: str, facts: Json) -> Cont
     """
     if not DockerAddress.parse(engine.url).socket:
         raise UserError(
-            "a door into a sandbox (network `proxy`, agent.harness) is opened in its namespace on this machine, and "
+            "listening in a sandbox (network `proxy`, agent.harness) needs its namespace on this machine, and "
             f"the Docker engine at {engine.url} may be on another: set DOCKER_HOST to the unix:// socket of an engine "
             "here, or use network `none` or `full` and no harness"
         )
@@ -39,7 +39,7 @@ def container_process(engine: DockerEngine, container: str, facts: Json) -> Cont
 
     async def confirm() -> None:
         if (await engine.inspect(container))["State"]["Pid"] != pid:
-            raise DockerEngineError(f"container {container[:12]} ended while a door was being opened into it")
+            raise DockerEngineError(f"container {container[:12]} ended while a socket was being opened in it")
 
     return ContainerProcess(pid, confirm)
 

@@ -44,12 +44,12 @@ async def listen_in_namespace(
             return await call_with_undo(lambda: asyncio.to_thread(_in_own_thread, namespace, port), _close)
     except PermissionError as error:
         raise UserError(
-            "a door into a sandbox (network `proxy`, agent.harness) is opened in its namespace, and this process may "
-            "not enter one: run as root on the Docker engine's host, or use network `none` or `full` and no harness"
+            "listening in a sandbox (network `proxy`, agent.harness) needs its namespace, which this process may "
+            "not enter: run as root on the Docker engine's host, or use network `none` or `full` and no harness"
         ) from error
     except OSError as error:
         kind = PortTakenError if error.errno == errno.EADDRINUSE else DockerEngineError
-        raise kind(f"could not open a door into the sandbox of process {pid}: {error}") from error
+        raise kind(f"could not listen in the sandbox of process {pid}: {error}") from error
 
 
 @contextmanager
@@ -64,8 +64,8 @@ def _held(pid: int) -> Generator[int]:
         os.close(namespace)
 
 
-async def _close(door: socket.socket) -> None:
-    door.close()
+async def _close(listener: socket.socket) -> None:
+    listener.close()
 
 
 def _in_own_thread(namespace: int, port: int) -> socket.socket:
@@ -79,7 +79,7 @@ def _in_own_thread(namespace: int, port: int) -> socket.socket:
         except OSError as error:
             problems.append(error)
 
-    thread = threading.Thread(target=work, name="door")
+    thread = threading.Thread(target=work, name="listener")
     thread.start()
     thread.join()
     if problems:
@@ -92,12 +92,12 @@ def _enter_and_listen(namespace: int, port: int) -> socket.socket:
     if libc.setns(namespace, _CLONE_NEWNET):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    door = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((PROXY_HOST, port))
-        door.listen(_BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((PROXY_HOST, port))
+        listener.listen(_BACKLOG)
     except OSError:
-        door.close()
+        listener.close()
         raise
-    return door
+    return listener

@@ -42,11 +42,11 @@ class ProxyAccess:
 
 
 async def serve_connection(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visit: ProxyAccess, upstream: UpstreamClient
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, access: ProxyAccess, upstream: UpstreamClient
 ) -> None:
     """Serve a connection until the client or an error ends it. Raises nothing but cancellation."""
     try:
-        await _Connection(reader, writer, visit, upstream).run()
+        await _Connection(reader, writer, access, upstream).run()
     except (OSError, TimeoutError, h11.ProtocolError, FetchFailedError, UpstreamError):
         return  # too late for an answer: the client sees its connection end
     finally:
@@ -58,9 +58,9 @@ async def serve_connection(
 
 class _Connection:
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visit: ProxyAccess, upstream: UpstreamClient
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, access: ProxyAccess, upstream: UpstreamClient
     ) -> None:
-        self._reader, self._writer, self._visit, self._upstream = reader, writer, visit, upstream
+        self._reader, self._writer, self._access, self._upstream = reader, writer, access, upstream
         self._http = h11.Connection(h11.SERVER)
 
     async def run(self) -> None:
@@ -78,7 +78,7 @@ class _Connection:
                     return
                 await self._answer(event)
             except EgressRefusedError as error:
-                self._visit.on_refused(str(error))
+                self._access.on_refused(str(error))
                 await self._reply(403, str(error))
             except UpstreamError as error:
                 await self._reply(502, str(error))
@@ -105,7 +105,7 @@ class _Connection:
         """Send a reply of the proxy itself; after it the connection ends."""
         if self._http.our_state is not h11.SEND_RESPONSE and self._http.our_state is not h11.IDLE:
             raise UpstreamError(text)
-        body = f"longshore gate: {text}\n".encode()
+        body = f"longshore egress proxy: {text}\n".encode()
         headers = [("Content-Length", str(len(body))), ("Content-Type", "text/plain"), ("Connection", "close")]
         await self._send(h11.Response(status_code=status, headers=headers))
         await self._send(h11.Data(data=body))
@@ -124,7 +124,7 @@ class _Connection:
         request = UpstreamRequest(event.method.decode("ascii"), url, headers, None if bodiless else self._body())
         if bodiless:
             await self._drain()
-        async with self._upstream.open_response(self._visit.allowed, request) as (head, body):
+        async with self._upstream.open_response(self._access.allowed, request) as (head, body):
             await self._give(head, body, as_page=page_url is not None)
 
     async def _body(self) -> AsyncGenerator[bytes]:
@@ -143,14 +143,14 @@ class _Connection:
         headers = head.headers
         if as_page:
             kind = next((value for name, value in headers if name.lower() == "content-type"), "")
-            gate = self._visit.address
+            proxy_url = self._access.address
             headers = tuple(
-                (name, index_links.proxied_path(gate, value) if name.lower() == "location" else value)
+                (name, index_links.proxied_path(proxy_url, value) if name.lower() == "location" else value)
                 for name, value in headers
             )
             if index_links.is_index_page(kind):
                 headers = tuple(each for each in headers if each[0].lower() not in ("content-length", "etag"))
-                body = index_links.rewrite_links(body, gate)
+                body = index_links.rewrite_links(body, proxy_url)
         await self._send(h11.Response(status_code=head.status, headers=list(headers)))
         async for data in body:
             await self._send(h11.Data(data=data))
@@ -160,7 +160,7 @@ class _Connection:
         where = split_authority(authority, 443)
         if where is None:
             raise EgressRefusedError(f"{authority!r} is no host and port")
-        vetted = await vet_host(self._visit.allowed, *where)
+        vetted = await vet_host(self._access.allowed, *where)
         far_reader, far_writer = await open_tunnel(vetted)
         try:
             await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))

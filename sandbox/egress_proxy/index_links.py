@@ -25,9 +25,9 @@ def proxied_url(path: str) -> URL | None:
     return URL(f"{found[1]}://{found[2]}{found[3] or '/'}", encoded=True) if found else None
 
 
-def proxied_path(gate: str, url: str) -> str:
-    """Return the proxied path for a URL; ``gate`` is the proxy's ``http://host:port``."""
-    return re.sub(r"^(https?)://", rf"{gate}{PROXIED_PATH_PREFIX}\1/", url)
+def proxied_path(proxy_url: str, url: str) -> str:
+    """Return the proxied path for a URL; ``proxy_url`` is the proxy's ``http://host:port``."""
+    return re.sub(r"^(https?)://", rf"{proxy_url}{PROXIED_PATH_PREFIX}\1/", url)
 
 
 def is_index_page(content_type: str) -> bool:
@@ -38,8 +38,8 @@ def is_index_page(content_type: str) -> bool:
 class LinkRewriter:
     """Rewrites one page piece by piece, with the same result as for the whole."""
 
-    def __init__(self, gate: str) -> None:
-        self._path = f"{gate}{PROXIED_PATH_PREFIX}".encode()
+    def __init__(self, proxy_url: str) -> None:
+        self._path = f"{proxy_url}{PROXIED_PATH_PREFIX}".encode()
         self._held, self._at = b"", 0
         """Bytes that are not returned yet start at ``_at``; the byte before tells whether a word begins there."""
 
@@ -59,9 +59,9 @@ class LinkRewriter:
         return b"".join(out)
 
 
-async def rewrite_links(page: AsyncIterable[bytes], gate: str) -> AsyncGenerator[bytes]:
+async def rewrite_links(page: AsyncIterable[bytes], proxy_url: str) -> AsyncGenerator[bytes]:
     """Rewrite the links of a page."""
-    rewriting = LinkRewriter(gate)
+    rewriting = LinkRewriter(proxy_url)
     async for piece in page:
         yield rewriting.feed(piece)
     yield rewriting.feed(b"", last=True)

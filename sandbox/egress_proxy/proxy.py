@@ -88,16 +88,16 @@ class EgressProxy:
         ``confirm`` is that of :func:`listen_in_namespace`. Yields the variables that programs there need. Raises
         UserError, DockerEngineError.
         """
-        door = await listen_in_namespace(pid, confirm)
+        listener = await listen_in_namespace(pid, confirm)
         allowed = AllowList((*hosts, *self._settings.always_allowed_hosts), everywhere)
         closed = asyncio.Event()
 
         def ended(listening: asyncio.Task[None]) -> None:  # also of a task that was cancelled before its first step
             self._listening.discard(listening)
-            door.close()
+            listener.close()
             closed.set()
 
-        listening = self._tasks.create_task(self._listen(door, ProxyAccess(allowed, PROXY_ADDRESS, self._note_refused)))
+        listening = self._tasks.create_task(self._listen(listener, ProxyAccess(allowed, PROXY_ADDRESS, self._note_refused)))
         self._listening.add(listening)
         listening.add_done_callback(ended)
         try:
@@ -106,30 +106,30 @@ class EgressProxy:
             listening.cancel()
             await asyncio.shield(closed.wait())
 
-    async def _listen(self, door: socket.socket, visit: ProxyAccess) -> None:
-        room = asyncio.Semaphore(_MOST_CONNECTIONS)
-        guests: dict[asyncio.Task[None], socket.socket] = {}
+    async def _listen(self, listener: socket.socket, access: ProxyAccess) -> None:
+        slots = asyncio.Semaphore(_MOST_CONNECTIONS)
+        connections: dict[asyncio.Task[None], socket.socket] = {}
 
-        def left(guest: asyncio.Task[None]) -> None:
-            guests.pop(guest).close()
-            room.release()
+        def left(serving: asyncio.Task[None]) -> None:
+            connections.pop(serving).close()
+            slots.release()
 
         try:
             while True:
-                await room.acquire()
-                connection = await _accepted(door)
-                guest = self._tasks.create_task(self._serve(connection, visit))
-                guests[guest] = connection
-                guest.add_done_callback(left)
+                await slots.acquire()
+                connection = await _accepted(listener)
+                serving = self._tasks.create_task(self._serve(connection, access))
+                connections[serving] = connection
+                serving.add_done_callback(left)
         finally:
-            for guest in guests:
-                guest.cancel()
+            for serving in connections:
+                serving.cancel()
 
-    async def _serve(self, connection: socket.socket, visit: ProxyAccess) -> None:
+    async def _serve(self, connection: socket.socket, access: ProxyAccess) -> None:
         try:
             reader, writer = await asyncio.open_connection(sock=connection)
-            await serve_connection(reader, writer, visit, self._upstream)
-        except Exception as error:  # noqa: BLE001  one guest's trouble is recorded and is nobody else's
+            await serve_connection(reader, writer, access, self._upstream)
+        except Exception as error:  # noqa: BLE001  one connection's failure is recorded and does not affect the others
             self._note_refused(f"failed: {type(error).__name__} {error}")
 
     def _note_refused(self, why: str) -> None:
@@ -143,10 +143,10 @@ class EgressProxy:
         )
 
 
-async def _accepted(door: socket.socket) -> socket.socket:
+async def _accepted(listener: socket.socket) -> socket.socket:
     """Accept the next connection, and wait while this process has no free file descriptor."""
     while True:
         try:
-            return (await asyncio.get_running_loop().sock_accept(door))[0]
+            return (await asyncio.get_running_loop().sock_accept(listener))[0]
         except OSError:
             await asyncio.sleep(_PAUSE_S)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 _WEB_PORTS = frozenset({80, 443})
 NOT_A_HOST = "is no host: write example.org, *.example.org or example.org:8080"
-_ITSELF = "a sandbox reaches its own loopback without the gate"
+_ITSELF = "a sandbox reaches its own loopback without the proxy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ def explain_unreachable(entry: str) -> str:
         return f"which {NOT_A_HOST}"
     name = parts[0].removeprefix("*.").rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
-        return f"where the gate lets nobody through: a name must lead to a public address, and {_ITSELF}"
+        return f"which the proxy refuses: a name must lead to a public address, and {_ITSELF}"
     address = parse_ip_address(name)
     if address is not None and (address.is_loopback or address.is_unspecified):
-        return f"which at the gate is the machine that it runs on: {_ITSELF}"
+        return f"which at the proxy is the machine that it runs on: {_ITSELF}"
     return ""
 
 

@@ -222,7 +222,7 @@ async def test_nonsense_is_answered_and_ends_its_own_connection_only(tmp_path: P
                 "nsenter", "--target", str(pid), "--net", "bash", "-c", script, stdout=asyncio.subprocess.PIPE
             )
             said, _ = await process.communicate()
-            assert re.match(rb"HTTP/1\.1 4\d\d .*longshore gate: ", said, re.DOTALL), (nonsense, said)
+            assert re.match(rb"HTTP/1\.1 4\d\d .*longshore egress proxy: ", said, re.DOTALL), (nonsense, said)
         assert (await curl(pid, f"{PROXY_ADDRESS}/~/http/{served.host}/simple/a/"))[0] == 0
 
 

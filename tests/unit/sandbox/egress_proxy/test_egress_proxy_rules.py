@@ -69,8 +69,8 @@ async def test_a_refusal_says_whether_host_or_port_is_not_listed(host: str, port
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        ("localhost", "lets nobody through"), ("LocalHost.:8080", "lets nobody through"),
-        ("*.localhost", "lets nobody through"), ("127.0.0.1", "is the machine"), ("127.8.0.1:99", "is the machine"),
+        ("localhost", "the proxy refuses"), ("LocalHost.:8080", "the proxy refuses"),
+        ("*.localhost", "the proxy refuses"), ("127.0.0.1", "is the machine"), ("127.8.0.1:99", "is the machine"),
         ("[::1]", "is the machine"), ("[::ffff:127.0.0.1]:80", "is the machine"), ("[::]", "is the machine"),
         ("::1", "is no host"), ("https://example.org", "is no host"),
     ],

@@ -72,7 +72,7 @@ async def test_the_gate_opens_in_a_container_that_is_still_the_process_that_it_w
 
 @pytest.mark.parametrize("later", [0, PID + 1])
 async def test_a_container_that_ended_while_its_gate_opened_gets_none(later: int):
-    with pytest.raises(DockerEngineError, match="ended while a door was being opened"):
+    with pytest.raises(DockerEngineError, match="ended while a socket was being opened"):
         await listened_in("unix:///run/docker.sock", PID, later)
 
 

@@ -183,8 +183,8 @@ def test_allowed_hosts_that_lead_nowhere_are_remarked():
         task, network=TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("a.example", "localhost", "[::1]"))
     )
     name, address = (each for each in find_remarks(listed) if each not in list(find_remarks(task)))
-    assert name.startswith("its allowed_hosts name localhost, where the gate lets nobody through")
-    assert address.startswith("its allowed_hosts name [::1], which at the gate is the machine that it runs on")
+    assert name.startswith("its allowed_hosts name localhost, which the proxy refuses")
+    assert address.startswith("its allowed_hosts name [::1], which at the proxy is the machine that it runs on")
 
 
 def test_a_clean_container_without_artifacts_is_remarked():
