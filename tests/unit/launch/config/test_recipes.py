@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import tomllib
 from enum import Enum
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from actors.engines.server.process import RESERVED_TOKENS
 from actors.rewards.process_rules import MALFORMED_RULE, MAX_TURN_REWARD, RULES
 from launch.bench.tiny_recipes import tiny_overrides
-from launch.cluster import main
+from launch.cluster import COMMAND
 from launch.config import RunConfig, load_recipe, recipe_names
 from launch.evaluation.standalone.evaluation import load_local_recipe
 from learner.losses.settings import RewardShapingSettings
@@ -111,8 +111,8 @@ def test_grpo_tcrs_epochs_are_its_steps() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dry_run_prints_a_recipe(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main([name, "--dry-run"]) == 0
-    printed = json.loads(capfd.readouterr().out)
+    assert COMMAND.main([name, "--dry-run"]) == 0
+    printed = tomllib.loads(capfd.readouterr().out)
     assert printed["run"]["name"] == name
 
 
