@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,12 +20,13 @@ from launch.config import RunConfig
 from launch.data.batch_plan import BatchPlan
 from launch.data.preparation import PreparedRun
 from launch.data.sft_examples import SequenceSelection, build_sft_batch, read_examples
-from launch.data.warm_start_cache import store_in_cache
+from launch.data.warm_start_cache import find_cached_model, warm_start_folder
 from launch.demo.demonstrations import warm_start_batches, warm_start_learning_rate
 from learner.messages import SftBatch
 from learner.models.qwen import read_qwen_config
 from learner.rank import LearnerRank
 from protocol.events import EventLog
+from protocol.weights import NO_VERSION, WeightVersion
 
 _CHUNK = 20
 
@@ -57,3 +60,26 @@ def _plan_batches(config: RunConfig, model_path: Path) -> tuple[int, Iterator[Sf
     batches = ([found[index] for index in plan.batch(step)] for step in range(1, plan.steps + 1))
     rates = (warm_start_learning_rate(step, settings, plan.steps) for step in range(plan.steps))
     return plan.steps, (build_sft_batch(batch, lr) for batch, lr in zip(batches, rates, strict=True))
+
+
+async def store_in_cache(config: RunConfig, learners: LearnerGroup) -> None:
+    """Write the model for the next run.  Other runs may do the same at the same time: the first one's is kept, since
+    somebody may be reading it, and all are equal."""
+    folder = warm_start_folder(config)
+    delete_partial_models(folder.parent)
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        await learners.call(LearnerRank.publish, WeightVersion(0), 0, NO_VERSION, str(partial))
+        if find_cached_model(config) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def delete_partial_models(cache: Path) -> None:
+    """Remove what runs that were killed while they wrote have left."""
+    for partial in cache.glob("warm-start-*.partial"):
+        if not Path("/proc", partial.suffixes[-2].removeprefix(".")).exists():
+            shutil.rmtree(partial, ignore_errors=True)

@@ -1,23 +1,21 @@
-"""The models of finished warm starts, kept below the folder of all runs for the next run with the same inputs."""
+"""The models of finished warm starts, kept below the folder of all runs for the next run with the same inputs.
+
+This module loads no Ray: a command looks here before Ray's environment is set.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 from pathlib import Path
 
 import orjson
 
-from launch.actor_group.learner_group import LearnerGroup
 from launch.config import RunConfig
 from launch.run_records.run_directory import config_tables
 from learner.models.qwen import WEIGHTS_FILE, WEIGHTS_INDEX_FILE
-from learner.rank import LearnerRank
 from learner.settings import LearnerSettings, TrainerSettings
 from protocol.files.digests import digest_file
 from protocol.run_directory.trajectory_export import TRAJECTORIES_FOLDER
-from protocol.weights import NO_VERSION, WeightVersion
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SOURCES = (
@@ -75,26 +73,3 @@ def find_cached_model(config: RunConfig) -> Path | None:
 def warm_start_folder(config: RunConfig) -> Path:
     """Where the model of a finished warm start of ``config`` is kept."""
     return config.run.dir / ".cache" / f"warm-start-{warm_start_cache_key(config)}"
-
-
-async def store_in_cache(config: RunConfig, learners: LearnerGroup) -> None:
-    """Write the model for the next run.  Other runs may do the same at the same time: the first one's is kept, since
-    somebody may be reading it, and all are equal."""
-    folder = warm_start_folder(config)
-    delete_partial_models(folder.parent)
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        await learners.call(LearnerRank.publish, WeightVersion(0), 0, NO_VERSION, str(partial))
-        if find_cached_model(config) is None:
-            shutil.rmtree(folder, ignore_errors=True)
-            partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def delete_partial_models(cache: Path) -> None:
-    """Remove what runs that were killed while they wrote have left."""
-    for partial in cache.glob("warm-start-*.partial"):
-        if not Path("/proc", partial.suffixes[-2].removeprefix(".")).exists():
-            shutil.rmtree(partial, ignore_errors=True)

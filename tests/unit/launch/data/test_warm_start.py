@@ -10,8 +10,8 @@ import pytest
 
 from launch.config import load_recipe
 from launch.data.preparation import _model
-from launch.data.warm_start import _plan_batches
-from launch.data.warm_start_cache import delete_partial_models, warm_start_cache_key, warm_start_folder
+from launch.data.warm_start import _plan_batches, delete_partial_models
+from launch.data.warm_start_cache import warm_start_cache_key, warm_start_folder
 from launch.demo.model import build_demo_model
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.errors import UserError
