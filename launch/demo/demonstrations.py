@@ -93,7 +93,7 @@ def _vary(choices: DraftChoices, command: str, kind: str, rng: random.Random) ->
     if kind == "argument":
         return replace(
             choices,
-            lines=2 + (choices.instruction_lines - 1) % 5,
+            instruction_lines=2 + (choices.instruction_lines - 1) % 5,
             column=1 + choices.column % 3,
             extension=rng.choice([e for e in EXTENSIONS if e != choices.extension]),
             mode=rng.choice([m for m in MODES if m != choices.mode]),
