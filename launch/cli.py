@@ -6,6 +6,7 @@ A command is a module whose docstring begins with ``python -m MODULE …``: and 
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ class CommandModule(NamedTuple):
     """What it does, in one line."""
 
 
+@functools.cache
 def commands() -> dict[str, CommandModule]:
     """Return name → module of every command."""
     found: dict[str, CommandModule] = {}

@@ -19,7 +19,7 @@ from typing import Annotated
 from pydantic import Field
 from tyro.conf import Positional, subcommand
 
-from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, TaskGlobs, option
+from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, TaskGlobs, one_of, option
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput
 from protocol.errors import UserError
@@ -42,7 +42,7 @@ _SESSION_S = 7200.0
 _MOST_TASKS = 1_000_000
 """Generated at once: more is a slip, and would take the memory before anything is written."""
 _NEW = "A new folder or file of rows; beside rows that name images or tests by path, a new folder 'tasks'."
-_FORMATS = f"One of {', '.join(format_names())}"
+_FORMATS = tuple(format_names())
 
 
 class ReadTasksArguments(CommandArguments):
@@ -51,7 +51,10 @@ class ReadTasksArguments(CommandArguments):
     path: Positional[Annotated[Path, option("PATH", show_default=False)]] = dataset_catalog.BUILT_IN_CATALOG
     """A task folder, a folder of them, a file of rows, or a datasets.toml; default: longshore's own data sets."""
     format: Annotated[
-        str | None, option("FORMAT"), Field(description=f"{_FORMATS}; default: what the files look like.")
+        str | None,
+        one_of(_FORMATS),
+        option("FORMAT"),
+        Field(description=f"One of {', '.join(_FORMATS)}; default: what the files look like."),
     ] = None
     root: Annotated[Path | None, option("FOLDER")] = None
     """What paths in rows are relative to; default: where the rows lie."""
@@ -77,7 +80,7 @@ class ValidateTasksArguments(ReadTasksArguments, EgressProxyOptions):
 class ConvertTasksArguments(ReadTasksArguments):
     """Write a data set in another format."""
 
-    to: Annotated[str, option("FORMAT"), Field(description=f"{_FORMATS}.")]
+    to: Annotated[str, one_of(_FORMATS), option("FORMAT"), Field(description=f"One of {', '.join(_FORMATS)}.")]
     output: Annotated[Path, option("PATH"), Field(description=_NEW)]
 
 
@@ -85,7 +88,9 @@ class GenerateTasksArguments(CommandArguments):
     """Write generated tasks."""
 
     output: Positional[Annotated[Path, option("PATH"), Field(description=_NEW)]]
-    to: Annotated[str, option("FORMAT"), Field(description=f"{_FORMATS}.")] = TaskFormat.TERMINAL_BENCH.value
+    to: Annotated[str, one_of(TaskFormat), option("FORMAT"), Field(description=f"One of {', '.join(TaskFormat)}.")] = (
+        TaskFormat.TERMINAL_BENCH.value
+    )
     count: Annotated[int, option("N"), Field(ge=0, le=_MOST_TASKS)] = 18
     """Training tasks."""
     held_out: Annotated[int, option("N"), Field(ge=0, le=_MOST_TASKS)] = 0

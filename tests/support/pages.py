@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from launch.cli import commands
+
 ROOT = Path(__file__).parents[2]
 PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "sandbox/datasets/longshore_bench/README.md")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -54,7 +56,7 @@ class Shown:
     def module(self) -> str:
         """What ``python -m`` runs; empty for another program."""
         if self.words[0] == "longshore":
-            return f"launch.{self.words[1]}"
+            return commands()[self.words[1]].module if self.words[1] in commands() else ""
         return self.words[2] if self.words[1:2] == ("-m",) else ""
 
     @property

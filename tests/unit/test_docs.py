@@ -11,15 +11,16 @@ import os
 import re
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from launch.completion import load_command
 from launch.config import RunConfig, SftConfig, dotted_fields
-from launch.run import arguments
+from launch.run.arguments import parse_cluster_arguments
+from protocol.cli.arguments import parse_arguments
 from tests.support.pages import PAGES, ROOT, Mark, Shown, shown
 
 COMMANDS = [command for page in PAGES for command in shown(page)]
@@ -147,13 +148,10 @@ def test_a_command_of_a_page_is_read_by_its_own_parser(command: Shown, monkeypat
     monkeypatch.setenv("WORKER_URLS", "http://worker1:18081")
     monkeypatch.chdir(ROOT)
     if command.module == "launch.cluster":
-        given = arguments.parse_arguments([word.replace("./my-prompt.txt", "seta-1") for word in command.arguments])
+        given = parse_cluster_arguments([word.replace("./my-prompt.txt", "seta-1") for word in command.arguments])
         assert given.resume is not None or given.load_config()
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a module that is run may have been imported before
-        parser = tool("commands_page").parser_of(command.module)
-    parser.parse_args(command.arguments)
+    parse_arguments(load_command(command.module).arguments, command.arguments, command.module)
     assert not set(_keys(command.arguments)) - KEYS
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from argparse import ArgumentParser
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from learner.losses.objective import Objective
 from learner.losses.policy_loss import policy_loss
 from learner.losses.token_columns import concatenate_token_columns
 from learner.tensors import from_numpy
+from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 from tests.support.learner_specs import make_spec
 
@@ -43,9 +43,7 @@ TINY = Qwen3Shape(vocabulary=64, hidden=32, intermediate=48, layers=2, heads=4, 
 
 
 def asked(*arguments: str) -> LearnerBenchmarkOptions:
-    parser = ArgumentParser()
-    LearnerArguments(parser)
-    return parse_options(parser.parse_args(arguments))
+    return parse_options(parse_arguments(LearnerArguments, arguments, "bench learner"))
 
 
 @pytest.mark.slow

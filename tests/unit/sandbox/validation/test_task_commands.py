@@ -70,8 +70,8 @@ def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
     for wrong, says in (
         (["validate", str(tmp_path / "none")], "is missing"),
         (["convert", str(tmp_path / "a"), "--to", "harbor", "--output", str(tmp_path / "h")], "exists already"),
-        (["convert", str(tmp_path / "a"), "--to", "harbour", "--output", "x"], "'harbor', 'openclaw'"),
-        (["generate", "x", "--to", "harbour"], "'harbor', 'openclaw'"),
+        (["convert", str(tmp_path / "a"), "--to", "harbour", "--output", "x"], "harbor, openclaw"),
+        (["generate", "x", "--to", "harbour"], "harbor, openclaw"),
         (["list"], "has data sets by label: name one, --label: choose one of longshore-bench"),
     ):
         with pytest.raises(UserError, match=says):
