@@ -107,7 +107,7 @@ async def resolve_model_name(evaluation: StandaloneEvaluation) -> StandaloneEval
     from launch.evaluation.solvers.models import fetch_first_model
 
     wanted = _with_model_name(evaluation.options, await fetch_first_model(evaluation.options, evaluation.config))
-    return replace(evaluation, wanted=wanted, what=wanted.build_spec(evaluation.config, evaluation.task_selection))
+    return replace(evaluation, options=wanted, spec=wanted.build_spec(evaluation.config, evaluation.task_selection))
 
 
 def _lacks_model_name(wanted: EvaluationOptions) -> bool:
