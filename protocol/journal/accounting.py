@@ -21,18 +21,18 @@ class AccountingQueries(JournalStore):
 
     def accounting(self) -> JournalAccounting:
         """Raises JournalError if an acknowledged trajectory is not in exactly one place."""
-        found = self._query("SELECT reason, count(*) FROM rows WHERE state = 'dropped' GROUP BY reason")
+        found = self._query("SELECT reason, count(*) FROM trajectories WHERE state = 'dropped' GROUP BY reason")
         with self._checked_values():
             dropped = {DropReason(reason): number for reason, number in found}
         books = JournalAccounting(
             acknowledged=self._number("acknowledged"),
-            trained=self._count("rows WHERE state = 'trained'"),
+            trained=self._count("trajectories WHERE state = 'trained'"),
             dropped=dropped,
-            superseded=self._count("superseded"),
-            in_buffer=self._count("rows WHERE state = 'held'"),
+            superseded=self._count("superseded_trajectories"),
+            in_buffer=self._count("trajectories WHERE state = 'buffered'"),
             unknown=self._number("unknown"),
-            abandoned=self._count("tickets WHERE state = 'abandoned'"),
-            bytes=self._query("SELECT coalesce(sum(bytes), 0) FROM rows JOIN payloads USING (trajectory)")[0][0],
+            abandoned=self._count("rollout_requests WHERE state = 'abandoned'"),
+            bytes=self._query("SELECT coalesce(sum(bytes), 0) FROM trajectories JOIN payloads USING (trajectory)")[0][0],
             dropped_tokens=self.dropped_tokens(),
             lost=self._number("lost"),
         )
@@ -44,7 +44,7 @@ class AccountingQueries(JournalStore):
         """What drops have cost by length, over the whole run: reason → bucket of length → sampled tokens."""
         found: dict[str, Counter[str]] = {}
         for reason, sampled, count in self._query(
-            "SELECT reason, sampled, count(*) FROM rows WHERE state = 'dropped' GROUP BY reason, sampled"
+            "SELECT reason, sampled, count(*) FROM trajectories WHERE state = 'dropped' GROUP BY reason, sampled"
         ):
             found.setdefault(reason, Counter())[length_bucket(sampled)] += sampled * count
         return {reason: dict(buckets) for reason, buckets in found.items()}
@@ -54,9 +54,9 @@ class AccountingQueries(JournalStore):
             seq=self._closed(),
             opened=self._count("groups"),
             open=self._count("groups WHERE outcome = 'open'"),
-            ready=self._count("groups WHERE outcome = 'ready' AND spent = 0"),
+            ready=self._count("groups WHERE outcome = 'ready' AND used = 0"),
             dropped=self._count(f"groups WHERE outcome IN ({_DROPPED})"),
-            passed_over=self._count(f"groups WHERE spent = {PASSED_OVER}"),
+            passed_over=self._count(f"groups WHERE used = {PASSED_OVER}"),
             reserved_bytes=self._reserved(),
             live_bytes=self._live(),
             uncommitted_bytes=self._uncommitted(),
@@ -67,7 +67,7 @@ class AccountingQueries(JournalStore):
     def is_older_copy(self, exported: str) -> bool:
         """Whether ``exported``, which this journal has acknowledged before it was exported, is not in it, though no
         recovery had to lose any: then it is an older copy."""
-        return not self._query("SELECT 1 FROM rows WHERE trajectory = ?", exported) and not self._number("lost")
+        return not self._query("SELECT 1 FROM trajectories WHERE trajectory = ?", exported) and not self._number("lost")
 
     def iterate_payloads(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
         """Id of each trajectory whose payload is stored, oldest first, and how to read it."""

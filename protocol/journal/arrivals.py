@@ -59,9 +59,9 @@ class AppendOperations(GroupClosing):
         ended = self._number("ended")
         for some in statement_batches(list(samples)):
             found = self._query(
-                f"WITH asked (grp, sample) AS (VALUES {placeholders(len(some), 2)}) "  # noqa: S608  question marks
-                "SELECT grp, sample, digest, outcome IS 'open' AND tickets.state IS NOT NULL FROM asked "
-                "LEFT JOIN rows USING (grp, sample) LEFT JOIN tickets USING (grp, sample) LEFT JOIN groups ON id = grp",
+                f"WITH asked (group_id, sample) AS (VALUES {placeholders(len(some), 2)}) "  # noqa: S608  question marks
+                "SELECT group_id, sample, digest, outcome IS 'open' AND rollout_requests.state IS NOT NULL FROM asked "
+                "LEFT JOIN trajectories USING (group_id, sample) LEFT JOIN rollout_requests USING (group_id, sample) LEFT JOIN groups ON id = group_id",
                 *chain.from_iterable(some),
             )
             for group, sample, digest, is_open in found:
@@ -73,14 +73,14 @@ class AppendOperations(GroupClosing):
 
     def _supersede(self, new: TrajectoryArrival) -> AppendOutcome:
         inserted = self._db.execute(
-            "INSERT OR IGNORE INTO superseded VALUES (?, ?, ?)", (new.group, new.sample, new.digest)
+            "INSERT OR IGNORE INTO superseded_trajectories VALUES (?, ?, ?)", (new.group, new.sample, new.digest)
         )
         return AppendOutcome.SUPERSEDED if inserted.rowcount else AppendOutcome.SUPERSEDED_AGAIN
 
     def _store(self, arrivals: Sequence[TrajectoryArrival]) -> None:
         for some in statement_batches(arrivals):
             self._db.execute(
-                "INSERT INTO rows (trajectory, grp, sample, bytes, sampled, digest, reward, passed, status) "  # noqa: S608  question marks
+                "INSERT INTO trajectories (trajectory, group_id, sample, bytes, sampled, digest, reward, passed, status) "  # noqa: S608  question marks
                 f"VALUES {placeholders(len(some), 9)}",
                 [
                     value
@@ -96,7 +96,7 @@ class AppendOperations(GroupClosing):
                 [value for new in some for value in (new.trajectory, new.blob)],
             )
             self._db.execute(
-                f"WITH here (grp, sample) AS (VALUES {placeholders(len(some), 2)}) "  # noqa: S608  question marks
-                "UPDATE tickets SET state = 'arrived', reason = NULL WHERE (grp, sample) IN here",
+                f"WITH here (group_id, sample) AS (VALUES {placeholders(len(some), 2)}) "  # noqa: S608  question marks
+                "UPDATE rollout_requests SET state = 'arrived', reason = NULL WHERE (group_id, sample) IN here",
                 [value for new in some for value in (new.group, new.sample)],
             )

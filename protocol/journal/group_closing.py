@@ -21,20 +21,20 @@ class GroupClosing(JournalStore):
     def _close(self, closings: list[ClosedGroup]) -> list[ClosedGroup]:
         if closings:
             self._db.execute(
-                f"WITH closing (grp, how, seq) AS (VALUES {placeholders(len(closings), 3)}) "  # noqa: S608  question marks
-                "UPDATE groups SET outcome = how, closed_seq = seq FROM closing WHERE id = grp",
+                f"WITH closing (group_id, how, seq) AS (VALUES {placeholders(len(closings), 3)}) "  # noqa: S608  question marks
+                "UPDATE groups SET outcome = how, closed_seq = seq FROM closing WHERE id = group_id",
                 [value for each in closings for value in (each.group, each.outcome.value, each.seq)],
             )
         for outcome, reason in OUTCOME_DROP_REASONS.items():
             if dropped := [each.group for each in closings if each.outcome is outcome]:
                 self._db.execute(
-                    f"UPDATE rows SET state = 'dropped', reason = ? WHERE grp IN {placeholders(len(dropped))}",  # noqa: S608  question marks
+                    f"UPDATE trajectories SET state = 'dropped', reason = ? WHERE group_id IN {placeholders(len(dropped))}",  # noqa: S608  question marks
                     (reason.value, *dropped),
                 )
         return closings
 
     def _closings(self, groups: Sequence[GroupId]) -> list[ClosedGroup]:
-        awaited = "SELECT 1 FROM tickets WHERE grp = id AND state = 'out'"
+        awaited = "SELECT 1 FROM rollout_requests WHERE group_id = id AND state = 'running'"
         found = self._query(
             f"SELECT id, task, size FROM groups WHERE id IN {placeholders(len(groups))} AND NOT EXISTS ({awaited})",  # noqa: S608  question marks
             *groups,
@@ -57,7 +57,7 @@ class GroupClosing(JournalStore):
 
     def _abandoned(self, groups: Collection[GroupId]) -> dict[GroupId, list[int]]:
         found: dict[GroupId, list[int]] = {group: [] for group in groups}
-        query = f"SELECT grp, sample FROM tickets WHERE grp IN {placeholders(len(groups))} AND state = 'abandoned'"  # noqa: S608  question marks
+        query = f"SELECT group_id, sample FROM rollout_requests WHERE group_id IN {placeholders(len(groups))} AND state = 'abandoned'"  # noqa: S608  question marks
         for group, sample in self._query(query, *groups):
             found[group].append(sample)
         return found
@@ -66,7 +66,7 @@ class GroupClosing(JournalStore):
         """Of each the rewards of its samples, in their order, and those that passed."""
         rewards: dict[GroupId, dict[int, float]] = {group: {} for group in groups}
         passed: dict[GroupId, set[int]] = {group: set() for group in groups}
-        query = f"SELECT grp, sample, reward, passed FROM rows WHERE grp IN {placeholders(len(groups))} ORDER BY grp, sample"  # noqa: S608  question marks
+        query = f"SELECT group_id, sample, reward, passed FROM trajectories WHERE group_id IN {placeholders(len(groups))} ORDER BY group_id, sample"  # noqa: S608  question marks
         for group, sample, reward, has_passed in self._query(query, *groups):
             rewards[group][sample] = reward
             if has_passed:
@@ -78,7 +78,7 @@ class GroupClosing(JournalStore):
         before, last = self._number("forgotten"), self._closed()
         if last > before:
             self._db.execute(
-                "DELETE FROM payloads WHERE trajectory IN (SELECT trajectory FROM groups CROSS JOIN rows ON grp = id "
+                "DELETE FROM payloads WHERE trajectory IN (SELECT trajectory FROM groups CROSS JOIN trajectories ON group_id = id "
                 "WHERE closed_seq > ? AND state = 'dropped' AND step IS NULL)",
                 (before,),
             )

@@ -22,7 +22,7 @@ class LeaseOperations(JournalStore):
         if self._number("ended"):
             return None
         oldest = self._query(
-            "SELECT id, task, size FROM groups WHERE outcome = 'ready' AND spent = 0 ORDER BY id LIMIT ?",
+            "SELECT id, task, size FROM groups WHERE outcome = 'ready' AND used = 0 ORDER BY id LIMIT ?",
             groups,
         )
         if len(oldest) < groups:
@@ -36,7 +36,7 @@ class LeaseOperations(JournalStore):
                     tuple(
                         LeasedTrajectory(*row)
                         for row in self._query(
-                            "SELECT trajectory, sample, reward, bytes FROM rows WHERE grp = ? ORDER BY sample", group
+                            "SELECT trajectory, sample, reward, bytes FROM trajectories WHERE group_id = ? ORDER BY sample", group
                         )
                     ),
                 )
@@ -50,7 +50,7 @@ class LeaseOperations(JournalStore):
         blobs: list[bytes] = []
         for trajectory in lease.trajectory_ids:
             stored = self._query(
-                "SELECT blob, digest FROM payloads JOIN rows USING (trajectory) WHERE trajectory = ?", trajectory
+                "SELECT blob, digest FROM payloads JOIN trajectories USING (trajectory) WHERE trajectory = ?", trajectory
             )
             if not stored:
                 raise JournalError(f"trajectory {trajectory} of the lease is no longer stored")
@@ -75,22 +75,22 @@ class LeaseOperations(JournalStore):
         with self._transaction():
             groups: set[int] = set()
             for name, fate in fates.items():
-                found = self._query("SELECT grp, state, step, reason FROM rows WHERE trajectory = ?", name)
-                if not found or found[0][1:] not in (("held", None, None), fate):
+                found = self._query("SELECT group_id, state, step, reason FROM trajectories WHERE trajectory = ?", name)
+                if not found or found[0][1:] not in (("buffered", None, None), fate):
                     raise JournalError(
                         f"step {step} cannot use trajectory {name}: {found[0][1:] if found else 'unknown'}"
                     )
                 groups.add(found[0][0])
-                self._db.execute("UPDATE rows SET state = ?, step = ?, reason = ? WHERE trajectory = ?", (*fate, name))
+                self._db.execute("UPDATE trajectories SET state = ?, step = ?, reason = ? WHERE trajectory = ?", (*fate, name))
                 if not trained:
                     self._db.execute("DELETE FROM payloads WHERE trajectory = ?", (name,))
             for group in groups:
-                if self._query("SELECT 1 FROM rows WHERE grp = ? AND state = 'held'", group) or not self._query(
+                if self._query("SELECT 1 FROM trajectories WHERE group_id = ? AND state = 'buffered'", group) or not self._query(
                     "SELECT 1 FROM groups WHERE id = ? AND outcome = 'ready'", group
                 ):
                     raise JournalError(f"step {step} uses part of group {group}, or a group that is not ready")
                 self._db.execute(
-                    "UPDATE groups SET spent = ? WHERE id = ?", (TRAINED if trained else PASSED_OVER, group)
+                    "UPDATE groups SET used = ? WHERE id = ?", (TRAINED if trained else PASSED_OVER, group)
                 )
 
     def commit_checkpoint(self, step: int) -> None:
@@ -104,7 +104,7 @@ class LeaseOperations(JournalStore):
             raise JournalError(f"no checkpoint of step {oldest_kept_step} is committed")
         with self._transaction():
             self._db.execute(
-                "DELETE FROM payloads WHERE trajectory IN (SELECT trajectory FROM rows WHERE step > ? AND step <= ?)",
+                "DELETE FROM payloads WHERE trajectory IN (SELECT trajectory FROM trajectories WHERE step > ? AND step <= ?)",
                 (self._number("compacted"), oldest_kept_step),
             )
             self._set("compacted", max(oldest_kept_step, self._number("compacted")))
@@ -120,9 +120,9 @@ class LeaseOperations(JournalStore):
             )
         with self._transaction():
             self._db.execute(
-                "UPDATE groups SET spent = 0 WHERE spent > 0 AND id IN (SELECT grp FROM rows WHERE step > ?)", (step,)
+                "UPDATE groups SET used = 0 WHERE used > 0 AND id IN (SELECT group_id FROM trajectories WHERE step > ?)", (step,)
             )
-            self._db.execute("UPDATE rows SET state = 'held', step = NULL, reason = NULL WHERE step > ?", (step,))
+            self._db.execute("UPDATE trajectories SET state = 'buffered', step = NULL, reason = NULL WHERE step > ?", (step,))
             self._set("committed", min(step, self._number("committed")))
             self._set("ended", 0)
             forget_lost_payloads(self._db)
@@ -131,9 +131,9 @@ class LeaseOperations(JournalStore):
         """Drop what is left, reason ``run_ended``, as if at the step after the last; a later :meth:`rewind` undoes it.
         Until then no group opens and no trajectory is taken."""
         with self._transaction():
-            ((last,),) = self._query("SELECT max(step) FROM rows")
+            ((last,),) = self._query("SELECT max(step) FROM trajectories")
             self._db.execute(
-                "UPDATE rows SET state = 'dropped', reason = ?, step = ? WHERE state = 'held'",
+                "UPDATE trajectories SET state = 'dropped', reason = ?, step = ? WHERE state = 'buffered'",
                 (DropReason.RUN_ENDED.value, max(last or 0, self._number("committed")) + 1),
             )
             self._set("ended", 1)

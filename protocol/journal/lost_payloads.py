@@ -15,15 +15,15 @@ def forget_lost_payloads(journal: sqlite3.Connection) -> list[str]:
     Such a sample is run again where its group is open, and missed where it has closed: a group that has too few members
     without it is dropped.
     """
-    held = "DELETE FROM rows WHERE state = 'held' AND trajectory NOT IN (SELECT trajectory FROM payloads)"
+    held = "DELETE FROM trajectories WHERE state = 'buffered' AND trajectory NOT IN (SELECT trajectory FROM payloads)"
     count_lost(journal, journal.execute(held).rowcount)
     gone: list[tuple[int, int]] = journal.execute(
-        "SELECT grp, sample FROM tickets WHERE state = 'arrived' EXCEPT SELECT grp, sample FROM rows"
+        "SELECT group_id, sample FROM rollout_requests WHERE state = 'arrived' EXCEPT SELECT group_id, sample FROM trajectories"
     ).fetchall()
     for group, sample in gone:
         journal.execute(
-            "UPDATE tickets SET state = iif((SELECT outcome FROM groups WHERE id = grp) = 'open', 'out', 'abandoned') "
-            "WHERE grp = ? AND sample = ?",
+            "UPDATE rollout_requests SET state = iif((SELECT outcome FROM groups WHERE id = group_id) = 'open', 'running', 'abandoned') "
+            "WHERE group_id = ? AND sample = ?",
             (group, sample),
         )
     _drop_short(journal)
@@ -39,10 +39,10 @@ def count_lost(journal: sqlite3.Connection, number: int) -> None:
 def _drop_short(journal: sqlite3.Connection) -> None:
     short = GroupOutcome.INFRA_SHORT.value
     ready = (
-        "SELECT id, size, (SELECT count(*) FROM rows WHERE grp = id) FROM groups WHERE outcome = 'ready' AND spent = 0"
+        "SELECT id, size, (SELECT count(*) FROM trajectories WHERE group_id = id) FROM groups WHERE outcome = 'ready' AND used = 0"
     )
     for group, size, members in journal.execute(ready).fetchall():
         if members < minimum_members(size):
             journal.execute("UPDATE groups SET outcome = ? WHERE id = ?", (short, group))
-            journal.execute("UPDATE rows SET state = 'dropped', reason = ? WHERE grp = ?", (short, group))
+            journal.execute("UPDATE trajectories SET state = 'dropped', reason = ? WHERE group_id = ?", (short, group))
             journal.execute("DELETE FROM meta WHERE key = 'forgotten'")  # their payloads go with the next append

@@ -40,10 +40,10 @@ class PlanningOperations(GroupClosing):
                 (plan.group, plan.task, seeds, plan.size, GroupOutcome.OPEN.value),
             )
             self._db.executemany(
-                "INSERT INTO tickets (grp, sample, state) VALUES (?, ?, 'out')",
+                "INSERT INTO rollout_requests (group_id, sample, state) VALUES (?, ?, 'running')",
                 [(plan.group, sample) for sample in range(plan.size)],
             )
-            self._set("cursor", sampler_state)
+            self._set("sampler_state", sampler_state)
         return True
 
     def _require_room(self, plan: GroupPlan) -> None:
@@ -70,7 +70,7 @@ class PlanningOperations(GroupClosing):
 
     def read_sampler_state(self) -> bytes | None:
         """The task cursor's state of the newest group."""
-        return cast("bytes | None", self._get("cursor"))
+        return cast("bytes | None", self._get("sampler_state"))
 
     def list_open_groups(self) -> list[JournalOpenGroup]:
         """Groups that wait for samples, oldest first."""
@@ -79,7 +79,7 @@ class PlanningOperations(GroupClosing):
         groups = self._query("SELECT id, task, seeds FROM groups WHERE outcome = 'open' ORDER BY id")
         with self._checked_values():
             plans = [GroupPlan(GroupId(group), task, tuple(orjson.loads(seeds))) for group, task, seeds in groups]
-        missing = "SELECT sample FROM tickets WHERE grp = ? AND state = 'out' ORDER BY sample"
+        missing = "SELECT sample FROM rollout_requests WHERE group_id = ? AND state = 'running' ORDER BY sample"
         return [
             JournalOpenGroup(plan, tuple(sample for (sample,) in self._query(missing, plan.group))) for plan in plans
         ]
@@ -90,7 +90,7 @@ class PlanningOperations(GroupClosing):
             return None
         with self._transaction():
             changed = self._db.execute(
-                "UPDATE tickets SET state = 'abandoned', reason = ? WHERE grp = ? AND sample = ? AND state = 'out'",
+                "UPDATE rollout_requests SET state = 'abandoned', reason = ? WHERE group_id = ? AND sample = ? AND state = 'running'",
                 (reason, group, sample),
             )
             closed = self._close_complete([group]) if changed.rowcount else []
@@ -103,7 +103,7 @@ class PlanningOperations(GroupClosing):
             return None
         with self._transaction():
             self._db.execute(
-                "UPDATE tickets SET state = 'abandoned', reason = ? WHERE grp = ? AND state = 'out'", (reason, group)
+                "UPDATE rollout_requests SET state = 'abandoned', reason = ? WHERE group_id = ? AND state = 'running'", (reason, group)
             )
             closed = self._close([replace(each, outcome=GroupOutcome.CANCELLED) for each in self._closings([group])])
             self._forget_dropped()

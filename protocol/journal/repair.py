@@ -31,7 +31,7 @@ JOURNAL_FILE = Path("buffer") / "journal.sqlite"
 _LEAST_ROW_BYTES = 32
 RECOVERED = ".recovered"
 """Suffix of a journal that is made anew and not yet in its place."""
-_NEEDED = "state = 'held' OR step > coalesce((SELECT value FROM meta WHERE key = 'compacted'), 0)"
+_NEEDED = "state = 'buffered' OR step > coalesce((SELECT value FROM meta WHERE key = 'compacted'), 0)"
 """Rows whose payload some kept checkpoint may still ask for."""
 
 
@@ -90,7 +90,7 @@ def check_journal(path: Path) -> JournalFindings:
             words = [word for (word,) in database.execute("PRAGMA integrity_check(20)")]
             found.damage = [] if words == ["ok"] else words
             for name, digest, blob, needed in database.execute(
-                f"SELECT trajectory, digest, blob, {_NEEDED} FROM rows LEFT JOIN payloads USING (trajectory)"  # noqa: S608  written above
+                f"SELECT trajectory, digest, blob, {_NEEDED} FROM trajectories LEFT JOIN payloads USING (trajectory)"  # noqa: S608  written above
             ):
                 found.rows += 1
                 if blob is None:
@@ -137,7 +137,7 @@ def recover_journal(run_dir: Path) -> JournalRecovery:
         )
         _restore_payloads(copies, new, recovery)
         recovery.lost += [name for name in forget_lost_payloads(new) if name not in recovery.lost]
-        recovery.rows = cast("int", new.execute("SELECT count(*) FROM rows").fetchone()[0])
+        recovery.rows = cast("int", new.execute("SELECT count(*) FROM trajectories").fetchone()[0])
         new.execute("COMMIT")
     fresh.rename(whole)
     fsync_path(path.parent)
@@ -200,7 +200,7 @@ class _PayloadCopies:
 
 
 def _restore_payloads(copies: _PayloadCopies, new: sqlite3.Connection, recovery: JournalRecovery) -> None:
-    needed = new.execute(f"SELECT trajectory, digest FROM rows WHERE {_NEEDED} ORDER BY rowid").fetchall()  # noqa: S608  written above
+    needed = new.execute(f"SELECT trajectory, digest FROM trajectories WHERE {_NEEDED} ORDER BY rowid").fetchall()  # noqa: S608  written above
     for name, digest in cast("list[tuple[str, bytes]]", needed):
         blob = next((copy for copy in copies.stored(name) if is_acknowledged(copy, digest)), None)
         if blob is not None:

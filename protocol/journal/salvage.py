@@ -29,7 +29,7 @@ from protocol.trajectory import DropReason, RolloutRequest, make_trajectory_id
 _META = (
     "schema",
     "run_id",
-    "cursor",
+    "sampler_state",
     "acknowledged",
     "lost",
     "unknown",
@@ -41,9 +41,9 @@ _META = (
 _BY_KEY = {
     "meta": "key = ?",
     "groups": "id = ?",
-    "tickets": "grp = ?",
-    "rows": "rowid = ?",
-    "superseded": "grp = ?",
+    "rollout_requests": "group_id = ?",
+    "trajectories": "rowid = ?",
+    "superseded_trajectories": "group_id = ?",
 }
 _OUTCOMES = {outcome.value for outcome in GroupOutcome}
 _REASONS = {None, *(reason.value for reason in DropReason)}
@@ -81,9 +81,9 @@ class JournalSalvage:
             raise UnreadableJournalError("the page that says whose it is")
         if self._meta("schema") != SCHEMA:
             raise UserError(f"it has schema {self._meta('schema')}, not {SCHEMA}: use the longshore that made it")
-        for table in ("groups", "tickets", "rows", "superseded"):
+        for table in ("groups", "rollout_requests", "trajectories", "superseded_trajectories"):
             self._copy(table)
-        if self._meta("cursor") is None and self._one("SELECT count(*) FROM tickets"):
+        if self._meta("sampler_state") is None and self._one("SELECT count(*) FROM rollout_requests"):
             raise UnreadableJournalError("the page that says which task is next")
         self._rebuild_rows()
         self._rebuild_groups()
@@ -106,9 +106,9 @@ class JournalSalvage:
     def _keys(self, table: str) -> Iterable[object]:
         if table == "meta":
             return _META
-        if table == "rows":
-            return range(1, 1 + self._largest("SELECT max(rowid) FROM rows", _NAMES))
-        return range(1 + self._largest(*(f"SELECT max({key})" for key in ("id FROM groups", "grp FROM tickets"))))
+        if table == "trajectories":
+            return range(1, 1 + self._largest("SELECT max(rowid) FROM trajectories", _NAMES))
+        return range(1 + self._largest(*(f"SELECT max({key})" for key in ("id FROM groups", "group_id FROM rollout_requests"))))
 
     def _largest(self, *queries: str) -> int:
         found = [row[-1] for query in queries for row in self._read(query)]
@@ -143,34 +143,34 @@ class JournalSalvage:
             ticket, reward, status = summary.request, summary.reward.total, summary.status.value
             fate = self._fate(ticket.group, fates.get(place))
             row = (name, ticket.group, ticket.sample, len(blob), summary.sampled, summary.digest)
-            self._insert("rows", [(*row, reward, int(summary.passed), status, *fate)])
+            self._insert("trajectories", [(*row, reward, int(summary.passed), status, *fate)])
             self.rebuilt += 1
 
     def _fate(self, group: int, known: tuple[str, int | None] | None) -> tuple[str, int | None, str | None]:
         """State, step and reason of a row, by what is known of them and of its group."""
-        outcome, spent = self._first("SELECT outcome, spent FROM groups WHERE id = ?", group) or ("", 0)
+        outcome, used = self._first("SELECT outcome, used FROM groups WHERE id = ?", group) or ("", 0)
         useless = GroupOutcome(outcome).drop_reason if outcome else None
         if known is None:
             if useless is not None:
                 return "dropped", None, useless.value
-            if spent == PASSED_OVER:
+            if used == PASSED_OVER:
                 return "dropped", None, DropReason.ALL_STALE.value
-            if spent == TRAINED:
-                siblings = self._first("SELECT max(step) FROM rows WHERE grp = ?", group)
+            if used == TRAINED:
+                siblings = self._first("SELECT max(step) FROM trajectories WHERE group_id = ?", group)
                 return "trained", siblings[0] or self._meta("committed") or 0, None
-            return "held", None, None
+            return "buffered", None, None
         state, step = known
         if state != "dropped":
             return state, step, None
         if useless is not None:
             return state, step, useless.value
-        return state, step, (DropReason.ALL_STALE if spent else DropReason.RUN_ENDED).value
+        return state, step, (DropReason.ALL_STALE if used else DropReason.RUN_ENDED).value
 
     def _rebuild_groups(self) -> None:
         for (group,) in self.new.execute(
-            "SELECT grp FROM rows UNION SELECT grp FROM tickets EXCEPT SELECT id FROM groups"
+            "SELECT group_id FROM trajectories UNION SELECT group_id FROM rollout_requests EXCEPT SELECT id FROM groups"
         ).fetchall():
-            names = [name for (name,) in self.new.execute("SELECT trajectory FROM rows WHERE grp = ?", (group,))]
+            names = [name for (name,) in self.new.execute("SELECT trajectory FROM trajectories WHERE group_id = ?", (group,))]
             blobs = [blob for blob in map(self.trajectory, names) if blob is not None]
             tickets = [codec.inspect_blob(blob).request for blob in blobs]
             if tickets:
@@ -178,37 +178,37 @@ class JournalSalvage:
                 continue
             for name in names:
                 self._lose(name)
-            self.new.execute("DELETE FROM rows WHERE grp = ?", (group,))
-            self.new.execute("DELETE FROM tickets WHERE grp = ?", (group,))
+            self.new.execute("DELETE FROM trajectories WHERE group_id = ?", (group,))
+            self.new.execute("DELETE FROM rollout_requests WHERE group_id = ?", (group,))
             self.forgotten.append(group)
 
     def _rebuild_group(self, group: int, tickets: list[RolloutRequest]) -> None:
         size, seeds = tickets[0].group_size, {ticket.sample: ticket.seed for ticket in tickets}
-        rows = self.new.execute("SELECT sample, state, step, reason FROM rows WHERE grp = ?", (group,)).fetchall()
-        gone = self.new.execute("SELECT sample FROM tickets WHERE grp = ? AND state = 'abandoned'", (group,)).fetchall()
+        rows = self.new.execute("SELECT sample, state, step, reason FROM trajectories WHERE group_id = ?", (group,)).fetchall()
+        gone = self.new.execute("SELECT sample FROM rollout_requests WHERE group_id = ? AND state = 'abandoned'", (group,)).fetchall()
         whole = len({row[0] for row in (*rows, *gone)}) == size
         reasons = {reason for _, _, _, reason in rows}
         useless = next((outcome for outcome in _OUTCOMES if outcome in reasons), None)
         outcome = useless or (GroupOutcome.READY if whole else GroupOutcome.OPEN).value
         closed = None if outcome == GroupOutcome.OPEN.value else self._one("SELECT max(closed_seq) FROM groups") + 1
-        spent = 0
+        used = 0
         if any(state == "trained" for _, state, _, _ in rows):
-            spent = TRAINED
+            used = TRAINED
         elif reasons and reasons <= _PASSED_OVER:
-            spent = PASSED_OVER
+            used = PASSED_OVER
         known = orjson.dumps([seeds.get(sample, 0) for sample in range(size)]).decode()
-        self._insert("groups", [(group, tickets[0].task, known, size, outcome, closed, spent)])
+        self._insert("groups", [(group, tickets[0].task, known, size, outcome, closed, used)])
 
     def _rebuild_tickets(self) -> None:
-        short = "SELECT id, size, outcome FROM groups WHERE size > (SELECT count(*) FROM tickets WHERE grp = id)"
+        short = "SELECT id, size, outcome FROM groups WHERE size > (SELECT count(*) FROM rollout_requests WHERE group_id = id)"
         for group, size, outcome in self.new.execute(short).fetchall():
-            missing = "out" if outcome == GroupOutcome.OPEN.value else "abandoned"
+            missing = "running" if outcome == GroupOutcome.OPEN.value else "abandoned"
             for sample in range(size):
-                arrived = self._first("SELECT 1 FROM rows WHERE grp = ? AND sample = ?", group, sample)
-                self._insert("tickets", [(group, sample, "arrived" if arrived else missing, None)])
+                arrived = self._first("SELECT 1 FROM trajectories WHERE group_id = ? AND sample = ?", group, sample)
+                self._insert("rollout_requests", [(group, sample, "arrived" if arrived else missing, None)])
 
     def _recount(self) -> None:
-        there = self._one("SELECT (SELECT count(*) FROM rows) + (SELECT count(*) FROM superseded)")
+        there = self._one("SELECT (SELECT count(*) FROM trajectories) + (SELECT count(*) FROM superseded_trajectories)")
         before = max(there, self._meta("acknowledged") or 0)
         self.new.execute("INSERT OR REPLACE INTO meta VALUES ('acknowledged', ?)", (before,))
         count_lost(self.new, before - there)
@@ -220,7 +220,7 @@ class JournalSalvage:
             self.lost.append(name)
 
     def _knows(self, name: str) -> bool:
-        return self._first("SELECT 1 FROM rows WHERE trajectory = ?", name) is not None
+        return self._first("SELECT 1 FROM trajectories WHERE trajectory = ?", name) is not None
 
     def _first(self, query: str, *values: object) -> Any:
         return self.new.execute(query, values).fetchone()
@@ -233,8 +233,8 @@ class JournalSalvage:
         return None if found is None else found[0]
 
 
-_NAMES = "SELECT trajectory, rowid FROM rows INDEXED BY sqlite_autoindex_rows_1"
-_FATES = "SELECT state, step, rowid FROM rows INDEXED BY rows_state"
+_NAMES = "SELECT trajectory, rowid FROM trajectories INDEXED BY sqlite_autoindex_trajectories_1"
+_FATES = "SELECT state, step, rowid FROM trajectories INDEXED BY trajectories_state"
 """Both without a look at the table."""
 
 
@@ -245,14 +245,14 @@ def _is_plausible_row(table: str, row: tuple[Any, ...]) -> bool:
             return True
         case "groups", int(), str(), str(seeds), int(size), str(outcome), None | int(), 0 | 1 | 2:
             return outcome in _OUTCOMES and _number_of(seeds) == size
-        case "tickets", int(), int(), "out" | "arrived" | "abandoned", None | str():
+        case "rollout_requests", int(), int(), "running" | "arrived" | "abandoned", None | str():
             return True
-        case "rows", str(name), int(group), int(sample), int(), int(), bytes(), float(), 0 | 1, str(), *fate:
+        case "trajectories", str(name), int(group), int(sample), int(), int(), bytes(), float(), 0 | 1, str(), *fate:
             state, step, reason = fate
-            states = {"held", "trained", "dropped"}
+            states = {"buffered", "trained", "dropped"}
             right = state in states and reason in _REASONS and isinstance(step, int | None)
             return right and name == make_trajectory_id(group, sample)
-        case "superseded", int(), int(), bytes():
+        case "superseded_trajectories", int(), int(), bytes():
             return True
         case _:
             return False

@@ -157,17 +157,17 @@ class JournalStore:
         """For what may still arrive: the missing samples of open groups, those that were given up among them."""
         if self._number("ended"):
             return 0
-        late = "tickets CROSS JOIN groups ON id = grp WHERE state = 'abandoned' AND outcome = 'open'"
-        missing = self._count("tickets WHERE state = 'out'") + self._count(late)
+        late = "rollout_requests CROSS JOIN groups ON id = group_id WHERE state = 'abandoned' AND outcome = 'open'"
+        missing = self._count("rollout_requests WHERE state = 'running'") + self._count(late)
         return missing * self._settings.max_trajectory_bytes
 
     def _live(self) -> int:
-        held = self._query("SELECT coalesce(sum(bytes), 0) FROM rows WHERE state = 'held'")[0][0]
+        held = self._query("SELECT coalesce(sum(bytes), 0) FROM trajectories WHERE state = 'buffered'")[0][0]
         return held + self._uncommitted()
 
     def _uncommitted(self) -> int:
         return self._query(
-            "SELECT coalesce(sum(bytes), 0) FROM rows WHERE state IN ('trained', 'dropped') AND step > ?",
+            "SELECT coalesce(sum(bytes), 0) FROM trajectories WHERE state IN ('trained', 'dropped') AND step > ?",
             self._number("committed"),
         )[0][0]
 

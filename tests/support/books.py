@@ -31,10 +31,10 @@ class Journal:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             self.rows = {
                 name: (state, step, reason)
-                for name, state, step, reason in database.execute("SELECT trajectory, state, step, reason FROM rows")
+                for name, state, step, reason in database.execute("SELECT trajectory, state, step, reason FROM trajectories")
             }
             self.acknowledged = int(dict(database.execute("SELECT key, value FROM meta"))["acknowledged"])
-            (self.superseded,) = database.execute("SELECT count(*) FROM superseded").fetchone()
+            (self.superseded,) = database.execute("SELECT count(*) FROM superseded_trajectories").fetchone()
 
     def count(self, state: str) -> int:
         return sum(row[0] == state for row in self.rows.values())
@@ -70,7 +70,7 @@ def assert_books_balance(run_dir: Path) -> Journal:
     journal = Journal(run_dir)
     assert told_safe(run_dir) <= set(journal.rows), "an acknowledged trajectory is gone"
     assert journal.acknowledged == len(journal.rows) + journal.superseded
-    assert journal.acknowledged == sum(map(journal.count, ("trained", "dropped", "held"))) + journal.superseded
+    assert journal.acknowledged == sum(map(journal.count, ("trained", "dropped", "buffered"))) + journal.superseded
     assert all(reason for state, _, reason in journal.rows.values() if state == "dropped")
     lines = ledger(run_dir)
     trained = [name for line in lines for name in line["trained"]]

@@ -89,7 +89,7 @@ def _fate(evidence: RunEvidence, name: str, number: int) -> str:
     if reasons := [line.dropped[name] for line in ledger if name in line.dropped]:
         return "dropped" if _REASONS.issuperset(reasons) else "lost"
     undone = row.step is not None and row.step > evidence.checkpoint_step
-    if row.state == "held" or undone:
+    if row.state == "buffered" or undone:
         return "in_buffer" if row.stored and row.usable else "lost"
     return "dropped" if row.state == "dropped" and row.reason in _REASONS else "lost"
 

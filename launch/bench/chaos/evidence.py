@@ -89,15 +89,15 @@ def read_evidence(run_dir: Path) -> RunEvidence:
                 step,
                 reason,
                 stored=_holds_trajectory(blob, name),
-                usable=outcome in _USABLE and not (spent and state == "held"),
+                usable=outcome in _USABLE and not (used and state == "buffered"),
             )
-            for name, state, step, reason, blob, outcome, spent in journal.execute(
-                "SELECT trajectory, state, step, reason, blob, outcome, spent "
-                "FROM rows JOIN groups ON id = grp LEFT JOIN payloads USING (trajectory)"
+            for name, state, step, reason, blob, outcome, used in journal.execute(
+                "SELECT trajectory, state, step, reason, blob, outcome, used "
+                "FROM trajectories JOIN groups ON id = group_id LEFT JOIN payloads USING (trajectory)"
             )
         }
         superseded = Counter(
-            make_trajectory_id(group, sample) for group, sample in journal.execute("SELECT grp, sample FROM superseded")
+            make_trajectory_id(group, sample) for group, sample in journal.execute("SELECT group_id, sample FROM superseded_trajectories")
         )
         groups = [
             (int(group), str(task), outcome == "infra_short", seq)

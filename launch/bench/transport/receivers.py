@@ -91,7 +91,7 @@ async def receive_longshore_durable(tokens: int, seconds: float, folder: Path) -
 def _read_stored(journal: Path) -> set[int]:
     """What lies in the journal's file with its bytes, read with SQLite alone."""
     with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)) as database:
-        rows = database.execute("SELECT grp, sample FROM rows JOIN payloads USING (trajectory)").fetchall()
+        rows = database.execute("SELECT group_id, sample FROM trajectories JOIN payloads USING (trajectory)").fetchall()
     return {group * GROUP_SIZE + sample for group, sample in rows}
 
 

@@ -88,28 +88,28 @@ def acknowledged(run: Path, state: str) -> str:
 
 
 def lose_a_row(run: Path) -> None:
-    change(run, "DELETE FROM rows WHERE trajectory = :name", acknowledged(run, "dropped"))
+    change(run, "DELETE FROM trajectories WHERE trajectory = :name", acknowledged(run, "dropped"))
 
 
 def spend_a_group_that_was_not_trained(run: Path) -> None:
-    its_group = "UPDATE groups SET spent = 1 WHERE id = (SELECT grp FROM rows WHERE trajectory = :name)"
-    change(run, its_group, acknowledged(run, "held"))
+    its_group = "UPDATE groups SET used = 1 WHERE id = (SELECT group_id FROM trajectories WHERE trajectory = :name)"
+    change(run, its_group, acknowledged(run, "buffered"))
 
 
 def close_a_group_and_keep_its_rows(run: Path) -> None:
     its_group = (
-        "UPDATE groups SET outcome = 'zero_variance' WHERE id IN (SELECT grp FROM rows WHERE trajectory = :name)"
+        "UPDATE groups SET outcome = 'zero_variance' WHERE id IN (SELECT group_id FROM trajectories WHERE trajectory = :name)"
     )
-    change(run, its_group, acknowledged(run, "held"))
+    change(run, its_group, acknowledged(run, "buffered"))
 
 
 def forget_a_group(run: Path) -> None:
-    its_group = "DELETE FROM groups WHERE id = (SELECT grp FROM rows WHERE trajectory = :name)"
-    change(run, its_group, acknowledged(run, "held"))
+    its_group = "DELETE FROM groups WHERE id = (SELECT group_id FROM trajectories WHERE trajectory = :name)"
+    change(run, its_group, acknowledged(run, "buffered"))
 
 
 def write_over_a_payload(run: Path) -> None:
-    change(run, "UPDATE payloads SET blob = x'00' WHERE trajectory = :name", acknowledged(run, "held"))
+    change(run, "UPDATE payloads SET blob = x'00' WHERE trajectory = :name", acknowledged(run, "buffered"))
 
 
 def change_ledger(run: Path, changed: Callable[[list[JsonLine]], list[JsonLine]]) -> None:
@@ -131,13 +131,13 @@ def train_again(run: Path) -> None:
 
 
 def hold_what_a_step_has_dropped(run: Path) -> None:
-    name = acknowledged(run, "held")
+    name = acknowledged(run, "buffered")
     change_ledger(run, lambda lines: [*lines[:-1], *dropped_by(lines[-1:], name)])
 
 
 def hold_what_a_step_has_trained(run: Path) -> None:
     name = next(name for line in read_evidence(run).ledgers[-1] for name in line.trained)
-    change(run, "UPDATE rows SET state = 'held', step = NULL WHERE trajectory = :name", name)
+    change(run, "UPDATE trajectories SET state = 'buffered', step = NULL WHERE trajectory = :name", name)
 
 
 def drop_twice(run: Path) -> None:

@@ -91,7 +91,7 @@ def test_every_acknowledged_trajectory_is_accounted_for(done: Done) -> None:
     assert said["trained"] == journal.count("trained") == sum(len(line["trained"]) for line in ledger(done.run.path))
     assert said["dropped"] == journal.dropped()
     assert said["superseded"] == journal.superseded
-    assert said["in_buffer"] == journal.count("held") == 0
+    assert said["in_buffer"] == journal.count("buffered") == 0
     acknowledged = done.run.events("trajectory.stored")
     assert (
         len({event["trajectory"] for event in acknowledged})

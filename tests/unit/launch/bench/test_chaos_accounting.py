@@ -48,7 +48,7 @@ def evidence() -> RunEvidence:
             TRAINED: JournalRow("trained", 1, None, stored=True),
             DROPPED: JournalRow("dropped", None, "zero_variance", stored=False),
             STALE: JournalRow("dropped", 2, "all_stale", stored=False),
-            HELD: JournalRow("held", None, None, stored=True),
+            HELD: JournalRow("buffered", None, None, stored=True),
             UNDONE: JournalRow("trained", 3, None, stored=True),
         },
         superseded={TRAINED: 1},
@@ -108,8 +108,8 @@ def with_row(name: str, row: JournalRow) -> RunEvidence:
     [
         without(HELD),
         without(DROPPED),
-        with_row(HELD, JournalRow("held", None, None, stored=False)),
-        with_row(HELD, JournalRow("held", None, None, stored=True, usable=False)),
+        with_row(HELD, JournalRow("buffered", None, None, stored=False)),
+        with_row(HELD, JournalRow("buffered", None, None, stored=True, usable=False)),
         with_row(UNDONE, JournalRow("trained", 3, None, stored=False)),
         with_row(HELD, JournalRow("trained", 2, None, stored=True)),
         with_row(DROPPED, JournalRow("dropped", None, None, stored=False)),
@@ -145,8 +145,8 @@ ONCE = LedgerStep(1, FIRST, (TRAINED,), {})
         with_ledger(
             ONCE, LedgerStep(2, SECOND, (), {STALE: "all_stale"}), LedgerStep(3, SECOND, (), {STALE: "all_stale"})
         ),
-        with_row(STALE, JournalRow("held", None, None, stored=True)),
-        with_row(TRAINED, JournalRow("held", None, None, stored=True)),
+        with_row(STALE, JournalRow("buffered", None, None, stored=True)),
+        with_row(TRAINED, JournalRow("buffered", None, None, stored=True)),
         with_row(TRAINED, JournalRow("trained", 3, None, stored=True)),
         replace(evidence(), ledgers=[[ONCE, LedgerStep(2, SECOND, (TRAINED,), {})], evidence().ledgers[-1]]),
     ],

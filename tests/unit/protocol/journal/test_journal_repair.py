@@ -250,7 +250,7 @@ def table(run_dir: Path, name: str, columns: str = "*") -> list[tuple[object, ..
 
 
 PASSED_OVER = {DropReason.ALL_STALE, DropReason.NONFINITE}
-BOOKS = (("rows", "*"), ("tickets", "grp, sample, state"), ("groups", "id, task, size, outcome, spent"))
+BOOKS = (("trajectories", "*"), ("rollout_requests", "group_id, sample, state"), ("groups", "id, task, size, outcome, used"))
 
 
 @pytest.mark.parametrize("byte", [b"\0", b"\xff"])
@@ -291,12 +291,12 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
         assert recovery.forgotten_groups == []
         found = {name: table(run_dir, name, columns) for name, columns in BOOKS}
         gone = [held] if make_trajectory_id(*held) in recovery.lost else []
-        again = [*gone, *([] if (GROUPS, 2, "abandoned") in found["tickets"] else [(GROUPS, 2)])]
-        tickets = sorted((*row[:2], "out" if row[:2] in again else row[2]) for row in before["tickets"])
-        assert found["tickets"] == tickets, (
+        again = [*gone, *([] if (GROUPS, 2, "abandoned") in found["rollout_requests"] else [(GROUPS, 2)])]
+        tickets = sorted((*row[:2], "running" if row[:2] in again else row[2]) for row in before["rollout_requests"])
+        assert found["rollout_requests"] == tickets, (
             "what is lost, or not known to be given up, is tried again, and nothing else"
         )
-        assert found["rows"] == [row for row in before["rows"] if row[1:3] not in gone], f"page at {start}"
+        assert found["trajectories"] == [row for row in before["trajectories"] if row[1:3] not in gone], f"page at {start}"
         assert found["groups"] == before["groups"], f"page at {start}"
         journal = open_journal(run_dir)
         assert (journal.accounting().acknowledged, journal.accounting().lost) == (acknowledged - len(gone), len(gone))
@@ -316,7 +316,7 @@ def test_what_is_left_of_a_journal_that_lost_much_balances_and_goes_on(run_dir: 
     journal.append_batch([arrival(GROUPS, 1)[1]])
     journal.close()
     without_export(run_dir)
-    gone = {"rows", "payloads"}
+    gone = {"trajectories", "payloads"}
     roots = {root for name, root in table(run_dir, "sqlite_master", "tbl_name, rootpage") if name in gone}
     size, _ = pages_of(run_dir)
     data = bytearray((run_dir / JOURNAL_FILE).read_bytes())
@@ -345,14 +345,14 @@ def test_groups_that_were_passed_over_stay_so_where_the_groups_are_rebuilt(
     journal.mark_trained(1, [], {name: why[n % len(why)] for n, name in enumerate(lease.trajectory_ids)})
     then = journal.lease_batch(1)
     journal.close()
-    before = table(run_dir, "groups", "id, outcome, spent")
+    before = table(run_dir, "groups", "id, outcome, used")
     (root,) = {root for name, root in table(run_dir, "sqlite_master", "name, rootpage") if name == "groups"}
     size, _ = pages_of(run_dir)
     data = bytearray((run_dir / JOURNAL_FILE).read_bytes())
     data[(root - 1) * size : root * size] = bytes(size)
     (run_dir / JOURNAL_FILE).write_bytes(data)
     recover_journal(run_dir)
-    assert table(run_dir, "groups", "id, outcome, spent") == before
+    assert table(run_dir, "groups", "id, outcome, used") == before
     journal = open_journal(run_dir)
     assert journal.lease_batch(1) == then
     journal.close()
@@ -397,7 +397,7 @@ def test_a_word_that_no_journal_writes_is_named_as_damage_with_the_way_out(
 
 def test_a_table_whose_name_is_no_text_is_damage_like_any_other(run_dir: Path) -> None:
     data = (run_dir / JOURNAL_FILE).read_bytes()
-    (run_dir / JOURNAL_FILE).write_bytes(data.replace(b"rows_state ON rows", b"rows_state ON \xff\xfe\xadd", 1))
+    (run_dir / JOURNAL_FILE).write_bytes(data.replace(b"trajectories_state ON trajectories", b"trajectories_state ON \xff\xfe\xadjectories", 1))
     with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):
         open_journal(run_dir)
     assert check_journal(run_dir / JOURNAL_FILE).damage
