@@ -94,7 +94,7 @@ class Turn(NamedTuple):
     tool: str = ""
     exit_code: int | None = None
     """As the agent's own shell reported it: for people to read, never for a verdict."""
-    ms: float = 0.0
+    duration_ms: float = 0.0
     """Wall milliseconds that the engine (model turns) or the tool (observations) took."""
     key_version: int = -1
     """Version in the KV key under which the engine was asked (model turns)."""
@@ -103,7 +103,7 @@ class Turn(NamedTuple):
     malformed: bool = False
     reward: float = 0.0
     """Of this turn alone, beside the episode's (model turns); the advantage ``step`` takes both together."""
-    cuts: int = 0
+    server_switches: int = 0
     """Times that the server which sampled this turn was lost, and another went on behind its tokens."""
 
 
@@ -174,7 +174,7 @@ class RolloutRequest:
     """How many earlier tickets for the same sample came back without a trajectory."""
     purpose: str = TRAIN_PURPOSE
     """:data:`TRAIN`, or the name of the evaluation that it belongs to: those never enter the journal."""
-    vanished: int = 0
+    vanished_sandboxes: int = 0
     """How many of the earlier attempts lost their sandbox for no known cause."""
     greedy: bool = False
     """Take the likeliest token instead of sampling (evaluation only)."""

@@ -83,8 +83,8 @@ class RolloutRequestQueue:
         """Add the next attempt at the same sample ahead of all waiting requests, and return it.
 
         It remembers whether ``failure`` was a sandbox that vanished."""
-        vanished = request.vanished + (failure is InfraFailure.SANDBOX_VANISHED)
-        again = replace(request, attempt=request.attempt + 1, vanished=vanished)
+        vanished = request.vanished_sandboxes + (failure is InfraFailure.SANDBOX_VANISHED)
+        again = replace(request, attempt=request.attempt + 1, vanished_sandboxes=vanished)
         self.add(again, first=True)
         return again
 

@@ -29,7 +29,7 @@ class TokenBuffer:
         self.loss_mask += [0] * len(ids)
         self.logprobs += [0.0] * len(ids)
         self.versions += [-1] * len(ids)
-        self.turns.append(Turn(kind, start, start + len(ids), tool=tool, exit_code=exit_code, ms=ms))
+        self.turns.append(Turn(kind, start, start + len(ids), tool=tool, exit_code=exit_code, duration_ms=ms))
 
     def append_sampled(self, reply: GenerateReply, *, malformed: bool) -> None:
         """Append tokens that the policy sampled."""
@@ -43,10 +43,10 @@ class TokenBuffer:
                 TurnKind.MODEL,
                 start,
                 len(self.token_ids),
-                ms=reply.ms,
+                duration_ms=reply.ms,
                 key_version=reply.key_version,
                 mixed_prefix=reply.mixed_prefix,
-                cuts=reply.cuts,
+                server_switches=reply.cuts,
                 malformed=malformed,
             )
         )

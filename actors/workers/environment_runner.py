@@ -101,7 +101,7 @@ class EnvironmentRunner:
             limits=self._make_limits(context),
             model=PolicyAddress(url=f"{self._gateway.url}/v1", key=key, name=_MODEL),
             seed=request.seed,
-            vanished_before=request.vanished > 0,
+            vanished_before=request.vanished_sandboxes > 0,
             deadline_s=self._spec.settings.episode_deadline_s if by is None else _remaining_s(by),
         )
 

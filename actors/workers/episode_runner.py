@@ -143,6 +143,6 @@ class EpisodeRunner:
             self.spec.command_timeout_s,
             self.spec.grade_timeout_s,
             self.spec.episode.observation_chars,
-            vanished_before=context.request.vanished > 0,
+            vanished_before=context.request.vanished_sandboxes > 0,
             tools=self.agent.tools,
         )

@@ -265,10 +265,10 @@ def _episode(trajectory: Trajectory, seconds: float) -> TraceEpisode:
     for segment in trajectory.segments:
         for turn in segment.turns:
             if turn.kind is TurnKind.MODEL:
-                turns.append((turn.end - turn.start, max(0.001, round(turn.ms / 1000, 3)), 0.0))
+                turns.append((turn.end - turn.start, max(0.001, round(turn.duration_ms / 1000, 3)), 0.0))
             elif turn.kind is TurnKind.OBSERVATION and turns:
                 tokens, generate_s, _ = turns[-1]
-                turns[-1] = tokens, generate_s, round(turn.ms / 1000, 3)
+                turns[-1] = tokens, generate_s, round(turn.duration_ms / 1000, 3)
     acquire_s = round(trajectory.timings_ms.get("acquire", 0.0) / 1000, 3)
     known_s = acquire_s + sum(generate_s + tool_s for _, generate_s, tool_s in turns)
     rest_s = max(0.0, round(seconds - known_s, 3))

@@ -217,7 +217,7 @@ def turn_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     return {
         "turns": float(len(turns)),
         "mixed_prefix_turns": float(sum(turn.mixed_prefix for turn in turns)),
-        "server_switched_turns": float(sum(turn.cuts > 0 for turn in turns)),
+        "server_switched_turns": float(sum(turn.server_switches > 0 for turn in turns)),
     }
 
 

@@ -12,7 +12,7 @@ from protocol.codec.errors import CodecError
 
 Frame: TypeAlias = bytes | memoryview
 
-TRAJECTORY_SCHEMA = 3
+TRAJECTORY_SCHEMA = 4
 ARRAY_COUNT = 4
 FRAME_COUNT = 1 + ARRAY_COUNT
 _MAGIC = b"LSTJ"

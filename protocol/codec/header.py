@@ -32,16 +32,16 @@ class _TurnColumns(msgspec.Struct):
     end: list[_Count]
     tool: list[str]
     exit_code: list[_Int64 | None]
-    ms: list[_Finite]
+    duration_ms: list[_Finite]
     key_version: list[_Index]
     mixed_prefix: list[bool]
     malformed: list[bool]
     reward: list[_Finite] = []
-    cuts: list[_Count] = []
+    server_switches: list[_Count] = []
 
     def __post_init__(self) -> None:
         self.reward = self.reward or [0.0] * len(self.kind)
-        self.cuts = self.cuts or [0] * len(self.kind)
+        self.server_switches = self.server_switches or [0] * len(self.kind)
 
     def columns(self) -> tuple[list[Any], ...]:
         return _COLUMNS(self)
@@ -62,7 +62,7 @@ class SegmentHeader(msgspec.Struct):
         return tuple(Turn(*values) for values in zip(*self.turns.columns(), strict=True))
 
 
-class _Ticket(msgspec.Struct):
+class _RequestHeader(msgspec.Struct):
     run_id: str
     group: _Count
     sample: _Count
@@ -71,11 +71,11 @@ class _Ticket(msgspec.Struct):
     seed: _Int64
     attempt: _Count
     purpose: str
-    vanished: _Count
+    vanished_sandboxes: _Count
     greedy: bool
 
 
-_TICKET: Callable[[_Ticket], tuple[Any, ...]] = operator.attrgetter(*_Ticket.__struct_fields__)
+_REQUEST_FIELDS: Callable[[_RequestHeader], tuple[Any, ...]] = operator.attrgetter(*_RequestHeader.__struct_fields__)
 
 
 class _Reward(msgspec.Struct):
@@ -92,7 +92,7 @@ class _Test(msgspec.Struct):
 class TrajectoryHeader(msgspec.Struct):
     """As parsed: each field of the right type and in its range."""
 
-    ticket: _Ticket
+    request: _RequestHeader
     status: EpisodeStatus
     reward: _Reward
     segments: list[SegmentHeader]
@@ -113,7 +113,7 @@ class TrajectoryHeader(msgspec.Struct):
         return sum(segment.length for segment in self.segments)
 
     def read_request(self) -> RolloutRequest:
-        run_id, group, *others = _TICKET(self.ticket)
+        run_id, group, *others = _REQUEST_FIELDS(self.request)
         return RolloutRequest(run_id, GroupId(group), *others)
 
     def read_reward(self) -> Reward:
@@ -123,7 +123,7 @@ class TrajectoryHeader(msgspec.Struct):
         return tuple(TestResult(test.name, test.passed, test.weight) for test in self.tests)
 
 
-_MAY_BE_LEFT_OUT = ("reward", "cuts")
+_MAY_BE_LEFT_OUT = ("reward", "server_switches")
 _DECODER = msgspec.json.Decoder(TrajectoryHeader)
 _EMPTY: tuple[tuple[Any, ...], ...] = ((),) * len(_TurnColumns.__struct_fields__)
 
@@ -131,7 +131,7 @@ _EMPTY: tuple[tuple[Any, ...], ...] = ((),) * len(_TurnColumns.__struct_fields__
 def write_header(trajectory: Trajectory) -> bytes:
     """Raises CodecError for what JSON cannot hold."""
     values: dict[str, object] = {
-        "ticket": trajectory.request,
+        "request": trajectory.request,
         "status": trajectory.status,
         "reward": trajectory.reward,
         "segments": [
@@ -172,8 +172,8 @@ def read_header(frame: Frame) -> TrajectoryHeader:
         header = _DECODER.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CodecError(f"header: {error}") from error
-    if header.ticket.sample >= header.ticket.group_size:
-        raise CodecError(f"sample {header.ticket.sample} of a group of {header.ticket.group_size}")
+    if header.request.sample >= header.request.group_size:
+        raise CodecError(f"sample {header.request.sample} of a group of {header.request.group_size}")
     whole: list[int] = []  # tokens of each segment and of what precedes it
     for index, segment in enumerate(header.segments):
         if segment.parent >= index:

@@ -223,7 +223,7 @@ class ShownRun(FakeRun):
             )
             start, middle = len(ids), len(ids) + len(spoken)
             key = make_version(1, max(0, self.step - 1))
-            turns.append(Turn(TurnKind.MODEL, start, middle, ms=620.0, key_version=key))
+            turns.append(Turn(TurnKind.MODEL, start, middle, duration_ms=620.0, key_version=key))
             turns.append(Turn(TurnKind.OBSERVATION, middle, middle + len(answer), "bash", move.exit_code, 41.0))
             ids, mask = ids + spoken + answer, mask + [1] * len(spoken) + [0] * len(answer)
         rng = np.random.default_rng(len(ids))

@@ -37,7 +37,7 @@ def make_segment(prompt: int = 3, sampled: int = 5, version: int = 0, first: int
         versions=np.where(mask == 1, version, -1).astype(np.int32),
         turns=(
             Turn(TurnKind.PROMPT, 0, prompt),
-            Turn(TurnKind.MODEL, prompt, length, "shell", exit_code=0, ms=1.5, key_version=version),
+            Turn(TurnKind.MODEL, prompt, length, "shell", exit_code=0, duration_ms=1.5, key_version=version),
         ),
     )
 

@@ -283,7 +283,7 @@ def _segment(version: WeightVersion, sample: int) -> Segment:
         middle = start + _TURN_TOKENS
         mask[start:middle] = 1
         turns += [
-            Turn(TurnKind.MODEL, start, middle, ms=9.5, key_version=version),
+            Turn(TurnKind.MODEL, start, middle, duration_ms=9.5, key_version=version),
             Turn(TurnKind.OBSERVATION, middle, middle + _TURN_TOKENS, "shell_exec", 0, 31.0),
         ]
     rng = np.random.default_rng(sample)

@@ -29,10 +29,10 @@ def build_trajectory(tokens: int) -> Trajectory:
     for start in range(_TURN_TOKENS, tokens, _TURN_TOKENS):
         end = min(tokens, start + _TURN_TOKENS)
         if turns[-1].kind is not TurnKind.MODEL:
-            turns.append(Turn(TurnKind.MODEL, start, end, "terminal", ms=812.5, key_version=3))
+            turns.append(Turn(TurnKind.MODEL, start, end, "terminal", duration_ms=812.5, key_version=3))
             mask[start:end] = 1
         else:
-            turns.append(Turn(TurnKind.OBSERVATION, start, end, "terminal", exit_code=0, ms=31.25))
+            turns.append(Turn(TurnKind.OBSERVATION, start, end, "terminal", exit_code=0, duration_ms=31.25))
     rng = np.random.default_rng(tokens)
     segment = Segment(
         rng.integers(0, 150_000, tokens, np.int32),

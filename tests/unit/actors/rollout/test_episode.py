@@ -457,8 +457,8 @@ async def test_a_rendered_history_that_keeps_its_prefix_is_one_sequence() -> Non
     anew = await episode(FakeEngine([*texts]), FakeTerminal(), individual).run()
     native = await episode(FakeEngine([*texts]), FakeTerminal()).run()
     assert sequences_of(anew) == sequences_of(native)
-    assert [turn._replace(ms=0.0) for turn in anew.segments[0].turns] == [
-        turn._replace(ms=0.0) for turn in native.segments[0].turns
+    assert [turn._replace(duration_ms=0.0) for turn in anew.segments[0].turns] == [
+        turn._replace(duration_ms=0.0) for turn in native.segments[0].turns
     ]
 
 

@@ -37,7 +37,7 @@ def test_a_ticket_remembers_how_often_its_sandbox_vanished() -> None:
     tickets = RolloutRequestQueue()
     first = tickets.reissue(ticket(0), InfraFailure.SANDBOX_VANISHED)
     second = tickets.reissue(first, InfraFailure.ENGINE)
-    assert (first.vanished, second.vanished, second.attempt) == (1, 1, 2)
+    assert (first.vanished_sandboxes, second.vanished_sandboxes, second.attempt) == (1, 1, 2)
 
 
 def test_only_earlier_incarnations_of_a_worker_lose_their_tickets() -> None:

@@ -53,7 +53,7 @@ def run_of(run_dir: Path, *, reason: str = "", trained: bool = True) -> RunFollo
     versions = np.array([-1, -1, -1, OLD, OLD + 1, OLD + 1, OLD + 1, -1, -1], np.int32)
     turns = (
         Turn(TurnKind.PROMPT, 0, 3),
-        Turn(TurnKind.MODEL, 3, 7, ms=5.0, key_version=OLD),
+        Turn(TurnKind.MODEL, 3, 7, duration_ms=5.0, key_version=OLD),
         Turn(TurnKind.OBSERVATION, 7, 9, "shell\x1b[2J", 1, 2.0),
     )
     segment = type(segment)(segment.token_ids, mask, (mask * -0.5).astype(np.float32), versions, turns)

@@ -108,7 +108,7 @@ def test_stale_policies(lineage, policy, denominator, trained):
 
 def test_turns_that_weights_changed_under_are_counted(lineage):
     turns = tuple(
-        Turn(TurnKind.MODEL, at, at + 1, key_version=5, mixed_prefix=mixed, cuts=cuts)
+        Turn(TurnKind.MODEL, at, at + 1, key_version=5, mixed_prefix=mixed, server_switches=cuts)
         for at, (mixed, cuts) in enumerate([(False, 0), (True, 0), (True, 2)], start=1)
     )
     payload = [encoded(0, 1.0, segment([0, 1, 1, 1], 5, turns=turns)), encoded(1, 0.0, segment([0, 1], 5))]

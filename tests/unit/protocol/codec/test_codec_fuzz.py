@@ -133,7 +133,7 @@ def _with_turns(**columns: object) -> dict[str, Any]:
     [
         lambda many: HEADER | {"reward": {"total": 0.0, "parts": {f"{number:x}": 0 for number in range(many // 10)}}},
         lambda many: HEADER | {"timings_ms": {f"{number:x}": 1 for number in range(many // 10)}},
-        lambda many: _with_turns(ms=[1] * (many // 2)),
+        lambda many: _with_turns(duration_ms=[1] * (many // 2)),
         lambda many: _with_turns(start=[999] * (many // 4)),
         lambda many: _with_turns(tool=["ab"] * (many // 5)),
         lambda many: HEADER | {"tests": [{"name": "a", "passed": True, "weight": 1}] * (many // 40)},
