@@ -32,7 +32,9 @@ class AccountingQueries(JournalStore):
             in_buffer=self._count("trajectories WHERE state = 'buffered'"),
             unknown=self._number("unknown"),
             abandoned=self._count("rollout_requests WHERE state = 'abandoned'"),
-            bytes=self._query("SELECT coalesce(sum(bytes), 0) FROM trajectories JOIN payloads USING (trajectory)")[0][0],
+            bytes=self._query("SELECT coalesce(sum(bytes), 0) FROM trajectories JOIN payloads USING (trajectory)")[0][
+                0
+            ],
             dropped_tokens=self.dropped_tokens(),
             lost=self._number("lost"),
         )

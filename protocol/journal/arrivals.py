@@ -61,7 +61,8 @@ class AppendOperations(GroupClosing):
             found = self._query(
                 f"WITH asked (group_id, sample) AS (VALUES {placeholders(len(some), 2)}) "  # noqa: S608  question marks
                 "SELECT group_id, sample, digest, outcome IS 'open' AND rollout_requests.state IS NOT NULL FROM asked "
-                "LEFT JOIN trajectories USING (group_id, sample) LEFT JOIN rollout_requests USING (group_id, sample) LEFT JOIN groups ON id = group_id",
+                "LEFT JOIN trajectories USING (group_id, sample) "
+                "LEFT JOIN rollout_requests USING (group_id, sample) LEFT JOIN groups ON id = group_id",
                 *chain.from_iterable(some),
             )
             for group, sample, digest, is_open in found:
@@ -80,7 +81,8 @@ class AppendOperations(GroupClosing):
     def _store(self, arrivals: Sequence[TrajectoryArrival]) -> None:
         for some in statement_batches(arrivals):
             self._db.execute(
-                "INSERT INTO trajectories (trajectory, group_id, sample, bytes, sampled, digest, reward, passed, status) "  # noqa: S608  question marks
+                "INSERT INTO trajectories (trajectory, group_id, sample, bytes, sampled, digest, "  # noqa: S608  question marks
+                "reward, passed, status) "
                 f"VALUES {placeholders(len(some), 9)}",
                 [
                     value

@@ -28,7 +28,8 @@ class GroupClosing(JournalStore):
         for outcome, reason in OUTCOME_DROP_REASONS.items():
             if dropped := [each.group for each in closings if each.outcome is outcome]:
                 self._db.execute(
-                    f"UPDATE trajectories SET state = 'dropped', reason = ? WHERE group_id IN {placeholders(len(dropped))}",  # noqa: S608  question marks
+                    "UPDATE trajectories SET state = 'dropped', reason = ? "  # noqa: S608  question marks
+                    f"WHERE group_id IN {placeholders(len(dropped))}",
                     (reason.value, *dropped),
                 )
         return closings
@@ -57,7 +58,10 @@ class GroupClosing(JournalStore):
 
     def _abandoned(self, groups: Collection[GroupId]) -> dict[GroupId, list[int]]:
         found: dict[GroupId, list[int]] = {group: [] for group in groups}
-        query = f"SELECT group_id, sample FROM rollout_requests WHERE group_id IN {placeholders(len(groups))} AND state = 'abandoned'"  # noqa: S608  question marks
+        query = (
+            "SELECT group_id, sample FROM rollout_requests "  # noqa: S608  question marks
+            f"WHERE group_id IN {placeholders(len(groups))} AND state = 'abandoned'"
+        )
         for group, sample in self._query(query, *groups):
             found[group].append(sample)
         return found
@@ -66,7 +70,10 @@ class GroupClosing(JournalStore):
         """Of each the rewards of its samples, in their order, and those that passed."""
         rewards: dict[GroupId, dict[int, float]] = {group: {} for group in groups}
         passed: dict[GroupId, set[int]] = {group: set() for group in groups}
-        query = f"SELECT group_id, sample, reward, passed FROM trajectories WHERE group_id IN {placeholders(len(groups))} ORDER BY group_id, sample"  # noqa: S608  question marks
+        query = (
+            "SELECT group_id, sample, reward, passed FROM trajectories "  # noqa: S608  question marks
+            f"WHERE group_id IN {placeholders(len(groups))} ORDER BY group_id, sample"
+        )
         for group, sample, reward, has_passed in self._query(query, *groups):
             rewards[group][sample] = reward
             if has_passed:
@@ -78,7 +85,8 @@ class GroupClosing(JournalStore):
         before, last = self._number("forgotten"), self._closed()
         if last > before:
             self._db.execute(
-                "DELETE FROM payloads WHERE trajectory IN (SELECT trajectory FROM groups CROSS JOIN trajectories ON group_id = id "
+                "DELETE FROM payloads WHERE trajectory IN (SELECT trajectory "
+                "FROM groups CROSS JOIN trajectories ON group_id = id "
                 "WHERE closed_seq > ? AND state = 'dropped' AND step IS NULL)",
                 (before,),
             )

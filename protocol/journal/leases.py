@@ -36,7 +36,9 @@ class LeaseOperations(JournalStore):
                     tuple(
                         LeasedTrajectory(*row)
                         for row in self._query(
-                            "SELECT trajectory, sample, reward, bytes FROM trajectories WHERE group_id = ? ORDER BY sample", group
+                            "SELECT trajectory, sample, reward, bytes FROM trajectories "
+                            "WHERE group_id = ? ORDER BY sample",
+                            group,
                         )
                     ),
                 )
@@ -50,7 +52,8 @@ class LeaseOperations(JournalStore):
         blobs: list[bytes] = []
         for trajectory in lease.trajectory_ids:
             stored = self._query(
-                "SELECT blob, digest FROM payloads JOIN trajectories USING (trajectory) WHERE trajectory = ?", trajectory
+                "SELECT blob, digest FROM payloads JOIN trajectories USING (trajectory) WHERE trajectory = ?",
+                trajectory,
             )
             if not stored:
                 raise JournalError(f"trajectory {trajectory} of the lease is no longer stored")
@@ -81,13 +84,15 @@ class LeaseOperations(JournalStore):
                         f"step {step} cannot use trajectory {name}: {found[0][1:] if found else 'unknown'}"
                     )
                 groups.add(found[0][0])
-                self._db.execute("UPDATE trajectories SET state = ?, step = ?, reason = ? WHERE trajectory = ?", (*fate, name))
+                self._db.execute(
+                    "UPDATE trajectories SET state = ?, step = ?, reason = ? WHERE trajectory = ?", (*fate, name)
+                )
                 if not trained:
                     self._db.execute("DELETE FROM payloads WHERE trajectory = ?", (name,))
             for group in groups:
-                if self._query("SELECT 1 FROM trajectories WHERE group_id = ? AND state = 'buffered'", group) or not self._query(
-                    "SELECT 1 FROM groups WHERE id = ? AND outcome = 'ready'", group
-                ):
+                if self._query(
+                    "SELECT 1 FROM trajectories WHERE group_id = ? AND state = 'buffered'", group
+                ) or not self._query("SELECT 1 FROM groups WHERE id = ? AND outcome = 'ready'", group):
                     raise JournalError(f"step {step} uses part of group {group}, or a group that is not ready")
                 self._db.execute(
                     "UPDATE groups SET used = ? WHERE id = ?", (TRAINED if trained else PASSED_OVER, group)
@@ -104,7 +109,8 @@ class LeaseOperations(JournalStore):
             raise JournalError(f"no checkpoint of step {oldest_kept_step} is committed")
         with self._transaction():
             self._db.execute(
-                "DELETE FROM payloads WHERE trajectory IN (SELECT trajectory FROM trajectories WHERE step > ? AND step <= ?)",
+                "DELETE FROM payloads WHERE trajectory IN (SELECT trajectory FROM trajectories "
+                "WHERE step > ? AND step <= ?)",
                 (self._number("compacted"), oldest_kept_step),
             )
             self._set("compacted", max(oldest_kept_step, self._number("compacted")))
@@ -120,9 +126,13 @@ class LeaseOperations(JournalStore):
             )
         with self._transaction():
             self._db.execute(
-                "UPDATE groups SET used = 0 WHERE used > 0 AND id IN (SELECT group_id FROM trajectories WHERE step > ?)", (step,)
+                "UPDATE groups SET used = 0 WHERE used > 0 AND id IN (SELECT group_id "
+                "FROM trajectories WHERE step > ?)",
+                (step,),
             )
-            self._db.execute("UPDATE trajectories SET state = 'buffered', step = NULL, reason = NULL WHERE step > ?", (step,))
+            self._db.execute(
+                "UPDATE trajectories SET state = 'buffered', step = NULL, reason = NULL WHERE step > ?", (step,)
+            )
             self._set("committed", min(step, self._number("committed")))
             self._set("ended", 0)
             forget_lost_payloads(self._db)

@@ -18,11 +18,13 @@ def forget_lost_payloads(journal: sqlite3.Connection) -> list[str]:
     held = "DELETE FROM trajectories WHERE state = 'buffered' AND trajectory NOT IN (SELECT trajectory FROM payloads)"
     count_lost(journal, journal.execute(held).rowcount)
     gone: list[tuple[int, int]] = journal.execute(
-        "SELECT group_id, sample FROM rollout_requests WHERE state = 'arrived' EXCEPT SELECT group_id, sample FROM trajectories"
+        "SELECT group_id, sample FROM rollout_requests "
+        "WHERE state = 'arrived' EXCEPT SELECT group_id, sample FROM trajectories"
     ).fetchall()
     for group, sample in gone:
         journal.execute(
-            "UPDATE rollout_requests SET state = iif((SELECT outcome FROM groups WHERE id = group_id) = 'open', 'running', 'abandoned') "
+            "UPDATE rollout_requests SET state = iif((SELECT outcome FROM groups "
+            "WHERE id = group_id) = 'open', 'running', 'abandoned') "
             "WHERE group_id = ? AND sample = ?",
             (group, sample),
         )
@@ -39,7 +41,8 @@ def count_lost(journal: sqlite3.Connection, number: int) -> None:
 def _drop_short(journal: sqlite3.Connection) -> None:
     short = GroupOutcome.INFRA_SHORT.value
     ready = (
-        "SELECT id, size, (SELECT count(*) FROM trajectories WHERE group_id = id) FROM groups WHERE outcome = 'ready' AND used = 0"
+        "SELECT id, size, (SELECT count(*) FROM trajectories WHERE group_id = id) FROM groups "
+        "WHERE outcome = 'ready' AND used = 0"
     )
     for group, size, members in journal.execute(ready).fetchall():
         if members < minimum_members(size):

@@ -52,7 +52,8 @@ class PlanningOperations(GroupClosing):
         used, budget = reserved + self._live(), f"buffer.budget_bytes = {format_size(settings.budget_bytes)}"
         if needed > settings.budget_bytes:
             raise BudgetFullError(
-                f"one group may need {format_size(needed)}, more than {budget}: raise that or lower max_trajectory_bytes"
+                f"one group may need {format_size(needed)}, more than {budget}: raise that or lower "
+                "max_trajectory_bytes"
             )
         if used + needed > settings.budget_bytes:
             raise BudgetFullError(
@@ -63,7 +64,8 @@ class PlanningOperations(GroupClosing):
         free = self._free(folder)
         if free < largest + settings.disk_floor_bytes:
             raise DiskFullError(
-                f"{folder} has {format_size(free)} free; the open groups and one more may need {format_size(largest)} beside the "
+                f"{folder} has {format_size(free)} free; the open groups and one more may need "
+                f"{format_size(largest)} beside the "
                 f"reserve of {format_size(settings.disk_floor_bytes)}: free some space "
                 f"(du -xh {folder.parent} | sort -h | tail)"
             )
@@ -90,7 +92,8 @@ class PlanningOperations(GroupClosing):
             return None
         with self._transaction():
             changed = self._db.execute(
-                "UPDATE rollout_requests SET state = 'abandoned', reason = ? WHERE group_id = ? AND sample = ? AND state = 'running'",
+                "UPDATE rollout_requests SET state = 'abandoned', reason = ? WHERE group_id = ? "
+                "AND sample = ? AND state = 'running'",
                 (reason, group, sample),
             )
             closed = self._close_complete([group]) if changed.rowcount else []
@@ -103,7 +106,8 @@ class PlanningOperations(GroupClosing):
             return None
         with self._transaction():
             self._db.execute(
-                "UPDATE rollout_requests SET state = 'abandoned', reason = ? WHERE group_id = ? AND state = 'running'", (reason, group)
+                "UPDATE rollout_requests SET state = 'abandoned', reason = ? WHERE group_id = ? AND state = 'running'",
+                (reason, group),
             )
             closed = self._close([replace(each, outcome=GroupOutcome.CANCELLED) for each in self._closings([group])])
             self._forget_dropped()

@@ -108,7 +108,9 @@ class JournalSalvage:
             return _META
         if table == "trajectories":
             return range(1, 1 + self._largest("SELECT max(rowid) FROM trajectories", _NAMES))
-        return range(1 + self._largest(*(f"SELECT max({key})" for key in ("id FROM groups", "group_id FROM rollout_requests"))))
+        return range(
+            1 + self._largest(*(f"SELECT max({key})" for key in ("id FROM groups", "group_id FROM rollout_requests")))
+        )
 
     def _largest(self, *queries: str) -> int:
         found = [row[-1] for query in queries for row in self._read(query)]
@@ -170,7 +172,9 @@ class JournalSalvage:
         for (group,) in self.new.execute(
             "SELECT group_id FROM trajectories UNION SELECT group_id FROM rollout_requests EXCEPT SELECT id FROM groups"
         ).fetchall():
-            names = [name for (name,) in self.new.execute("SELECT trajectory FROM trajectories WHERE group_id = ?", (group,))]
+            names = [
+                name for (name,) in self.new.execute("SELECT trajectory FROM trajectories WHERE group_id = ?", (group,))
+            ]
             blobs = [blob for blob in map(self.trajectory, names) if blob is not None]
             tickets = [codec.inspect_blob(blob).request for blob in blobs]
             if tickets:
@@ -184,8 +188,12 @@ class JournalSalvage:
 
     def _rebuild_group(self, group: int, tickets: list[RolloutRequest]) -> None:
         size, seeds = tickets[0].group_size, {ticket.sample: ticket.seed for ticket in tickets}
-        rows = self.new.execute("SELECT sample, state, step, reason FROM trajectories WHERE group_id = ?", (group,)).fetchall()
-        gone = self.new.execute("SELECT sample FROM rollout_requests WHERE group_id = ? AND state = 'abandoned'", (group,)).fetchall()
+        rows = self.new.execute(
+            "SELECT sample, state, step, reason FROM trajectories WHERE group_id = ?", (group,)
+        ).fetchall()
+        gone = self.new.execute(
+            "SELECT sample FROM rollout_requests WHERE group_id = ? AND state = 'abandoned'", (group,)
+        ).fetchall()
         whole = len({row[0] for row in (*rows, *gone)}) == size
         reasons = {reason for _, _, _, reason in rows}
         useless = next((outcome for outcome in _OUTCOMES if outcome in reasons), None)
@@ -200,7 +208,10 @@ class JournalSalvage:
         self._insert("groups", [(group, tickets[0].task, known, size, outcome, closed, used)])
 
     def _rebuild_tickets(self) -> None:
-        short = "SELECT id, size, outcome FROM groups WHERE size > (SELECT count(*) FROM rollout_requests WHERE group_id = id)"
+        short = (
+            "SELECT id, size, outcome FROM groups WHERE size > (SELECT count(*) "
+            "FROM rollout_requests WHERE group_id = id)"
+        )
         for group, size, outcome in self.new.execute(short).fetchall():
             missing = "running" if outcome == GroupOutcome.OPEN.value else "abandoned"
             for sample in range(size):

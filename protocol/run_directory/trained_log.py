@@ -80,7 +80,7 @@ class TrainedTrajectoryEntry:
     """Why it was dropped; empty for one that was trained."""
     advantage: float | None = None
     logprob_gap: float | None = None
-    segment: str = ""
+    file: str = ""
     """File beside the index; empty where there are no facts of its tokens."""
     offset: _Count = 0
     length: _Count = 0
@@ -136,9 +136,7 @@ def unpack_trained_tokens(blob: bytes) -> TrainedTokens:
 class TrainedLog:
     """Appends to ``trained/`` of one run directory; one writer at a time."""
 
-    def __init__(
-        self, run_dir: Path, segment_bytes: int = BLOB_FILE_BYTES, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, run_dir: Path, file_bytes: int = BLOB_FILE_BYTES, now: Callable[[], float] = time.time) -> None:
         self._folder, self._now = run_dir / TRAINED_FOLDER, now
         self.failures = 0
         """Lines that could not be written."""
@@ -147,7 +145,7 @@ class TrainedLog:
             cut_torn_line(self._folder / TRAINED_INDEX)
         except OSError:
             self.failures += 1
-        self._segments = BlobFileWriter(self._folder, "tokens", segment_bytes)
+        self._files = BlobFileWriter(self._folder, "tokens", file_bytes)
 
     def record_step(
         self,
@@ -181,11 +179,11 @@ class TrainedLog:
         known = [(name, records[name]) for name in trained if name in records]
         if not known:
             return [TrainedTrajectoryEntry(name) for name in trained]
-        segment, offset = self._segments.append_blob(b"".join(record.blob for _, record in known))
+        file_name, offset = self._files.append_blob(b"".join(record.blob for _, record in known))
         entries = dict.fromkeys(trained, TrainedTrajectoryEntry(""))
         for name, record in known:
             advantage, gap = _rounded(record.mean_advantage), _rounded(record.mean_logprob_gap)
-            entries[name] = TrainedTrajectoryEntry(name, "", advantage, gap, segment, offset, len(record.blob))
+            entries[name] = TrainedTrajectoryEntry(name, "", advantage, gap, file_name, offset, len(record.blob))
             offset += len(record.blob)
         return [entry if entry.trajectory else TrainedTrajectoryEntry(name) for name, entry in entries.items()]
 
@@ -206,10 +204,10 @@ def parse_trained_line(line: bytes) -> TrainedStepEntry | RewindEntry | None:
 
 def read_trained_tokens(run_dir: Path, entry: TrainedTrajectoryEntry) -> TrainedTokens | None:
     """None where there are none.  Raises ValueError or OSError where they cannot be read."""
-    if not entry.segment:
+    if not entry.file:
         return None
     return unpack_trained_tokens(
-        read_blob_bytes(run_dir / TRAINED_FOLDER, BlobLocation(entry.segment, entry.offset), entry.length)
+        read_blob_bytes(run_dir / TRAINED_FOLDER, BlobLocation(entry.file, entry.offset), entry.length)
     )
 
 

@@ -41,7 +41,7 @@ class ExportIndexEntry:
     group: _Whole
     sample: _Whole
     task: str
-    segment: str
+    file: str
     """File name beside the index."""
     offset: _Count
     length: _Count
@@ -65,9 +65,7 @@ _ENTRY = msgspec.json.Decoder(ExportIndexEntry)
 class TrajectoryExporter:
     """Appends to the export of one run directory; one writer at a time."""
 
-    def __init__(
-        self, run_dir: Path, segment_bytes: int = BLOB_FILE_BYTES, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, run_dir: Path, file_bytes: int = BLOB_FILE_BYTES, now: Callable[[], float] = time.time) -> None:
         self._folder, self._now = run_dir / TRAJECTORIES_FOLDER, now
         self.failures = 0
         """Trajectories that could not be exported."""
@@ -76,7 +74,7 @@ class TrajectoryExporter:
             cut_torn_line(self._folder / EXPORT_INDEX)
         except OSError:
             self.failures += 1
-        self._segments = BlobFileWriter(self._folder, "trajectories", segment_bytes)
+        self._files = BlobFileWriter(self._folder, "trajectories", file_bytes)
 
     def find_unexported(self, names: Iterable[str]) -> list[str]:
         """Those of ``names`` that are not exported.  Lines are not parsed: after weeks there are millions."""
@@ -102,7 +100,7 @@ class TrajectoryExporter:
         """Export one trajectory.  Never raises for what a disk does."""
         ticket = summary.request
         try:
-            place = self._segments.append_blob(blob)
+            place = self._files.append_blob(blob)
             entry = ExportIndexEntry(
                 ticket.trajectory_id,
                 ticket.group,
@@ -139,11 +137,11 @@ def read_exported_blob(run_dir: Path, entry: ExportIndexEntry) -> bytes:
     """The packed trajectory of ``entry``, unchecked.  Raises CodecError for a foreign name or place, OSError without a
     segment."""
     try:
-        return read_blob_bytes(run_dir / TRAJECTORIES_FOLDER, BlobLocation(entry.segment, entry.offset), entry.length)
+        return read_blob_bytes(run_dir / TRAJECTORIES_FOLDER, BlobLocation(entry.file, entry.offset), entry.length)
     except ValueError as error:
         raise codec.CodecError(f"{entry.trajectory} cannot be read: {error}") from error
 
 
 def read_exported_trajectory(run_dir: Path, entry: ExportIndexEntry) -> Trajectory:
-    """The trajectory of ``entry``.  Raises CodecError if the segment does not hold it, OSError if there is none."""
+    """The trajectory of ``entry``.  Raises CodecError if the file does not hold it, OSError if there is none."""
     return codec.unpack_trajectory(read_exported_blob(run_dir, entry))

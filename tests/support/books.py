@@ -31,7 +31,9 @@ class Journal:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             self.rows = {
                 name: (state, step, reason)
-                for name, state, step, reason in database.execute("SELECT trajectory, state, step, reason FROM trajectories")
+                for name, state, step, reason in database.execute(
+                    "SELECT trajectory, state, step, reason FROM trajectories"
+                )
             }
             self.acknowledged = int(dict(database.execute("SELECT key, value FROM meta"))["acknowledged"])
             (self.superseded,) = database.execute("SELECT count(*) FROM superseded_trajectories").fetchone()

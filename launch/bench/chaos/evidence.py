@@ -97,7 +97,8 @@ def read_evidence(run_dir: Path) -> RunEvidence:
             )
         }
         superseded = Counter(
-            make_trajectory_id(group, sample) for group, sample in journal.execute("SELECT group_id, sample FROM superseded_trajectories")
+            make_trajectory_id(group, sample)
+            for group, sample in journal.execute("SELECT group_id, sample FROM superseded_trajectories")
         )
         groups = [
             (int(group), str(task), outcome == "infra_short", seq)

@@ -62,7 +62,7 @@ def _fates(segment: Segment, tokens: TokenArrays, where: LocatedTrajectory, boun
             if where.row.reason == DropReason.ALL_STALE:
                 found[sampled & stale] = TokenFate.STALE
         case TrajectoryState.TRAINED:
-            has_loss = ~np.isnan(tokens.logprobs) if where.used.segment else sampled & ~stale
+            has_loss = ~np.isnan(tokens.logprobs) if where.used.file else sampled & ~stale
             found[sampled] = TokenFate.UNTRAINED
             found[sampled & stale] = TokenFate.STALE
             found[has_loss] = TokenFate.TRAINED

@@ -73,7 +73,7 @@ class TrajectoryRecord:
 
 def read_trajectory(run_dir: Path, where: LocatedTrajectory) -> Trajectory:
     """Raises UnreadableError."""
-    place = f"the record of {where.row.id} in {where.entry.segment}"
+    place = f"the record of {where.row.id} in {where.entry.file}"
     try:
         found = read_exported_trajectory(run_dir, where.entry)
     except (CodecError, OSError) as error:

@@ -122,7 +122,7 @@ class TrajectoryTable:
         """Return the entry that locates the facts of the trajectory's tokens."""
         return TrainedTrajectoryEntry(
             make_trajectory_id(self.integer_at("group", row), self.integer_at("sample", row)),
-            segment=self.facts_segments.strings[self.integer_at("facts_segment", row)],
+            file=self.facts_segments.strings[self.integer_at("facts_segment", row)],
             offset=self.integer_at("facts_offset", row),
             length=self.integer_at("facts_length", row),
         )
@@ -148,7 +148,7 @@ class TrajectoryTable:
             "group": [entry.group for entry in fresh],
             "sample": [entry.sample for entry in fresh],
             "task": [self.tasks.intern(entry.task) for entry in fresh],
-            "segment": [self.segments.intern(entry.segment) for entry in fresh],
+            "segment": [self.segments.intern(entry.file) for entry in fresh],
             "offset": [entry.offset for entry in fresh],
             "length": [entry.length for entry in fresh],
             "status": [self.statuses.intern(entry.status) for entry in fresh],
@@ -188,7 +188,7 @@ class TrajectoryTable:
             "reason": [self.reasons.intern(entry.reason) for entry in entries],
             "advantage": [np.nan if entry.advantage is None else entry.advantage for entry in entries],
             "logprob_gap": [np.nan if entry.logprob_gap is None else entry.logprob_gap for entry in entries],
-            "facts_segment": [self.facts_segments.intern(entry.segment) for entry in entries],
+            "facts_segment": [self.facts_segments.intern(entry.file) for entry in entries],
             "facts_offset": [entry.offset for entry in entries],
             "facts_length": [entry.length for entry in entries],
             "step": [UNKNOWN if use.step is None else use.step for use in uses],

@@ -98,7 +98,8 @@ def spend_a_group_that_was_not_trained(run: Path) -> None:
 
 def close_a_group_and_keep_its_rows(run: Path) -> None:
     its_group = (
-        "UPDATE groups SET outcome = 'zero_variance' WHERE id IN (SELECT group_id FROM trajectories WHERE trajectory = :name)"
+        "UPDATE groups SET outcome = 'zero_variance' WHERE id IN (SELECT group_id "
+        "FROM trajectories WHERE trajectory = :name)"
     )
     change(run, its_group, acknowledged(run, "buffered"))
 

@@ -178,7 +178,7 @@ def test_half_a_line_waits_and_a_damaged_one_is_counted(tmp_path: Path) -> None:
 def test_numbers_that_no_run_has_end_nothing(tmp_path: Path) -> None:
     (tmp_path / TRAJECTORIES_FOLDER).mkdir()
     huge = (1 << 63) - 1
-    entry = {"trajectory": "x", "group": 1, "sample": 2, "task": "t", "segment": "../x", "status": "?", "reward": 1e308}
+    entry = {"trajectory": "x", "group": 1, "sample": 2, "task": "t", "file": "../x", "status": "?", "reward": 1e308}
     entry |= dict.fromkeys(("offset", "length", "attempt", "tokens", "sampled"), huge)
     (tmp_path / TRAJECTORIES_FOLDER / EXPORT_INDEX).write_bytes(orjson.dumps(entry) + b"\n")
     (row,) = everything(caught_up(tmp_path), sort="longest")

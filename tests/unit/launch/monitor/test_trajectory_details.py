@@ -156,7 +156,7 @@ def test_a_record_that_is_damaged_is_named_and_its_group_shown_all_the_same(tmp_
     segment = next((tmp_path / "trajectories").glob("trajectories-*"))
     segment.write_bytes(b"\0" * segment.stat().st_size)
     where = follower.locate("train-g000000-s00")
-    with pytest.raises(UnreadableTrajectoryError, match=r"train-g000000-s00 in segment-00001\.bin cannot be read"):
+    with pytest.raises(UnreadableTrajectoryError, match=r"train-g000000-s00 in trajectories-00001\.bin cannot be read"):
         read_trajectory_detail(follower.read_context(), where)
     assert "cannot be read" in read_group_member(follower.read_context(), where).problem
 

@@ -250,7 +250,11 @@ def table(run_dir: Path, name: str, columns: str = "*") -> list[tuple[object, ..
 
 
 PASSED_OVER = {DropReason.ALL_STALE, DropReason.NONFINITE}
-BOOKS = (("trajectories", "*"), ("rollout_requests", "group_id, sample, state"), ("groups", "id, task, size, outcome, used"))
+BOOKS = (
+    ("trajectories", "*"),
+    ("rollout_requests", "group_id, sample, state"),
+    ("groups", "id, task, size, outcome, used"),
+)
 
 
 @pytest.mark.parametrize("byte", [b"\0", b"\xff"])
@@ -296,7 +300,9 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
         assert found["rollout_requests"] == tickets, (
             "what is lost, or not known to be given up, is tried again, and nothing else"
         )
-        assert found["trajectories"] == [row for row in before["trajectories"] if row[1:3] not in gone], f"page at {start}"
+        assert found["trajectories"] == [row for row in before["trajectories"] if row[1:3] not in gone], (
+            f"page at {start}"
+        )
         assert found["groups"] == before["groups"], f"page at {start}"
         journal = open_journal(run_dir)
         assert (journal.accounting().acknowledged, journal.accounting().lost) == (acknowledged - len(gone), len(gone))
@@ -397,7 +403,9 @@ def test_a_word_that_no_journal_writes_is_named_as_damage_with_the_way_out(
 
 def test_a_table_whose_name_is_no_text_is_damage_like_any_other(run_dir: Path) -> None:
     data = (run_dir / JOURNAL_FILE).read_bytes()
-    (run_dir / JOURNAL_FILE).write_bytes(data.replace(b"trajectories_state ON trajectories", b"trajectories_state ON \xff\xfe\xadjectories", 1))
+    (run_dir / JOURNAL_FILE).write_bytes(
+        data.replace(b"trajectories_state ON trajectories", b"trajectories_state ON \xff\xfe\xadjectories", 1)
+    )
     with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):
         open_journal(run_dir)
     assert check_journal(run_dir / JOURNAL_FILE).damage
@@ -443,7 +451,7 @@ def test_a_journal_that_is_open_is_left_alone(run_dir: Path) -> None:
 
 
 def test_a_full_segment_of_the_export_is_sealed_and_never_touched_again(tmp_path: Path) -> None:
-    exporter = TrajectoryExporter(tmp_path, segment_bytes=100_000)
+    exporter = TrajectoryExporter(tmp_path, file_bytes=100_000)
     seen: dict[str, bytes] = {}
     for group in range(4):
         for sample in range(4):
@@ -464,7 +472,7 @@ def test_a_segment_is_on_the_disk_whole_before_it_is_sealed(tmp_path: Path, monk
         synced[path] = state.st_size, state.st_mode & 0o222 != 0
 
     monkeypatch.setattr("protocol.run_directory.blob_files.fsync_path", note)
-    exporter = TrajectoryExporter(tmp_path, segment_bytes=1)
+    exporter = TrajectoryExporter(tmp_path, file_bytes=1)
     for sample in range(3):
         summary, row = arrival(0, sample)
         exporter.export_trajectory(summary, row.blob)
@@ -491,7 +499,7 @@ def test_a_damaged_line_of_the_index_costs_only_itself(run_dir: Path) -> None:
         (b'"offset":0,', b'"offset":-9,'),
         (b'"offset":0,', b'"offset":99999999999999999999,'),
         (b'"length":', b'"length":8888888888'),
-        (b'"segment":"segment', b'"segment":"\\u0000egment'),
+        (b'"file":"trajectories', b'"file":"\\u0000rajectories'),
         (b'"trajectory":"', b'"trajectory":[],"was":"'),
     ],
 )

@@ -95,15 +95,15 @@ def test_what_a_resume_takes_back_is_said(tmp_path: Path) -> None:
 
 
 def test_another_process_goes_on_in_the_same_files(tmp_path: Path) -> None:
-    TrainedLog(tmp_path, segment_bytes=400).record_step(1, 7, ["a"], {}, {"a": record(30)})
+    TrainedLog(tmp_path, file_bytes=400).record_step(1, 7, ["a"], {}, {"a": record(30)})
     with (tmp_path / TRAINED_FOLDER / TRAINED_INDEX).open("ab") as file:
         file.write(b'{"step": 2, "torn')
-    again = TrainedLog(tmp_path, segment_bytes=400)
+    again = TrainedLog(tmp_path, file_bytes=400)
     for step in range(2, 6):
         again.record_step(step, 7, [f"t{step}"], {}, {f"t{step}": record(30 + step)})
     found = lines(tmp_path)
     assert [line.step for line in found] == [1, 2, 3, 4, 5]
-    assert {line.trajectories[0].segment for line in found} > {"tokens-00001.bin"}
+    assert {line.trajectories[0].file for line in found} > {"tokens-00001.bin"}
     assert [len(read_trained_tokens(tmp_path, line.trajectories[0]).loss_flags) for line in found] == [
         30,
         32,
