@@ -136,5 +136,5 @@ def test_a_damaged_line_is_nothing(raw: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["../config.json", "tokens-1.bin/../x", "TOKENS-1.bin", ""])
 def test_an_index_reaches_no_other_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="is not a segment"):
+    with pytest.raises(ValueError, match="is not the name of a blob file"):
         read_blob_bytes(tmp_path, BlobLocation(name, 0), 1)
