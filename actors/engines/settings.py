@@ -1,4 +1,4 @@
-"""What a run configures of its engines (:class:`EngineSettings`), and what one engine is told beside (:class:`EngineSpec`).
+"""A run's settings of its engines (:class:`EngineSettings`), and the spec of one engine (:class:`EngineSpec`).
 
 Only values: a configuration can be read without loading SGLang, torch or Ray.
 """
@@ -87,7 +87,7 @@ class EngineSettings(ConfigSection):
     over NCCL."""
     handover: Literal["files", "tensors"] = "files"
     """How a server gets weights that are on its machine: it reads the ``files``, or is given ``tensors`` in shared
-    memory (CUDA IPC on GPUs), which takes as much memory there as the model.  Whole weights only, and not ``direct``."""
+    memory (CUDA IPC on GPUs), which takes as much room there as the model.  Whole weights only, and not ``direct``."""
     max_adapters: Annotated[int, Field(ge=2)] = 4
     """Under ``weights = "adapters"``: versions that a server holds at once, which are the newest and those with
     requests in flight.  A push waits until there is room."""

@@ -215,8 +215,8 @@ class GatewaySession:
         if asked.body_bytes > _MOST_BYTES + _BYTES_PER_TOKEN * settings.context_tokens:
             self.limit = EpisodeStatus.CONTEXT_LIMIT
             raise GatewayRequestError(
-                f"the request has {asked.body_bytes} bytes, which cannot be {settings.context_tokens} tokens, the most that "
-                "a prompt and its reply may have",
+                f"the request has {asked.body_bytes} bytes, which cannot be {settings.context_tokens} tokens, the most "
+                "that a prompt and its reply may have",
                 parameter="messages",
                 code="context_length_exceeded",
             )

@@ -1,7 +1,8 @@
 """A version broadcast over gloo to all hosts at once, into the memory or disk where each keeps its copy.
 
-Each version has a round of its own, and each round its own process group: whoever died or came too late is in no later
-one's way.  A round that fails is no loss: a host fetches what it missed block by block (:mod:`actors.weight_transport.host_cache`).
+Each version has a broadcast and a process group of its own, so that a host that died or came too late does not disturb
+a later one.  If a broadcast fails, a host fetches what it missed block by block
+(:mod:`actors.weight_transport.host_cache`).
 """
 
 from __future__ import annotations

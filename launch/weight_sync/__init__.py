@@ -1,1 +1,5 @@
-"""How published weights reach the engines: the manager decides which engine loads which version, the transport brings the files to its machine, the rolling update spreads the loads, and colocation hands one device back and forth between learner and engines."""
+"""Weight sync: brings published versions to the engines while everything else continues.
+
+``transport`` brings a version's files to an engine's machine, ``rolling_update`` says when an engine may pause, the
+``manager`` drives both for every engine, and ``colocation`` alternates a shared device between learner and engines.
+"""

@@ -1,17 +1,18 @@
-"""Brings published weights to the engines while everything else goes on.
+"""Brings published weights to the engines while everything else continues.
 
-Each engine goes after the newest version by itself, so one that fails keeps no other from it.  First the files come to
-its machine and are read and checked, while it decodes (:mod:`launch.weight_sync.transport`), then it exchanges its weights.
-:mod:`launch.weight_sync.rolling_update` says when an engine's turn is, and one whose server has to start again lets the others go first.  A
-version that was overtaken by then is passed over, but never two by one engine, one behind the other: however fast they
-come, each of its turns but one brings it weights.  When all that have a server serve a version or later ones, the
-conductor is told: nobody waits for one whose server has to start again, which begins with the newest by itself.
+Each engine pursues the newest version by itself, so one that fails keeps no other from it.  First the files come to its
+machine and are read and checked while it decodes (:mod:`launch.weight_sync.transport`), then it swaps its weights.
+:mod:`launch.weight_sync.rolling_update` says when an engine may, and one whose server restarts lets the others go
+first.  A version that was overtaken by then is skipped, but never two in a row by one engine: however fast versions
+come, at least every second turn of an engine brings it weights.  When all engines that have a server serve a version or
+later ones, the scheduler is told.  Nobody waits for an engine whose server restarts, which begins with the newest
+version by itself.
 
 Engines that hold other weights than each other as one version, by their servers' own checksums, are all in doubt, and
 each starts another server on the version's files.  Once: those that differ again, without having been the same between,
 are machines that hold the same weights in other bits, or one that is broken, and starting servers mends neither.
 
-While the engines stand aside (:meth:`Pusher.hold`) nothing is pushed; then each gets the newest version, whatever it
+While the engines stand aside (:meth:`WeightSyncManager.suspend`) nothing is pushed; then each gets the newest version, whatever it
 had.
 """
 

@@ -1,5 +1,7 @@
-"""How published weights come to where an engine reads them: as the learner's own folder where it is on the learner's
-machine, and elsewhere as a copy that its machine makes from what changed (:mod:`actors.weight_transport.host_cache`)."""
+"""Brings published weights to where an engine reads them.
+
+On the learner's machine that is the learner's own folder; elsewhere it is a copy that the engine's machine makes from
+what changed (:mod:`actors.weight_transport.host_cache`)."""
 
 from __future__ import annotations
 

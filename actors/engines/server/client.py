@@ -89,7 +89,7 @@ class SGLangClient:
         await self.close()
 
     async def open(self) -> None:
-        """Open the HTTP session.  Connections are not kept alive: the server drops idle ones in the middle of a request."""
+        """Open the HTTP session.  Connections are not kept alive: the server drops idle ones during a request."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
             timeout=aiohttp.ClientTimeout(total=None),

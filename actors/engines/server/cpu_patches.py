@@ -55,7 +55,7 @@ class _AbsentModule(ModuleType):
 
 
 class _Placeholders(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports ``torchvision`` and ``sgl_kernel`` as placeholders, except the kernels' scalar types, which are Python."""
+    """Imports ``torchvision`` and ``sgl_kernel`` as placeholders; the kernels' scalar types are Python, and real."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,4 +1,4 @@
-"""One SGLang server process: started under a process reaper, ready when it has answered a request, ended with its group.
+"""One SGLang server process: started under a process reaper, ready once it has answered, ended with its group.
 
 The owner holds the write end of the reaper's pipe, so whatever ends the owner ends the server, during start-up too.
 The reaper is watched through a pipe, so the event loop needs no child watcher and may run in any thread.
@@ -32,8 +32,8 @@ _PROBE_EVERY_S = 0.2
 _PROBE = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
 _CPU_MEMORY_SHARE = 0.2
 RESERVED_TOKENS = 6
-"""Token slots that SGLang reserves: of n, an input may fill n − 7 and a reply may grow to n − 2.  A server's context and
-KV cache are started larger by this much than what requests may use."""
+"""Token slots that SGLang reserves: of n, an input may fill n − 7 and a reply may grow to n − 2.  A server's context
+and KV cache are started larger by this much than what requests may use."""
 API_KEY_VARIABLE = "LONGSHORE_ENGINE_KEY"
 """The environment variable that holds a server's API key."""
 _TAIL_LINES = 5

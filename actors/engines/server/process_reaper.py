@@ -1,20 +1,20 @@
-"""Sees to it that a server's processes never outlive their owner, and that the owner hears of the server's death.
+"""Ensures that a server's processes never outlive their owner, and that the owner learns of the server's death.
 
-Run by path, standard library only, so that it stands within milliseconds:
-``python -I -S process_reaper.py GRACE_S -- COMMAND…``.  Standard input is a pipe whose write end the owner keeps; standard
-output is a pipe that gets two lines, ``<guardian's pid> <server's pid>`` and at the end the server's exit status, with
-the reason if one of its parts was that, and whose end of file is the guardian's death; standard error is the server's
-log.
+Run by path with the standard library only, so that it starts within milliseconds:
+``python -I -S process_reaper.py GRACE_S -- COMMAND…``.  Standard input is a pipe whose write end the owner keeps.
+Standard output is a pipe that gets two lines: ``<reaper's pid> <server's pid>`` first, and at the end the server's exit
+status, with the reason if one of its subprocesses caused it; end of file alone means that the reaper died.  Standard
+error is the server's log.
 
-- The process that is started returns at once; the guardian is its child and nobody else's, because Ray kills the
-  children of an actor that ends before they could clean up.  It leads a session; the server leads a group in it.
+- The process that is started returns at once and the reaper is reparented, because Ray kills the children of an actor
+  that ends before they could clean up.  The reaper leads a session; the server leads a process group in it.
 - The owner's death (end of file), a byte on the pipe, or SIGTERM ends the group: SIGTERM, then SIGKILL after the grace.
-- The server's death ends the rest of its group at once.  So does the death of a part without which it serves nobody
-  (:class:`_Parts`): left alone, a server whose detokenizer is gone hangs for a minute.
-- The guardian's own death kills the server (PDEATHSIG).
-- As child subreaper it inherits every descendant, also one that has left the group; at the end it kills them, and it
+- The server's death ends the rest of its group at once.  So does the death of a subprocess without which it cannot
+  serve (:class:`_Parts`): left alone, a server whose detokenizer is gone hangs for a minute.
+- The reaper's own death kills the server (PDEATHSIG).
+- As child subreaper it inherits every descendant, including those that left the group; at the end it kills them, and
   exits only when none is left.
-- Files in /dev/shm that were made in its time and mapped by the group, or that carry one of its pids, are removed.
+- Files in /dev/shm that the group made and mapped, or whose names carry one of its pids, are removed.
 """
 
 from __future__ import annotations

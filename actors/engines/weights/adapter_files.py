@@ -32,7 +32,7 @@ def adapter_shape(lora: LoraShape, model: ModelShape) -> ModelShape:
 
 
 def check_adapter(manifest: WeightManifest, model: ModelShape, lora: LoraShape) -> None:
-    """Read every byte and raise :class:`InvalidWeights` unless the manifest's folder is a whole adapter of ``model``."""
+    """Read every byte and raise :class:`InvalidWeights` unless the folder is a whole adapter of ``model``."""
     weight_files.check_weights(manifest, adapter_shape(lora, model))
     _check_config(manifest, lora)
 

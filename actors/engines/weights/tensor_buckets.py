@@ -35,8 +35,8 @@ class TensorBucket:
 
 
 def plan_buckets(folder: Path, bucket_bytes: int = BUCKET_BYTES) -> list[TensorBucketSpec]:
-    """Divide a folder's tensors into buckets; a tensor larger than ``bucket_bytes`` has one of its own.  Raises OSError,
-    and safetensors' own error."""
+    """Divide a folder's tensors into buckets; a tensor larger than ``bucket_bytes`` has its own.  Raises OSError, and
+    safetensors' own error."""
     found = list[TensorBucketSpec]()
     for path in sorted(folder.glob("*.safetensors")):
         names, shapes, room, dtype = list[str](), list[tuple[int, ...]](), 0, ""

@@ -4,8 +4,8 @@ Two real servers behind a worker's router always have requests under way.  Each 
 its own, so a reply shows what sampled it.  One harm is done at a time; then every request has been answered, each token
 bears the version that said it, and each engine serves, by its server's own checksum, the weights that it says it does.
 
-What else can harm a version before an engine hears of it is in ``tests/unit/actors/weight_transport/test_host_cache.py`` and
-``test_weight_paths.py``.
+What else can harm a version before an engine hears of it is in
+``tests/unit/actors/weight_transport/test_host_cache.py`` and ``test_weight_paths.py``.
 """
 
 from __future__ import annotations

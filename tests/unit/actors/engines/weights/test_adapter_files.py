@@ -101,7 +101,8 @@ def test_a_bit_that_has_changed_is_refused(tmp_path: Path) -> None:
 def test_a_server_has_places_for_the_adapters_and_for_a_request_without_one(device: str, backend: bool) -> None:
     """Without the last a probe would push an adapter out of a server that is full."""
     arguments = server_arguments(engine_spec(Path(), lora=LORA, max_adapters=3, device=device), MANIFEST, 1)
-    told = {name: arguments[arguments.index(name) + 1] for name in arguments if name.startswith(("--max-lora", "--max-loaded"))}
+    limits = [name for name in arguments if name.startswith(("--max-lora", "--max-loaded"))]
+    told = {name: arguments[arguments.index(name) + 1] for name in limits}
     assert told == {"--max-lora-rank": "2", "--max-loaded-loras": "4", "--max-loras-per-batch": "4"}
     first = arguments.index("--lora-target-modules") + 1
     assert arguments[first : first + 2] == ["q_proj", "down_proj"]
