@@ -1,4 +1,5 @@
-"""The classes that a run's actors are started from: the real ones, unless a bench (:mod:`launch.bench`) substitutes its own."""
+"""The classes that a run's actors are started from: the real ones, unless a bench (:mod:`launch.bench`) substitutes its
+own."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""From the configuration to who lives on which node, and to each room's own settings: pure functions, but for the
-files of a judge (:mod:`launch.actor_group.reward_settings`) and where pool servers are (:mod:`launch.actor_group.sandbox_providers`)."""
+"""From the configuration to who lives on which node, and to each room's own settings: pure functions, but for the files
+of a judge (:mod:`launch.actor_group.reward_settings`) and where pool servers are
+(:mod:`launch.actor_group.sandbox_providers`)."""
 
 from __future__ import annotations
 

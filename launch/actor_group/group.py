@@ -1,15 +1,16 @@
-"""The actors of a run and where they live: learner, buffer and conductor on the head, a worker with its sandbox pool on
+"""The actors of a run and where they live: learner, buffer and scheduler on the head, a worker with its sandbox pool on
 each node that may have one, as many engines as the recipe says, spread; and what other machines than the driver's need
 beside (:mod:`launch.hosts.remote_hosts`).
 
 All but the learner are restarted by Ray when their process dies; one that has not answered for
-``run.unresponsive_timeout_s`` is killed for it. Evaluations beside training have a worker and an engine that come and go with them
-(:meth:`Fleet.examining`). Buffer and conductor find their state in the journal; workers are told to run again,
-and an engine to start on the newest weights, by :meth:`Fleet.look_after`. A server that dies alone is restarted by its
-engine. The learner is started again by the training loop, from a checkpoint.
+``run.unresponsive_timeout_s`` is killed for it.  Evaluations beside training have a worker and an engine that come
+and go with them (:meth:`ActorGroup.evaluation_actors`).  Buffer and scheduler find their state in the journal;
+workers are told to run again, and an engine to start on the newest weights, by :meth:`ActorGroup.supervise`.  A
+server that dies alone is restarted by its engine.  The learner is started again by the training loop, from a
+checkpoint.
 
-A node that is gone takes its actors with it: what its workers were at is issued again at once, and nobody waits for its
-engines. One that joins gets workers, as long as there are fewer nodes than the run may have.
+A node that is gone takes its actors with it: what its workers were at is issued again at once, and nobody waits for
+its engines.  One that joins gets workers, as long as there are fewer nodes than the run may have.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ LOCAL_CLUSTER = ClusterContext()
 
 
 class ActorGroup:
-    """``async with fleet.running():`` buffer, conductor and workers are there; learners and engines when started."""
+    """Use ``async with group.running():``.  Inside it buffer, scheduler and workers run, learners and engines once they
+    are started."""
 
     def __init__(
         self,

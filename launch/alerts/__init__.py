@@ -1,6 +1,8 @@
-"""What a person should hear while a run goes on: something is wrong, or could be better, and the knob to turn.
+"""What a person should hear while a run goes on: something is wrong, or could be better, and the key to change.
 
-:mod:`.signs` collects what events and metrics show of late, :mod:`.rules` says what of it is worth a word, and
-:mod:`.watch` follows a run and tells each once, and when it is over.  Three more are said by those who see them:
-parity (:mod:`launch.training.logprob_parity`), infrastructure that fails long episodes (:mod:`actors.scheduler.failure_rates`), and exports.
+:mod:`.signals` collects what events and metrics show of late, :mod:`.rules` decides what is worth an alert, and
+:mod:`.alert_watch` follows a run and emits each alert once, and once more when it is resolved.
+
+Three alerts come from elsewhere: parity (:mod:`launch.training.logprob_parity`), infrastructure that fails long
+episodes (:mod:`actors.scheduler.failure_rates`), and exports.
 """

@@ -1,1 +1,5 @@
-"""Checkpoints of a run: the store on disk, the rule which of them stay, the manager that writes them beside training, and the export of the best one."""
+"""Checkpoints of a run.
+
+The store on disk, the rule which of them stay, the manager that writes them beside training, and the export of the
+best one.
+"""

@@ -1,4 +1,4 @@
-"""Tells the conductor where the run stands, at every change and again every few seconds, so that one whose process was
+"""Tells the scheduler where the run stands, at every change and again every few seconds, so that one whose process was
 killed and restarted knows it too."""
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""What a run is trained on and starts from: the model folder, the split of tasks into training and held-out ones, and the supervised warm start."""
+"""What a run is trained on and starts from.
+
+The model folder, the split of tasks into training and held-out ones, conversations for supervised training, and the
+warm start.  Only :mod:`.warm_start` calls the learner; everything else loads no Ray.
+"""

@@ -1,8 +1,8 @@
 """Ray nodes: a cluster to join, or N local ones that stand in for it.
 
 Nodes of one address are on one machine.  Those on another than the driver's have no way to the run's directory
-(:mod:`launch.hosts`).  Local nodes listen on loopback (see ``LOCAL_RAY`` in :mod:`launch.hosts.ray_environment`), carry the
-run's token (see :mod:`launch.processes.process_reaper`) and end with the driver.
+(:mod:`launch.hosts`).  Local nodes listen on loopback (see ``LOCAL_RAY`` in :mod:`launch.hosts.ray_environment`),
+carry the run's token (see :mod:`launch.processes.process_reaper`) and end with the driver.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RayStartError(InfraError):
 
 
 class NodeRole(StrEnum):
-    """What may be put on a node.  The learner, buffer and conductor are always on the driver's."""
+    """What may be put on a node.  The learner, buffer and scheduler are always on the driver's."""
 
     ENGINE = "engine"
     WORKER = "worker"

@@ -2,7 +2,8 @@
 it that nothing stays behind.
 
 An actor that keeps nothing in mind, so Ray may restart it.  With it starts a guardian of the machine
-(:mod:`launch.processes.process_reaper`), which ends what is left of the run there when the machine's Ray has gone, or the run has.
+(:mod:`launch.processes.process_reaper`), which ends what is left of the run there when the machine's Ray has gone, or
+the run has.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Every node is asked for what it needs, all at once, before anything of a run starts.
 
-What is asked is one function (:func:`launch.hosts.node_requirements.examine`), run on each node by an actor that ends with
-its answer.  A node that lacks what one role needs is not given that role; one whose label says that it has it, or that
-lacks what every role needs, keeps the run from starting, with all that is wrong on all nodes in one line.  What could
-only be better is told, and keeps nothing.
+What is asked is one function (:func:`launch.hosts.node_requirements.examine`), run on each node by an actor that ends
+with its answer.  A node that lacks what one role needs is not given that role; one whose label says that it has it,
+or that lacks what every role needs, keeps the run from starting, with all that is wrong on all nodes in one line.
+What could only be better is told, and keeps nothing.
 """
 
 from __future__ import annotations

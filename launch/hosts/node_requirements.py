@@ -1,7 +1,7 @@
 """What one node must have for a run, looked at on the node itself.
 
-The machine is looked at by the doctor's list (:func:`launch.doctor.host_checks.examine_host`); what is said here besides is
-whether the node runs what the driver runs.  It starts nothing and leaves nothing behind.
+The machine is looked at by the doctor's list (:func:`launch.doctor.host_checks.examine_host`); what is said here
+besides is whether the node runs what the driver runs.  It starts nothing and leaves nothing behind.
 """
 
 from __future__ import annotations

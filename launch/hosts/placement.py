@@ -1,4 +1,5 @@
-"""Which node each actor of a run is placed on, and what share of a machine it gets.  Pure functions of the configuration and the nodes."""
+"""Which node each actor of a run is placed on, and what share of a machine it gets.  Pure functions of the
+configuration and the nodes."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The driver wires; it decides nothing that a room decides.  Everything it starts is owned by a context manager here, so
 that leaving, however it comes, takes it all down in order: workers first (their containers), then engines, learner and
-buffer, then Ray.  What a crash of the driver itself leaves is the guardian's to end.
+buffer, then Ray.  What a crash of the driver itself leaves is left to the process reaper.
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""What a run keeps about itself in its directory: the driver's lock and attempts, the stored configuration and its changes, the reproducibility record and the metrics of its steps. It imports launch.config and nothing above it."""
+"""What a run keeps about itself in its directory.
+
+The driver's lock and attempts, the stored configuration and its changes, the reproducibility record, and the metrics
+of its steps.  The package imports launch.config and nothing above it.
+"""

@@ -1,7 +1,7 @@
 """A run's directory: one driver at a time, a new attempt each start, files that are whole or not there.
 
-``runs/<id>/`` holds ``config.json`` (see :mod:`launch.run_records.reproducibility`), ``attempts/<n>/logs/`` and what the other rooms write.
-The driver holds a lock on it for its life; the kernel gives it back however the driver ends.
+``runs/<id>/`` holds ``config.json`` (see :mod:`launch.run_records.reproducibility`), ``attempts/<n>/logs/`` and what
+the other rooms write.  The driver holds a lock on it for its life; the kernel gives it back however the driver ends.
 """
 
 from __future__ import annotations

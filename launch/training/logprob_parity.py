@@ -1,9 +1,9 @@
 """Whether serving and training give the same tokens the same probability: what a run is that begins without it.
 
-Two figures have one limit.  A probe's (:mod:`launch.training.parity_probe`) is of tokens that were sampled for it, before an attempt's
-first step and every few steps; a step's own (:func:`learner.losses.metrics.parity`) is of those in its batch that its very
-weights sampled, if there are any.  The first figure of an attempt ends the run where it is above the limit; a later one
-is a word of advice, said once of either kind.  Pure.
+Two figures have one limit.  A probe's (:mod:`launch.training.parity_probe`) is of tokens that were sampled for it,
+before an attempt's first step and every few steps; a step's own (:func:`learner.losses.metrics.parity`) is of those
+in its batch that its very weights sampled, if there are any.  The first figure of an attempt ends the run where it is
+above the limit; a later one is a word of advice, said once of either kind.  Pure.
 """
 
 from __future__ import annotations

@@ -2,17 +2,17 @@
 
 It waits for the buffer (a batch of closed groups) and for the learner, for nobody else.  Of a publication and of a
 checkpoint it waits for a copy of the learner's state; they are written beside the next steps, one of each at a time,
-and what is published is then pushed by the :class:`Pusher`.  An engine that does not say at once what it counted is
+and what is published is then pushed by the weight sync manager.  An engine that does not say at once what it counted is
 not waited for.  Where the loop ends, by an interrupt too, it waits for what is being written.
 Exactly once: a batch is marked trained at its step in the journal before the next is leased, and only a checkpoint's
 manifest makes that final.  When the learner dies, it is started again from the newest checkpoint, the journal is
 rewound to it, and its weights get a new version.
 
-While it waits for a batch it sees to it that parity is looked for (:mod:`launch.training.parity_checker`).  A run that begins out
-of parity ends before its first step.
+While it waits for a batch it lets the parity checker take its probe (:mod:`launch.training.parity_checker`).  A run
+that begins out of parity ends before its first step.
 
-Where learner and engines share a device (:mod:`launch.weight_sync.colocation`), whatever is asked of the learner begins its turn, which
-waits for an evaluation that the engines are at, and it ends before the loop waits for a batch.
+Where learner and engines share a device (:mod:`launch.weight_sync.colocation`), each call to the learner first switches
+the device to it, after any evaluation that the engines still run; the loop switches back before it waits for a batch.
 """
 
 from __future__ import annotations
