@@ -97,7 +97,9 @@ class EgressProxy:
             listener.close()
             closed.set()
 
-        listening = self._tasks.create_task(self._listen(listener, ProxyAccess(allowed, PROXY_ADDRESS, self._note_refused)))
+        listening = self._tasks.create_task(
+            self._listen(listener, ProxyAccess(allowed, PROXY_ADDRESS, self._note_refused))
+        )
         self._listening.add(listening)
         listening.add_done_callback(ended)
         try:
