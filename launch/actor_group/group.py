@@ -532,7 +532,7 @@ class ActorGroup:
                 await self._start_evaluation_engine(own, manifest)
                 async with background_services(self._health_monitor.keep_worker_running(worker, self._task_by_id)):
                     try:
-                        async with background_services(  # not while they are stopped: who looks after an engine starts it again
+                        async with background_services(  # not while they stop: a supervised engine is started again
                             *(self._health_monitor.watch_liveness(actor) for actor in (worker, *own)),
                             *(self._health_monitor.keep_engine_serving(engine, lambda: manifest) for engine in own),
                         ):

@@ -48,7 +48,8 @@ def make_provider_settings(sandbox: SandboxSettings, environment: Mapping[str, s
     urls = worker_urls(said)
     if sandbox.group_slots and len(urls) > 1:
         raise UserError(
-            f"sandbox.group_slots asks one address for the places of a whole group, and {POOL_URLS_VARIABLE} has {len(urls)}"
+            f"sandbox.group_slots asks one address for the places of a whole group, and {POOL_URLS_VARIABLE} "
+            f"has {len(urls)}"
             f": start a router (python -m sandbox.router --workers {','.join(urls)}) and name it alone"
         )
     return ProviderSettings(POOL, urls, read_token(None, environment), sandbox.group_slots)

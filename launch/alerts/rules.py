@@ -143,7 +143,8 @@ def check_idle_engines(facts: RunSignals, ease: float) -> str | None:
     if share is None or share <= _IDLE * ease:
         return None
     return (
-        f"engines had no request in {share:.0%} of the last {ENGINE_CHECKS} looks: raise rollout.in_flight, rollout.max_staleness or "
+        f"engines had no request in {share:.0%} of the last {ENGINE_CHECKS} looks: raise rollout.in_flight, "
+        "rollout.max_staleness or "
         "episodes_per_worker where there is room, or lower engine.count"
     )
 
@@ -157,7 +158,8 @@ def check_trained_share(facts: RunSignals, ease: float) -> str | None:
         return None
     return (
         f"{means[-1]:.0%} of the longest tenth's tokens are trained, and {means[0]:.0%} of the shortest's: age takes "
-        "from some lengths more than from others. Lower rollout.max_staleness or rollout.slack, or go on with staleness.policy "
+        "from some lengths more than from others. Lower rollout.max_staleness or rollout.slack, or go on with "
+        "staleness.policy "
         "= 'wait'"
     )
 

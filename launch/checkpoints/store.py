@@ -100,8 +100,10 @@ def require_journal_covers(journal: Path, accounting: JournalAccounting, manifes
     acknowledged, trained = (cast("int", manifest.accounting[kind]) for kind in ("acknowledged", "trained"))
     if accounting.acknowledged + accounting.lost < acknowledged or accounting.trained + accounting.lost < trained:
         raise UserError(
-            f"{journal} is older than the checkpoint of step {manifest.step}: it knows of {accounting.acknowledged} acknowledged "
-            f"and {accounting.trained} trained trajectories, where there were {acknowledged} and {trained}, and would give some to "
+            f"{journal} is older than the checkpoint of step {manifest.step}: it knows of "
+            f"{accounting.acknowledged} acknowledged "
+            f"and {accounting.trained} trained trajectories, where there were {acknowledged} and {trained}, and "
+            "would give some to "
             f"be trained again. Put the right one back, with its {journal.name}-wal, or move the checkpoints away that "
             "are newer than it"
         )

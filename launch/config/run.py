@@ -118,8 +118,8 @@ class ClusterSection(ConfigSection):
     nodes: PositiveInt = 1
     """Ray nodes.  Without ``address`` they are simulated on this machine."""
     placement: DevicePlacement = DevicePlacement.SEPARATE
-    """``separate``, or ``colocated``: one GPU for learner and engine, each of which gives its memory away for the other's
-    turn.  Rollout stands still while the learner computes, and the run reports for how long."""
+    """``separate``, or ``colocated``: one GPU for learner and engine, each of which offloads its memory while the other
+    computes.  Rollout stands still while the learner computes, and the run reports for how long."""
     address: str = ""
     """A Ray cluster to join, ``host:port``; empty to start one here."""
     node_wait_s: Seconds = 600.0
@@ -286,13 +286,16 @@ class RunConfig(ConfigSection):
             )
         if self.run.mode is not AdmissionMode.SYNC and self.staleness.max_staleness < 1:
             found.append(
-                f"run.mode = '{self.run.mode}' makes tokens at least one step old, and staleness.max_staleness = 0 forbids it: "
+                f"run.mode = '{self.run.mode}' makes tokens at least one step old, and staleness.max_staleness "
+                "= 0 forbids it: "
                 "set staleness.max_staleness = 1 or run.mode = 'sync'"
             )
         if (steps := self.publish_every) > self.staleness.max_staleness >= 1:
             found.append(
-                f"learner.publish_every = {steps} with staleness.max_staleness = {self.staleness.max_staleness} lets rollout stand still "
-                f"before every push: set staleness.max_staleness = {steps} or learner.publish_every = {self.staleness.max_staleness}"
+                f"learner.publish_every = {steps} with staleness.max_staleness = {self.staleness.max_staleness} "
+                "lets rollout stand still "
+                f"before every push: set staleness.max_staleness = {steps} or learner.publish_every = "
+                f"{self.staleness.max_staleness}"
             )
         if self.data.generated and self.data.training_tasks < self.rollout.groups_per_step:
             found.append(
@@ -420,13 +423,15 @@ class RunConfig(ConfigSection):
         for some, needed in (({"q_proj", "k_proj", "v_proj"}, {"q_proj", "v_proj"}), ({"up_proj"}, {"gate_proj"})):
             if targets & some and (lacking := sorted(needed - targets)):
                 found.append(
-                    f"engine.weights = 'adapters' with lora.targets = {list(self.lora.projections)} is more than SGLang loads, "
+                    f"engine.weights = 'adapters' with lora.targets = {list(self.lora.projections)} is more "
+                    "than SGLang loads, "
                     f"which wants {' and '.join(lacking)} beside {' and '.join(sorted(targets & some))}: add it to "
                     "lora.targets, or set engine.weights = 'auto'"
                 )
         if self.colocated:
             found.append(
-                "engine.weights = 'adapters' leaves the model where it is, and cluster.placement = 'colocated' takes it "
+                "engine.weights = 'adapters' leaves the model where it is, and cluster.placement = 'colocated' "
+                "takes it "
                 "from the engine in each turn: set engine.weights = 'auto' or cluster.placement = 'separate'"
             )
         return found

@@ -164,7 +164,8 @@ def _trajectories(run_dir: Path) -> Iterator[_Source]:
     """Those that a run exported."""
     if not (run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX).is_file():
         raise UserError(
-            f"{run_dir} is no run: it has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}. Name a run's directory (runs/ID), or conversation files "
+            f"{run_dir} is no run: it has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}. Name a run's directory "
+            "(runs/ID), or conversation files "
             f"one by one ({run_dir}/*.jsonl)"
         )
     for entry in read_export_index(run_dir):

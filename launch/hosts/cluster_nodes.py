@@ -276,7 +276,8 @@ def _parse_roles_label(node: RayNode) -> frozenset[NodeRole]:
         if word not in set(NodeRole):
             raise UserError(
                 f"the node at {node.address} has the label {ROLES_LABEL}={node.roles}, and '{word}' is no role"
-                f"{did_you_mean(word, list(NodeRole))}: start it with --labels {ROLES_LABEL}={'.'.join(NodeRole)}, with one of "
+                f"{did_you_mean(word, list(NodeRole))}: start it with --labels "
+                f"{ROLES_LABEL}={'.'.join(NodeRole)}, with one of "
                 "the two, or without a label"
             )
     return frozenset(map(NodeRole, words))

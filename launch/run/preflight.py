@@ -47,7 +47,9 @@ def list_recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
         lambda: training_families(config.data.held_out_family) if config.data.generated else load_usable_tasks(config),
         lambda: check_memory_saver(config),
         lambda: check_exporters(config.metrics.exporters),
-        lambda: None if config.sandbox.uses_worker_pools else check_provider(config, make_agent(agent_spec), os.environ),
+        lambda: (
+            None if config.sandbox.uses_worker_pools else check_provider(config, make_agent(agent_spec), os.environ)
+        ),
     )
 
 
