@@ -12,8 +12,8 @@ Engines that hold other weights than each other as one version, by their servers
 each starts another server on the version's files.  Once: those that differ again, without having been the same between,
 are machines that hold the same weights in other bits, or one that is broken, and starting servers mends neither.
 
-While the engines stand aside (:meth:`WeightSyncManager.suspend`) nothing is pushed; then each gets the newest version, whatever it
-had.
+While the engines are suspended (:meth:`WeightSyncManager.suspend`) nothing is pushed; then each gets the newest
+version, whatever it had.
 """
 
 from __future__ import annotations
