@@ -1,8 +1,7 @@
-"""The parts of :mod:`sandbox.grading.grader`: where tests run, how their reports are read, what their words are worth.
+"""Grades an attempt: runs its hidden tests where the agent cannot interfere and turns their reports into a verdict.
 
-``outcome`` holds the values and the rule that makes a verdict of them; ``summary`` and ``reports`` read what tests say;
-``place`` prepares the container that they run in, with ``alone``, ``daemon``, ``artifacts`` and ``scratch`` for its
-steps; ``linked`` removes the links that lead to the tests; ``whose`` says whose programs run the tests, with
-``script``, ``numbers``, ``readers``, ``written``, ``nobody`` and ``pytest_call`` for what it reads; ``suspicion`` which
-passes a person should read.
+Layers, from the ground up: ``math_expression`` and ``math_answer`` compare boxed answers; ``shell_scripts`` parses test
+scripts; ``isolation`` decides whose programs run the tests, ``results`` reads what they report, ``suspicions`` points
+out passes to read; ``grade_result`` is the outcome, ``hidden_tests`` the files to write, ``grading_run`` the judge of a
+run, ``containers`` prepares where the tests run; ``grader`` does it all for a session.
 """

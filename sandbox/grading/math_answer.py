@@ -1,8 +1,8 @@
-"""Answers that a reply ends with, ``\\boxed{…}``: which it gives, and whether it is the right one.  Pure.
+r"""Reads the ``\\boxed{…}`` answer at the end of a reply and compares it with the right one.  Pure.
 
-Two answers are the same when they are the same text once what only sets type is gone, or the same number, fraction or
-simple expression (:mod:`sandbox.grading.math_expression`), or lists, pairs or intervals of such.  One that holds more than
-what is asked for is another answer.  Nothing that a reply says is run, and all of it is bounded.
+Two answers are the same when they are equal texts once typesetting is removed, or the same number, fraction or simple
+expression (:mod:`sandbox.grading.math_expression`), or lists, pairs or intervals of such.  An answer that holds more
+than was asked for is another answer.  Nothing in a reply is executed, and all work is bounded.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sandbox.grading.math_expression import (
 )
 
 ANSWER_TEST = "answer"
-"""Name of the one test of a task that asks for an answer."""
+"""Name of the only test of a task that asks for an answer."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _THOUGHT = "</think>"
 _MOST_ITEMS = 50
 _SET = "\N{LEFT WHITE CURLY BRACKET}", "\N{RIGHT WHITE CURLY BRACKET}"
-"""Stand for braces that are written, which LaTeX tells from those that group."""
+"""Stand for literal braces, which LaTeX distinguishes from grouping ones."""
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])|°")
 _UNIT = re.compile(r"(?<=[\d}])\s*\\(?:text|textrm|mathrm|mbox)\s*\{[^{}\d]*\}\s*(?:\^\s*\{?\d\}?)?$")
 _WORDED = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it)|mbox|operatorname)\s*\{([^{}]*)\}")
@@ -36,12 +36,12 @@ _GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _NAMED = re.compile(r"\s*([A-Za-z](?:_\{?\w+\}?)?(?:\([A-Za-z]\))?)\s*=([^=]*)")
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[\s-]+[^\W\d_]+)*")
 _SPACE = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
-"""All but what stands between two numbers."""
+"""White space, except between two numbers."""
 _JOINED = re.compile(r"(?<=[\d\s)}])(?:or|and)(?=[\s\\(\d-])")
 
 
 def extract_boxed(text: str) -> str | None:
-    """What the last box of a reply holds, behind its thoughts; None where there is none, or it is not closed."""
+    """Return the content of the reply's last box after its thoughts; None if there is none or it is not closed."""
     said = text.rpartition(_THOUGHT)[2]
     boxes = list(_BOX.finditer(said))
     if not boxes:
@@ -56,7 +56,7 @@ def extract_boxed(text: str) -> str | None:
 
 
 def is_right_answer(reply: str, wanted: str) -> bool:
-    """Whether ``reply`` gives ``wanted``: an answer, or a solution that boxes it."""
+    """Whether ``reply`` gives ``wanted``, which is an answer or a solution that boxes it."""
     given, asked = extract_boxed(reply), extract_boxed(wanted)
     return given is not None and same_answer(given, wanted if asked is None else asked)
 
@@ -73,7 +73,7 @@ def same_answer(given: str, wanted: str) -> bool:
 
 
 def strip_typesetting(answer: str) -> str:
-    """Without what only sets type: dollars, spacing, units, quotes, a full stop; words without their commands."""
+    """Remove typesetting: dollars, spacing, units, quotes, a full stop, commands around words."""
     text = _DEGREES.sub("", answer.strip())
     text = _UNIT.sub("", text)
     text = _THIN.sub("", text.replace(r"\{", _SET[0]).replace(r"\}", _SET[1]))
@@ -86,7 +86,7 @@ def strip_typesetting(answer: str) -> str:
 
 class _List(NamedTuple):
     brackets: str
-    """Around it: ``(]`` of an interval; empty for what is only listed, and for a set."""
+    """Brackets around the list, such as ``(]`` of an interval; empty for a plain list and for a set."""
     items: tuple[str, ...]
 
 
@@ -95,7 +95,7 @@ def _tight(text: str) -> str:
 
 
 def _split_name(text: str) -> tuple[str, str]:
-    """``x = 5`` → ``x`` and ``5``."""
+    """Split ``x = 5`` into ``x`` and ``5``."""
     found = _NAMED.fullmatch(text)
     return (found[1], found[2]) if found else ("", text)
 
@@ -113,7 +113,7 @@ def _listed(text: str) -> _List:
 
 
 def _encloses(text: str) -> bool:
-    """Whether the first character opens what the last one closes."""
+    """Whether the first character is the bracket that the last one closes."""
     depth = 0
     for at, char in enumerate(text):
         depth += (char in f"([{{{_SET[0]}") - (char in f")]}}{_SET[1]}")
@@ -123,7 +123,7 @@ def _encloses(text: str) -> bool:
 
 
 def _items(text: str) -> tuple[str, ...]:
-    """What commas outside of all brackets divide, without names: ``x = 1, x = 2`` lists 1 and 2."""
+    """Split at commas outside all brackets and drop names: ``x = 1, x = 2`` lists 1 and 2."""
     parts, depth = [""], 0
     for char in text:
         depth += (char in f"([{{{_SET[0]}") - (char in f")]}}{_SET[1]}")

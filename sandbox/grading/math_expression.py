@@ -1,9 +1,9 @@
-"""Numbers, fractions and simple expressions, as people and models write them in LaTeX or plain text: which are equal.
+"""Compares numbers, fractions and simple expressions in LaTeX or plain text.  Pure.
 
-Nothing is evaluated but arithmetic, and all of it is bounded: length, depth, exponents, factorials.  Numbers are exact
-as long as they are rational.  Two expressions with letters are equal when they have the same value at some fixed points
-that nobody would choose; sums and products of the same letters in another order do, and so do different roots or
-functions that are one.  Pure.
+Only arithmetic is evaluated, and all of it is bounded: length, depth, exponents, factorials.  Numbers are exact while
+they are rational.  Two expressions with letters are equal when they have the same value at some fixed points that
+nobody would choose; so sums and products in another order are equal, and so are different roots or functions that are
+one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from typing import Any, TypeAlias
 
 Number: TypeAlias = Fraction | complex
 Value: TypeAlias = Callable[[Mapping[str, Number]], Number]
-"""Of an expression, for a value of each of its letters.  Raises ArithmeticError or ValueError where it has none."""
+"""The value of an expression, given one for each of its letters.  Raises ArithmeticError or ValueError if it has none.
+"""
 _Step: TypeAlias = tuple[Callable[[Any, Any], Any], Value]
-"""A sign of arithmetic and what stands behind it."""
+"""An operator and its right operand."""
 
 MOST_CHARS = 1000
 _MOST_DEPTH, _MOST_BITS, _MOST_COUNT = 100, 10_000, 500
@@ -62,7 +63,7 @@ _LETTERS = frozenset(
 
 
 class UnreadableExpressionError(ValueError):
-    """It is no expression, or larger than is looked at."""
+    """The text is no expression, or too large to look at."""
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ class Expression:
 
 @dataclass(slots=True)
 class _Reader:
-    """Recursive descent, each method one rule of the grammar."""
+    """A recursive-descent parser; each method is one rule of the grammar."""
 
     tokens: list[str]
     at: int = 0
@@ -122,7 +123,7 @@ class _Reader:
                 return _stepwise(value, factors)
 
     def begins_factor(self) -> bool:
-        """Whether a product goes on without a sign; two numbers side by side are none."""
+        """Whether a product continues without an operator; two numbers side by side do not."""
         return self.next[:1].isalpha() or self.next[:1] in {"\\", "(", "{"}
 
     def signed(self) -> Value:
@@ -178,7 +179,7 @@ class _Reader:
         raise UnreadableExpressionError(f"{word} is nothing here")
 
     def mixed(self, whole: Fraction) -> Value:
-        """A number, and the fraction of two numbers right behind it: 2\\frac{1}{2} is 2.5."""
+        r"""Read a mixed number: 2\\frac{1}{2} is 2.5."""
         behind = _SIMPLE_FRACTION.fullmatch("".join(self.tokens[self.at : self.at + 7]))
         if behind is None or self.next not in _FRACTIONS:
             return _constant(whole)
@@ -189,7 +190,7 @@ class _Reader:
         return _constant(whole + Fraction(int(behind[1]), below))
 
     def digit(self) -> Value:
-        """A group, or the next digit alone: \\frac12 is one half."""
+        r"""Read a group or one digit: \\frac12 is one half."""
         word = self.next
         if word.isdigit() and len(word) > 1:
             self.tokens[self.at : self.at + 1] = [word[0], word[1:]]
@@ -218,7 +219,7 @@ class _Reader:
 
 
 def parse_expression(text: str) -> Expression:
-    """Raises :class:`Unreadable`."""
+    """Parse an expression.  Raises UnreadableExpressionError."""
     if len(text) > MOST_CHARS:
         raise UnreadableExpressionError("too long")
     reader = _Reader(_tokens(text))
@@ -229,7 +230,7 @@ def parse_expression(text: str) -> Expression:
 
 
 def expressions_equal(left: Expression, right: Expression) -> bool:
-    """Whether both have the same value, wherever they have one."""
+    """Whether both have the same value wherever they have one."""
     letters = sorted(left.letters | right.letters)
     if not letters:
         return _agree(left, right, {}) is True
@@ -244,7 +245,7 @@ def expressions_equal(left: Expression, right: Expression) -> bool:
 
 
 def _agree(left: Expression, right: Expression, point: Mapping[str, Number]) -> bool | None:
-    """None where one of them has no value."""
+    """Compare at one point; None if one of them has no value there."""
     try:
         one, other = left.value(point), right.value(point)
         if isinstance(one, Fraction) and isinstance(other, Fraction):
@@ -283,7 +284,7 @@ def _negative(value: Value) -> Value:
 
 
 def _stepwise(first: Value, steps: Sequence[_Step]) -> Value:
-    """From left to right; exact as long as everything is."""
+    """Apply the operators from left to right, exactly while all operands are rational."""
 
     def value(letters: Mapping[str, Number]) -> Number:
         reached = first(letters)
@@ -317,7 +318,7 @@ def _power(base: Value, exponent: Value) -> Value:
 
 
 def _root(number: Fraction, by: Fraction) -> complex:
-    """The real one of an odd root of a number below 0."""
+    """Return the real odd root of a negative number, else the principal root."""
     if number < 0 and by.denominator % 2:
         return complex((-1) ** (by.numerator % 2) * float(-number) ** float(by))
     return complex(number) ** complex(by)

@@ -15,19 +15,19 @@ PACKAGES = (
     "less", "procps", "python3-minimal", "sed", "sqlite3", "tar", "tree", "util-linux", "vim-tiny", "xz-utils",
 )  # fmt: skip
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-"""What the packages are signed with; Ubuntu has it in a package."""
+"""Key that signs the packages; Ubuntu has it in a package."""
 _OTHERWISE = "use an image that is there or can be pulled: export LONGSHORE_BASE_IMAGE=debian:bookworm"
 _EXCLUDED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 
 
 def base_image_tag() -> str:
-    """The base image's name: it changes when the recipe does."""
+    """Return the base image's name, which changes with its recipe."""
     recipe = repr((DEBIAN_SUITE, PACKAGES, _EXCLUDED, 1))
     return f"longshore/base:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
 def build_base_image(url: str, say: ReportLine) -> str:
-    """Build the base image from Debian packages.  No registry is asked."""
+    """Build the base image from Debian packages, without a registry, and return its name."""
     name = base_image_tag()
     if shutil.which("mmdebstrap") is None or not _KEYRING.exists():
         apt_install(("mmdebstrap", "debian-archive-keyring"), say, otherwise=_OTHERWISE)

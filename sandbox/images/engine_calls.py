@@ -1,4 +1,4 @@
-"""What the engine is asked about images.  Each call has a deadline; a refusal says the engine's own words."""
+"""Calls of the engine about images.  Each call has a deadline, and an error quotes the engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOG_BYTES = 2000
 
 
 async def find_image_id(engine: DockerEngine, name: str) -> str:
-    """The image's content id; empty when the engine does not have it."""
+    """Return the image's content id; empty when the engine does not have it."""
     async with _call(engine, "GET", f"{_path(name)}/json", f"look for the image {name}") as response:
         if response.status == http.HTTPStatus.NOT_FOUND:
             return ""
@@ -58,7 +58,7 @@ async def build_image(
 
 
 async def pull_image(engine: DockerEngine, name: str, timeout_s: float) -> None:
-    """Raises ImageError with the engine's own words."""
+    """Pull an image.  Raises ImageError, which quotes the engine."""
     what = f"pull the image {name}"
     query = {"fromImage": name}
     async with _call(engine, "POST", "/images/create", what, query=query, timeout_s=timeout_s) as response:
@@ -66,7 +66,7 @@ async def pull_image(engine: DockerEngine, name: str, timeout_s: float) -> None:
 
 
 async def import_archive(engine: DockerEngine, archive: Path, name: str, timeout_s: float) -> None:
-    """An image of one layer from a tar of a root file system.  Raises ImageError."""
+    """Import a tar of a root file system as an image of one layer.  Raises ImageError."""
     what = f"import {archive} as {name}"
     query = {"fromSrc": "-", "repo": name}
     body = _chunks(archive)
@@ -75,7 +75,7 @@ async def import_archive(engine: DockerEngine, archive: Path, name: str, timeout
 
 
 async def list_images(engine: DockerEngine) -> tuple[StoredImage, ...]:
-    """All images, with the nameless ones between."""
+    """Return all images, including unnamed intermediate ones."""
     async with _call(engine, "GET", "/images/json", "list the images", query={"all": "1"}) as response:
         listed = cast("list[dict[str, Any]]", await _json(response))
     return tuple(
@@ -90,20 +90,20 @@ async def list_images(engine: DockerEngine) -> tuple[StoredImage, ...]:
 
 
 def _short(name: str) -> str:
-    """The name as Docker writes it; Podman writes out where it takes it to be from."""
+    """Return the name as Docker writes it; Podman adds the registry."""
     for prefix in ("docker.io/library/", "docker.io/", "localhost/"):
         name = name.removeprefix(prefix)
     return name
 
 
 async def images_in_use(engine: DockerEngine) -> frozenset[str]:
-    """Ids of the images of all containers, running or not."""
+    """Return the ids of the images of all containers, running or not."""
     async with _call(engine, "GET", "/containers/json", "list the containers", query={"all": "1"}) as response:
         return frozenset(str(each["ImageID"]) for each in await _json(response))
 
 
 async def remove_image(engine: DockerEngine, name: str) -> bool:
-    """Take the name away, and what only it needed.  False when something still uses it."""
+    """Remove the name, and the layers that only it needs.  Returns False when something still uses it."""
     async with _call(engine, "DELETE", _path(name), f"remove the image {name}") as response:
         if response.status == http.HTTPStatus.CONFLICT:
             return False
@@ -113,14 +113,14 @@ async def remove_image(engine: DockerEngine, name: str) -> bool:
 
 
 def _path(name: str) -> str:
-    """Raises ImageError for what can name no image."""
+    """Return the API path of an image.  Raises ImageError for an invalid name."""
     if not is_reference(name):
         raise ImageError(f"no image can be called {name[:80]!r}")
     return f"/images/{quote(name)}"
 
 
 async def find_engine_id(engine: DockerEngine) -> str:
-    """The same for one engine whatever its address."""
+    """Return the engine's id, which does not depend on its address."""
     async with _call(engine, "GET", "/info", "ask the engine who it is") as response:
         return str((await _json(response))["ID"])
 

@@ -1,4 +1,4 @@
-"""Under which name an engine has an image.  Pure."""
+"""Names of images on an engine.  Pure."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _BUILT = "longshore/build:"
 
 
 def is_reference(name: str) -> bool:
-    """Whether it can name an image: nothing else may come into the path of a call to an engine."""
+    """Whether ``name`` is a valid image reference: nothing else may become part of an API path."""
     return len(name) <= _MOST_CHARACTERS and _REFERENCE.fullmatch(name) is not None
 
 
 def built_image_name(build: ImageBuild) -> str:
-    """The tag under which a build is known: equal contexts have equal names."""
+    """Return the name of a build; equal contexts have equal names."""
     return f"{_BUILT}{build.digest[:32]}"
 
 
 def is_built_name(name: str) -> bool:
-    """Whether :func:`image_name` gave it, in whatever process."""
+    """Whether :func:`built_image_name` gave the name, in whatever process."""
     return name.startswith(_BUILT)
 
 
 def with_tag(name: str) -> str:
-    """The name with its tag written out: an engine asked to pull a bare name would fetch every tag of it."""
+    """Return the name with its tag: pulling a bare name would fetch every tag."""
     return name if "@" in name or ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
 def image_for(task: Task | TaskService) -> str:
-    """Of the image that a task or service is to run in; empty where it names none."""
+    """Return the name of a task's or service's image; empty if it names none."""
     if task.build is not None:
         return built_image_name(task.build)
     return with_tag(task.image) if task.image else ""

@@ -1,8 +1,8 @@
-"""Which images are ours, when each was last used, and who holds which: shared by all processes of a machine.
+"""Records which images are ours, when each was last used, and who reserves which; for all processes of a machine.
 
-A folder with one small file per name.  Its text is the name, its modification time the last use, and a shared lock on
-it a reservation: the kernel drops that when its process dies, so that no reservation outlives its owner and none has
-to be swept.  Whoever evicts takes the lock alone first.
+It is a folder with one small file per name: its text is the name, its modification time the last use, and a shared lock
+on it a reservation.  The kernel drops the lock when its process dies, so no reservation outlives its owner.  Eviction
+needs the exclusive lock.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pathlib import Path
 
 
 class ImageLedger:
-    """For one engine.  No method waits."""
+    """The ledger of one engine.  No method blocks."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._held: dict[str, tuple[int, int]] = {}
-        """Name → the locked descriptor and how many of this process share it."""
+        """Name → its locked descriptor and the number of reservations of this process."""
 
     def _file(self, name: str, kind: str = "image") -> Path:
         return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.{kind}"
 
     def record(self, name: str) -> None:
-        """From now on this image is ours, and may be evicted."""
+        """Record that the image is ours and may be evicted."""
         making = self._folder / f".{os.getpid()}.{threading.get_ident()}"
         making.write_text(name)
         making.rename(self._file(name))
@@ -42,12 +42,12 @@ class ImageLedger:
         return self._file(name).exists()
 
     def touch(self, name: str) -> None:
-        """Used now; nothing happens for a name that is not ours."""
+        """Record a use now; does nothing for a name that is not ours."""
         with contextlib.suppress(FileNotFoundError):
             os.utime(self._file(name))
 
     def last_used(self) -> dict[str, float]:
-        """Our names → Unix seconds."""
+        """Return our names → time of last use, Unix seconds."""
         found: dict[str, float] = {}
         for each in self._folder.glob("*.image"):
             with contextlib.suppress(FileNotFoundError):  # another process has just evicted it
@@ -55,7 +55,7 @@ class ImageLedger:
         return found
 
     def reserve(self, name: str) -> bool:
-        """Reserve; False while somebody evicts it.  Every True is answered by one :meth:`release`."""
+        """Reserve the image; returns False while somebody evicts it.  Each True needs one :meth:`release`."""
         descriptor, count = self._held.get(name, (-1, 0))
         if not count:
             locked = _lock(self._file(name, "lock"), fcntl.LOCK_SH)
@@ -75,8 +75,8 @@ class ImageLedger:
 
     @contextmanager
     def lock_exclusively(self, name: str, kind: str = "lock") -> Generator[bool]:
-        """Whether nobody on this machine holds it, and nobody will until the end.  ``kind`` ``build``: nobody else
-        builds it."""
+        """Yield whether the lock was free, and hold it until the block ends.  ``kind`` ``build``: the right to build.
+        """
         descriptor = _lock(self._file(name, kind), fcntl.LOCK_EX)
         try:
             yield descriptor is not None

@@ -1,6 +1,6 @@
-"""Which image goes next when an engine holds more than it may.  Pure.
+"""Chooses the image to evict when an engine holds too much.  Pure.
 
-An image costs what it adds to the image it was built from, so that a base shared by a hundred builds counts once.
+An image costs what it adds to the image it was built from, so a base shared by a hundred builds counts once.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ class StoredImage:
 
     id: str
     parent: str
-    """Id of the image it was built from on this engine; empty for one that came whole."""
+    """Id of the image it was built from on this engine; empty for one that was pulled or imported."""
     size_bytes: int
-    """With all that it was built from."""
+    """Size with all images that it was built from."""
     names: tuple[str, ...]
 
 
 def used_bytes(images: Sequence[StoredImage], ours: Collection[str]) -> int:
-    """What our images (by name) take up, with the nameless ones that they alone were built from."""
+    """Return the bytes of our images (by name) and of the unnamed images that only they were built from."""
     by_id = {each.id: each for each in images}
     counted: set[str] = set()
     total = 0
@@ -39,10 +39,10 @@ def used_bytes(images: Sequence[StoredImage], ours: Collection[str]) -> int:
 def choose_image_to_evict(
     images: Sequence[StoredImage], last_used: Mapping[str, float], in_use: Collection[str], kept: Collection[str]
 ) -> str | None:
-    """Name of our least recently used image that may go; None when there is none.
+    """Return the name of our least recently used image that may be evicted; None when there is none.
 
-    ``last_used`` has our names; ``in_use`` the ids of images that containers use; ``kept`` the names that may not go.
-    An image that another one with a name was built from stays until that one has gone.
+    ``last_used``: our names; ``in_use``: ids of images of containers; ``kept``: names that may not be evicted.  An
+    image that another named one was built from stays until that one has gone.
     """
     needed = _ancestors_of_named(images) | set(in_use)
     candidates = [

@@ -1,8 +1,8 @@
-"""The images of one engine: made once, reserved while they are needed, evicted when they are too many.
+"""The images of one engine: made once, reserved while they are needed, evicted when they exceed the quota.
 
-``async with store.reserved(task) as image:`` yields a name from which containers can be created until the block ends.
-However many ask for the same image, in this process or in others of this machine, one builds and the others wait for
-it; a failure is remembered for a while, so that a hundred sessions of a broken task do not build a hundred times.
+``async with store.reserve(task) as image:`` yields a name from which containers can be created until the block ends.
+However many ask for the same image, in this process or in others of this machine, one builds it and the others wait; a
+failure is remembered for a while, so that a hundred sessions of a broken task do not build a hundred times.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _LOOK_AGAIN_S = 0.1
 @dataclass(frozen=True, slots=True)
 class ImageSettings:
     home: Path
-    """Where the machine's processes share what they know of images."""
+    """Folder that the machine's processes share."""
     base_image: str
     """Image of tasks that name none; never evicted."""
     quota_bytes: int = 50 << 30
-    """Most that images of ours may take up; 0 for no bound."""
+    """Quota of our images, bytes; 0 for no bound."""
     concurrency: int = 2
     """Builds and pulls at once."""
     failure_memory_s: float = 60.0
-    """How long an image that could not be had is not tried again."""
+    """How long a failed image is not tried again."""
     pull_timeout_s: float = 1800.0
     busy_s: float = 60.0
     """Longest wait for another process that evicts the image."""
@@ -49,10 +49,10 @@ class ImageStatistics(NamedTuple):
     built: int
     pulled: int
     waited: int
-    """Callers that found somebody else at work on their image."""
+    """Callers that found another at work on their image."""
     failed: int
     refused: int
-    """Callers told of a remembered failure."""
+    """Callers that got a remembered failure."""
     evicted: int
 
 
@@ -90,7 +90,8 @@ class ImageStore:
 
     @asynccontextmanager
     async def reserve(self, task: Task | TaskService) -> AsyncGenerator[str]:
-        """The task's (or service's) image, there until the block ends.  Raises ImageError, EngineError."""
+        """Yield the task's (or service's) image, present until the block ends.  Raises ImageError, DockerEngineError.
+        """
         if self._is_base(task):
             yield self._settings.base_image
             return
@@ -100,7 +101,7 @@ class ImageStore:
 
     @asynccontextmanager
     async def keep(self, task: Task | TaskService) -> AsyncGenerator[str]:
-        """The name of an image of which a container runs, not evicted until the block ends.  Raises ImageError."""
+        """Yield the name of an image that a container uses, not evicted until the block ends.  Raises ImageError."""
         if self._is_base(task):
             yield self._settings.base_image
             return
@@ -115,7 +116,7 @@ class ImageStore:
         return task.build is None and task.image in ("", self._settings.base_image)
 
     async def import_archive(self, archive: Path, name: str) -> None:
-        """Take in a tar of a root file system.  Raises ImageError, EngineError."""
+        """Import a tar of a root file system.  Raises ImageError, DockerEngineError."""
         await engine_calls.import_archive(self._engine, archive, with_tag(name), self._settings.pull_timeout_s)
         self._ledger.record(with_tag(name))
 
@@ -155,7 +156,7 @@ class ImageStore:
 
     @asynccontextmanager
     async def _build_lock(self, name: str) -> AsyncGenerator[None]:
-        """No other process of this machine is at work on this image."""
+        """Hold the machine-wide right to make this image until the block ends."""
         while True:
             with self._ledger.lock_exclusively(name, "build") as alone:
                 if alone:
@@ -186,10 +187,10 @@ class ImageStore:
                 raise BuildError(f"the build of {name} ran out of its {timeout_s:g} s: raise build_timeout") from error
 
     async def prune(self, quota_bytes: int | None = None) -> tuple[str, ...]:
-        """Evict, least recently used first, until ours fit the quota.  Returns the names that went.
+        """Evict our images, least recently used first, until they fit the quota.  Returns the evicted names.
 
-        With ``quota_bytes`` 0 all of ours go.  What is reserved or used by a container stays, even where the quota is
-        missed by it.
+        ``quota_bytes`` 0 evicts all.  Images that are reserved or used by a container stay, even if the quota is
+        missed.
         """
         quota = self._settings.quota_bytes if quota_bytes is None else quota_bytes
         if quota_bytes is None and not quota:
@@ -222,7 +223,7 @@ class ImageStore:
         return self._ledger.last_used()
 
     async def used_bytes(self) -> int:
-        """Bytes that ours take up, as the quota counts them."""
+        """Return the bytes of our images, as the quota counts them."""
         return used_bytes(await engine_calls.list_images(self._engine), self.last_used())
 
     def statistics(self) -> ImageStatistics:

@@ -1,9 +1,8 @@
-"""Which tests must report: a test that was never collected is otherwise missing from the denominator.
+"""Finds the tests that must report: one that is never collected would be missing from the denominator.  Pure.
 
-Read from the test file itself where that is certain: ``test_outputs.py``, run as a whole and alone, whose tests are
-plain functions and methods.  Of what makes tests in any other way (parameters, fixtures with several values, assigned
-or imported names, base classes, hooks) the names are not certain; then nothing is expected, and the report alone says
-what there is.  Pure.
+The names are read from ``test_outputs.py`` if that is certain: the file is run as a whole and alone, and its tests are
+plain functions and methods.  If tests are made in any other way (parameters, fixtures with several values, assigned or
+imported names, base classes, hooks), nothing is expected, and the report alone says which tests there are.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _RUNS_MODULE = re.compile(r"\b(?:(?:python|pypy)[\d.]*|uv +run)(?: +-[A-Za-ln-z]
 """An interpreter's ``-m``, which names a program; pytest's selects tests."""
 _FOLDERS = ("$TEST_DIR", "${TEST_DIR", "/tests", "tests")
 _MAKERS = frozenset({"parametrize", "globals", "__test__"})
-"""Names whose mention means that a file's functions are not all that it tests."""
+"""Names whose mention means that a file's functions are not all of its tests."""
 _HOOKS = re.compile(r"pytest_\w*(?:generate|collect|makeitem)")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def find_expected_tests(run_tests: str, tests: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Names as pytest reports them, without the file; empty when they are not certain."""
+    """Return the names as pytest reports them, without the file; empty when they are uncertain."""
     if _FILE not in tests or not _runs_it_alone(run_tests) or _selects(run_tests):
         return ()
     try:
@@ -40,7 +39,7 @@ def find_expected_tests(run_tests: str, tests: Mapping[str, bytes]) -> tuple[str
 
 
 def _runs_it_alone(script: str) -> bool:
-    """Whether pytest is told to look for tests in that file and nowhere else."""
+    """Whether pytest is asked to collect tests from that file and nowhere else."""
     lines = [line for line in script.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#")]
     calls = [call for line in lines for call in re.split(r"&&|[;|]", line) if "pytest" in call]
     words = [word.strip("\"'") for call in calls for word in call.split()]
@@ -52,11 +51,11 @@ def _selects(script: str) -> bool:
 
 
 class _UncertainError(LookupError):
-    """Only running it would tell."""
+    """The names are uncertain: only a run would tell."""
 
 
 def _require_plain_tests(tree: ast.Module) -> None:
-    """Raises _UncertainError for a file in which something may make tests, or several of one."""
+    """Raise _UncertainError for a file in which something may make tests, or several of one."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(name) | ast.Attribute(attr=name) if name in _MAKERS:
@@ -72,7 +71,7 @@ def _require_plain_tests(tree: ast.Module) -> None:
 
 
 def _names(body: list[ast.stmt], group: str = "") -> Iterator[str]:
-    """Raises _UncertainError."""
+    """Yield the names of tests.  Raises _UncertainError."""
     for node in body:
         if isinstance(node, _Function) and node.name.startswith("test"):
             if not any(map(_is_fixture, node.decorator_list)):
@@ -102,8 +101,7 @@ def _is_fixture(decorator: ast.expr) -> bool:
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
-    """Names that a statement may give to something, wherever in it; of a class that has bases also theirs, since it may
-    have their tests.  Of one that has none pytest collects what its own name says."""
+    """Yield names that a statement may bind; for a class with bases also theirs, since it may inherit their tests."""
     if isinstance(node, ast.ClassDef) and not node.bases:
         yield node.name
         return

@@ -1,8 +1,8 @@
-"""What a format cannot say of a task, said beside it: ``longshore.yaml`` in a folder, ``longshore`` in a row.
+"""Encodes the fields that a format cannot hold: ``longshore.yaml`` in a folder, ``longshore`` in a row.
 
-Every writer ends the same way: it reads back what it is about to write, and each field that did not come back equal is
-written down by its own name.  So any task survives any format, whatever the format can say, and what a format says
-itself stays its own.  Bytes that are no text are ``base64:`` and their base64.
+Every writer reads back what it is about to write, and each field that does not come back equal is written down by its
+own name.  So every task survives every format, and what a format can say stays its own.  Bytes that are no text are
+``base64:`` and their base64.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _ADAPTERS: dict[str, TypeAdapter[object]] = {
 
 
 def differing_fields(task: Task, seen: Task) -> dict[str, object]:
-    """Field → plain value, for each field in which ``task`` differs from ``seen``, what a format says of it."""
+    """Return field → plain value for each field in which ``task`` differs from ``seen``."""
     return {
         name: _plain(getattr(task, name)) for name in _ADAPTERS if getattr(task, name) != getattr(seen, name)
     }  # fmt: skip
 
 
 def apply_fields(task: Task, said: object, problems: TaskProblems, where: str) -> Task:
-    """``task`` with what :func:`unsaid` wrote down; what cannot be understood is noted."""
+    """Return ``task`` with the fields of :func:`differing_fields`; what is invalid becomes a problem."""
     if not isinstance(said, dict):
         problems.add(f"{where} is no mapping", "it names fields of a task")
         return task
@@ -56,7 +56,7 @@ def apply_fields(task: Task, said: object, problems: TaskProblems, where: str) -
 
 
 def _plain(value: object) -> object:
-    """``value`` as JSON and YAML have it; of a dataclass, what is not the default."""
+    """Return ``value`` as JSON and YAML have it; of a dataclass, the fields that differ from their defaults."""
     match value:
         case bytes():
             return _text(value)
@@ -97,7 +97,7 @@ def _bytes(text: object) -> object:
 
 
 def _decode_bytes(name: str, value: object) -> object:
-    """``value`` of the field ``name``, its file contents as bytes."""
+    """Return the value of the field ``name`` with file contents as bytes."""
     if name == "services" and isinstance(value, list):
         return [_decode_bytes("service", each) for each in cast("list[object]", value)]
     if not isinstance(value, dict):
@@ -110,14 +110,14 @@ def _decode_bytes(name: str, value: object) -> object:
 
 
 def to_metadata_text(value: object) -> str:
-    """A format's own value as :attr:`Task.metadata` keeps it: text as it is, the rest as JSON."""
+    """Return a format's own value as :attr:`Task.metadata` keeps it: text unchanged, the rest as JSON."""
     if isinstance(value, str) and _is_text(value):
         return value
     return json.dumps(_keyed(value), ensure_ascii=False, default=str, sort_keys=True)
 
 
 def _keyed(value: object) -> object:
-    """``value`` with texts as keys: YAML has numbers and dates there too."""
+    """Return ``value`` with text keys: YAML has numbers and dates there too."""
     if isinstance(value, list):
         return [_keyed(each) for each in cast("list[object]", value)]
     if isinstance(value, dict):
@@ -126,12 +126,12 @@ def _keyed(value: object) -> object:
 
 
 def from_metadata_text(text: str) -> object:
-    """The value that :func:`kept` got."""
+    """Return the value that :func:`to_metadata_text` got."""
     return text if _is_text(text) else json.loads(text)
 
 
 def _is_text(text: str) -> bool:
-    """No JSON value is written like this."""
+    """Whether the text is no JSON value."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -144,7 +144,7 @@ def to_metadata(values: Mapping[str, object], prefix: str = "") -> dict[str, str
 
 
 def from_metadata(metadata: Mapping[str, str], prefix: str = "") -> dict[str, object]:
-    """The values whose keys begin with ``prefix``, without it."""
+    """Return the values whose keys begin with ``prefix``, without it."""
     return {
         key.removeprefix(prefix): from_metadata_text(text) for key, text in metadata.items() if key.startswith(prefix)
     }

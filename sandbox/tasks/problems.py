@@ -1,4 +1,4 @@
-"""What is wrong with a task, all of it: a loader notes each problem and goes on, so that one look finds them all."""
+"""Collects all problems of a task: a loader records each one and goes on, so that one run finds them all."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sandbox.tasks.yaml_text import YamlError, parse_yaml
 Model = TypeVar("Model", bound=BaseModel)
 _REGULAR = "a link, a pipe or a device is not carried into a sandbox: a link could lead out of the task"
 _SHOWN = 300
-"""Characters of an error that nobody raised on purpose."""
+"""Most characters of an unexpected error that are shown."""
 
 
 class TaskProblems:
-    """The problems of one task.  ``place`` is its folder, or its file and line."""
+    """The problems of one task; ``place`` is its folder, or its file and line."""
 
     def __init__(self, place: Path) -> None:
         self.location = place
@@ -33,7 +33,7 @@ class TaskProblems:
 
     @contextmanager
     def collecting_errors(self, what: str = "cannot be read") -> Generator[None]:
-        """Whatever ends the work on this task is noted, and that on the others goes on."""
+        """Record whatever error ends the block; the work on other tasks goes on."""
         try:
             yield
         except TaskError as error:
@@ -42,9 +42,9 @@ class TaskProblems:
             self.add(what, f"{type(error).__name__}: {error}"[:_SHOWN])
 
     def read_text(self, tree: FileTree, path: str, needed: str = "") -> str:
-        """A text file, without a byte order mark; empty when there is none, or when it is none (then noted).
+        """Return a text file without byte order mark; empty when it is missing or no text (a problem).
 
-        ``needed``: why it must be there.
+        ``needed``: why it must exist.
         """
         if path in tree.irregular:
             self.add(f"{path} is no regular file", _REGULAR)
@@ -60,7 +60,7 @@ class TaskProblems:
         return text
 
     def parse_yaml(self, tree: FileTree, path: str, model: type[Model]) -> Model | None:
-        """A YAML file that must be there; None when it is not as it must be (then noted)."""
+        """Return a YAML file as a ``model``; None, with problems, when it is invalid."""
         try:
             value: object = parse_yaml(self.read_text(tree, path))
         except YamlError as error:
@@ -69,8 +69,8 @@ class TaskProblems:
         return self.validate(path, value, model)
 
     def validate(self, name: str, value: object, model: type[Model], *, unknown: str = "unknown key") -> Model | None:
-        """``value`` as a ``model``; None, with every error noted, when it is not one.  ``unknown``: what to say of keys
-        that the model does not have."""
+        """Return ``value`` as a ``model``; None, with problems, when it is invalid.  ``unknown``: text for unknown
+        keys."""
         try:
             return model.model_validate(value)
         except ValidationError as error:
@@ -80,20 +80,20 @@ class TaskProblems:
     def add_validation_error(
         self, name: str, error: ValidationError, *, at: str = "", unknown: str = "unknown key"
     ) -> None:
-        """Note everything that is wrong with what ``name`` says, below its key ``at``."""
+        """Record every error of a validation of ``name``, below its key ``at``."""
         for each in error.errors(include_url=False):
             where = ".".join(map(str, ((at, *each["loc"]) if at else each["loc"]))) or "the whole file"
             self.add(f"{name}: {where}", unknown if each["type"] == "extra_forbidden" else each["msg"])
 
     def read_regular_files(self, tree: FileTree, folder: str) -> dict[str, bytes]:
-        """Path below ``folder`` → content; links, pipes and devices are noted."""
+        """Return path below ``folder`` → content; links, pipes and devices are problems."""
         inside = tree.subtree(folder)
         for path in sorted(inside.irregular):
             self.add(f"{folder}/{path} is no regular file", _REGULAR)
         return inside.contents()
 
     def check_rules(self, task: Task) -> None:
-        """Note each rule that holds in every format and that ``task`` breaks."""
+        """Record each rule of every format that ``task`` breaks."""
         for what, why in find_broken_rules(task):
             self.add(what, why)
 
@@ -103,7 +103,7 @@ _NOT_NAMES = {".", ".."}
 
 
 def find_broken_rules(task: Task) -> Iterator[tuple[str, str]]:
-    """What and why, for each rule that ``task`` breaks.  Pure."""
+    """Yield what is wrong and why, for each rule that ``task`` breaks.  Pure."""
     if not _NAME.fullmatch(task.id) or task.id in _NOT_NAMES:
         yield f"the name {task.id!r} has other characters than A-Z a-z 0-9 _ . -", "it is the id"
     if not task.instruction.strip():

@@ -1,7 +1,7 @@
-"""What a task is, whatever format it was written in.
+"""The task, whatever format it was written in.
 
-A task knows nothing of Docker: it is text and bytes.  The harness puts ``files`` into the sandbox and runs
-``setup`` before the agent's first turn; ``tests`` enter the sandbox only for grading, ``solution`` never.
+A task knows nothing of Docker: it is text and bytes.  The harness puts ``files`` into the sandbox and runs ``setup``
+before the agent's first turn; ``tests`` enter the sandbox only for grading, ``solution`` never.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import ConfigDict, with_config
 from protocol.errors import UserError
 
 _STRICT = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
-"""Where one of these is read, an unknown key is an error; in JSON, bytes are URL-safe base64."""
+"""When one of these is read, an unknown key is an error; in JSON, bytes are URL-safe base64."""
 
 BASE_IMAGE = ""
 """The value of :attr:`Task.image` that stands for the pool's own base image."""
@@ -31,7 +31,7 @@ class TaskError(UserError):
 
 
 class NetworkMode(StrEnum):
-    """What a phase of a task may reach."""
+    """The network access of one phase of a task."""
 
     NONE = "none"
     PROXY = "proxy"
@@ -40,7 +40,7 @@ class NetworkMode(StrEnum):
 
 
 class Capability(StrEnum):
-    """What root may do in a task's container beyond what it may in each, where the task asks for it."""
+    """A capability of root beyond the base ones, which a task may ask for."""
 
     SYS_CHROOT = "SYS_CHROOT"
     SETFCAP = "SETFCAP"
@@ -50,22 +50,22 @@ class Capability(StrEnum):
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class TaskNetwork:
-    """What each phase may reach."""
+    """The network access of each phase."""
 
     build: NetworkMode = NetworkMode.FULL
     agent: NetworkMode = NetworkMode.NONE
     verify: NetworkMode = NetworkMode.NONE
     allowed_hosts: tuple[str, ...] = ()
-    """Where a phase is ``proxy``: host names, ``*.example.org`` for all below one; without a port 80 and 443."""
+    """Hosts for phases with ``proxy``: names, ``*.example.org`` for all below one; ports 80 and 443 unless given."""
 
     @property
     def is_offline(self) -> bool:
-        """Neither the agent nor the tests reach anything; the build may."""
+        """Whether neither the agent nor the tests have a network; the build may."""
         return self.agent is NetworkMode.NONE and self.verify is NetworkMode.NONE
 
 
 class GradingLevel(StrEnum):
-    """Where the tests run; each level is further from the agent's reach than the one before."""
+    """Where the tests run; each level is further out of the agent's reach than the one before."""
 
     SAME = "same"
     """In the agent's container, once everything else in it is dead."""
@@ -93,7 +93,7 @@ class ImageBuild:
 
     @property
     def digest(self) -> str:
-        """64 hexadecimal digits over all of it."""
+        """Return 64 hexadecimal digits over all of it."""
         parts = [self.dockerfile.encode(), self.target.encode()]
         parts += [text.encode() for pair in sorted(self.args.items()) for text in pair]
         for path, content in sorted(self.files.items()):
@@ -127,9 +127,9 @@ class Task:
     id: str
     """Unique in its data set; letters, digits, ``-``, ``_``, ``.`` only: it names files and containers."""
     instruction: str
-    """What the agent is told."""
+    """The agent's instruction."""
     family: str = ""
-    """Which kind of task this is: results are reported by family."""
+    """Kind of task, by which results are reported."""
     image: str = BASE_IMAGE
     setup: str = ""
     """Shell script, run in ``workdir`` by the harness before the agent starts; empty for none."""
@@ -144,7 +144,8 @@ class Task:
     weights: dict[str, float] = field(default_factory=dict[str, float])
     """Test name → its weight in the weighted score; a test that is not named weighs 1."""
     answer: str = ""
-    """What the agent's last reply has to give in ``\\boxed{…}``: graded in place of tests, where it is not empty."""
+    r"""The answer that the agent's last reply must give in ``\\boxed{…}``; if not empty, it is graded instead of tests.
+    """
     reports: tuple[str, ...] = ()
     """Absolute paths where the tests leave CTRF, JUnit, ``reward.txt`` or ``reward.json`` files."""
     solution: str = ""
@@ -155,18 +156,18 @@ class Task:
     """Name → shell script of an attempt that must not score in full: near misses and cheats, on which its tests are
     proved."""
     build: ImageBuild | None = None
-    """How to make the image, in place of ``image``."""
+    """How to build the image; replaces ``image``."""
     services: tuple[TaskService, ...] = ()
     network: TaskNetwork = TaskNetwork()
     grading: GradingLevel = GradingLevel.SAME
     artifacts: tuple[str, ...] = ()
     """Absolute paths that level ``artifacts`` carries into the clean image."""
     env: dict[str, str] = field(default_factory=dict[str, str])
-    """Of the agent's shell and of the tests, over the image's own."""
+    """Environment variables of the agent's shell and of the tests, over the image's own."""
     capabilities: tuple[Capability, ...] = ()
-    """Beside :data:`CAPABILITIES`."""
+    """Capabilities besides the base ones."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
-    """What the format says beyond this (author, difficulty, tags …), kept for its writer."""
+    """Other fields of the format (author, difficulty, tags …), kept for its writer."""
     workdir: str = "/app"
     agent_timeout_s: float = 360.0
     test_timeout_s: float = 60.0
@@ -179,5 +180,5 @@ class Task:
 
     @property
     def gradable(self) -> bool:
-        """Not every row of a data set says how."""
+        """Whether there are tests or an answer; not every row of a data set has them."""
         return bool(self.run_tests or self.answer)

@@ -25,11 +25,11 @@ _MAX_GROWTH = 1 << 20
 
 
 class YamlError(ValueError):
-    """Not YAML; the message is one line."""
+    """The text is not YAML; the message is one line."""
 
 
 def parse_yaml(text: str) -> object:
-    """Raises YamlError, also for a key that comes twice, for boundless aliases, and where it is nested too deep."""
+    """Parse YAML.  Raises YamlError, also for duplicate keys, unbounded aliases and deep nesting."""
     try:
         _check(text)
         return yaml.load(text, Loader=_Loader)

@@ -1,1 +1,5 @@
-"""The container that a task's tests run in: grading_container prepares it by its grading level, the other modules are its steps (agent processes are killed, artifacts copied, devices repaired, symlinks removed)."""
+"""The container in which a task's tests run.
+
+``grading_container`` opens it by grading level; ``carried_files`` and ``transfer`` bring the agent's files there; the
+other modules are single steps: kill processes, copy artifacts, repair devices, remove links.
+"""

@@ -1,5 +1,4 @@
-"""Nothing of the agent's runs any more: PID 1 kills and reaps all else and answers when it is alone, and the daemon
-then sees nothing but PID 1.
+"""Kills every process of the agent: PID 1 kills and reaps all others, and the daemon then sees nothing but PID 1.
 
 Where PID 1 cannot (a process of another user in a container without CAP_KILL), the container's cgroup on this host
 names what is left.  Only a cgroup whose own path names the container is ever read, so on a remote daemon nothing is
@@ -21,7 +20,7 @@ from sandbox.session.connection import ANSWER_S
 from sandbox.session.sandbox_session import SandboxSession
 
 _LOOKS, _LOOK_S = 40, 0.05
-"""Two seconds: what was killed may be seen dying."""
+"""Two seconds: a killed process may still be seen dying."""
 
 
 async def kill_agent_processes(session: SandboxSession) -> None:
@@ -49,7 +48,8 @@ async def _kill_all(session: SandboxSession) -> str:
 
 
 async def kill_processes_by_cgroup(session: SandboxSession) -> None:
-    """Kill, from this host, what the container's cgroup holds beside PID 1.  Raises SandboxLost, EngineError."""
+    """Kill, from this host, all processes in the container's cgroup but PID 1.  Raises SandboxLost, DockerEngineError.
+    """
     first = await main_pid(session.engine, session.container)
     members = cgroup_procs(first, session.container) if first else None
     if members is None:

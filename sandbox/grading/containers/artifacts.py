@@ -1,10 +1,10 @@
-"""A tar that an agent's files came in, made fit to be unpacked elsewhere.  Pure but for the two tar files.
+"""Copies a tar of an agent's files so that it can be unpacked safely elsewhere.  Pure but for the two tar files.
 
-Kept: regular files, folders, and links, where the folder that they lie in has been kept.  Left out: devices, pipes,
-anything outside the artifact, anything that would be written through a link, a second file of the same name, paths that
-are too long to be copied, permission bits beyond rwx.  Whether a link points somewhere useful is the tests' question.
+Kept: regular files, folders and links whose folder is kept.  Left out: devices, pipes, anything outside the artifact or
+that would be written through a link, a second file of the same name, paths that are too long, permission bits beyond
+rwx.  Whether a link leads somewhere useful is for the tests to find out.
 
-It takes time in proportion to the archive, whatever is in it, and ends soon after nobody wants it any more.
+The time is proportional to the archive, whatever is in it, and the copy ends soon after it is cancelled.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from collections.abc import Callable
 from pathlib import Path
 
 MAX_ARTIFACT_BYTES = 512 << 20
-"""Of all artifacts of one task together."""
+"""Size limit of all artifacts of one task together."""
 _MAX_MEMBERS = 100_000
 _MAX_NAMES_BYTES = 32 << 20
-"""Of all names in one artifact, and of what its links say."""
+"""Limit of all names and link targets in one artifact."""
 _MAX_PATH_BYTES = 3840
-"""PATH_MAX, less what a daemon has before a container's path on its own host."""
+"""PATH_MAX without what a daemon puts before a container's path on its own host."""
 _PAX_NAMES = frozenset({"path", "linkpath"})
-"""What tarfile would write in the place of a member's own."""
+"""Headers that tarfile would write in place of a member's own name."""
 
 
 class UnfitArtifactError(Exception):
-    """What the agent left cannot be carried to where its tests run.  The message says why."""
+    """The agent's files cannot be carried to where its tests run; the message says why."""
 
 
 class ArtifactCopyCancelledError(Exception):
-    """Nobody waits for it any more."""
+    """The copy was cancelled."""
 
 
 def sanitize_tar(source: Path, target: Path, top: str, name: str, unwanted: Callable[[], bool]) -> None:
-    """Copy what is sound of ``source`` to ``target``.  ``top`` is the base name of what was packed, and ``name`` the
-    one that it gets.
+    """Copy the safe members of ``source`` to ``target``.
 
-    Raises Unfit when the tar is broken or too long, or its top is a link; Unwanted when ``unwanted`` says so.
+    ``top`` is the base name of the packed path and ``name`` its new one.  Raises UnfitArtifactError when the tar is
+    broken or too long or its top is a link; ArtifactCopyCancelledError when ``unwanted`` returns True.
     """
     try:
         with tarfile.open(source, "r:") as old, tarfile.open(target, "w") as new:
@@ -78,5 +78,5 @@ def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str, name: str, unwan
 
 
 def _is_sound(member: tarfile.TarInfo, linked: bytes | None) -> bool:
-    """``linked`` is the type of what a hard link is another name of, where that is kept."""
+    """Whether a member can be kept; ``linked``: the type of a hard link's target, if that is kept."""
     return member.isdir() or member.isreg() or member.issym() or (member.islnk() and linked in tarfile.REGULAR_TYPES)

@@ -1,6 +1,6 @@
-"""What grading asks of the Docker daemon: freeze, look, carry.  Every call has a deadline (:func:`retried`).
+"""Calls of the Docker daemon for grading: freeze, inspect, pack and unpack.  Every call has a deadline.
 
-Never ``kill`` on a paused container: it resumes it.
+Never ``kill`` a paused container: that resumes it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.docker.retry import DockerEngineError, call_with_retries
 
 ARCHIVE_TIMEOUT_S = 180.0
-"""A healthy host packs or unpacks within this as much as artifacts may be, busy or not."""
+"""A healthy host packs or unpacks the largest artifacts within this time, busy or not."""
 _AGAIN = frozenset({500, 502, 503})
 _CHUNK_BYTES = 256 << 10
 
 
 class ArchiveTooLargeError(Exception):
-    """An archive is larger than what it may be."""
+    """The archive is larger than allowed."""
 
 
 def _container(engine: DockerEngine, container: str) -> DockerContainer:
@@ -36,9 +36,10 @@ def _container(engine: DockerEngine, container: str) -> DockerContainer:
 
 @asynccontextmanager
 async def pause_container(engine: DockerEngine, container: str) -> AsyncGenerator[None]:
-    """Nothing in the container runs meanwhile.
+    """Pause the container until the block ends.
 
-    Raises EngineError: runc gives up when processes start faster than it freezes them, on cgroup v1 and a busy host.
+    Raises DockerEngineError: runc gives up when processes start faster than it freezes them, on cgroup v1 and a busy
+    host.
     """
 
     async def freeze() -> None:
@@ -63,7 +64,7 @@ async def pause_container(engine: DockerEngine, container: str) -> AsyncGenerato
 
 
 async def container_pids(engine: DockerEngine, container: str) -> tuple[int, ...]:
-    """The container's processes by their number on the daemon's host.  Raises EngineError."""
+    """Return the container's processes by their pid on the daemon's host.  Raises DockerEngineError."""
     shown = await call_with_retries(f"look into container {container[:12]}", _container(engine, container).top, _AGAIN)
     if not shown:  # Podman's answer where it cannot tell
         return await _pids_of_cgroup(engine, container)
@@ -79,7 +80,7 @@ async def _pids_of_cgroup(engine: DockerEngine, container: str) -> tuple[int, ..
 
 
 async def main_pid(engine: DockerEngine, container: str) -> int:
-    """PID 1's number on the daemon's host; 0 when it does not run.  Raises EngineError."""
+    """Return PID 1's pid on the daemon's host; 0 when it does not run.  Raises DockerEngineError."""
 
     async def call() -> dict[str, Any]:
         return await _container(engine, container).show()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
@@ -89,9 +90,10 @@ async def main_pid(engine: DockerEngine, container: str) -> int:
 
 
 async def read_archive(engine: DockerEngine, container: str, path: str, into: IO[bytes], most: int) -> bool:
-    """Write a tar of ``path`` to ``into``.  Returns whether the path exists.  Raises TooLargeError, EngineError.
+    """Write a tar of ``path`` to ``into``.  Returns whether the path exists.
 
-    By the daemon, and not by PID 1 as :func:`sandbox.session.files.read_tree`: the container may be frozen.
+    The daemon packs it, not PID 1 (:func:`sandbox.session.files.read_tree`), because the container may be frozen. 
+    Raises ArchiveTooLargeError, DockerEngineError.
     """
 
     async def call() -> bool:
@@ -112,7 +114,7 @@ async def read_archive(engine: DockerEngine, container: str, path: str, into: IO
 
 
 async def write_archive(engine: DockerEngine, container: str, folder: str, tar: Path) -> None:
-    """Unpack a tar under an existing ``folder``.  Raises EngineError."""
+    """Unpack a tar in an existing ``folder``.  Raises DockerEngineError."""
 
     async def call() -> None:
         with tar.open("rb") as source:

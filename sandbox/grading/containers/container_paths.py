@@ -1,4 +1,4 @@
-"""Places in a container that nothing of the agent's has run in: where they are, and how they become empty."""
+"""Resolves and clears paths in a container in which no process of the agent runs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ _CLEAR = 'for each; do rm -rf -- "$each"; done'
 
 
 def image_volumes(shown: Json) -> list[str]:
-    """Where a container has volumes of its image's, by what the daemon says of it."""
+    """Return the mount points of the image's volumes, from the daemon's description of the container."""
     return [each["Destination"] for each in shown.get("Mounts") or () if each.get("Type") == "volume"]
 
 
 async def resolve_paths(bench: SandboxSession, paths: Sequence[str]) -> dict[str, str]:
-    """Each less the links of the container's image → itself.  Raises SandboxStartError, SandboxLost,
-    SandboxDestroyed."""
+    """Return, for each path, its real path in the container's image → the path.
+
+    Raises SandboxStartError, SandboxLost, SandboxDestroyed.
+    """
     said = (await _said(bench, _REAL, paths)).decode().split("\0")
     return {posixpath.normpath(real): posixpath.normpath(path) for real, path in zip(said, paths, strict=False)}
 
 
 async def clear_paths(bench: SandboxSession, paths: Sequence[str]) -> None:
-    """Nothing stands there any more; a mount point does, empty.  Raises as :func:`real_paths`."""
+    """Remove the paths; a mount point stays, empty.  Raises as :func:`resolve_paths`."""
     await _said(bench, _CLEAR, paths)
 
 

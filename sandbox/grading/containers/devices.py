@@ -1,5 +1,8 @@
-"""``/dev`` as the daemon made it.  Root may put anything there in the place of what shells and Python take for given:
-``/dev/fd`` is behind each ``<(…)``, and ``/dev/null`` and ``/dev/stdin`` are in every other script."""
+"""Restores ``/dev`` as the daemon made it.
+
+Root may replace what shells and Python take for granted: ``/dev/fd`` is behind each ``<(…)``, and ``/dev/null`` and
+``/dev/stdin`` are in every other script.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,14 @@ for each in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0; do
     fi
 done
 """
-"""Links are put right; devices cannot be, without CAP_MKNOD: those that are none any more are printed."""
+"""Links are repaired; devices cannot be, without CAP_MKNOD: names that are no longer their device are printed."""
 
 
 async def repair_devices(session: SandboxSession) -> None:
-    """In a container where nothing of the agent's runs.  Raises Unfit where it has taken a device away, SandboxLost,
-    SandboxDestroyed."""
+    """Repair ``/dev`` of a container in which no process of the agent runs.
+
+    Raises UnfitArtifactError when the agent has removed a device, SandboxLost, SandboxDestroyed.
+    """
     argv = (BUSYBOX, "sh", "-c", f"{{ {_MEND} }} 2>&-")
     try:
         end, said = await collect_child_output(session, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)

@@ -49,7 +49,10 @@ from sandbox.tasks.task import GradingLevel, Task
 async def open_grading_container(
     session: SandboxSession, task: Task, test_timeout_s: float
 ) -> AsyncGenerator[SandboxSession]:
-    """Open the container for the tests.  Raises UnfitArtifactError (the agent's doing), SandboxDestroyed, InfraError."""
+    """Open the container for the tests.
+
+    Raises UnfitArtifactError (the agent's doing), SandboxDestroyed, InfraError.
+    """
     match task.grading:
         case GradingLevel.SAME:
             await kill_agent_processes(session)

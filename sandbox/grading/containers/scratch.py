@@ -1,6 +1,6 @@
-"""Room on this machine for what a grading carries from one container to another.
+"""Temporary folders for files that grading carries between containers.
 
-A process that is killed leaves its folder; who makes the next one removes those of the dead.
+A killed process leaves its folder behind; whoever makes the next one removes those of dead processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PREFIX = "longshore-artifacts-"
 
 @contextmanager
 def scratch_folder() -> Generator[Path]:
-    """A folder of this process, removed at the end."""
+    """Make a folder of this process and remove it when the block ends."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         if owner.is_proved_dead(owner.owner_from_file_name(left.name.removeprefix(_PREFIX).partition(",")[0])):
             shutil.rmtree(left, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""No link in a container leads to what its tests keep to themselves (``sandbox/init/links.c``)."""
+"""Removes links in a container that lead to the hidden tests (``sandbox/init/links.c``)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ _MOST_BYTES = 4096
 
 class LinkRemoval(NamedTuple):
     removed: str
-    """Which, for the log; empty when there was none."""
+    """The links that were removed, for the log; empty for none."""
     why: str = ""
-    """What tests prove nothing for: what lies there could not all be looked at."""
+    """Why the run is void: not all links could be checked; empty if they were."""
 
 
 async def remove_links(bench: SandboxSession, hidden: Sequence[str]) -> LinkRemoval:
-    """Those into these folders and through ``/proc``, where nothing of the agent's runs.  Raises SandboxLost,
-    SandboxDestroyed."""
+    """Remove links into these folders and through ``/proc``; no process of the agent may run.
+
+    Raises SandboxLost, SandboxDestroyed.
+    """
     argv = (INIT_PROGRAM, "links", "/", *hidden)
     try:
         end, said = await collect_child_output(bench, argv, env={}, limit_s=_LIMIT_S, most_bytes=_MOST_BYTES)
@@ -42,6 +44,6 @@ async def remove_links(bench: SandboxSession, hidden: Sequence[str]) -> LinkRemo
 
 
 def printable_names(names: bytes | bytearray) -> str:
-    """What agents called their links, in letters that print."""
+    """Return the names of links with unprintable characters escaped."""
     text = names.decode(errors="backslashreplace")
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

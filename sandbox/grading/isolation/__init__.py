@@ -1,1 +1,5 @@
-"""Decides whether the toolchain's programs or the image's programs run a task's tests, and with which environment. It only reads text: shell_script parses the test script, the other modules each judge one aspect of it, and decision combines them."""
+"""Decides whether the toolchain's or the image's programs run a task's tests, and with which environment.
+
+It only reads text: each module judges one aspect of a script, ``command_reader`` follows it from top to bottom, and
+``decision`` combines them.
+"""

@@ -1,7 +1,7 @@
-"""Whether what a test script counts with and tests for is certainly its own.  Pure.
+"""Checks that a test script's arithmetic and conditions only use values of its own.  Pure.
 
-bash evaluates what a variable holds in arithmetic, with the commands in it; ``[`` takes an expansion without quotes for
-its operators, ``[[`` and ``case`` for a pattern: what the agent left would be a program there, or the verdict.
+bash evaluates the value of a variable in arithmetic, commands included; ``[`` takes an unquoted expansion for its
+operators, ``[[`` and ``case`` for a pattern.  A value that the agent left would be a program there, or the verdict.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from sandbox.grading.shell_scripts.script import ShellScript, unquote
 _LENGTH = re.compile(r"\$\{#[^}]*\}|\$[?#$!]")
 _NAME = re.compile(r"(?<!\w)[A-Za-z_]\w*")
 _ANYTHING = re.compile(r"\$\((?!\()|`|\$\{?[\d@*]")
-"""A command's output, or an argument."""
+"""Matches a command's output or an argument."""
 _NUMBER = re.compile(r"[\"']?(?:\d+|\$[?#]|\$\(\(.*\)\))[\"']?", re.DOTALL)
 _WORD = re.compile(r"[\"']?(?:[\w./][\w./-]*|\$[?#]|\$\(\(.*\)\))[\"']?", re.DOTALL)
-"""No operator of ``[``."""
+"""Matches a word that is no operator of ``[``."""
 _COUNTS = re.compile(r"(?<!\w)([A-Za-z_]\w*)\s*(?:[-+*/%]?=(?!=)|\+\+|--)")
 _ASSIGNS = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
 _EXPANDED = re.compile(r"\$\{?(\w+)\}?")
 
 
 def find_untrusted_values(scripts: Sequence[ShellScript], setters: Collection[str]) -> Iterator[str]:
-    """The expressions and expansions that may hold what the agent left.  ``setters``: commands that set what their
-    arguments name."""
+    """Yield the expressions and expansions that may hold what the agent left.  ``setters``: builtins that set the
+    variables that their arguments name."""
     texts = {text: _LENGTH.sub("", text) for script in scripts for text in script.arithmetic}
     counters = {name for text in texts.values() for name in _COUNTS.findall(text)}
     numbers, words = (counters | _always(each, scripts, setters) for each in (_NUMBER, _WORD))
@@ -34,13 +34,13 @@ def find_untrusted_values(scripts: Sequence[ShellScript], setters: Collection[st
 
 
 def find_counted_names(scripts: Sequence[ShellScript]) -> list[str]:
-    """What a loop or arithmetic sets, or may."""
+    """Return the names that loops and arithmetic set, or may set."""
     names = [name for script in scripts for name, _ in script.loops]
     return names + [name for script in scripts for text in script.arithmetic for name in _NAME.findall(text)]
 
 
 def _always(kind: re.Pattern[str], scripts: Sequence[ShellScript], setters: Collection[str]) -> set[str]:
-    """The variables to which nothing else is assigned."""
+    """Return the variables that are only ever assigned values of this kind."""
     known: dict[str, bool] = {}
     for command in (command for script in scripts for command in script.commands):
         sets = unquote(command.words[0]) in setters
@@ -55,11 +55,11 @@ def _always(kind: re.Pattern[str], scripts: Sequence[ShellScript], setters: Coll
 
 
 def _is_of(numbers: Collection[str], text: str) -> bool:
-    """Whether arithmetic has no other variables."""
+    """Whether an arithmetic text has no variables but ``numbers``."""
     return not _ANYTHING.search(text) and all(name in numbers for name in _NAME.findall(text))
 
 
 def _is_one_of(names: Collection[str], word: str) -> bool:
-    """Whether an expansion is a number, or the value of one of ``names``."""
+    """Whether an expansion is a number or the value of one of ``names``."""
     named = _EXPANDED.fullmatch(word)
     return bool(_NUMBER.fullmatch(word) or _LENGTH.fullmatch(word)) or (named is not None and named[1] in names)

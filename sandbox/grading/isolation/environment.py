@@ -1,12 +1,12 @@
-"""What tests have in their environment.  Pure.
+"""Builds the environment variables of the tests.  Pure.
 
-The image's variables and the task's, as ``docker exec`` gives them in the harnesses that these tasks were written for;
-what the phase's network needs over them; and, over all, what makes the kit's programs be found.  An image's variables
-are its author's, and where they lead may be the agent's.  So where the kit's programs run the tests
-(:attr:`~sandbox.grading.isolation.decision.Isolation.KIT`) these programs do not get what would take them there: one that makes the
-shell, the loader, libc, OpenSSL, Python, pytest or uv load or run something, or look for files of theirs elsewhere; and
-all that glibc takes away from a program with more rights than its caller.  HOME is root's there, because the kit writes
-in it what scripts source.  Where the image's programs run the tests they get everything.
+They are the image's and the task's, as ``docker exec`` sets them in the harnesses that these tasks were written for;
+then those for the phase's network; then those by which the toolchain's programs are found.  An image's variables are
+its author's, but where they lead may be the agent's.  So tests that run on the toolchain's programs
+(:attr:`~sandbox.grading.isolation.decision.Isolation.TOOLCHAIN`) do not get variables that make the shell, the loader,
+libc, OpenSSL, Python, pytest or uv load, run or look for other files, nor those that glibc drops for privileged
+programs.  HOME is root's there, because the toolchain writes in it what scripts source.  Tests that run on the image's
+programs get everything.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sandbox.toolchain.in_container.layout import IMPORTABLE_VARIABLE, SHIMS_ANS
 
 TESTS_DIR = "/tests"
 TEMPORARY_DIR = "/.sbx-tmp"
-"""Where pytest makes what it calls temporary and keeps (``tmp_path``).  Outside the tests' folder, so that one that
-the tests start as nobody has a place there too."""
+"""Folder of pytest's temporary files (``tmp_path``), outside the tests' folder: programs that tests start as nobody use
+it too."""
 _DEFAULTS = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
@@ -49,8 +49,11 @@ def build_test_environment(
     *,
     offline: bool,
 ) -> dict[str, str]:
-    """``network`` is what the phase's needs, ``folders`` hold what tests may import; the others as for
-    :func:`~sandbox.toolchain.in_container.layout.verify_environment`."""
+    """Return the tests' environment.
+
+    ``network``: variables for the phase's network; ``folders`` hold modules that tests may import; the others as for
+    :func:`~sandbox.toolchain.in_container.layout.verify_environment`.
+    """
     given = {**image, **task}
     if isolation is Isolation.TOOLCHAIN:
         given = {name: given[name] for name in given.keys() - withheld_variables(given)}
@@ -64,7 +67,7 @@ def build_test_environment(
 
 
 def withheld_variables(given: Mapping[str, str]) -> frozenset[str]:
-    """The names of those that tests on the kit's programs do not get, or not with this value."""
+    """Return the names of variables that tests on the toolchain's programs do not get, or not with this value."""
     return frozenset(name for name, value in given.items() if _leads_away(name) and _DEFAULTS.get(name) != value)
 
 

@@ -1,7 +1,7 @@
-"""Whether a call of pytest runs the tests, by their own settings, and nothing of the agent's.  Pure.
+"""Checks that a call of pytest runs the tests by their own settings, and nothing of the agent's.  Pure.
 
-Only what is known is let pass: an option may load a plugin, name other settings or another folder.  A path that is not
-there counts for nothing, and pytest looks for settings where it was started.
+Only known options pass: an option may load a plugin, or name other settings or another folder.  pytest ignores a path
+that does not exist and looks for settings where it was started.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sandbox.grading.isolation.write_targets import is_safe_target
 from sandbox.grading.shell_scripts.script import unquote
 
 TESTS_PATH = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)((?:/(?!\.\.)[\w.:-]*)*)(?:\[.*\])?")
-"""A path of the tests' folder, as a script writes it; and what is below that folder."""
+"""Matches a path in the tests' folder as scripts write it; group 1 is what is below that folder."""
 _FLAG = re.compile(
     r"-[vqsxl]*(?:r[A-Za-z]+)?|-pno:[\w.]+|--(?:verbose|quiet|exitfirst|showlocals|no-header|no-summary|"
     r"disable-(?:pytest-)?warnings|strict(?:-markers|-config)?|full-trace|runxfail|cache-clear)"
@@ -29,7 +29,8 @@ _SEVERAL = re.compile(r"[*?[{]")
 
 
 def runs_only_tests(words: Sequence[str], tests: Collection[str]) -> bool:
-    """``words`` are the arguments as they are written, ``tests`` the paths below the tests' folder."""
+    """Whether the call only runs tests.  ``words``: its arguments as written; ``tests``: paths below the tests' folder.
+    """
     named = False
     left = iter(words)
     for word in left:
@@ -60,5 +61,5 @@ def _is_there(path: str, tests: Collection[str]) -> bool:
 
 
 def _is_unwritten(word: str) -> bool:
-    """It is, or may be, other words when it is run."""
+    """Whether the shell may turn the word into other words."""
     return "$" in word or "`" in word or (word[:1] not in ('"', "'") and bool(_SEVERAL.search(word)))

@@ -1,8 +1,8 @@
-"""Whether the tests bring settings that pytest takes.  Pure.
+"""Checks whether the tests bring settings that pytest uses.  Pure.
 
-Else it goes on to look for some above their folder, up to ``/``, where the agent's may be.  What it takes is said by
-the content: a ``pyproject.toml`` without a section of pytest's is none.  Only what lies at the top counts: all tests
-are below it, not all below a folder of theirs.
+If not, pytest looks in the folders above, up to ``/``, where the agent's may be.  Whether a file counts depends on its
+content: a ``pyproject.toml`` without a pytest section does not.  Only the top folder counts: not all tests are below
+any other.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import tomllib
 from collections.abc import Mapping
 
 EMPTY_SETTINGS = {"pytest.ini": b"[pytest]\n"}
-"""Settings that say nothing, and come before others beside them."""
+"""Empty settings, which take precedence over others beside them."""
 
 
 def has_pytest_settings(files: Mapping[str, bytes], *, newest: bool) -> bool:
-    """Of paths below the tests' folder.  ``newest``: pytest may be newer than the kit's, and read TOML tables too."""
+    """Whether one of the files, by path below the tests' folder, holds settings.  ``newest``: pytest may be newer than
+    the toolchain's and read TOML tables too."""
     return (
         "pytest.ini" in files
         or _has_section(files.get(".pytest.ini"), "pytest")

@@ -1,4 +1,4 @@
-"""The kit's tools that only read and print (:mod:`sandbox.toolchain.gnu_tools`), whatever options they get but a few.  Pure."""
+"""Tools of the toolchain that only read and print, whatever their options but a few.  Pure."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from sandbox.grading.shell_scripts.script import unquote
 from sandbox.toolchain.in_container.pins import TOOL_NAMES
 
 _WHOLE = {*TOOL_NAMES, "which"} - {"find", "sort", "uniq"}
-"""Of these no option, and no operand, writes or starts anything."""
+"""Tools of which no option and no operand writes or starts anything."""
 _STARTS_OR_WRITES = {"-delete", "-exec", "-execdir", "-fls", "-fprint", "-fprint0", "-fprintf", "-ok", "-okdir"}
-"""In an expression of find's."""
+"""Parts of an expression of ``find`` that write or start something."""
 _SORTS_ELSEWHERE = re.compile(r"-[^-]*[oT].*|--(?:o|te|co).*")
-"""Options of sort's that name a file, a folder or a program; long ones may be cut short."""
+"""Options of ``sort`` that name a file, folder or program; long ones may be abbreviated."""
 _KNOWN = re.compile(
     r"""(?:'[^']*'|"(?:[^"$`\\]|\\.|\$TEST_DIR\b|\$\{TEST_DIR\})*"|\$TEST_DIR\b|\$\{TEST_DIR\}|\\.|[^'"$`\\*?\[{~])*"""
 )
-"""A word that is what it says, as the script has it, wherever the tests' folder is."""
+"""Matches a word that no expansion changes, except the tests' folder."""
 
 
 def is_read_only(tool: str, words: Sequence[str]) -> bool:
-    """Whether it is one of them and does nothing else with these arguments, as the script has them.  Where an option or
-    an operand would, none may come of what is not written out."""
+    """Whether the tool only reads and prints with these arguments, as the script writes them.
+
+    Where an option or operand could do more, none may come from an expansion.
+    """
     if tool in _WHOLE:
         return True
     if not all(map(_KNOWN.fullmatch, words)):

@@ -1,8 +1,8 @@
-"""How tests run the agent's program as nobody, and what it then learns of them.  Pure.
+"""Checks how tests run the agent's program as nobody, and what it can then learn of them.  Pure.
 
-A program of nobody's reads what it inherits (descriptors, exported variables) and the arguments of all that runs beside
-it (``/proc/PID/cmdline``): what the tests expect must be in none of them.  Who the user *nobody* is the agent may say,
-in ``/etc/passwd``; 65534 is the same to everybody.
+Such a program can read what it inherits (descriptors, exported variables) and the arguments of everything that runs
+beside it (``/proc/PID/cmdline``): what the tests expect must be in none of them.  Who the user *nobody* is the agent
+may define in ``/etc/passwd``; 65534 means the same to everybody.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WHO = "who that is the agent may say in /etc/passwd: name 65534"
 _IN_ITS_ENVIRONMENT = "a program would have it in its environment: do not export it"
 _NOT_ROOT = re.compile(r"[1-9]\d{0,8}:[1-9]\d{0,8}")
 _ONE_WORD = re.compile(r"[\w./+:@%,=-]+|'[^']*'|\"(?:[^\"`\\$]|\$(?:[A-Za-z_]\w*|\d|\{\w+\}))*\"")
-"""Whatever it holds."""
+"""Matches one word, whatever its variables hold."""
 _FLAGS = frozenset(("-S", "-q", "--start", "--quiet"))
 _VALUED = frozenset(("-x", "-a", "--exec", "--startas"))
 _USER = frozenset(("-c", "--chuid"))
@@ -43,21 +43,22 @@ _HARMLESS = re.compile(r"(?:LC_\w+|LANG|LANGUAGE|TZ|TERM|TEST_DIR|DEBIAN_FRONTEN
 
 
 class IsolationDoubt(NamedTuple):
-    """What of tests is not certainly the kit's."""
+    """A part of the tests that is not certainly the toolchain's."""
 
     what: str
-    """As they have it."""
+    """The text, as the tests write it."""
     instead: str = ""
-    """Why an agent's program could make use of it, and what to write; empty where the image's programs take part."""
+    """How an agent's program could exploit it, and what to write; empty if the image's programs take part."""
 
 
 def find_named_users(texts: Iterable[str]) -> Iterator[IsolationDoubt]:
-    """Where tests name nobody."""
+    """Yield each place where tests name the user nobody."""
     yield from (IsolationDoubt(found[0], _WHO) for found in map(_BY_NAME.search, texts) if found)
 
 
 def find_exposures(main: ShellScript, others: Mapping[str, ShellScript]) -> Iterator[IsolationDoubt]:
-    """What a program that these scripts start can learn, or do, by accident.  ``others``: those that come along."""
+    """Yield what a program that these scripts start could learn or do by accident.  ``others``: scripts among the
+    tests."""
     scripts = (main, *others.values())
     commands = [command for script in scripts for command in script.commands]
     if not any(map(starts_program, commands)):
@@ -80,7 +81,7 @@ def starts_program(command: ShellCommand) -> bool:
 
 
 class _Reader:
-    """Knows which commands start a program."""
+    """Knows which commands start a program of the agent."""
 
     def __init__(self, commands: Collection[ShellCommand]) -> None:
         self._functions = {each.function for each in commands}
@@ -88,10 +89,10 @@ class _Reader:
         self._loud = {
             of: self._and_callers([each for each in commands if of in each.inherited_outputs]) for of in ("1", "2")
         }
-        """By descriptor, where nothing says yet where it goes what a program prints there."""
+        """Descriptor → commands and functions whose program may print there, as far as nothing redirects it."""
 
     def _and_callers(self, commands: Collection[ShellCommand]) -> set[str]:
-        """What starts a program, with the functions that do so in one of these commands."""
+        """Return what starts a program, including the functions that do so in one of these commands."""
         known, found = set[str](), {START_STOP_DAEMON}
         while found:
             known |= found
@@ -126,13 +127,13 @@ class _Reader:
         return any(each in known for each in self._started([unquote(word) for word in command.words]))
 
     def _run(self, words: Sequence[str]) -> list[str]:
-        """The script that it has a shell run, empty for none, with its arguments."""
+        """Return the script that the command runs in a shell (empty for none) and the script's arguments."""
         if SHELLS.isdisjoint(self._started(words)):
             return [""]
         return shell_script_arguments(list(dropwhile(lambda word: word not in SHELLS, words))[1:])
 
     def _started(self, words: Sequence[str]) -> Sequence[str]:
-        """What it may start: its first word, and all where that one starts others."""
+        """Return the words that the command may start: the first, or all if the first one starts others."""
         left = list(dropwhile(ASSIGNMENT.match, words))
         if left[:1] == ["command"] and left[1:2] in (["-v"], ["-V"]):
             return ()
@@ -141,7 +142,7 @@ class _Reader:
 
 
 def _as_told(arguments: Sequence[str], text: str) -> Iterator[IsolationDoubt]:
-    """Unless start-stop-daemon starts a program, as nobody, and does nothing else."""
+    """Yield a doubt unless start-stop-daemon starts one program as nobody and does nothing else."""
     left = iter(arguments)
     user = ""
     for word in left:

@@ -1,1 +1,4 @@
-"""What tests reported and the verdict that follows from it, without I/O. pytest_summary and report_files read the reports, and verdict combines them by reported_names."""
+"""Reads what tests report and judges it.  Pure.
+
+``pytest_summary`` and ``report_files`` read the reports; ``verdict`` combines them by ``reported_names``.
+"""

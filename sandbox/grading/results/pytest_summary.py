@@ -1,12 +1,11 @@
-"""pytest's short summaries, read line by line from the grade child's own stream.
+"""Reads pytest's short summaries, line by line, from the test process's own stream.
 
 Nothing before a "short test summary info" line counts.  A program under test may share the stream with its tests, or
-pytest may show again what it printed: it can add to what they say, a whole summary too, and take nothing back.  So
-whatever did not pass counts wherever it stands, and no more tests are known to have passed than the least of all
-endings says: a summary by its names, pytest's closing line by its number.  Passes beyond that stand aside: they answer
-for expected tests only (a script may run pytest twice), and for nobody where a test was skipped, which pytest does not
-name.  A failure of a test that nobody expects counts where the last summary of a session says it: a test may show what
-a run of pytest within it said.
+pytest may repeat what it printed: it can add lines, even a whole summary, but remove none.  So whatever did not pass
+counts wherever it stands, and no more tests count as passed than the smallest of all endings says: a summary by its
+names, pytest's closing line by its number.  Further passes are spare: they only answer for expected tests (a script may
+run pytest twice), and for none if a test was skipped, because pytest does not name that.  A failure of an unexpected
+test counts if the last summary of a session names it: a test may show the output of a pytest that it ran itself.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _CLOSING = re.compile(r"=*\s*(\d+ [a-z ]+(?:, \d+ [a-z ]+)*) in [\d.]+s(?: \([\d
 _RAN = re.compile(r"\d+ (?:x?passed|failed|errors?)\b")
 _PASSED = re.compile(r"(\d+) x?passed\b")
 _NAME = re.compile(r".*::.*|\S+\.py")
-"""In how pytest writes a test or a file: a program's log has other lines that begin with ERROR."""
+"""Matches how pytest writes a test or a file: a program's log has other lines that begin with ERROR."""
 _MAX_LINE_BYTES = 4096
 _MAX_NAMES_BYTES = 1 << 20
 _OUTCOMES = {
@@ -34,19 +33,19 @@ _OUTCOMES = {
     "SKIPPED": GradingOutcome.SKIPPED,
 }
 _CLAIMS = frozenset({GradingOutcome.PASSED, GradingOutcome.XFAILED})
-"""What a program under test could gain by."""
+"""Outcomes that a program under test could gain by."""
 _FLOOD = ReportedTest("summary::more-than-is-read", GradingOutcome.ERROR)
 
 
 class _SummaryLines:
-    """Each once, in their order, as far as there is room for their names."""
+    """Distinct lines in their order, as far as there is room for their names."""
 
     def __init__(self) -> None:
         self.lines: dict[ReportedTest, None] = {}
         self._room = _MAX_NAMES_BYTES
 
     def add(self, said: ReportedTest) -> bool:
-        """False when there was no room for it."""
+        """Add a line; returns False when there was no room for it."""
         if said not in self.lines and self._room > 0:
             self._room -= len(said.name)
             self.lines[said] = None
@@ -57,27 +56,27 @@ class _SummaryLines:
 
 
 class SummaryParser:
-    """Feed it bytes as they come; ask for the report at the end."""
+    """Takes the output as it arrives; ``report`` gives the result."""
 
     def __init__(self) -> None:
         self._line = bytearray()
         self._claims: _SummaryLines | None = None
-        """Of the summary that is being read."""
+        """Claims of the summary that is being read."""
         self._ran = False
-        """Whether that names a test that passed or failed."""
+        """Whether that summary names a test that passed or failed."""
         self._least: _SummaryLines | None = None
-        """The claims of the summary that names the fewest passes."""
+        """Claims of the summary with the fewest passes."""
         self._counted: int | None = None
-        """The least that a closing line says."""
+        """Smallest number of passes in a closing line."""
         self._passes, self._xfails, self._others = _SummaryLines(), _SummaryLines(), _SummaryLines()
         self._depth = 0
-        """Sessions of pytest that have begun and not ended: one that a test starts is within that test's."""
+        """Number of pytest sessions that have begun and not ended: a test may start another one."""
         self._outermost = True
-        """Whether the summary that is being read is of no session within another."""
+        """Whether the summary that is being read is of an outermost session."""
         self._failures: dict[ReportedTest, None] = {}
-        """Of the last such summary of a session, as far as pytest can have written them."""
+        """Failures in the last such summary, as far as pytest can have written them."""
         self._earlier: dict[ReportedTest, None] = {}
-        """The same of the sessions before."""
+        """Failures of the sessions before."""
 
     def feed(self, data: bytes) -> None:
         *whole, rest = data.split(b"\n")
@@ -120,14 +119,14 @@ class SummaryParser:
             self._failures[said] = None
 
     def _begin(self) -> None:
-        """Of a session."""
+        """Begin a session."""
         self._depth += 1
         if self._depth == 1:
             self._earlier |= self._failures
             self._failures = {}
 
     def _end(self) -> None:
-        """Of the summary that was being read."""
+        """End the summary that was being read."""
         if self._claims is None or not self._ran:
             return
         passes = self._claims.with_outcome(GradingOutcome.PASSED)
@@ -144,7 +143,7 @@ class SummaryParser:
             self._counted = passed if self._counted is None else min(passed, self._counted)
 
     def report(self) -> GradingReport:
-        """Everything that was said so far."""
+        """Return the report of everything read so far."""
         if self._line:
             self._take(bytes(self._line))
             self._line.clear()

@@ -1,8 +1,8 @@
-"""The files in which test runners leave their results: CTRF, JUnit, ``reward.txt`` and ``reward.json``.  Pure.
+"""Reads report files of test runners: CTRF, JUnit, ``reward.txt`` and ``reward.json``.  Pure.
 
 Formats: CTRF (``results.tests[].{name,status}``), JUnit XML as pytest and most others write it, Harbor's reward files
-(one number; or an object, of which ``reward`` counts, or else the mean of all, each from 0 to 1).  A file that cannot
-be read says nothing: the tests that it should have named have then failed.
+(one number; or an object, of which ``reward`` counts, or else the mean of all values, each from 0 to 1).  An unreadable
+file says nothing: the tests that it should have named have then failed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest, worst_outcome
 
 MAX_REPORT_BYTES = 4 << 20
-"""Of one report file; a longer one says nothing."""
+"""Size limit of a report file; a longer one is not read."""
 _MAX_DEPTH = 64
 _NOTHING = GradingReport()
 _CTRF_STATUS = {"passed": GradingOutcome.PASSED, "failed": GradingOutcome.FAILED, "skipped": GradingOutcome.SKIPPED}
@@ -30,13 +30,13 @@ _JUNIT_STATUS = {
     "failed": GradingOutcome.FAILED,
     "error": GradingOutcome.ERROR,
 }
-"""What writers other than pytest say of a test case in ``status`` or ``result``; they may leave out the child."""
+"""Values of ``status`` or ``result`` by writers other than pytest, which may omit the child element."""
 _JUNIT_XFAIL = "pytest.xfail"
 _JUNIT_CHILD = {"failure": GradingOutcome.FAILED, "error": GradingOutcome.ERROR, "skipped": GradingOutcome.SKIPPED}
 
 
 def read_report(path: str, data: bytes) -> GradingReport:
-    """The report in the file of this name: ``*.xml`` is JUnit, ``reward.*`` a reward, any other ``*.json`` CTRF."""
+    """Read the report file of this name: ``*.xml`` is JUnit, ``reward.*`` a reward, any other ``*.json`` CTRF."""
     name = path.rpartition("/")[2]
     if name.endswith(".xml"):
         return read_junit(data)
@@ -64,7 +64,7 @@ class _Ctrf(BaseModel):
 
 
 def read_ctrf(data: bytes) -> GradingReport:
-    """Tests by CTRF status; ``pending`` and ``other`` are neither passed nor failed."""
+    """Read CTRF; ``pending`` and ``other`` are neither passed nor failed."""
     try:
         tests = _Ctrf.model_validate_json(data).results.tests
     except ValidationError:
@@ -75,7 +75,7 @@ def read_ctrf(data: bytes) -> GradingReport:
 
 
 def read_junit(data: bytes) -> GradingReport:
-    """Test cases as ``classname::name``.  A document with a type declaration (and so with entities) says nothing."""
+    """Read JUnit's test cases as ``classname::name``.  A document with a DTD, and so with entities, says nothing."""
     reader = _JUnit()
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
@@ -88,7 +88,7 @@ def read_junit(data: bytes) -> GradingReport:
 
 
 class _RefusedError(Exception):
-    """Not a document that a test runner writes."""
+    """No test runner writes such a document."""
 
 
 class _JUnit:
@@ -151,7 +151,7 @@ def _numbers(data: bytes) -> list[float]:
 
 
 def _reward_of(values: list[float]) -> GradingReport:
-    """The mean; nothing when a value is no number from 0 to 1: it measures something else."""
+    """Return the mean; nothing if a value is not from 0 to 1, because it then measures something else."""
     if not values or not all(0 <= value <= 1 for value in values):
         return _NOTHING
     return GradingReport(reward=sum(values) / len(values))

@@ -1,25 +1,25 @@
-"""Which test a report means: reporters write the name of one test in several forms.  Pure."""
+"""Matches test names: reporters write the name of one test in several forms.  Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 _MOST_PARTS = 16
-"""That a name is divided into, from its end."""
+"""Most parts into which a name is divided, from its end."""
 
 
 def short_name(name: str) -> str:
-    """``tests/test_a.py::test_x[1]`` → ``test_x[1]``."""
+    """Return the name without its file: ``tests/test_a.py::test_x[1]`` → ``test_x[1]``."""
     return name.split("::", 1)[-1]
 
 
 def plain_name(name: str) -> str:
-    """Without parameters: ``test_x[1]`` → ``test_x``."""
+    """Return the name without parameters: ``test_x[1]`` → ``test_x``."""
     return name.partition("[")[0]
 
 
 class ReportedNames:
-    """Names of tests, found by any of their forms."""
+    """A set of test names, each found by any of its forms."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._whole: dict[str, str] = {}
@@ -31,8 +31,11 @@ class ReportedNames:
                 self._ends.setdefault(form, name)
 
     def resolve(self, name: str) -> str | None:
-        """The one that ``name`` means: the same; or else the shortest of which it is the end; or else the longest that
-        is its end.  A test's name means all that its parameters make of it."""
+        """Return the known name that ``name`` means.
+
+        That is the same name; or the shortest of which it is the end; or the longest that is its end.  A test's name
+        also means each of its parametrized forms.
+        """
         return self._meant(name) or self._meant(plain_name(name))
 
     def _meant(self, name: str) -> str | None:
@@ -42,7 +45,7 @@ class ReportedNames:
 
 
 def _forms(name: str) -> list[str]:
-    """However a reporter divides it: ``a/b.py::C::t[x/y]`` is ``a.b.C.t[x/y]``, and its ends ``b.C.t[x/y]`` …"""
+    """Return the forms of a name: ``a/b.py::C::t[x/y]`` is ``a.b.C.t[x/y]``, and its ends ``b.C.t[x/y]`` …"""
     head, bracket, parameters = name.partition("[")
     dotted = head.replace(".py::", ".").replace("::", ".").replace("/", ".").strip(". ")
     parts = dotted.rsplit(".", _MOST_PARTS - 1)

@@ -1,7 +1,7 @@
-"""What tests reported, and the verdict that follows from it.  Pure.
+"""Combines what tests reported into a verdict.  Pure.
 
-Whoever runs beside a test can add to what it says and cannot take it back.  So of several words on one test the worst
-counts, a test that nobody named has not run and has failed, and a run whose end contradicts its words proves nothing.
+Whoever runs beside a test can add to its reports but take nothing back.  So the worst of several outcomes counts, a
+test that nobody named has failed, and a run whose end contradicts its reports is void.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from protocol.trajectory import TestResult
 from sandbox.grading.results.reported_names import ReportedNames, plain_name, short_name
 
 REWARD_TEST = "reward"
-"""Name of the test that stands for a reward file."""
+"""Name of the test that represents a reward file."""
 _SIGNALLED = 128
-"""A shell's exit codes from here on say that what it ran was killed."""
+"""Exit codes of a shell from here on mean that what it ran was killed."""
 
 
 class GradingOutcome(StrEnum):
-    """How one test ended, from best to worst.  Only PASSED is passed."""
+    """The outcome of one test, from best to worst.  Only PASSED is a pass."""
 
     PASSED = "passed"
     SKIPPED = "skipped"
     XFAILED = "xfailed"
-    """As its author expects: neither passed nor failed, and no part of a verdict."""
+    """It failed as its author expects: neither passed nor failed, and no part of a verdict."""
     MISSING = "missing"
-    """Expected, and not reported."""
+    """It was expected and not reported."""
     FAILED = "failed"
     ERROR = "error"
 
@@ -38,27 +38,27 @@ _FAILURES = frozenset({GradingOutcome.FAILED, GradingOutcome.ERROR})
 
 
 def worst_outcome(outcomes: Iterable[GradingOutcome]) -> GradingOutcome:
-    """The one that counts; MISSING for none."""
+    """Return the worst outcome; MISSING if there is none."""
     return max(outcomes, key=_RANK.__getitem__, default=GradingOutcome.MISSING)
 
 
 class ReportedTest(NamedTuple):
     name: str
-    """As the report wrote it: ``tests/test_a.py::test_x[1]``, ``test_x``, ``tests.test_a::test_x``."""
+    """The name as reported: ``tests/test_a.py::test_x[1]``, ``test_x``, ``tests.test_a::test_x``."""
     outcome: GradingOutcome
 
 
 @dataclass(frozen=True, slots=True)
 class GradingReport:
-    """What one source said."""
+    """The report of one source."""
 
     tests: tuple[ReportedTest, ...] = ()
     reward: float | None = None
-    """From a reward file, between 0 and 1."""
+    """Value of a reward file, 0 … 1."""
     spare_passes: tuple[ReportedTest, ...] = ()
-    """Passes that answer for tests that are expected, and name none themselves."""
+    """Passes that count for expected tests only."""
     unexpected_failures: tuple[ReportedTest, ...] | None = None
-    """Failures that count though nobody expected them; None: all."""
+    """Failures of unexpected tests that count; None for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +75,24 @@ class GradedTest:
 
     @property
     def result(self) -> TestResult:
-        """As a trajectory records it."""
+        """Return the result as a trajectory records it."""
         return TestResult(self.name, self.passed, self.weight)
 
 
 class GradingVerdict(NamedTuple):
     tests: tuple[GradedTest, ...]
     reward: float | None
-    """What the reward files said, 0 … 1; None when there was none."""
+    """Smallest value of the reward files, 0 … 1; None when there was none."""
 
 
 def judge_reports(
     expected: Sequence[str], weights: Mapping[str, float], reports: Sequence[GradingReport], *, xfails: bool = True
 ) -> GradingVerdict:
-    """One result for each expected test, or for each test of the first report that names any when none is expected;
-    and one for each other test that failed, whoever reports it.  ``xfails``: the tests' author marks some as failing;
-    else nobody but the agent can have.
+    """Return one result for each expected test, or else for each test of the first report that names any; and one for
+    each other test that failed.
 
-    A reward file counts as a test of its own where nothing else names a test, or where it says less than 1 although
-    every test passed.
+    ``xfails``: the tests mark some as expected failures; otherwise only the agent can have marked them.  A reward file
+    counts as a test of its own if no other report names a test, or if it is below 1 although every test passed.
     """
     rewards = [report.reward for report in reports if report.reward is not None]
     reward = min(rewards) if rewards else None
@@ -110,10 +109,10 @@ def judge_reports(
 
 
 def find_contradiction(exit_code: int, signalled: bool, tests: Sequence[GradedTest]) -> str:
-    """Why a test run's end takes its words back; empty when it does not.
+    """Return why the end of a test run makes its reports void; empty when it does not.
 
-    A grader that was killed may have been silenced before it could name a failure, and one that ends badly although all
-    passed has something to say that it did not say.
+    A killed test process may have been silenced before it could name a failure, and one that exits with an error
+    although all tests passed had something to say that it did not report.
     """
     if signalled or exit_code >= _SIGNALLED:
         return "the tests were killed"
@@ -123,7 +122,7 @@ def find_contradiction(exit_code: int, signalled: bool, tests: Sequence[GradedTe
 
 
 def weighted_score(tests: Sequence[GradedTest]) -> float:
-    """Weight of what passed ÷ weight of all, 0 when there is none."""
+    """Return the weight of the passed tests ÷ the weight of all; 0 when there is none."""
     total = sum(test.weight for test in tests)
     return sum(test.weight for test in tests if test.passed) / total if total > 0 else 0.0
 
@@ -133,7 +132,7 @@ def _names(report: GradingReport) -> tuple[str, ...]:
 
 
 def _outcomes(named: Sequence[str], reports: Sequence[GradingReport]) -> dict[str, GradingOutcome]:
-    """Of each named test, and of each failed one that is none of these."""
+    """Return the outcome of each named test and of each other test that failed."""
     names = ReportedNames(named)
     said: dict[str, list[GradingOutcome]] = {name: [] for name in named}
     others: dict[str, list[GradingOutcome]] = {}
@@ -155,7 +154,7 @@ def _outcomes(named: Sequence[str], reports: Sequence[GradingReport]) -> dict[st
 
 
 class _Weights:
-    """Weights by test, whichever form either name has."""
+    """Weights of tests, found by any form of their names."""
 
     def __init__(self, weights: Mapping[str, float], named: Sequence[str]) -> None:
         self._weights = weights

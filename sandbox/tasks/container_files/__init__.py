@@ -1,1 +1,5 @@
-"""Dockerfiles, build contexts and compose files as far as a task needs them, read and written without Docker. The compose modules stand on build_context, which stands on dockerfile."""
+"""Reads and writes Dockerfiles, build contexts and compose files, as far as tasks need them.  No Docker is involved.
+
+``compose`` and ``compose_writer`` stand on ``compose_schema`` and ``build_context``, that on ``dockerfile``, that on
+``variables``.
+"""

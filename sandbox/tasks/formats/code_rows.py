@@ -1,16 +1,15 @@
-"""Code and math tasks, in the rows of verl and GRPO-TCR: a prompt, and ground-truth tests for the program that answers
-it, or the answer itself.
+"""Code and math tasks in the rows of verl and GRPO-TCR: a prompt with ground-truth tests, or with the answer itself.
 
 ``{"data_source", "prompt": [messages], "ability", "reward_model": {"ground_truth", "style"}, "agent_name",
-"extra_info"}``.  The ground truth, or the JSON text of it, is ``{"inputs": [...], "outputs": [...]}`` for a program
-that reads standard input and prints, the same with ``"fn_name"`` for a function, or asserts: a list of statements, or a
-text.  Functions that these only define are called: ``test…()``, and ``check(candidate)`` with the function that
-``extra_info.entry_point`` names.
-The program is the file ``/app/solution.py``; :mod:`sandbox.tasks.code_runner.harness` tests it.
+"extra_info"}``.  The ground truth, or its JSON text, is ``{"inputs": [...], "outputs": [...]}`` for a program that
+reads standard input and prints, the same with ``"fn_name"`` for a function, or asserts: a list of statements, or a
+text.  Functions that the asserts only define are called: ``test…()``, and ``check(candidate)`` with the function that
+``extra_info.entry_point`` names.  The program is the file ``/app/solution.py``;
+:mod:`sandbox.tasks.code_runner.harness` tests it.
 
-Another ground truth, a number or a text, of a row that does not say that it is about code, is an answer: the agent's
-last reply boxes it, and :mod:`sandbox.grading.math_answer` compares (Open-AgentRL, recipe/demystify/reward.py, tells them
-apart by ``data_source`` too).
+Any other ground truth, a number or a text, in a row that is not about code, is an answer: the agent's last reply boxes
+it, and :mod:`sandbox.grading.math_answer` compares it (Open-AgentRL, recipe/demystify/reward.py, also distinguishes
+them by ``data_source``).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from sandbox.tasks.task import BASE_IMAGE, Task
 
 CANDIDATE_PROGRAM = "/app/solution.py"
 PROGRAM_INSTRUCTION = f"\n\nWrite your Python program to the file {CANDIDATE_PROGRAM}."
-"""Ends every instruction: where the answer is looked for."""
+"""Ends every instruction: the file in which the answer is expected."""
 BOX_INSTRUCTION = "\n\nEnd your last reply with the final answer alone in \\boxed{}."
 """Ends the instruction where an answer is asked for and the prompt says nothing of a box."""
 _START = (
@@ -75,7 +74,7 @@ _TESTS = (
 )
 
 _CROSSING = (sys.stdlib_module_names - {"asyncio", "array", "ctypes", "io", "pathlib"}) | {CANDIDATE_MODULE, "pytest"}
-"""Modules with which tests can be as they would be in one process."""
+"""Modules whose use in tests works across two processes."""
 
 BASE_IMAGE_MODULES = frozenset((
     "abc", "argparse", "array", "ast", "atexit", "base64", "binascii", "bisect", "builtins", "calendar", "cmath",
@@ -89,10 +88,10 @@ BASE_IMAGE_MODULES = frozenset((
     "sysconfig", "syslog", "tempfile", "textwrap", "threading", "time", "token", "tokenize", "traceback", "tracemalloc",
     "types", "typing", "unicodedata", "urllib", "uu", "warnings", "weakref", "zipimport", "zlib",
 ))  # fmt: skip
-"""Modules without an underscore that the base image's Python has, which is Debian's python3-minimal."""
+"""Public modules of the base image's Python, which is Debian's python3-minimal."""
 
 CodeCase = tuple[str, object, object]
-"""What :mod:`~sandbox.tasks.code_runner.harness` takes: kind, what is given, what is wanted."""
+"""A case of :mod:`~sandbox.tasks.code_runner.harness`: kind, input, expectation."""
 
 
 class _RewardModel(BaseModel):
@@ -136,7 +135,7 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
 
 
 def _answer(said: _Row, truth: object) -> str:
-    """The answer that a ground truth without tests is; empty for none."""
+    """Return the answer that a ground truth without tests is; empty for none."""
     if "code" in f"{said.data_source} {said.ability}".lower() or isinstance(truth, bool):
         return ""
     return str(truth).strip() if isinstance(truth, str | int | float) else ""
@@ -149,7 +148,7 @@ def _instruction(prompt: str, answer: str) -> str:
 
 
 def _id(said: _Row, prompt: str) -> str:
-    """The row's own name where it has one: ``longshore`` rows carry ours, others an index in their source."""
+    """Return the row's own name if it has one: ours is in ``extra_info``, others have an index in their source."""
     extra = said.extra_info or {}
     if "task_id" in extra:
         return str(extra["task_id"])
@@ -160,8 +159,10 @@ def _id(said: _Row, prompt: str) -> str:
 
 
 def parse_cases(truth: object, entry: str = "") -> list[CodeCase]:
-    """The tests in a ground truth; none where it holds none, or asserts that nothing would reach.  ``entry``: the
-    function that is asked for, where it has a name.  Pure."""
+    """Return the tests in a ground truth; none if it holds none, or asserts that are never reached.  Pure.
+
+    ``entry``: name of the function under test, if it has one.
+    """
     if isinstance(truth, str):
         try:
             truth = orjson.loads(truth)
@@ -186,12 +187,12 @@ def parse_cases(truth: object, entry: str = "") -> list[CodeCase]:
 
 
 def _joined(value: object) -> str:
-    """A list of lines as one text."""
+    """Join a list of lines."""
     return "\n".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value)
 
 
 def _asserts(text: object, entry: str) -> bool:
-    """Whether this is test code of which some assert is reached."""
+    """Whether this is test code with an assert that is reached."""
     if not isinstance(text, str):
         return False
     try:
@@ -210,8 +211,7 @@ def _runs(node: ast.stmt, reached: set[str]) -> bool:
 
 
 def find_uncrossable_usage(task: Task) -> Iterator[str]:
-    """What tests of a code task use that does not cross to the process in which the answer runs, or is not there; a
-    sentence for each case, nothing of other tasks."""
+    """Yield, for each case of a code task, what its tests use that does not work across two processes."""
     if task.run_tests != _RUN:
         return
     for number, tree in _test_code(task):
@@ -230,7 +230,7 @@ def find_uncrossable_usage(task: Task) -> Iterator[str]:
 
 
 def find_missing_modules(task: Task) -> Iterator[str]:
-    """Modules that tests of a code task import and the base image's Python has not, a sentence for each case."""
+    """Yield, for each case of a code task, the modules that its tests import and the base image's Python lacks."""
     if task.run_tests != _RUN or task.image != BASE_IMAGE or task.build:
         return
     for number, tree in _test_code(task):
@@ -246,7 +246,7 @@ def find_missing_modules(task: Task) -> Iterator[str]:
 
 
 def _test_code(task: Task) -> Iterator[tuple[int, ast.Module]]:
-    """The asserts of a code task, by the number of their case."""
+    """Yield the number and the code of each case of asserts."""
     cases = cast("list[CodeCase]", ast.literal_eval(task.tests[CASES].decode()))
     yield from (
         (number, parse_test_code(str(code))) for number, (kind, code, _) in enumerate(cases) if kind == "asserts"
@@ -261,7 +261,7 @@ def _imported(tree: ast.Module) -> set[str]:
 
 
 def _made_classes(tree: ast.Module) -> set[str]:
-    """Classes that test code defines and calls."""
+    """Return the classes that test code defines and calls."""
     nodes = list(ast.walk(tree))
     called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     return {node.name for node in nodes if isinstance(node, ast.ClassDef)} & called

@@ -1,7 +1,7 @@
-"""Formats in which a task is a folder: reading and writing one, whatever the format says.
+"""Formats in which a task is a folder: reads and writes one, whatever the format.
 
-What the format cannot say lies in ``longshore.yaml`` beside it (:mod:`sandbox.tasks.field_encoding`), which other harnesses
-ignore, and two more names are ours: ``rootfs/`` holds files as they lie in the sandbox before the agent starts
+Fields that a format lacks are in ``longshore.yaml`` (:mod:`sandbox.tasks.field_encoding`), which other harnesses
+ignore. Two more names are ours: ``rootfs/`` holds files as they lie in the sandbox before the agent starts
 (``rootfs/app/a.txt`` is ``/app/a.txt``), and ``setup.sh`` runs in the working directory after they are there.
 """
 
@@ -26,11 +26,11 @@ EXTRA_FIELDS_FILE = "longshore.yaml"
 @dataclass(frozen=True, slots=True)
 class FolderFormat:
     marker: str
-    """The file that every task of the format has."""
+    """The file that identifies a task of the format."""
     read: Callable[[str, FileTree, TaskProblems], Task]
-    """Name and tree → what the format says; problems are noted."""
+    """Makes a task from a folder's name and tree; problems are added."""
     write: Callable[[Task], dict[str, TreeFile]]
-    """The tree that says of a task what the format can say."""
+    """Makes the tree with everything that the format can hold."""
 
 
 def load_task_folders(form: FolderFormat, folder: Path) -> Dataset:
@@ -72,7 +72,7 @@ def _read(form: FolderFormat, name: str, tree: FileTree, problems: TaskProblems)
 
 
 def encode_task_folder(form: FolderFormat, task: Task) -> dict[str, TreeFile]:
-    """The folder that gives ``task`` back.  Raises TaskError when none does."""
+    """Return the files that are read back as ``task``.  Raises TaskError when there are none."""
     for what, why in ((p.what, p.why) for p in _checked(task)):
         raise TaskError(Path(task.id), what, why)
     files = form.write(task)
@@ -100,9 +100,9 @@ def _checked(task: Task) -> list[TaskError]:
 
 
 def write_task_folder(form: FolderFormat, task: Task, parent: Path) -> Path:
-    """Write ``task`` as ``parent/<id>``, so that :func:`load` gives an equal task back.
+    """Write ``task`` as ``parent/<id>``, so that :func:`load_task_folder` reads an equal task.
 
-    Raises TaskError when the folder exists already, or when the task breaks a rule.
+    Raises TaskError when the folder exists or the task breaks a rule.
     """
     folder = parent / task.id
     if folder.exists():
@@ -112,12 +112,12 @@ def write_task_folder(form: FolderFormat, task: Task, parent: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
-    """What an agent starts from."""
+    """The image, files and setup from which an agent starts."""
 
     image: str = BASE_IMAGE
     build: ImageBuild | None = None
     workdir: str = "/app"
-    """Empty when the Dockerfile names one that only a build would know."""
+    """Empty when only a build would know the Dockerfile's working directory."""
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     setup: str = ""
 
@@ -125,7 +125,7 @@ class TaskEnvironment:
 def read_environment(
     tree: FileTree, plan: BuildPlan | None, image: str, private: tuple[str, ...], problems: TaskProblems
 ) -> TaskEnvironment:
-    """Image, working directory, files and setup of a task whose build contexts lie in ``tree``.
+    """Read image, working directory, files and setup of a task whose build contexts lie in ``tree``.
 
     A plain Dockerfile needs no build.  ``rootfs/`` and ``setup.sh`` are ours unless they are part of a real build.
     """
@@ -157,7 +157,8 @@ def read_environment(
 
 
 def write_environment(task: Task, context: str) -> tuple[dict[str, TreeFile], BuildPlan]:
-    """The files from which :func:`read_ground` reads the same; a real build's context is the folder ``context``."""
+    """Write the files from which :func:`read_environment` reads the same; a real build's context is the folder
+    ``context``."""
     files = as_tree_files({path.lstrip("/"): data for path, data in task.files.items()}, under="rootfs")
     if task.setup:
         files["setup.sh"] = TreeFile(task.setup.encode(), executable=True)

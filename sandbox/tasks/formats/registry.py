@@ -1,7 +1,7 @@
-"""All formats by name: which one a path is in, reading it, writing it.
+"""Knows all formats by name: detects, reads and writes them.
 
 A package adds one as an entry point of the group ``longshore.task_formats``: a :class:`FolderFormat`,
-:class:`RowFormat` or :class:`PointerFormat`.  It is never guessed, only asked for by its name.
+:class:`RowFormat` or :class:`PointerFormat`.  Such a format is never detected, only used by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sandbox.tasks.task import Task, TaskError
 
 
 class TaskFormat(StrEnum):
-    """How tasks are written."""
+    """The built-in formats."""
 
     TERMINAL_BENCH = "terminal_bench"
     """A folder of Terminal-Bench 1 directories, or one of them."""
@@ -59,12 +59,12 @@ ROW_FORMATS: dict[TaskFormat, RowFormat | PointerFormat] = {
 
 
 def format_names() -> list[str]:
-    """All that there are."""
+    """Return the names of all formats, those of plugins last."""
     return [*(each.value for each in TaskFormat), *plugin_names(PluginGroup.TASK_FORMATS)]
 
 
 def find_format(name: str) -> FolderFormat | RowFormat | PointerFormat:
-    """Raises UserError for one that is not there, or that a package adds and is none."""
+    """Return a format by name.  Raises UserError for an unknown one, or a plugin that is no format."""
     if name in list(TaskFormat):
         return (FOLDER_FORMATS | ROW_FORMATS)[TaskFormat(name)]
     found = load_plugin(PluginGroup.TASK_FORMATS, name)
@@ -77,10 +77,10 @@ def find_format(name: str) -> FolderFormat | RowFormat | PointerFormat:
 
 
 def load_tasks(path: Path, form: str | None = None, root: Path | None = None) -> Dataset:
-    """The tasks at ``path``, a data set or a single task folder.
+    """Load the tasks at ``path``, a data set or a single task folder.
 
-    ``root``: what rows' paths are relative to (default: their file's folder).  Raises TaskError when there is nothing
-    to read there, or no telling in which format, UserError for a format that is not there.
+    ``root``: base of paths in rows (default: their file's folder).  Raises TaskError when there is nothing to read or
+    the format cannot be detected, UserError for an unknown format.
     """
     if not path.exists():
         raise TaskError(
@@ -98,7 +98,7 @@ def load_tasks(path: Path, form: str | None = None, root: Path | None = None) ->
 
 
 def detect_format(path: Path) -> TaskFormat:
-    """The format of ``path``.  Raises TaskError when nothing tells."""
+    """Detect the format of ``path``.  Raises TaskError when nothing identifies it."""
     if path.is_dir():
         for folder in chain([path], (each for each in sorted(path.iterdir()) if each.is_dir())):
             for form, folder_format in FOLDER_FORMATS.items():
@@ -125,7 +125,7 @@ def _row_format(row: JsonRow) -> TaskFormat | None:
 
 
 def write_tasks(tasks: Iterable[Task], form: str, target: Path) -> None:
-    """Write ``tasks``, all or none: folder formats below the folder ``target``, the others as the file ``target``.
+    """Write all ``tasks`` or none: folder formats below the folder ``target``, others as the file ``target``.
 
     Raises TaskError where something exists already, or a task cannot be written so that it is read back equal.
     """

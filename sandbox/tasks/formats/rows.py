@@ -27,7 +27,7 @@ from sandbox.tasks.task import Task, TaskError
 
 EXTRA_FIELDS_KEY = "longshore"
 TASK_FOLDERS = "tasks"
-"""Where the folders lie that rows point at, beside their file."""
+"""Folder, beside the file of rows, of the folders that rows point at."""
 
 JsonRow = dict[str, object]
 
@@ -39,7 +39,7 @@ class RowFormat:
     read: Callable[[JsonRow, TaskProblems], Task]
     write: Callable[[Task], JsonRow]
     allows_repeats: bool = False
-    """Several rows may be of one task; the first stands for it."""
+    """Whether several rows may describe one task; the first one counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class PointerFormat:
     """Rows that point at task folders."""
 
     read: Callable[[JsonRow, Path, TaskProblems], LoadedTask]
-    """Row and the folder that its paths are relative to → the task."""
+    """Makes a task from a row and the folder that its paths are relative to."""
     write: Callable[[Task], JsonRow]
     folders: FolderFormat
-    """How the folders are written."""
+    """Format of the folders that rows point at."""
 
 
 def read_rows(path: Path) -> Iterator[tuple[Path, JsonRow | TaskError]]:
-    """Each row with its place, ``file:line``; what is no JSON object is an error in its place.
+    """Yield each row with its location, ``file:line``; in place of what is no JSON object, an error.
 
     Raises TaskError when the file cannot be read.
     """
@@ -90,7 +90,7 @@ def _row(path: Path, number: int, value: object) -> tuple[Path, JsonRow | TaskEr
 
 
 def load_rows(form: RowFormat | PointerFormat, path: Path, root: Path | None = None) -> Dataset:
-    """The tasks of ``path``; ``root``: what its paths are relative to (default: where it lies)."""
+    """Load the tasks of the file ``path``; ``root``: base of its paths (default: its folder)."""
     return Dataset.from_loaded(_loaded(form, path, root or path.parent))
 
 
@@ -127,7 +127,7 @@ def read_row(form: RowFormat, row: JsonRow, problems: TaskProblems) -> Task:
 
 
 def encode_row(form: RowFormat, task: Task) -> JsonRow:
-    """The row that gives ``task`` back.  Raises TaskError when none does."""
+    """Return the row that is read back as ``task``.  Raises TaskError when there is none."""
     place = Path(task.id)
     checked = TaskProblems(place)
     checked.check_rules(task)
@@ -146,7 +146,7 @@ def encode_row(form: RowFormat, task: Task) -> JsonRow:
 
 
 def load_pointed_task(root: Path, where: object, problems: TaskProblems) -> LoadedTask:
-    """The task in the folder ``where`` below ``root``, in whichever folder format it is."""
+    """Load the task in the folder ``where`` below ``root``, in whichever folder format it is."""
     inside = posixpath.normpath(where) if isinstance(where, str) else ""
     if path_problem(inside):
         problems.add(f"{where!r} is no path below {root}", "a row points at a folder of its data set")
@@ -165,7 +165,7 @@ class PromptMessage(BaseModel):
 
 
 def join_user_messages(messages: list[PromptMessage], problems: TaskProblems) -> str:
-    """What the user's messages of a chat prompt say."""
+    """Join the user's messages of a chat prompt."""
     found = [each.content for each in messages if each.role == "user"]
     if not found:
         problems.add("the prompt has no user message", "it is what the agent is told")

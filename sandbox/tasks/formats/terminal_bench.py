@@ -59,13 +59,13 @@ _VARIABLES = {
     "T_BENCH_CONTAINER_AGENT_LOGS_PATH": "/agent-logs",
 }
 _WRITTEN_IF_UNSAID: dict[str, object] = {"difficulty": "unknown", "parser_name": "pytest"}
-"""Keys that Terminal-Bench wants and that say nothing."""
+"""Keys that Terminal-Bench requires and that carry no information."""
 
 Positive = Annotated[float, Field(gt=0)]
 
 
 class _TaskYaml(BaseModel):
-    """The fields that we use; the others are kept as they are."""
+    """The fields that are used; others are kept unchanged."""
 
     model_config = ConfigDict(extra="allow")
     instruction: Annotated[str, Field(min_length=1)]
@@ -112,7 +112,7 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
 
 
 def _keystrokes(tree: FileTree, problems: TaskProblems) -> str:
-    """``solution.yaml``, a list of commands typed one after the other, as a script; empty when there is none."""
+    """Return ``solution.yaml``, a list of typed commands, as a script; empty when there is none."""
     text = problems.read_text(tree, "solution.yaml")
     try:
         steps: object = parse_yaml(text)
@@ -164,12 +164,12 @@ FORMAT = FolderFormat("task.yaml", _read, _write)
 
 
 def load_task(folder: Path) -> Task:
-    """One task.  Raises TaskError, the first problem, which says what to mend."""
+    """Load one task.  Raises TaskError, the first problem, which says what to fix."""
     return load_task_folder(FORMAT, folder).require_task()
 
 
 def load_dataset(folder: Path) -> Dataset:
-    """All tasks of ``folder``'s sub-folders.  Raises TaskError when ``folder`` is no folder."""
+    """Load a task from each sub-folder.  Raises TaskError when ``folder`` is not a folder."""
     return load_task_folders(FORMAT, folder)
 
 

@@ -1,6 +1,4 @@
-"""A data set to be written: all of it is made before the first write, and a write that fails takes all of it back, so
-that the same can be asked again.
-"""
+"""Writes a data set: all of it is encoded before the first write, and a failed write removes everything again."""
 
 from __future__ import annotations
 
@@ -22,17 +20,17 @@ from sandbox.tasks.task import Task, TaskError
 
 @dataclass(frozen=True, slots=True)
 class DatasetWritePlan:
-    """What is to be written, and what cannot be."""
+    """The files to write, and the tasks that cannot be written."""
 
     target: Path
     folders: Mapping[Path, Mapping[str, TreeFile]]
     rows: bytes | None
-    """Content of the file ``target``; None where there are folders alone."""
+    """Content of the file ``target``; None for a folder format."""
     problems: tuple[TaskError, ...]
-    """Why each task that is left out cannot be written in this format."""
+    """Why each omitted task cannot be written in this format."""
 
     def write(self) -> None:
-        """Raises TaskError, and leaves none of it behind, where something is in the way or cannot be written."""
+        """Write everything.  Raises TaskError, and leaves nothing behind, if something exists or cannot be written."""
         with ExitStack() as undo:
             try:
                 for place in (*self.folders, *(() if self.rows is None else (self.target,))):
@@ -52,9 +50,8 @@ class DatasetWritePlan:
 def plan_dataset_write(
     form: FolderFormat | PointerFormat | RowFormat, tasks: Iterable[Task], target: Path
 ) -> DatasetWritePlan:
-    """Of ``tasks``, those that ``form`` can hold: below the folder ``target``, or as the file ``target`` with the
-    folders beside it that it points at.
-    """
+    """Encode those of ``tasks`` that ``form`` can hold: below the folder ``target``, or as the file ``target`` with the
+    folders that it points at beside it."""
     parent = target.parent / TASK_FOLDERS if isinstance(form, PointerFormat) else target
     folders, rows, problems = dict[Path, dict[str, TreeFile]](), list[bytes](), list[TaskError]()
     for task in tasks:

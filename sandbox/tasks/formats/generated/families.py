@@ -37,7 +37,8 @@ TaskFamily = Callable[[DraftChoices], TaskDraft]
 def _derived(
     instruction: str, *, source: str, lines: Sequence[str], target: str, result: Sequence[str], commands: Sequence[str]
 ) -> TaskDraft:
-    """A family that reads one file and writes another: the result is right, the source unchanged, nothing else made."""
+    """Draft a task that reads one file and writes another: the result is right, the source unchanged, nothing else
+    made."""
     return TaskDraft(
         instruction,
         commands[0],
@@ -121,7 +122,7 @@ def count(d: DraftChoices) -> TaskDraft:
 
 
 def _unsorted(d: DraftChoices, size: int) -> list[str]:
-    """Lines that are neither in order nor in reverse order."""
+    """Return lines that are neither in order nor in reverse order."""
     low, middle, high, *others = sorted(d.filler[:size])
     return [middle, high, low, *others]
 
@@ -287,7 +288,7 @@ def json_field(d: DraftChoices) -> TaskDraft:
 
 
 def _tar(name: str, content: str) -> bytes:
-    """The smallest archive of one small file, equal for equal input."""
+    """Return the smallest archive of one small file; equal input gives equal bytes."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         member = tarfile.TarInfo(name)
@@ -385,7 +386,7 @@ FAMILIES: dict[str, TaskFamily] = {
     "fix": fix_script,
     "append_first_lines": append_first_lines,
 }
-"""In the order in which training takes them in turn."""
+"""Families by name, in the order in which training takes them in turn."""
 
 HELD_OUT_FAMILY = "append_first_lines"
-"""The family that, unless told otherwise, only evaluation sees; it combines ``first_lines`` and ``append``."""
+"""Default of the family that only evaluation uses; it combines ``first_lines`` and ``append``."""

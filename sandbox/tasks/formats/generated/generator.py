@@ -1,8 +1,9 @@
-"""Generated tasks: as many as you like, by family, seed and split.
+"""Generates any number of tasks by family, seed and split.
 
-An instance is a function of (family, seed, split), made of what belongs to its split (sandbox.tasks.formats.generated.vocabulary), so
-held-out instances cannot leak into the warm start or into training; a whole family is held out besides.  Training may
-repeat an instruction with other file contents; no two evaluation tasks have the same.
+A task is a function of (family, seed, split) and is made of the vocabulary of its split
+(:mod:`~sandbox.tasks.formats.generated.vocabulary`), so held-out tasks cannot leak into the warm start or into
+training; a whole family is held out as well.  Training may repeat an instruction with other file contents; no two
+evaluation tasks share one.
 
 As a file: JSON Lines of ``{"family", "seed", "split"}``, from which the same tasks are made anywhere.
 """
@@ -27,18 +28,18 @@ from sandbox.tasks.task import Task, TaskError
 
 WORKDIR = "/app"
 _SEEDS = 100_000
-"""Instances of a family that one seed has to itself."""
+"""Number of instances of a family that belong to one seed."""
 _TEST_FILE = "check.sh"
 _RUN_TESTS = f'#!/bin/sh\n. "${{TEST_DIR:-/tests}}/{_TEST_FILE}"\n'
 
 
 def draft_task(family: str, seed: int, split: TaskSplit) -> TaskDraft:
-    """The instance before it becomes a task."""
+    """Draw an instance, before it becomes a task."""
     return FAMILIES[family](draw_choices(random.Random(f"{family}/{split}/{seed}"), split))
 
 
 def make_task(family: str, seed: int, split: TaskSplit) -> Task:
-    """The instance (family, seed, split): the same task in every process.  Raises KeyError for an unknown family."""
+    """Make the task (family, seed, split), the same in every process.  Raises KeyError for an unknown family."""
     made = draft_task(family, seed, split)
     return Task(
         id=f"{family}-{split}-{seed:08d}",
@@ -59,20 +60,20 @@ def make_task(family: str, seed: int, split: TaskSplit) -> Task:
 
 
 def training_families(held_out_family: str = HELD_OUT_FAMILY) -> tuple[str, ...]:
-    """Every family but one; ``""`` holds none out.  Raises UserError for an unknown name."""
+    """Return every family but the held-out one; ``""`` holds none out.  Raises UserError for an unknown name."""
     if held_out_family and held_out_family not in FAMILIES:
         raise UserError(f"there is no task family {held_out_family!r}: choose one of {', '.join(FAMILIES)}")
     return tuple(name for name in FAMILIES if name != held_out_family)
 
 
 def training_tasks(seed: int, count: int, *, held_out_family: str = HELD_OUT_FAMILY) -> list[Task]:
-    """``count`` training tasks, the families in turn, so that each batch holds nearly the same number of each."""
+    """Return ``count`` training tasks, families in turn, so that each batch holds about equally many of each."""
     names, first = training_families(held_out_family), seed * _SEEDS
     return [make_task(names[n % len(names)], first + n // len(names), TaskSplit.TRAIN) for n in range(count)]
 
 
 def held_out_tasks(seed: int, count_per_family: int, *, held_out_family: str = HELD_OUT_FAMILY) -> list[Task]:
-    """Evaluation tasks of every trained family, then those of the held-out family."""
+    """Return evaluation tasks of every trained family, then of the held-out family."""
     names, first = training_families(held_out_family), seed * _SEEDS
     return [
         task
@@ -82,7 +83,7 @@ def held_out_tasks(seed: int, count_per_family: int, *, held_out_family: str = H
 
 
 def _distinct(tasks: Iterable[Task]) -> Iterator[Task]:
-    """Those whose instruction did not come before."""
+    """Yield the tasks whose instruction did not occur before."""
     seen = set[str]()
     for task in tasks:
         if task.instruction not in seen:
@@ -91,12 +92,13 @@ def _distinct(tasks: Iterable[Task]) -> Iterator[Task]:
 
 
 def solution_command(task: Task) -> str:
-    """The one command that solves a generated task."""
+    """Return the one command that solves a generated task."""
     return task.solution.removesuffix("\n")
 
 
 def wrong_commands(task: Task) -> tuple[str, ...]:
-    """Plausible commands that leave a wrong final state.  Raises ValueError if the task is not a generated one."""
+    """Return plausible commands that leave a wrong final state.  Raises ValueError if the task is not a generated one.
+    """
     family, split, seed = task.id.rsplit("-", 2)
     return draft_task(family, int(seed), TaskSplit(split)).mistakes
 

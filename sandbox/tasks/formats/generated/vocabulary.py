@@ -1,9 +1,9 @@
-"""What generated tasks are made of, and what of it is held out.
+"""The vocabulary of generated tasks, and the part of it that is held out.
 
-A name is two words, and belongs to one split, decided by its hash; so does the number of lines of a file.  What an
-instance is called and holds comes from its own split, so no name, whole content or size of a held-out instance is ever
-seen in the warm start or in training, while every word is: what is held out has to be copied, not remembered.  Modes,
-extensions and other numbers are shared.
+A name is two words and belongs to one split, by its hash; so does the number of lines of a file.  An instance's names
+and contents come from its own split, so no name, whole content or size of a held-out instance occurs in the warm start
+or in training, while every word does: what is held out must be copied, not remembered.  Modes, extensions and other
+numbers are shared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORDS = (
     "paper", "pearl", "pepper", "pine", "planet", "quartz", "raven", "river", "saddle", "silver", "tulip", "walnut",
 )
 # fmt: on
-"""What names are made of.  No word is part of another, so that ``grep`` finds a name and nothing else."""
+"""Words of which names are made.  No word is part of another, so that ``grep`` finds a name and nothing else."""
 
 EXTENSIONS = ("txt", "log", "csv", "md", "cfg", "dat")
 MODES = ("600", "640", "700", "750", "755", "400", "444", "660")
@@ -34,18 +34,18 @@ _HELD_OUT_ONE_IN = 8
 
 
 SIZES = {TaskSplit.TRAIN: (8, 9, 11, 12), TaskSplit.HELD_OUT: (10, 13)}
-"""Lines of a file, rows of a table, files of a folder."""
+"""Possible numbers of lines of a file, rows of a table, files of a folder."""
 
 
 def split_of(name: str) -> TaskSplit:
-    """The one split that a name belongs to."""
+    """Return the split to which a name belongs."""
     digest = hashlib.sha256(name.encode()).digest()
     return TaskSplit.HELD_OUT if digest[0] % _HELD_OUT_ONE_IN == 0 else TaskSplit.TRAIN
 
 
 @cache
 def names_of(split: TaskSplit) -> tuple[tuple[str, ...], ...]:
-    """The names that belong to ``split``, for each of :data:`WORDS` that they begin with."""
+    """Return the names of ``split``, grouped by the word that they begin with."""
     return tuple(
         tuple(name for other in WORDS if other != word and split_of(name := f"{word}-{other}") is split)
         for word in WORDS
@@ -57,11 +57,11 @@ class DraftChoices:
     """The random choices behind one instance.  A family uses those it needs, names first."""
 
     names: tuple[str, ...]
-    """One that begins with each word, in random order: the first few name things, the others fill files."""
+    """One name for each first word, in random order: the first few name things, the others fill files."""
     size: int
     """Lines of each file that the instance comes with."""
     instruction_lines: int
-    """How many lines the instruction speaks of: fewer than ``size``."""
+    """Number of lines that the instruction mentions; fewer than ``size``."""
     column: int
     extension: str
     mode: str
@@ -69,12 +69,12 @@ class DraftChoices:
 
     @property
     def filler(self) -> tuple[str, ...]:
-        """Names of nothing in this instance."""
+        """Names that nothing in this instance has."""
         return self.names[MOST_NAMES:]
 
 
 MOST_NAMES = 4
-"""The most names that a family uses."""
+"""Most names that a family uses."""
 
 
 def draw_choices(rng: random.Random, split: TaskSplit) -> DraftChoices:
