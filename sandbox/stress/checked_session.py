@@ -1,4 +1,4 @@
-"""One session that is asked and checked."""
+"""A sandbox whose every answer is verified."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UnansweredCommandError(InfraError):
 
 
 class CheckedSession:
-    """A held sandbox; what it answers goes into the report."""
+    """A held sandbox; its answers are checked and counted in the report."""
 
     def __init__(self, seat: HeldSandbox, report: StressReport, run: str, session: int) -> None:
         self.sandbox, self._report = seat, report

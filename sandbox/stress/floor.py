@@ -1,4 +1,4 @@
-"""What the bare machine does: a sleeping container's start, one `docker exec`, a shell behind pipes, stolen time."""
+"""Measures the bare machine: a sleeping container's start, one `docker exec`, a shell behind pipes, stolen CPU time."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def time_docker_exec(url: str, container: str, word: str) -> float:
 
 
 async def run_docker(url: str, *arguments: str) -> str:
-    """What the docker command prints.  Raises InfraError when it fails, UserError where there is none."""
+    """Return what the docker command prints.  Raises InfraError when it fails, UserError when it is not installed."""
     address = DockerAddress.parse(url)
     env = {**os.environ, "DOCKER_HOST": str(address).partition("?")[0]}
     if address.certs:
@@ -146,5 +146,5 @@ class CpuStealMeter:
 
 
 def resident_bytes() -> int:
-    """Of this process."""
+    """Return the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,7 +1,7 @@
-"""What each command must answer, and what its sandbox must have executed.  Pure: text in, verdicts out.
+"""Checks what each command answers and what its sandbox executed.  Pure: text in, verdicts out.
 
-A nonce names the run, the session and the command, so that one that turns up elsewhere says where it came from.  A
-command writes its nonce to a file in the sandbox before it does anything and prints it after it has done everything.
+A nonce names the run, the session and the command, so that a misplaced one says where it came from.  A command writes
+its nonce to a file in the sandbox before it does anything and prints it after it has done everything.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check_nonce(output: str, own: str) -> NonceVerdict:
 def find_ledger_problems(
     text: str, run: str, session: int, asked: AbstractSet[int], answered: AbstractSet[int]
 ) -> list[str]:
-    """What is wrong with what a sandbox says that it executed: a command twice, one that nobody asked for, one that was
+    """Return the problems of a sandbox's ledger: a command executed twice, one that was never sent, one that was
     answered and not executed."""
     lines = Counter(text.split())
     known = {make_nonce(run, session, number): number for number in asked}

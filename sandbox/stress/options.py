@@ -1,4 +1,4 @@
-"""What a stress run is told, checked before anything starts."""
+"""Options of a stress run, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_COMMANDS = (
     "printf '%s\\n' \"$RANDOM\" >/tmp/stress-last",
     "cat /tmp/stress-last",
 )
-"""What the load runs unless it is told otherwise: each returns at once, and one of them says much."""
+"""Default commands of the load: each returns at once, and one has much output."""
 _MOST_COMMAND_BYTES = MAX_COMMAND_BYTES // 8
 """Quoting and nonces come on top."""
 _HELP = "see `longshore stress --help`"
@@ -39,7 +39,7 @@ class StressOptions:
     rate: float = 0.0
     """Commands a second in the load, all sessions together; 0: each session asks again as soon as it is answered."""
     duration_s: float = 10.0
-    """Of the load."""
+    """Length of the load."""
     commands: tuple[str, ...] = DEFAULT_COMMANDS
     faults: tuple[str, ...] = ()
     server: str = ""

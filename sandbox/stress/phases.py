@@ -35,7 +35,7 @@ _LOAD_MOST = 100_000
 
 @dataclass(slots=True)
 class StressContext:
-    """What the phases share."""
+    """The state that the phases share."""
 
     report: StressReport
     source: SandboxSource

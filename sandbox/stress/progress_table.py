@@ -1,4 +1,4 @@
-"""What a person sees: a table that fills while the run goes, or plain lines where there is no terminal."""
+"""Shows a run's progress: a table that fills while it goes, or plain lines without a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stress run found: its figures, its checks, its JSON object.  Pure."""
+"""The result of a stress run: figures, checks, JSON object.  Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_PROBLEMS = 20
 
 @dataclass(slots=True)
 class FaultTally:
-    """What became of one kind of fault.  Each one that was injected ends as ``resumed`` or as ``lost_typed``."""
+    """The outcomes of one kind of fault.  Each injected fault ends as ``resumed`` or as ``lost_typed``."""
 
     injected: int = 0
     resumed: int = 0
@@ -81,7 +81,7 @@ class StressReport:
     faults: dict[str, FaultTally] = field(default_factory=dict[str, FaultTally])
     failures: int = 0
     problems: list[str] = field(default_factory=list[str])
-    """In words, of wrong answers and of failures."""
+    """Descriptions of wrong answers and of failures."""
     interrupted: bool = False
     phase: str = ""
 
@@ -94,7 +94,7 @@ class StressReport:
         self._say(what)
 
     def add_leaks(self, left: DockerInventory) -> None:
-        """What an engine holds that was not there before."""
+        """Count what an engine holds that it did not hold before."""
         self.leaked_containers += len(left.containers)
         kinds = {"container": left.containers, "network": left.networks, "volume": left.volumes, "copy": left.images}
         for kind, found in kinds.items():

@@ -1,4 +1,4 @@
-"""Where a run's sandboxes come from: a pool in this process, or a pool server asked by our client."""
+"""Sources of a run's sandboxes: a pool in this process, or a pool server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sandbox.tasks.task import Task
 RUNS_PER_TASK = 8
 """Leases of one task key: what the pool server gives unless it is told otherwise."""
 FAULT_TASK = Task(id="stress-struck", instruction="")
-"""Of the sessions that faults strike."""
+"""Task of the sessions that faults strike."""
 _SESSION_S = 3600.0
 _ACQUIRE_S = 120.0
 _UNREACHABLE_S = 120.0
@@ -40,7 +40,7 @@ class HeldSandbox(Protocol):
 
     @property
     def engine_url(self) -> str:
-        """Where its container is; empty where only the server knows."""
+        """URL of its engine; empty if only the server knows."""
         ...
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:

@@ -1,4 +1,4 @@
-"""What a pool server's own containers are, beside those of its clients."""
+"""Counts a pool server's own containers, beside those of its clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandbox.stress.server_metrics import PoolServerMetrics
 
 
 class ServerOwnContainers:
-    """How many containers of a pool server are new and not a client's: warm ones, where old ones were used up."""
+    """Counts new containers of a pool server that are no client's: warm ones that replaced used ones."""
 
     def __init__(
         self, engine: DockerEngine, metrics: PoolServerMetrics, before: DockerInventory, live_before: int

@@ -1,4 +1,4 @@
-"""What a pool server tells of itself."""
+"""Reads a pool server's metrics."""
 
 from __future__ import annotations
 

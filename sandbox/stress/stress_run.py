@@ -1,7 +1,7 @@
-"""A stress run from end to end: places opened, phases in order, everything closed, what is left counted.
+"""Runs a stress run from end to end: sources opened, phases in order, everything closed, leftovers counted.
 
-An interrupt ends the phase that runs; what was opened is closed, the engine's lists are compared, and what was found
-until then is reported.
+An interrupt ends the current phase; what was opened is closed, the engine's lists are compared, and the findings so far
+are reported.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def run_stress(options: StressOptions, host: SandboxHost, report: StressRe
 
 
 def _take(error: Exception, report: StressReport) -> None:
-    """What was raised on purpose is part of the report, unless the person can mend it."""
+    """Report an error of ours, unless it is a UserError, which is raised."""
     for each in iterate_leaf_errors(error):
         if isinstance(each, UserError):
             raise each from error
@@ -68,7 +68,7 @@ def _take(error: Exception, report: StressReport) -> None:
 
 
 def _note(error: Exception, report: StressReport) -> None:
-    """What was raised on purpose is a failure of the run; anything else goes on."""
+    """Count an error of ours as a failure of the run; raise any other."""
     found = list(iterate_leaf_errors(error))
     if not all(isinstance(each, LongshoreError) for each in found):
         raise error
@@ -144,12 +144,12 @@ def _place(
 
 
 def _metrics(options: StressOptions) -> PoolServerMetrics | None:
-    """Of the server that is asked; None for the library."""
+    """Return the server's metrics; None when the library is used."""
     return PoolServerMetrics(options.server, options.token) if options.server else None
 
 
 async def _example(bench: StressContext, engine: DockerEngine) -> dict[str, Any]:
-    """What the engine says of a sandbox's container.  Raises UserError when the sandboxes are not on ``engine``."""
+    """Return the engine's description of a sandbox's container.  Raises UserError when the sandboxes are elsewhere."""
     talker = await bench.open_session(0)
     try:
         return await engine.inspect(await _container(talker, engine))

@@ -1,7 +1,7 @@
-"""Makes the kit: a folder named by the digest of what went into it, that appears whole and never changes.  Blocking.
+"""Builds the toolchain: a folder named by the digest of its inputs, complete or absent, and never changed.  Blocking.
 
 The core (PID 1, busybox) is needed by every sandbox.  The verifier half needs packages from PyPI and Debian and a
-CPython of the pinned version, and a machine that lacks one of them still runs sandboxes, without it.
+CPython of the pinned version; a machine that lacks one of them still runs sandboxes, without it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from sandbox.toolchain.in_container import layout, pins
 from sandbox.toolchain.relocation import copy_libraries
 
 _FORMAT = 4
-"""Changes whenever the same pins make another folder."""
+"""Increased whenever the same pins make another folder."""
 _LOCALE = Path("/usr/lib/locale/C.utf8")
 _ALIASES = ("en_US.utf8",)
-"""Locales that images name most: here their letters are Unicode too, and nothing else is English."""
+"""Common locales of images; here they have Unicode letters too and are otherwise C."""
 _NSSWITCH = "passwd: files\ngroup: files\nhosts: files dns\n"
 
 
 def ensure_toolchain(cache: Path, busybox: Path | None, before: Path | None, say: ReportLine) -> Path:
-    """The kit, built if it is not there.  Where the verifier half cannot be built, says why, once, and does without:
-    ``before`` is the kit of the last time."""
+    """Return the toolchain, built if it is missing.
+
+    If the verifier half cannot be built, say why and do without it.  ``before``: the toolchain of the last time.
+    """
     bare = cache / f"kit-{core_digest(cache, busybox, say)}"
     if before == bare and bare.exists() and not list(cache.glob(f"{bare.name}-*")):
         return bare
@@ -75,7 +77,8 @@ def verifier_digest(source: portable_python.SourcePython) -> str:
 def build_toolchain(
     cache: Path, busybox: Path | None, source: portable_python.SourcePython | None, say: ReportLine
 ) -> Path:
-    """The kit, with the verifier half if there is a Python for it.  Raises UserError that says what is missing."""
+    """Build the toolchain, with the verifier half if there is a Python for it.  Raises UserError, which says what is
+    missing."""
     core = core_digest(cache, busybox, say)
     kit = cache / (f"kit-{core}-{verifier_digest(source)}" if source else f"kit-{core}")
 
@@ -143,7 +146,7 @@ def _verifier(making: Path, cache: Path, source: portable_python.SourcePython) -
 
 
 def _locales(folder: Path) -> None:
-    """This machine's, if it has it: the same in every image."""
+    """Copy this machine's locale, if it has one, so that it is the same in every image."""
     if _LOCALE.is_dir():
         shutil.copytree(_LOCALE, folder / _LOCALE.name)
         for alias in _ALIASES:
@@ -151,7 +154,7 @@ def _locales(folder: Path) -> None:
 
 
 def find_source_python(cache: Path, given: Path | None, say: ReportLine) -> portable_python.SourcePython:
-    """The Python to copy: the given one, else one of this machine, else one that uv fetches.  Raises UserError."""
+    """Find the Python to copy: the given one, else one of this machine, else one that uv fetches.  Raises UserError."""
     if given is not None:
         return portable_python.inspect_python(given)
     for folder in (*os.environ.get("PATH", "").split(":"), *_pyenv()):

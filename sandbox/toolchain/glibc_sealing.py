@@ -1,8 +1,8 @@
-"""A program of glibc's, changed so that it takes no code and no locale from the container it runs in.  Pure.
+"""Changes a glibc program so that it takes no code and no locale from the container that it runs in.  Pure.
 
-Which files glibc loads by itself is compiled in: converters and locales, the loader's own folders, cache and preload
-list, name services.  Each such path is written over in place by one of the same length in the kit's read-only folder,
-where there is no such file, or ours.  What a program asks for by a path of its own it gets.
+The paths of files that glibc loads by itself are compiled in: converters and locales, the loader's folders, cache and
+preload list, name services.  Each is overwritten in place by a path of the same length in the toolchain's read-only
+folder, which has no such file, or ours.  Files that a program opens by its own paths are not affected.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from protocol.errors import UserError
 
 _KIT = b"/.sbx"
 LOCALES_FOLDER, NSSWITCH_FILE = "locale", "nsswitchconf"
-"""What a closed program finds in the kit's folder in place of the container's."""
+"""Names in the toolchain's folder that a sealed program finds in place of the container's."""
 _BARE, _NOBODYS = b"/lib/", b"/sys/"
-"""The one folder whose name has no room for the kit's, and one in which no root of a container makes a file."""
+"""The one folder whose name is too short for ours, and a folder in which no root of a container creates files."""
 _DATA = rb"/usr/(?:lib\w{0,3}|share)/(?=(?:[\w-]+/)?%b(?:/(?:locale-archive|gconv-modules\.cache))?\0)"
 
 
 class GlibcPath(Enum):
-    """What glibc looks for in a container, as it is written in a program."""
+    """A kind of path that glibc looks for, as a pattern of its bytes in a program."""
 
     FOLDERS = rb"(?:(?:/usr)?/lib\w{0,3}/(?:[\w-]+/)?\0){2,}"
-    """Of libraries: the loader's list, one after the other."""
+    """The loader's list of library folders, one after the other."""
     CACHE = rb"/etc/ld\.so\.cache(?=\0)"
     PRELOAD = rb"/etc/ld\.so\.preload(?=\0)"
     GCONV = _DATA % b"gconv"
@@ -39,7 +39,7 @@ STATIC_PATHS = (GlibcPath.FOLDERS, GlibcPath.CACHE, GlibcPath.GCONV, GlibcPath.L
 
 
 def seal_program(name: str, program: bytes, *wanted: GlibcPath) -> bytes:
-    """``program``, of the same length.  Raises UserError where it does not name all that is ``wanted``."""
+    """Return the sealed program, of the same length.  Raises UserError when it lacks a path that is ``wanted``."""
     for place in GlibcPath:
         program, found = re.subn(place.value, _elsewhere, program)
         if not found and place in wanted:
@@ -48,7 +48,7 @@ def seal_program(name: str, program: bytes, *wanted: GlibcPath) -> bytes:
 
 
 def seal_static_program(name: str, program: bytes) -> bytes:
-    """The same for a static program; one without glibc loads nothing."""
+    """Seal a static program; one without glibc is unchanged."""
     return seal_program(name, program, *STATIC_PATHS) if b"glibc" in program else program
 
 
@@ -57,7 +57,7 @@ def _elsewhere(found: re.Match[bytes]) -> bytes:
 
 
 def _moved(path: bytes) -> bytes:
-    """As long as ``path``, in the kit's folder."""
+    """Return a path of the same length in the toolchain's folder."""
     name = path.rpartition(b"/")[2]
     if path == _BARE:
         return _NOBODYS

@@ -1,7 +1,7 @@
-"""GNU's tools that read and print, as test scripts know them: this machine's, made to run in any image.  Blocking.
+"""Copies this machine's GNU tools that read and print, so that they run in any image.  Blocking.
 
-busybox answers many questions differently (``diff`` of what cannot be opened, ``tr -d '[:print:]'``, the exit code of
-``timeout``), and a test script takes the answer for a verdict.
+busybox differs in many cases (``diff`` of what cannot be opened, ``tr -d '[:print:]'``, the exit code of ``timeout``),
+and a test script takes such an answer for a verdict.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sandbox.toolchain.in_container.layout import BASH, BUSYBOX, GNU, VERIFY
 from sandbox.toolchain.relocation import relocate_program
 
 _PAGER, _NONE = b"/usr/bin/pr\0", b"/.sbx//nopr\0"
-"""What diff starts where it is asked for pages, which is the container's; what it does not find in the kit."""
+"""The program that diff starts for pages, which is the container's, and a path that does not exist in its place."""
 _START = f"""#!{BASH} -p
 user=
 for ((at = 1; at <= $#; at++)); do
@@ -36,23 +36,23 @@ code=$?
 {BUSYBOX} start-stop-daemon -S -q -c "$user" -p {VERIFY}/no.pid -x {BASH} -- -c 'kill -9 -1'
 exit $code
 """
-"""busybox's, and when a program that it starts in the foreground has ended, so has all else of its user's: what one
-leaves behind could look at what the script compares its work with.  With a pid file that nobody has, the shell for that
-is started whatever else runs."""
+"""busybox's start-stop-daemon; when a program that it starts in the foreground ends, all other processes of its user
+are killed, because they could look at what the script compares its output with.  With a pid file that does not
+exist, the shell for that is started whatever else runs."""
 
 
 def original_tools() -> list[Path]:
-    """Raises UserError where this machine lacks one."""
+    """Return this machine's tools.  Raises UserError when one is missing."""
     return [_original(name, package) for package, names in pins.TOOLS.items() for name in names]
 
 
 def tool_versions() -> list[str]:
-    """Of each package.  Raises UserError where one is missing or another's."""
+    """Return the version of each package.  Raises UserError when one is missing or not GNU's."""
     return [_version(names[0], package) for package, names in pins.TOOLS.items()]
 
 
 def install_gnu_tools(folder: Path, patchelf: Path) -> None:
-    """With no message of theirs, and no program, from the container."""
+    """Install the tools; they take no messages and no program from the container."""
     folder.mkdir()
     for original in original_tools():
         copy = folder / original.name

@@ -1,4 +1,4 @@
-"""Whether the kit works in an image: its own programs, started there once, with no network."""
+"""Checks whether the toolchain works in an image, by starting its programs there once, without a network."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class ToolchainCheck:
     libc: str
     """``glibc``, ``musl``, or ``unknown`` for an image that has neither."""
     said: str
-    """What went wrong, in the programs' own words; empty when nothing did."""
+    """The programs' own error output; empty when all work."""
 
 
 async def check_image(engine: DockerEngine, kit: Path, image: str) -> ToolchainCheck:
-    """Raises EngineError where it is not for the image's sake."""
+    """Check one image.  Raises DockerEngineError for failures that are not the image's."""
     body = {
         "Image": image,
         "Entrypoint": [],

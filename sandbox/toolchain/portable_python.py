@@ -1,4 +1,4 @@
-"""A Python that runs in any image (:mod:`sandbox.toolchain.relocation`).  Blocking."""
+"""Copies a Python so that it runs in any image (:mod:`sandbox.toolchain.relocation`).  Blocking."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ finally:
     if given is not None:
         os.environ["OPENSSL_CONF"] = given
 """
-"""OpenSSL's settings may name libraries to load; the container's are the agent's."""
+"""OpenSSL's settings may name libraries to load, and the container's settings are the agent's."""
 _DROPPED = (
     "test", "idlelib", "turtledemo", "tkinter", "lib2to3", "site-packages", "dist-packages", "config-*", "__pycache__",
     "_tkinter*.so", "_test*.so", "*.a",
@@ -35,7 +35,7 @@ _DROPPED = (
 
 @dataclass(frozen=True, slots=True)
 class SourcePython:
-    """A Python on this machine that the kit's is copied from."""
+    """A Python on this machine that the toolchain's is copied from."""
 
     executable: Path
     version: str
@@ -48,13 +48,13 @@ class SourcePython:
 
     @property
     def programs(self) -> list[Path]:
-        """It, and what it loads."""
+        """The executable and the modules that it loads."""
         modules = (self.standard_library / "lib-dynload").glob("*.so")
         return [self.executable, *(each for each in modules if not each.match("_tkinter*"))]
 
 
 def inspect_python(executable: Path) -> SourcePython:
-    """Raises UserError for what is no Python."""
+    """Describe a Python.  Raises UserError for what is no CPython."""
     code = (
         "import json, os, platform, sys; print(json.dumps([sys.implementation.name, platform.python_version(), "
         "os.path.realpath(sys.executable), os.path.dirname(os.__file__)]))"
@@ -92,8 +92,7 @@ def install_python(source: SourcePython, machine: str, patchelf: Path, verify: P
 
 
 def compile_modules(source: SourcePython, folder: Path, inside: str) -> None:
-    """The modules under ``folder``, which is ``inside`` in a container; what is read-only there cannot be compiled
-    later."""
+    """Compile the modules under ``folder``, which is ``inside`` in a container, where it is read-only."""
     run_program(
         (str(source.executable), "-I", "-m", "compileall", "-q", "-s", str(folder), "-p", inside, str(folder)),
         f"compile the modules of {inside}",

@@ -1,7 +1,7 @@
-"""Programs of this machine that run in any image, with their loader and libraries at one fixed place.  Blocking.
+"""Makes programs of this machine run in any image, with their loader and libraries at one fixed place.  Blocking.
 
-Each names its loader by an absolute path in the kit and finds every library by a DT_RPATH there, so that the image's
-libc (old, musl, or replaced by the agent) is never asked.  The loader and the libc themselves are closed
+Each names its loader by an absolute path in the toolchain and finds every library by a DT_RPATH there, so that the
+image's libc (old, musl, or replaced by the agent) is never used.  The loader and the libc themselves are sealed
 (:mod:`sandbox.toolchain.glibc_sealing`).
 """
 
@@ -24,7 +24,7 @@ _LDD = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
 
 
 def relocate_program(program: Path, patchelf: Path) -> None:
-    """A copy that asks for what :func:`take_libraries` takes."""
+    """Make a program use the loader and libraries that :func:`copy_libraries` copies."""
     found = ("--set-interpreter", f"{_LIBRARIES}/{_LOADER}", "--force-rpath", "--set-rpath", _LIBRARIES)
     run_program((str(patchelf), *found, str(program)), f"make {program.name} relocatable")
 
@@ -34,8 +34,10 @@ def remove_rpath(library: Path, patchelf: Path) -> None:
 
 
 def copy_libraries(originals: Sequence[Path], folder: Path, patchelf: Path) -> None:
-    """What these programs of this machine (the first is none of a library's) load, and their loader, into ``folder``.
-    Raises UserError where one lacks something here."""
+    """Copy the libraries of these programs, and their loader, into ``folder``; the first one must be a program.
+
+    Raises UserError when a library is missing on this machine.
+    """
     loader = Path(
         run_program((str(patchelf), "--print-interpreter", str(originals[0])), "read a program's loader").strip()
     )
@@ -61,7 +63,7 @@ def _libraries(programs: Iterable[Path]) -> set[Path]:
 
 
 def _loaded_later(needed: Iterable[Path]) -> set[Path]:
-    """What glibc itself loads when a thread is ended early: from the container, if not from here."""
+    """Return what glibc loads when a thread ends early; it would come from the container otherwise."""
     beside = (each.with_name("libgcc_s.so.1") for each in needed if each.name == _LIBC)
     return {each for each in beside if each.exists()}
 

@@ -1,7 +1,7 @@
-"""The kit's own programs for the verify phase: a ready environment with pytest, and the stand-ins.  Blocking.
+"""Installs our own programs of the verify phase: an environment with pytest, and the shims.  Blocking.
 
-Both lie read-only in the kit, so that nothing is installed while tests run, and nothing that an agent left (a project,
-an environment, a cache, a package of the image's) has a part in it.
+Both are read-only, so that nothing is installed while tests run, and nothing that an agent left (a project, an
+environment, a cache, a package of the image's) takes part.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ version = {version}
 """
 """Without its second line a user's own packages would be loaded."""
 _PYTEST_GUARD = "longshore_pytest_guard"
-"""What :mod:`sandbox.toolchain.in_container.pytest_guard` is called there."""
+"""Module name of :mod:`sandbox.toolchain.in_container.pytest_guard` there."""
 _PYTEST = f"""#!{ENVIRONMENT}/bin/python
 import os, sys
 from importlib.machinery import FileFinder, PathFinder, SourceFileLoader
@@ -61,13 +61,13 @@ from there only where its name is one that tests mean (that package, the working
 
 
 def source_texts() -> list[str]:
-    """All that a change of these programs changes."""
+    """Return every source that these programs are made of."""
     copied = (source_text(name) for name in (*_COPIED, "pytest_guard.py"))
     return [_SHIM, _PYTEST, _VENV, SITE_CUSTOMIZE, *copied]
 
 
 def install_verifier_programs(source: SourcePython, name: str, verify: Path) -> None:
-    """Into ``verify``, around its Python of this name."""
+    """Install the programs into ``verify``, around its Python ``name``."""
     home = f"{PYTHONS}/{name}"
     _environment(verify, source, home)
     for package in _COPIED_PACKAGES:
@@ -82,7 +82,7 @@ def install_verifier_programs(source: SourcePython, name: str, verify: Path) -> 
 
 
 def _environment(verify: Path, source: SourcePython, home: str) -> None:
-    """What ``uv venv`` and ``uv pip install`` would have made."""
+    """Make the environment that ``uv venv`` and ``uv pip install`` would make."""
     made = verify / "env"
     packages = made / "lib" / f"python{source.short}" / "site-packages"
     packages.mkdir(parents=True)

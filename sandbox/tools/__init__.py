@@ -1,4 +1,4 @@
-"""The tools that an agent may call, as a function-calling model sees them, in sets by where they come from."""
+"""The tools that an agent may call, as a function-calling model sees them, in sets by origin."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def call_tool(context: ToolContext, name: str, arguments: object, tools: T
 async def answer_tool_call(
     name: str, arguments: object, tools: Toolset, do: Callable[[SandboxTool, ToolArguments], Awaitable[ToolResult]]
 ) -> ToolResult:
-    """What ``do`` gives for a tool of ``tools``; whatever the agent did wrong is an answer to it."""
+    """Return the result of ``do`` for a tool of ``tools``; every mistake of the agent is an answer to it."""
     tool = tools.get(name)
     if tool is None:
         return ToolResult(f"Error: unknown tool {name!r}. Available: {', '.join(tools)}.")

@@ -1,6 +1,6 @@
-"""An agent's answer, where its task is to find something out: a file for the tests to read.
+"""The tool by which an agent gives its answer: a file for the tests to read.
 
-A text goes to :data:`TEXT_FILE` as it is, anything else to :data:`JSON_FILE`, both in the working directory.
+A text goes to TEXT_FILE unchanged, anything else to JSON_FILE, both in the working directory.
 """
 
 from __future__ import annotations

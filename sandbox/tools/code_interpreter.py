@@ -20,7 +20,7 @@ from sandbox.tools.tool import (
 
 _FILE = "/tmp/.code_interpreter.py"  # noqa: S108  the sandbox's
 _SHARE = 0.9
-"""Of the container's memory: the rest is for its shell."""
+"""Share of the container's memory for a program; the rest is for its shell."""
 
 
 async def _run(context: PortableToolContext, arguments: ToolArguments) -> ToolResult:

@@ -26,7 +26,7 @@ _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class NamedSessions:
-    """Those of one sandbox."""
+    """The named sessions of one sandbox."""
 
     def __init__(self, session: SandboxSession, chars: int) -> None:
         self._session, self._chars = session, chars
@@ -74,7 +74,7 @@ class NamedSessions:
         return named.process
 
     def _used(self, named: NamedSession) -> NamedSession:
-        """The dictionary's order is that of their use."""
+        """Mark a session as used: the dictionary is in order of use."""
         self._named.pop(named.name, None)
         self._named[named.name] = named
         return named

@@ -79,7 +79,7 @@ def _finished(context: ToolContext, shell: SandboxShell, mark: str = "") -> Tool
 
 
 def describe_started(name: str, first: str) -> str:
-    """What an agent is told of a background process, with its first output."""
+    """Describe a background process to the agent, with its first output."""
     return f"Session '{name}' started.\n\n[Initial Output]:\n{first}"
 
 
@@ -95,7 +95,7 @@ def describe_still_running(name: str, waited_s: float, partial: str) -> str:
 
 
 def _look(context: ToolContext, named: NamedSession) -> ToolResult:
-    """What is new, and whether it is over."""
+    """Return the session's new output and whether it has ended."""
     shell = named.shell
     if shell is not None and shell.busy:
         if shell.has_result:

@@ -1,4 +1,4 @@
-"""What a tool is: a schema that the chat template renders, and an async function from arguments to text.
+"""The parts of a tool: a schema that the chat template renders, and an async function from arguments to text.
 
 Errors are text too: the agent reads them and goes on.  Only the loss of the sandbox itself is raised.
 """
@@ -18,36 +18,36 @@ OUTPUT_CHARS = 1000
 """Longer output is cut to its first and last 500 characters, as SETA does."""
 
 PROGRAM_BYTES = 2048 << 20
-"""As SandboxFusion gives."""
+"""Default memory of a program, as in SandboxFusion."""
 
 ToolArguments: TypeAlias = Mapping[str, Any]
 
 
 class ToolError(Exception):
-    """What the agent did wrong, in a sentence for it."""
+    """The agent's mistake, in a sentence for the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     text: str
-    """What the agent is told."""
+    """The text for the agent."""
     exit_code: int | None = None
     ms: float = 0.0
     timed_out: bool = False
     """The command was killed for its time, or went on in the background."""
     raw: str = field(default="", repr=False)
-    """The output as people see it: not shortened to the agent's limit."""
+    """The output for people: not shortened to the agent's limit."""
 
 
 class ToolTarget(Protocol):
-    """What a plain tool acts on: there is one wherever a sandbox is."""
+    """The part of a sandbox that a portable tool uses; every provider's sandbox has it."""
 
     @property
     def workdir(self) -> str: ...
 
     @property
     def memory_bytes(self) -> int | None:
-        """Of its container; None where nobody knows."""
+        """Memory of its container; None if unknown."""
         ...
 
     async def run(
@@ -72,14 +72,14 @@ class PortableToolContext:
 @dataclass(frozen=True, slots=True)
 class ToolContext(PortableToolContext):
     session: SandboxSession
-    """Of this process's pool."""
+    """A session of this process's pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolParameter:
     name: str
     kind: str
-    """JSON's name of the type."""
+    """JSON name of the type."""
     description: str
     required: bool = True
 
@@ -93,7 +93,7 @@ class SandboxTool:
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The function as OpenAI's chat API has it."""
+        """Return the function as OpenAI's chat API describes it."""
         properties = {each.name: {"type": each.kind, "description": each.description} for each in self.parameters}
         required = [each.name for each in self.parameters if each.required]
         return {
@@ -108,7 +108,7 @@ class SandboxTool:
 
 @dataclass(frozen=True, slots=True)
 class PortableTool(SandboxTool):
-    """One that needs no more than commands and files, so that it can be called in anybody's sandbox."""
+    """A tool that only needs commands and files, so that it works in every provider's sandbox."""
 
     call: Callable[[PortableToolContext, ToolArguments], Awaitable[ToolResult]]
 
@@ -124,7 +124,7 @@ def text_argument(arguments: ToolArguments, name: str, default: str | None = Non
 
 
 def seconds_argument(arguments: ToolArguments, name: str, default: float, most: float) -> float:
-    """Within 0 and ``most``.  Raises ToolError."""
+    """Return a number of seconds within 0 and ``most``.  Raises ToolError."""
     value = arguments.get(name, default)
     try:
         seconds = float(value)
@@ -144,7 +144,7 @@ def flag_argument(arguments: ToolArguments, name: str, *, default: bool) -> bool
 
 
 def shorten_output(output: str, chars: int, saved: str = "") -> str:
-    """Output as an agent sees it: no escape sequences, both ends of what is long, and where the rest is."""
+    """Return output as an agent sees it: no escape sequences, both ends of what is long, and where the rest is."""
     note = f"Output truncated. Full output saved at: {saved}" if saved else "Output truncated"
     return truncate_middle(strip_escapes(output).rstrip("\n"), chars, note)
 
@@ -153,7 +153,7 @@ SHELL_RESTARTED = "The shell was restarted in the same directory; variables are 
 
 
 def describe_result(done: CommandResult, timeout_s: float, chars: int = OUTPUT_CHARS) -> str:
-    """A command's result in the agent's words: output, then whatever was not a plain success."""
+    """Describe a command's result to the agent: output, then whatever was not a plain success."""
     text = shorten_output(done.output, chars, done.saved)
     notes: list[str] = []
     if done.timed_out:

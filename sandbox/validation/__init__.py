@@ -1,1 +1,5 @@
-"""What `python -m sandbox.tasks validate` finds out about tasks that can be read: what they need from the network, remarks for their author, and proofs in real containers. It stands on sandbox.tasks, sandbox.grading, sandbox.toolchain and the pool."""
+"""Examines tasks that can be read, for ``python -m sandbox.tasks validate``.
+
+``network_needs`` and ``network_requests`` find what a task needs from the network, ``remarks`` what its author should
+know, ``proofs`` tries it in real containers, and ``commands`` reports all of it.
+"""

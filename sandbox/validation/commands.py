@@ -1,4 +1,4 @@
-"""What the commands of ``python -m sandbox.tasks`` find out; each answers an exit code and one JSON object."""
+"""Carries out the commands of ``python -m sandbox.tasks``; each returns an exit code and one JSON object."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sandbox.validation.proofs import ProofVerdict, TaskProof
 from sandbox.validation.remarks import find_remarks
 
 _NAMED = 3
-"""Tasks of which the same is to be known."""
+"""Most tasks that are named for one note."""
 
 Say = Callable[[str], None]
 CommandOutcome = tuple[int, dict[str, object]]
 
 
 class TaskNote(TypedDict):
-    """Something to know of a task that can be used."""
+    """A note on a usable task."""
 
     task: str
     kind: str

@@ -1,7 +1,8 @@
-"""What a task wants beyond its own container: the network, by phase, and services that live while it is graded.
+"""Finds what a task needs beyond its own container: the network, by phase, and services that must be alive.
 
-Read from scripts, so a guess in both directions; ``validate --run`` is the proof.  What the verifier kit brings is no
-need (:mod:`sandbox.toolchain.in_container.shim_rules`): uv and its installer, pytest and its CTRF plugin, curl, wget and certificates.  Pure.
+It is read from scripts, so it is a guess in both directions; ``validate --run`` is the proof.  What the toolchain
+brings is no need (:mod:`sandbox.toolchain.in_container.shim_rules`): uv and its installer, pytest and its CTRF plugin,
+curl, wget and certificates.  Pure.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _SHOWN = 100
 
 
 def find_network_needs(task: Task) -> tuple[NetworkNeed, ...]:
-    """What would be asked of the network, once each, by phase."""
+    """Return what the task would ask of the network, without repeats, by phase."""
     scripts: list[tuple[TaskPhase, str]] = []
     for build in image_builds(task):
         text = build.files[build.dockerfile].decode(errors="replace")
@@ -51,7 +52,7 @@ def find_network_needs(task: Task) -> tuple[NetworkNeed, ...]:
 
 
 def find_unmet_needs(task: Task) -> tuple[NetworkNeed, ...]:
-    """The needs that the task's own network setting does not meet."""
+    """Return the needs that the task's own network setting does not meet."""
     net = task.network
     modes = {
         TaskPhase.BUILD: net.build,
@@ -63,14 +64,14 @@ def find_unmet_needs(task: Task) -> tuple[NetworkNeed, ...]:
 
 
 def find_live_services(task: Task) -> tuple[str, ...]:
-    """What must be alive while the tests run: declared services, and local ports that the tests speak to."""
+    """Return what must be alive while the tests run: declared services, and local ports that the tests use."""
     spoken = [found for text in verifier_texts(task) for found in LOCAL_ADDRESS.finditer(text)]
     ports = {f"localhost:{found[1]}" if found[1] else "localhost" for found in spoken}
     return (*(service.name for service in task.services), *sorted(ports))
 
 
 def image_builds(task: Task) -> list[ImageBuild]:
-    """Those of the agent's image and of its services', each with a Dockerfile."""
+    """Return the builds of the agent's image and of its services that have a Dockerfile."""
     every = (task.build, *(service.build for service in task.services))
     return [build for build in every if build is not None and build.dockerfile in build.files]
 
@@ -80,12 +81,12 @@ def _text(data: bytes) -> str:
 
 
 def verifier_texts(task: Task) -> list[str]:
-    """The scripts and Python files of its tests."""
+    """Return the scripts and Python files of the tests."""
     return [task.run_tests, *(_text(data) for path, data in task.tests.items() if path.endswith((".py", ".sh")))]
 
 
 def _addresses(task: Task) -> Iterator[str]:
-    """Addresses beyond this machine in the tests themselves."""
+    """Yield addresses in the tests that are not on this machine."""
     inside = {service.name for service in task.services}
     for path, data in task.tests.items():
         if not path.endswith(".py"):

@@ -1,6 +1,6 @@
-"""What a shell script asks of the network, read from its text: a guess in both directions.
+"""Finds what a shell script asks of the network, from its text: a guess in both directions.  Pure.
 
-What the verifier kit brings is nothing to ask for (:mod:`sandbox.toolchain.in_container.shim_rules`).  Pure.
+What the toolchain brings is not counted (:mod:`sandbox.toolchain.in_container.shim_rules`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from sandbox.toolchain.in_container.shim_rules import APT_TOOLS, has_debian_package, has_python_package, is_installer
 
 LOCAL_ADDRESS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::(\d{2,5}))?\b")
-"""An address of this machine, and its port."""
+"""Matches an address of this machine and its port."""
 
 _REST = r"\b(?P<rest>[^\n;&|]*)"
 _PACKAGES = re.compile(
@@ -23,7 +23,7 @@ _LOCKED = re.compile(
     r"|(?:^|[\n;&|])[ \t]*(?P<bare>yarn))"
     r"(?:[ \t]+-[^\s;&|]+)*[ \t]*(?=[\n;&|]|$)"
 )
-"""Whatever the project's own files name."""
+"""Matches commands that install what the project's own files name."""
 _RUNNERS = re.compile(rf"\b(?P<tool>uvx|uv\s+tool\s+run|uv\s+run|npx){_REST}")
 _FETCHERS = re.compile(rf"\b(?P<tool>curl|wget|git\s+clone){_REST}")
 _ADDRESS = re.compile(r"(?:(?:https?|git|ssh)://|git@)[^\s\"'|;)]+")
@@ -42,7 +42,7 @@ _VERSION = re.compile(r"[=<>~!\[@;]")
 
 
 def find_network_requests(script: str) -> Iterator[str]:
-    """Each command that would ask, or the address."""
+    """Yield each command or address that would need the network."""
     text = re.sub(r"\\\n\s*", " ", script)
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     for found in _PACKAGES.finditer(text):
@@ -59,7 +59,7 @@ def find_network_requests(script: str) -> Iterator[str]:
 
 
 def _filled_in(text: str) -> str:
-    """With what the script itself says of its variables."""
+    """Replace the variables that the script itself sets."""
     values = dict(_ASSIGNED.findall(text))
     return _VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
 
@@ -69,7 +69,7 @@ def _in_toolchain(tool: str, package: str) -> bool:
 
 
 def _packages(words: Iterable[str]) -> Iterator[str]:
-    """Packages among the words of an install command, as they are asked for, and files that name some."""
+    """Yield the packages in an install command's words, and the files that name some."""
     rest = iter(words)
     for word in rest:
         if word in _FILES:
@@ -87,7 +87,7 @@ def _package(word: str) -> Iterator[str]:
 
 
 def _name(package: str) -> str:
-    """With the version where it is one that the kit has in another."""
+    """Return the package's name; with its version if the toolchain has another one."""
     name = _VERSION.split(package, maxsplit=1)[0]
     return package if has_python_package(name) else name
 
@@ -99,7 +99,7 @@ def _run(tool: str, words: list[str]) -> Iterator[str]:
 
 
 def _run_packages(tool: str, words: list[str]) -> Iterator[str]:
-    """What a runner would install: each package that an option names, and the command's own where none is its."""
+    """Yield the packages that a runner would install: those of options, and the command's own if no option names it."""
     sources, own = {"-p", "--package"} if tool == "npx" else {"--from"}, tool != "uv run"
     rest = iter(words)
     for word in rest:

@@ -1,8 +1,8 @@
-"""Proof that a task can be solved, is not solved already, and tells right from almost right: in real containers, the
-oracle scores 1, doing nothing scores 0, and each of its foils less than 1, by the task's own rule (:func:`earned`).
+"""Proves in real containers that a task can be solved, is not solved already, and tells right from almost right.
 
-Many tasks at a time.  Where a task is tried is given as functions (:class:`Ground`): how its sandbox is made, and how
-it is graded; :func:`pool_ground` is a pool's.  One task's failure never ends another's proof.
+The oracle scores 1, doing nothing scores 0, and each foil less than 1, by the task's own rule (:func:`task_reward`).
+Many tasks at a time.  Functions say where a task is tried (:class:`ProofEnvironment`): how its sandbox is made and how
+it is graded.  One task's failure never ends another's proof.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ class TaskProof:
     why: str = ""
     """One line, or empty; of a broken build, its last lines."""
     oracle: float | None = None
-    """What the solution scores, by the task's own rule."""
+    """Score of the solution, by the task's own rule."""
     noop: float | None = None
-    """What doing nothing scores."""
+    """Score of doing nothing."""
     foils: Mapping[str, float] = field(default_factory=dict[str, float])
-    """What each foil scores: 1 for one that passes every test."""
+    """Score of each foil; 1 for one that passes every test."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProofEnvironment:
-    """Where tasks are tried."""
+    """The functions by which tasks are tried."""
 
     acquire: Callable[[Task], AbstractAsyncContextManager[SandboxSession]]
     """A fresh sandbox for the task: image, files, setup and services as the task says."""
@@ -68,7 +68,7 @@ class ProofEnvironment:
 
 
 def pool_proof_environment(pool: SandboxPool) -> ProofEnvironment:
-    """What a pool gives, graded at the task's level."""
+    """Return an environment of a pool's sandboxes, graded at the task's level."""
     return ProofEnvironment(pool.acquire, grade_sandbox)
 
 
@@ -127,7 +127,7 @@ async def _prove(task: Task, ground: ProofEnvironment) -> TaskProof:
 
 
 async def _foiled(task: Task, script: str, ground: ProofEnvironment) -> float:
-    """What a foil scores, tried where the oracle's files are not.  One that wrecks its sandbox has nothing to show."""
+    """Return a foil's score, tried without the oracle's files.  One that wrecks its sandbox scores 0."""
     attempt = replace(task, solution=script, solution_files={})
     async with ground.acquire(task) as session:
         try:
@@ -139,7 +139,7 @@ async def _foiled(task: Task, script: str, ground: ProofEnvironment) -> float:
 
 
 def _prove_answer(task: Task) -> TaskProof:
-    """Of a task that is graded by what its last reply says: a reply that boxes the answer is right."""
+    """Prove a task that is graded by its last reply: a reply that boxes the answer is right."""
     if is_right_answer(rf"\boxed{{{task.answer}}}", task.answer):
         return TaskProof(task.id, ProofVerdict.PROVED, oracle=1.0, noop=0.0)
     why = f"its answer {task.answer[:80]!r} is not right where a reply boxes it: its braces do not close"
@@ -147,15 +147,14 @@ def _prove_answer(task: Task) -> TaskProof:
 
 
 def task_reward(task: Task, graded: GradeResult) -> float:
-    """A grade by the task's own rule, 0 … 1: what its reward file says; by its weights where it has some; else only a
-    full pass counts.  Pure."""
+    """Return the score by the task's own rule, 0 … 1: its reward file; else its weights; else only a full pass counts."""
     if graded.reward is not None:
         return graded.reward
     return graded.score if task.weights else float(graded.all_passed)
 
 
 async def run_oracle(session: SandboxSession, task: Task) -> str:
-    """Run the oracle as the agent would.  Returns what it said, if it failed."""
+    """Run the oracle as the agent would.  Returns why it failed, or an empty text."""
     files = {f"/solution/{path}": data for path, data in task.solution_files.items()}
     await session.write_files({**files, _SOLVE: task.solution.encode()}, mode=0o755)
     shell = f"if [ -x /bin/bash ]; then bash {_SOLVE}; else sh {_SOLVE}; fi"

@@ -1,4 +1,4 @@
-"""What a reader should know of a task before it is trusted.  Pure."""
+"""Remarks on a task for its author and for whoever is to trust it.  Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNSAID = Task("", "").workdir
 
 
 def find_remarks(task: Task) -> Iterator[str]:
-    """One sentence each."""
+    """Yield one sentence for each remark."""
     yield from _image_remarks(task)
     yield from (
         f"its allowed_hosts name {host}, {why}"
@@ -78,7 +78,7 @@ def _image_remarks(task: Task) -> Iterator[str]:
 
 
 def _withheld(task: Task) -> frozenset[str]:
-    """Variables of its image's and its own that tests on the kit's programs do not get."""
+    """Return variables of the image and the task that tests on the toolchain's programs do not get."""
     build = task.build
     image = dockerfile.find_environment(_parsed(build), build.args, build.target) if build else {}
     return withheld_variables({**image, **task.env})
@@ -103,12 +103,12 @@ def _graded_in_a_clean_image(task: Task) -> bool:
 
 
 def _named_tests(task: Task) -> set[str]:
-    """The Python files in the tests' folder that its script speaks of."""
+    """Return the Python files in the tests' folder that the script names."""
     lines = (line for line in task.run_tests.splitlines() if not line.lstrip().startswith("#"))
     return {found[1] for line in lines for found in _TEST_FILE.finditer(line)}
 
 
 def _idle_weights(task: Task) -> set[str]:
-    """Weights of tests that are not there, where it is certain which are."""
+    """Return the weights of tests that do not exist, if the tests are certain."""
     known = find_expected_tests(task.run_tests, task.tests)
     return {name for name in task.weights if known and name not in known}

@@ -92,7 +92,7 @@ async def main_pid(engine: DockerEngine, container: str) -> int:
 async def read_archive(engine: DockerEngine, container: str, path: str, into: IO[bytes], most: int) -> bool:
     """Write a tar of ``path`` to ``into``.  Returns whether the path exists.
 
-    The daemon packs it, not PID 1 (:func:`sandbox.session.files.read_tree`), because the container may be frozen. 
+    The daemon packs it, not PID 1 (:func:`sandbox.session.files.read_tree`), because the container may be frozen.
     Raises ArchiveTooLargeError, DockerEngineError.
     """
 

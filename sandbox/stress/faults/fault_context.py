@@ -1,4 +1,4 @@
-"""What faults are given to break: sessions of the run's own place, and an engine that nobody else uses."""
+"""What faults act on: sessions of the run's own source, and an engine that nobody else uses."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from sandbox.stress.server_metrics import PoolServerMetrics
 MOST_STRUCK = RUNS_PER_TASK // 2
 """Sessions that one fault strikes, at most."""
 STRUCK_FOLDER, STRUCK_VARIABLE_VALUE = "/usr/lib", "kept"
-"""Where a session stands when it is struck, and what a variable of its shell holds."""
+"""Directory of a session that is struck, and the value of a variable in its shell."""
 PREPARE_COMMAND = f"cd {STRUCK_FOLDER}; STRESS_STATE={STRUCK_VARIABLE_VALUE}"
 RUNNING_COMMAND = "sleep 2"
-"""What a session does that is struck from outside."""
+"""Command that runs while a session is struck from outside."""
 _FIRST = 2_000_000
 """Number of the first struck session: none of the population has it."""
 
@@ -52,11 +52,11 @@ class FaultContext:
         await self._held.aclose()
 
     def pool_name(self, what: str) -> str:
-        """Of a pool, used once."""
+        """Return a pool name that is used once."""
         return f"stress-{os.getpid()}-{self.bench.run}-{what}"
 
     def session_number(self) -> int:
-        """Of a session, used once."""
+        """Return a session number that is used once."""
         return next(self._numbers)
 
     async def prepare_session(self, seat: HeldSandbox) -> CheckedSession:

@@ -1,7 +1,7 @@
-"""``python -m sandbox.stress.faults.victim_client (--pool NAME | --server URL) RUN SESSION…``: a client that is to be killed.
+"""``python -m sandbox.stress.faults.victim_client (--pool NAME | --server URL) RUN SESSION…``: a client to be killed.
 
-It opens a sandbox for each session, prepares it, gives it a command, and prints on one line what somebody else needs to
-take them over: container ids of the pool, leases of the server.  It ends by itself at the end of its input.
+It opens a sandbox for each session, prepares it, gives it a command, and prints on one line what another process needs
+to take the sandboxes over: container ids of the pool, leases of the server.  It ends with its input.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNDER_WAY_S = 60.0
 
 
 async def hold_sessions(place: PoolSource | PoolServerSource, run: str, sessions: list[int]) -> None:
-    """Until the end of the input."""
+    """Hold the sessions until the end of the input."""
     held: list[str] = []
     async with asyncio.TaskGroup() as group:
         for session in sessions:

@@ -141,7 +141,7 @@ class CandidateClient:
     def _exchange(
         self, what: str, args: list[object], kind: type[ObjectProxy] = ObjectProxy
     ) -> tuple[Any, dict[str, Any]]:
-        """Return the value of the reply and the changed arguments, packed.  Raises the error that the program raised."""
+        """Return the reply's value and the changed arguments, packed.  Raises the error that the program raised."""
         with self._lock:
             if self._recursion_limit != (limit := sys.getrecursionlimit()):
                 self._recursion_limit = limit

@@ -1,8 +1,8 @@
-"""The answer's own process: it loads the program and does what the process that judges asks, one message at a time.
+"""The candidate's process: it loads the program and serves the judge's requests, one message at a time.
 
-It runs as ``nobody``, with any Python from 3.9 and few of its modules.  Nothing of the tests is here but what they hand
-over: arguments, and numbers that stand for their functions, which it can have called.  Data crosses as
-:mod:`sandbox.tasks.code_runner.value_codec` says; of all else (functions, classes, their objects, iterators) a number crosses.
+It runs as user 65534, on any Python from 3.9 and with few of its modules.  It sees nothing of the tests but what they
+pass: arguments, and numbers that stand for their functions, which it can call back.  Data is copied
+(:mod:`sandbox.tasks.code_runner.value_codec`); functions, classes, their objects and iterators cross as numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, cast
 from sandbox.tasks.code_runner.value_codec import MUTABLE_TYPES, named_tuple, pack, unpack
 
 CANDIDATE_MODULE = "solution"
-"""The program, which test code may import its functions from."""
+"""Name of the program as a module, from which test code may import."""
 HEAD_BYTES = 8
 _NUMBERS = ("numpy", "array")
 """Modules whose arrays and numbers cross as lists and numbers."""
@@ -34,8 +34,10 @@ def send(channel: socket.socket, message: list[Any]) -> None:
 
 
 def receive(read: Callable[[int], bytes], most_bytes: int) -> Any:
-    """The next message.  ``read`` gives at most so many bytes, none at the end.  Raises EOFError where the other end is
-    gone, ValueError for what is no message."""
+    """Receive the next message.  ``read`` returns at most so many bytes, and none at the end.
+
+    Raises EOFError when the other end is gone, ValueError for what is no message.
+    """
     length = int.from_bytes(_exactly(read, HEAD_BYTES), "big")
     if length > most_bytes:
         raise ValueError(f"a message of {length} bytes")
@@ -53,7 +55,7 @@ def _exactly(read: Callable[[int], bytes], count: int) -> bytes:
 
 
 def error_ancestry(kind: type) -> Any:
-    """A class of errors as data: Python's own by its name, another with its bases."""
+    """Describe an error class as data: Python's own by its name, another by its name and its bases."""
     if getattr(builtins, kind.__name__, None) is kind:
         return kind.__name__
     return [kind.__name__, [error_ancestry(base) for base in kind.__bases__]]
@@ -68,15 +70,15 @@ def _exit(thing: Any) -> object:
 
 
 class CandidateServer:
-    """What the program has made, by number; each keeps it for as long as it lives."""
+    """Serves requests on the program's objects, each of which has a number for as long as the process lives."""
 
     def __init__(self, channel: socket.socket, space: dict[str, Any], broken: BaseException | None) -> None:
-        """``broken``: what the program ended with before it was whole."""
+        """``broken``: the error with which loading the program ended."""
         self._channel = channel
         self._space = space
         self._broken = broken
         self._one_asks = threading.RLock()
-        """The program's threads may call the tests' functions."""
+        """The program's threads may call the tests' functions; one at a time."""
         self._objects: list[object] = []
         self._numbers: dict[int, int] = {}
         self._operations: dict[str, Callable[..., object]] = {
@@ -99,7 +101,7 @@ class CandidateServer:
         }
 
     def serve(self, until: str = "") -> Any:
-        """Do what is asked; where ``until`` the answer to a call of ours, hand that back."""
+        """Serve requests; with ``until``, return the first message that is no request: a callback's result."""
         while True:
             message = receive(self._channel.recv, sys.maxsize)
             if until and message[0] != "do":

@@ -1,11 +1,12 @@
-"""Where test code must mean an object of the answer's own: its text shows it.  Pure.
+"""Infers which calls in test code must return an object of the candidate, rather than data.  Pure.
 
-A call is *meant* as an object where what it answers is asked for what no standard type has: an attribute, to be entered
-by ``with``.  It may be asked directly, by a name that only calls of one function have given it, as an item of a list of
-them, or as what operators make of them.
-What begins with a capital may be a class.  One such call shows that it is, and so do ``isinstance(x, Shape)`` and what
-changes in place what a call made (``l.append(1)``); then all of its calls are meant.  Of another function only those
-very calls are: it may answer text to others.
+A call must return an object if the code asks its result for what no standard type has: an attribute of that name, or to
+be entered by ``with``.  The result may be used directly, by a name that only calls of one function are assigned to, as
+an item of a list of such results, or as an operand.  A capitalized name may be a class.  One such call shows that it
+is, and so do ``isinstance(x, Shape)`` and a change in place of what a call made (``l.append(1)``); then all calls of it
+return objects.  For any other function only the calls in question do: it may return text in others.
+
+Runs in the sandbox too, on any Python from 3.9.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from sandbox.tasks.code_runner.proxies import STANDARD_ATTRIBUTES
 _OF_GENERATORS = ("send", "throw", "close")
 _PUTTING = frozenset(("add", "append", "appendleft", "extend", "extendleft", "insert", "update"))
 _SILENT = frozenset(("clear", "discard", "remove", "reverse", "rotate", "sort"))
-"""With those that put: methods of the standard types that answer None, so that only an object's are asked for more."""
+"""With _PUTTING: methods of the standard types that return None; code that uses their result means an object."""
 _CLASS_CHECKS = ("isinstance", "issubclass", "assertIsInstance")
 SOLUTION_CLASS = "Solution"
-"""What LeetCode's rows call their class."""
+"""Name of the class in LeetCode's rows."""
 
 _Place = tuple[tuple[ast.AST, int], ...]
 """The scopes around a node, the outermost first, and which statement of each it is in."""
 
 
 class _Given(NamedTuple):
-    """What a name is given; None is not known."""
+    """A value that is assigned to a name; None if it is unknown."""
 
     value: ast.expr | None
     statement: int
     alone: bool
-    """Whether that statement is an assignment, which is always executed where the next one is."""
+    """Whether the statement is an assignment, which is always executed if the next statement is."""
 
 
 def _is_own(attribute: str) -> bool:
@@ -53,7 +54,7 @@ def _may_be_class(function: ast.expr, entry: str) -> bool:
 
 
 def find_class_names(tree: ast.Module) -> set[str]:
-    """Names with a capital that test code calls, or (but for constants) asks for what no standard type has."""
+    """Return the capitalized names that the code calls or, unless all capitals, asks for a non-standard attribute."""
     called = {_last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     asked = {
         _last_name(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node.attr)
@@ -62,7 +63,7 @@ def find_class_names(tree: ast.Module) -> set[str]:
 
 
 def find_object_calls(tree: ast.Module, entry: str) -> list[ast.Call]:
-    """The calls whose answers test code must mean as objects.  ``entry``: the function that it has as ``candidate``."""
+    """Return the calls that must return objects.  ``entry``: the function that the code knows as ``candidate``."""
     text = _Text(tree)
     meant: list[ast.Call] = []
     classes = {SOLUTION_CLASS, *_checked_classes(tree)}
@@ -81,7 +82,7 @@ def find_object_calls(tree: ast.Module, entry: str) -> list[ast.Call]:
 
 
 def _asked(tree: ast.Module) -> Iterator[tuple[ast.expr, bool]]:
-    """What is asked for what no standard type has; or, less sure, changed in place."""
+    """Yield the expressions used as objects, and whether that is sure: a change in place may be a list's."""
     statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _is_own(node.attr):
@@ -104,7 +105,7 @@ def _checked_classes(tree: ast.Module) -> Iterator[str]:
 
 
 class _Text:
-    """Which calls may have made what an expression of test code stands for."""
+    """Finds the calls that may have made the value of an expression."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._places: dict[int, _Place] = {}
@@ -113,7 +114,7 @@ class _Text:
         self._visit_all(tree.body, (), tree)
 
     def calls(self, node: ast.expr, within: frozenset[int] = frozenset()) -> list[ast.Call] | None:
-        """All of them, of a literal none; None where they are not known."""
+        """Return all such calls (none for a literal), or None if they are unknown."""
         if id(node) in within:
             return []
         within |= {id(node)}
@@ -141,7 +142,7 @@ class _Text:
         return found
 
     def _items(self, node: ast.expr) -> list[ast.expr | None] | None:
-        """What a literal list, or one by a name, has in it."""
+        """Return the items of a literal list, or of the one list that a name stands for."""
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
             return list(node.elts)
         if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
@@ -152,7 +153,7 @@ class _Text:
         return None
 
     def _values(self, node: ast.Name | ast.Attribute) -> list[ast.expr | None] | None:
-        """What a name may have been given when test code comes to this node; ``self.name`` anywhere."""
+        """Return the values that a name may have at this node; for ``self.name``, anywhere."""
         place, name = self._places.get(id(node), ()), ast.unparse(node)
         if name in self._unsure or (isinstance(node, ast.Attribute) and not name.startswith("self.")):
             return None

@@ -1,18 +1,21 @@
 """Proxies for the candidate's objects that are not data.  Every use of one is a request to the candidate's process.
 
-- An :class:`ObjectProxy` (a function, a class, an object) can be called and asked for attributes.  It has none of the
-  standard types' methods and no length, items or order: a candidate that should return a list and returns an object
-  instead could answer each question with what the test expects.  Two proxies are equal if the candidate says so, since
-  both are its own.
-- A :class:`ClassProxy` is a capitalized name that a test calls or asks for an attribute.  Calling it makes a
-  :class:`ResultProxy`; so are constants and the results of operators (``a + b``).  A result has a length, items, a text,
-  and operators with other proxies, but is never given the test's data.
-- An :class:`InstanceProxy` is what the test must mean as an object (:mod:`~sandbox.tasks.code_runner.object_inference`).
-  It has methods and operators with data too, and is unequal to all data.  What its methods return and its attributes
-  hold is a plain ObjectProxy again: an area is a number.
-- Several proxies may stand for one object; they are equal, and ``CandidateClient.as_identity`` gives one for all.
-- An iterator is asked for each item, up to :data:`MAX_ITEMS`, and ends once.
-- Only asking an iterator for its next item may raise StopIteration; anywhere else it is an error.
+An :class:`ObjectProxy` (a function, a class, an object) can be called and asked for attributes.  It has none of the
+standard types' methods and no length, items or order: a candidate that should return a list and returns an object
+instead could answer each question with what the test expects.  Two proxies are equal if the candidate says so, since
+both are its own.
+
+A :class:`ClassProxy` is a capitalized name that a test calls or asks for an attribute.  Calling it makes a
+:class:`ResultProxy`; so are constants and the results of operators (``a + b``).  A result has a length, items, a text,
+and operators with other proxies, but is never given the test's data.
+
+An :class:`InstanceProxy` is what the test must mean as an object (:mod:`~sandbox.tasks.code_runner.object_inference`).
+It has methods and operators with data too, and is unequal to all data.  What its methods return and its attributes hold
+is a plain ObjectProxy again: an area is a number.
+
+Several proxies may stand for one object; they are equal, and ``CandidateClient.as_identity`` gives one for all.  An
+iterator is asked for each item, up to MAX_ITEMS, and ends once.  Only asking an iterator for its next item may raise
+StopIteration; anywhere else that is an error.
 
 Runs in the sandbox, on any Python from 3.9.
 """

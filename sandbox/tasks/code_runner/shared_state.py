@@ -1,6 +1,6 @@
-"""What test code of a code task would share with the answer, and two processes do not.  Pure.
+"""Finds state that test code expects to share with the candidate, which two processes do not share.  Pure.
 
-It is said only where the tests cannot mean their own process: a seed by which they draw numbers themselves is theirs.
+Only certain cases are reported: a seed may be for numbers that the tests draw themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KINDS = frozenset(
 
 
 def find_shared_state(tree: ast.Module, functions: Collection[str]) -> Iterator[str]:
-    """What the tests use and why that does not reach the answer.  ``functions``: the answer's names."""
+    """Yield what the tests use and why it does not reach the candidate.  ``functions``: the candidate's names."""
     text = _Names(tree)
     calls = [(node, text.name(node.func)) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     called = {name for _, name in calls}
@@ -46,7 +46,7 @@ def _changed(tree: ast.Module, text: _Names) -> Iterator[str]:
 
 
 def _kinds(check: ast.Call) -> Iterator[ast.expr]:
-    """What ``isinstance`` asks for."""
+    """Yield the classes that an ``isinstance`` call checks for."""
     for kind in check.args[1:]:
         yield from kind.elts if isinstance(kind, ast.Tuple) else [kind]
 
@@ -56,7 +56,7 @@ def _names(nodes: Collection[ast.expr]) -> set[str]:
 
 
 class _Names:
-    """What the names of test code stand for."""
+    """Resolves the imported names of test code."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._imported: dict[str, str] = {}
@@ -67,7 +67,7 @@ class _Names:
                 self._imported |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
 
     def name(self, node: ast.expr) -> str:
-        """With the module that it is imported from; empty for what is no name."""
+        """Return the dotted name of an expression, with its module; empty for what is no name."""
         if isinstance(node, ast.Attribute):
             base = self.name(node.value)
             return f"{base}.{node.attr}" if base else ""

@@ -1,6 +1,6 @@
-"""Reads the test code of a code task: which names it takes from the candidate, and which of its functions to call.  Pure.
+"""Reads the test code of a code task: the names that it takes from the candidate, and its functions to call.
 
-Runs in the sandbox too, on any Python from 3.9.
+Pure.  Runs in the sandbox too, on any Python from 3.9.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Values as they cross between the process that judges an answer and the answer's own: tagged lists.  Pure.
+"""Encodes values as tagged lists, as they cross between the judge's process and the candidate's.  Pure.
 
-Runs in both, with any Python from 3.9 and few of its modules.
-What :func:`pack` and :func:`unpack` know is data: it arrives as an equal value of the standard type.  All else, and
-what is made of a named tuple, is left to the end that meets it: each gives a function for what it packs and one for
-what it unpacks beyond this.
+Runs in both, on any Python from 3.9 and with few of its modules.  What :func:`pack` and :func:`unpack` know is data: it
+arrives as an equal value of the standard type.  Everything else is left to the caller, which passes a function for it.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from importlib import import_module
 from typing import Any, cast
 
 Packed = Any
-"""A literal: None, a boolean, a number, a text, or a list of a tag and what belongs to it."""
+"""A literal: None, a boolean, a number, a text, or a list of a tag and its content."""
 Packer = Callable[[object], Packed]
 Unpacker = Callable[[list[Any]], object]
 _PLAIN_INT = 1 << 53
@@ -34,12 +32,11 @@ MUTABLE_TYPES: tuple[type, ...] = (list, dict, set, deque, bytearray)
 
 
 class UncrossableValueError(TypeError):
-    """No data, and nothing that the other end could be asked for."""
+    """A value is neither data nor an object that the other process could be asked about."""
 
 
 def pack(value: Any, other: Packer) -> Packed:
-    """``value`` as a literal.  A subclass crosses as its standard type.  Raises what ``other`` raises of what that does
-    not know either."""
+    """Encode ``value``; a subclass crosses as its standard type.  Raises whatever ``other`` raises for other values."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -57,7 +54,7 @@ def _is(value: object, kind: type | tuple[type, ...]) -> bool:
 
 
 def _is_of(module: str, name: str, value: object) -> bool:
-    """Whether it is of this class, which an image may lack: then nothing is."""
+    """Whether ``value`` is of this class, whose module may not be loaded."""
     return module in sys.modules and _is(value, getattr(sys.modules[module], name, ()))
 
 
@@ -106,7 +103,7 @@ def _pack_scalar(value: Any) -> Packed:
 
 
 def unpack(packed: Packed, other: Unpacker) -> Any:
-    """The value of what :func:`pack` made.  Raises ValueError, TypeError and the like for what it never makes."""
+    """Decode what :func:`pack` made.  Raises ValueError, TypeError and the like for what it never makes."""
     if not isinstance(packed, list):
         return packed
     tag, rest = cast("Any", packed[0]), cast("list[Any]", packed[1:])
@@ -147,14 +144,13 @@ _UNPACK: dict[str, Callable[[list[Any], Unpacker], object]] = {
 
 
 def named_tuple(name: str, fields: list[str], values: Iterable[object]) -> tuple[object, ...]:
-    """A named tuple, which each end makes as it sees fit of what :func:`pack` says of one."""
+    """Make a named tuple of this class name and these fields."""
     kind: Any = namedtuple(name, fields)  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]  its fields are data
     return kind(*values)
 
 
 def update_in_place(old: Any, new: Any) -> None:
-    """Make the changeable ``old`` equal to ``new``, which is of its kind; so are the changeable things in a list or a
-    mapping, where they stand where they stood."""
+    """Make the mutable ``old`` equal to ``new`` of the same type, keeping the identity of mutable values inside it."""
     if _is(old, dict):
         merged = {key: _kept(old[key], value) if key in old else value for key, value in new.items()}
         old.clear()

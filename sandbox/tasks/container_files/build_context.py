@@ -37,7 +37,7 @@ class BuildPlan:
 def read_build_context(
     tree: FileTree, plan: BuildPlan, private: Sequence[str], problems: TaskProblems
 ) -> ImageBuild | None:
-    """Return the context of ``plan`` in ``tree`` without ``private`` paths; None, with problems, when it is unusable."""
+    """Return the context of ``plan`` in ``tree`` without ``private`` paths; None, with problems, if it is unusable."""
     folder, name = plan.context, plan.dockerfile
     if folder.startswith(("..", "/")):
         problems.add(f"the build context {plan.context!r} lies outside the task", "only the task's own files are sent")

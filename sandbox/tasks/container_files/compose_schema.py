@@ -101,7 +101,7 @@ def _short_build(value: object) -> object:
 
 
 class ComposeService(ComposeSection):
-    """What every service may say."""
+    """Keys that every service may have."""
 
     image: str = ""
     build: Annotated[ComposeBuild, BeforeValidator(_short_build)] | None = None

@@ -65,7 +65,7 @@ class _Expander:
         self._variables, self._empty_is_unset = variables, empty_is_unset
 
     def expand(self, text: str, start: int, unknown: list[str]) -> tuple[str, int]:
-        """Expand from ``start`` to the end, or to the brace that closes what is open there; return that position too."""
+        """Expand from ``start`` to the end, or to the brace that closes what is open; return that position too."""
         expanded, at = "", start
         while at < len(text):
             token = _TOKEN.match(text, at)

@@ -1,5 +1,7 @@
-"""Where the kit's things lie, and what a grader's processes have in their environment so that they are found, and
-nothing that the agent left.  Standard library only: a copy runs in containers."""
+"""Paths of the toolchain in containers, and the environment by which a grader's programs find them.
+
+Nothing that the agent left is found instead.  Standard library only: a copy runs in containers.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,20 @@ VERIFY = "/.sbx/verify"
 WHEELS = f"{VERIFY}/wheels"
 PYTHONS = f"{VERIFY}/pythons"
 ENVIRONMENT = f"{VERIFY}/env"
-"""A virtual environment on the kit's Python, with pytest and its plugin, that nobody can write to."""
+"""A read-only virtual environment on the toolchain's Python, with pytest and its plugin."""
 BIN = f"{VERIFY}/bin"
 """The real uv, and bash."""
 SHIMS = f"{VERIFY}/shim"
-"""What stands in for the network's tools (:mod:`sandbox.toolchain.in_container.shim`)."""
+"""The shims (:mod:`sandbox.toolchain.in_container.shim`)."""
 CREATED_PATHS_FILE = "/tests/.longshore-made"
-"""Where stand-ins name what they make outside the tests' folder, each path ended by NUL."""
+"""File in which shims record what they create outside the tests' folder, each path ended by NUL."""
 SHIMS_ANSWER_VARIABLE = "LONGSHORE_KIT_ANSWERS"
-"""In the environment of tests that are the kit's: the stand-ins do what they can, also where there is a network and the
-real uv could do it, with the agent's projects."""
+"""Set for tests that run on the toolchain: the shims answer what they can, even if there is a network and the real uv
+could answer with the agent's projects."""
 IMPORTABLE_VARIABLE = "LONGSHORE_IMPORTABLE"
-"""In their environment too: folders of ``/`` that tests may import from there, with ``:`` between."""
+"""Set for them too: folders of ``/`` from which tests may import, separated by ``:``."""
 FACTS_FILE = "/.sbx/kit.json"
-"""There in every kit that has its verifier half."""
+"""Present in every toolchain that has its verifier half."""
 
 BASH = "/.sbx/bash"
 """A static bash."""
@@ -28,15 +30,16 @@ BUSYBOX = "/.sbx/busybox"
 TOOLS = "/.sbx/bin"
 """busybox's tools, static."""
 GNU = f"{VERIFY}/gnu"
-"""GNU's, of those that test scripts read and compare with."""
+"""GNU tools that test scripts read and compare with."""
 TOOL_FOLDERS = (GNU, TOOLS)
 
 
 def verify_environment(path: str, fresh: str, *, ours_first: bool = False, offline: bool = True) -> dict[str, str]:
-    """For the verify phase; ``path`` is the image's PATH, ``fresh`` a folder that the agent had no hand in.
+    """Return the environment of the verify phase.
 
-    ``ours_first``: the kit's tools come before the image's, else after them, for an image that lacks some.  The real uv
-    keeps no cache between its calls, and what it makes lies in ``fresh``: elsewhere the agent could have put its own.
+    ``path``: the image's PATH; ``fresh``: a folder that the agent could not touch.  ``ours_first``: the toolchain's
+    tools come before the image's, else after them, for an image that lacks some.  The real uv keeps no cache between
+    calls, and what it creates lies in ``fresh``: elsewhere the agent could have put its own.
     """
     tools = ":".join((*TOOL_FOLDERS, path) if ours_first else (path, *TOOL_FOLDERS))
     env = {

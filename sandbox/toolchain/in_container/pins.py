@@ -1,12 +1,12 @@
-"""What the verifier kit holds, exactly."""
+"""Exact content of the toolchain's verifier half."""
 
 from __future__ import annotations
 
 PYTHON = "3.13"
-"""The one that Harbor's test scripts ask for."""
+"""The version that Harbor's test scripts ask for."""
 
 UV = "0.9.7"
-"""Later ones make a package of ``uv init``, which Terminal-Bench's run-tests.sh does not expect."""
+"""Later versions make a package of ``uv init``, which Terminal-Bench's run-tests.sh does not expect."""
 
 UV_PLATFORMS = {"x86_64": "musllinux_1_1_x86_64", "aarch64": "musllinux_1_1_aarch64"}
 """These wheels hold a static program."""
@@ -25,13 +25,13 @@ WHEELS = {
     "tomli": "2.2.1",
     "typing-extensions": "4.15.0",
 }
-"""pytest and the CTRF plugin as the formats pin them, and what a resolver wants beside them for every platform."""
+"""pytest and the CTRF plugin in the versions that the formats pin, with their dependencies on every platform."""
 
 APT_PACKAGES = ("ca-certificates", "curl", "wget")
-"""What ``apt-get install`` is asked for and need not do: the stand-ins serve for it."""
+"""Packages that ``apt-get install`` need not install: the shims do their work."""
 
 INSTALLERS = ("http*://*/uv/install.sh", "http*://*/uv/*/install.sh")
-"""Addresses of uv's installer, as patterns: what they give is in the kit."""
+"""Patterns of the addresses of uv's installer, whose result is in the toolchain."""
 
 TOOLS = {
     "coreutils": (
@@ -45,9 +45,9 @@ TOOLS = {
     "findutils": ("find",),
     "grep": ("grep",),
 }  # fmt: skip
-"""GNU's, of Debian's packages, that read and print; ``mkdir``, ``tee``, ``timeout`` too."""
+"""GNU tools by Debian package that read and print; also ``mkdir``, ``tee`` and ``timeout``."""
 
 TOOL_ALIASES = {"egrep": "grep -E", "fgrep": "grep -F"}
-"""What is a script in Debian."""
+"""Commands that are scripts in Debian."""
 
 TOOL_NAMES = (*(name for names in TOOLS.values() for name in names), *TOOL_ALIASES)

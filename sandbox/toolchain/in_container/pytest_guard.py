@@ -1,7 +1,7 @@
-"""What the kit's pytest keeps from the programs that tests start: a parametrized test's id says what is expected.
+"""Hides test ids from the programs that tests start: a parametrized test's id says what is expected.
 
-These are parts of pytest's own, which is pinned (:mod:`sandbox.toolchain.in_container.pins`).  Standard library and pytest only: a copy
-runs in containers.
+It changes parts of pytest itself, whose version is pinned (:mod:`sandbox.toolchain.in_container.pins`).  Standard
+library and pytest only: a copy runs in containers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 from _pytest import capture, runner, tmpdir
 
 _PLACES = slice(45, 47)
-"""Of the words behind the name in ``/proc/PID/stat``: where the arguments begin and end in memory."""
+"""Fields after the name in ``/proc/PID/stat``: where the arguments begin and end in memory."""
 
 
 class WriteOnlyFile(FileIO):
-    """A temporary file for what is printed: whoever inherits its descriptor can write to it, and not read it."""
+    """A temporary file for captured output: whoever inherits its descriptor can write to it and not read it."""
 
     def __init__(self, buffering: int = 0) -> None:
         del buffering
@@ -41,7 +41,7 @@ class WriteOnlyFile(FileIO):
 
 
 def hide_test_ids() -> None:
-    """From here on, for this process."""
+    """Hide the ids for the rest of this process."""
     _shorten(runner, "_update_current_test_var", lambda item: SimpleNamespace(nodeid=_without_id(item.nodeid)))
     _shorten(
         tmpdir, "_mk_tmp", lambda request: SimpleNamespace(node=SimpleNamespace(name=_without_id(request.node.name)))
@@ -50,7 +50,7 @@ def hide_test_ids() -> None:
 
 
 def _shorten(module: ModuleType, function: str, shortened: Callable[[Any], Any]) -> None:
-    """Have it see another first argument."""
+    """Replace a function's first argument."""
     whole = getattr(module, function)
 
     def short(first: Any, *more: Any) -> Any:
@@ -60,7 +60,7 @@ def _shorten(module: ModuleType, function: str, shortened: Callable[[Any], Any])
 
 
 def erase_arguments() -> None:
-    """Those of this process: anybody may read them in ``/proc/PID/cmdline``."""
+    """Erase the arguments of this process, which anybody may read in ``/proc/PID/cmdline``."""
     begin, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_PLACES])
     with Path("/proc/self/mem").open("rb+", buffering=0) as memory:
         memory.seek(begin)

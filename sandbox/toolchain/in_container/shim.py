@@ -1,9 +1,10 @@
-"""The programs that stand in for apt-get, curl, wget, uv and uvx while tests run: :mod:`sandbox.toolchain.in_container.shim_rules`, acted on.
+"""The shims for apt-get, curl, wget, uv and uvx: they carry out :mod:`~sandbox.toolchain.in_container.shim_rules`.
 
-A copy runs in the container, on the kit's Python, from the kit's own read-only folder.  What the kit does not answer
-goes to the next program of that name on PATH, or to the real uv.  Where the phase has a network (then ``UV_OFFLINE`` is
-not set) so does what the kit lacks and, unless the tests are the kit's own, everything but uv's installer; where it has
-none, what could only come from there is named: ``needs-network …``.  What they make is noted, to be taken away.
+A copy runs in the container, on the toolchain's Python, from its read-only folder.  Calls that the toolchain does not
+answer go to the next program of that name on PATH, or to the real uv.  If the phase has a network (``UV_OFFLINE`` is
+unset), so do calls for what the toolchain lacks and, unless the tests run on the toolchain, all calls but those for
+uv's installer.  Without a network, what could only come from there is reported: ``needs-network …``.  Created paths are
+recorded, to be removed after the tests.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _NOT_FOUND, _NO_NETWORK, _NO_HOST = 2, 100, 6
 
 
 def main(program: str, arguments: Sequence[str]) -> int:
-    """Exit code of what needs no other program; anything else takes this process over."""
+    """Answer one call; returns its exit code, unless another program takes this process over."""
     online = "UV_OFFLINE" not in os.environ
     match shim_rules.decide_shim_action(program, arguments):
         case shim_rules.ShimInstaller(into):
@@ -76,7 +77,7 @@ def _say(text: str, into: str) -> None:
 
 @contextmanager
 def _kill_script_on_error() -> Generator[None]:
-    """What cannot be done ends the script: it would go on with what the agent has put there."""
+    """Kill the whole script on an error: it would go on with what the agent has put there."""
     try:
         yield
     except Exception as error:  # noqa: BLE001  whatever it is
@@ -85,16 +86,17 @@ def _kill_script_on_error() -> Generator[None]:
 
 
 def _note_created(path: Path) -> None:
-    """It is there for the tests alone, and taken away after them, where there are any."""
+    """Record a created path, to be removed after the tests, if there are any."""
     if Path(CREATED_PATHS_FILE).parent.is_dir():
         with Path(CREATED_PATHS_FILE).open("ab") as file:
             file.write(os.fsencode(path.absolute()) + b"\0")
 
 
 def _venv(path: Path) -> None:
-    """Whatever environment stood there is gone: it was the agent's.  ``path`` is as the script says it, and leads where
-    it does for the script.  No folder in it is a link: one that leads through it and up again could lead elsewhere than
-    before."""
+    """Create a virtual environment at ``path``, in place of any that is there: it was the agent's.
+
+    ``path`` is as the script says it.  No folder in it is a link: a path through it and up again could lead elsewhere.
+    """
     _note_created(path)
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         path.unlink()
@@ -109,7 +111,7 @@ def _venv(path: Path) -> None:
 
 
 def _run(command: Sequence[str]) -> NoReturn:
-    """The tests' own programs find the kit's Python first, and the image's tools before ours."""
+    """Run a command with the toolchain's Python first on PATH and the image's tools before ours."""
     rest = [each for each in os.environ.get("PATH", "").split(":") if each not in (*TOOL_FOLDERS, f"{ENVIRONMENT}/bin")]
     os.environ.update(PATH=":".join((f"{ENVIRONMENT}/bin", *rest, *TOOL_FOLDERS)), VIRTUAL_ENV=ENVIRONMENT)
     _become(command[0], command)
@@ -139,7 +141,7 @@ def _become(program: str, command: Sequence[str]) -> NoReturn:
 
 
 def _installed(package: str) -> bool:
-    """Whether the image's dpkg has it."""
+    """Whether the image's dpkg has the package installed."""
     try:
         status = Path("/var/lib/dpkg/status").read_text(errors="replace")
     except OSError:

@@ -1,9 +1,9 @@
-"""What the kit answers when a test script asks apt-get, curl, wget, uv or uvx for something.  Pure.
+"""Decides what the toolchain answers when a test script calls apt-get, curl, wget, uv or uvx.  Pure.
 
-One rule for three readers: the programs that stand in for these tools at grading (:mod:`sandbox.toolchain.in_container.shim`), the
-list of what a task wants from the network (:mod:`sandbox.validation.network_needs`), and the grader's word on whose programs ran the
-tests (:mod:`sandbox.grading.isolation.decision`).  A copy of this file runs in containers, on the kit's Python: only the standard
-library and :mod:`sandbox.toolchain.in_container.pins` are imported here.
+One rule for three readers: the shims at grading (:mod:`~sandbox.toolchain.in_container.shim`), the list of a task's
+network needs (:mod:`sandbox.validation.network_needs`), and the decision whose programs run the tests
+(:mod:`sandbox.grading.isolation.decision`).  A copy runs in containers: only the standard library and ``pins`` are
+imported.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from sandbox.toolchain.in_container.pins import APT_PACKAGES, INSTALLERS, PYTHON
 
 
 class ShimNothingToDo(NamedTuple):
-    """It is there already."""
+    """What is asked for is there already."""
 
 
 class ShimInstaller(NamedTuple):
-    """uv's installer, whose work is done too."""
+    """uv's installer, whose work is done already."""
 
     into: str
-    """File to leave it in; empty for standard output."""
+    """File in which the script wants it; empty for standard output."""
 
 
 class ShimVenv(NamedTuple):
-    """A virtual environment at this path, with what the kit has in it."""
+    """A virtual environment at this path, with the toolchain's packages."""
 
     path: str
 
 
 class ShimRun(NamedTuple):
-    """This, with the kit's Python and packages first on PATH."""
+    """Run this command with the toolchain's Python and packages first on PATH."""
 
     command: tuple[str, ...]
 
 
 class ShimMissing(NamedTuple):
-    """These packages are not in the kit."""
+    """These packages are not in the toolchain."""
 
     names: tuple[str, ...]
 
 
 class ShimPassThrough(NamedTuple):
-    """Nothing that the kit stands in for: the program itself has to answer."""
+    """The real program has to answer."""
 
 
 ShimAction = ShimNothingToDo | ShimInstaller | ShimVenv | ShimRun | ShimMissing | ShimPassThrough
@@ -55,14 +55,14 @@ UV_TOOLS = ("uv", "uvx")
 APT_TOOLS = ("apt-get", "apt")
 FETCHERS = ("curl", "wget")
 SHIMMED_PROGRAMS = (*UV_TOOLS, *APT_TOOLS, *FETCHERS)
-"""What the kit has a stand-in for."""
+"""Programs that have a shim."""
 
 _FLAGS = frozenset((
     "-q", "--quiet", "-v", "--verbose", "-n", "--no-cache", "-U", "--upgrade", "--no-progress", "--offline",
     "--no-project", "--no-config", "--isolated", "--active", "--frozen", "--no-sync", "--bare", "--no-readme",
     "--no-workspace", "--seed", "--clear", "--dev", "--managed-python",
 ))  # fmt: skip
-"""Options of uv that change nothing in what the kit gives."""
+"""Options of uv that do not change what the toolchain gives."""
 _VALUED = {"-p": "python", "--python": "python", "-w": "with", "--with": "with", "--from": "with", "--prompt": "name"}
 _PYTHONS = frozenset((PYTHON, PYTHON.split(".", maxsplit=1)[0], f"python{PYTHON}", "python3", "python"))
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(@?)(.*)")
@@ -75,7 +75,7 @@ _BOUND = re.compile(r"\s*(==|>=|<=|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
 
 
 def decide_shim_action(program: str, arguments: Sequence[str]) -> ShimAction:
-    """What the kit makes of one call of one of :data:`PROGRAMS`."""
+    """Decide one call of one of SHIMMED_PROGRAMS."""
     if program in APT_TOOLS:
         return _apt(arguments)
     if program in FETCHERS:
@@ -92,7 +92,7 @@ def has_debian_package(name: str) -> bool:
 
 
 def has_python_package(requirement: str) -> bool:
-    """Whether the kit has this Python package, in a version that the requirement takes."""
+    """Whether the toolchain has this Python package in a version that meets the requirement."""
     found = _REQUIREMENT.fullmatch(requirement.strip())
     if found is None:
         return False
@@ -132,7 +132,7 @@ def _fetch(program: str, arguments: Sequence[str]) -> ShimAction:
 
 
 def _target(program: str, arguments: Sequence[str]) -> str:
-    """The file that curl or wget would leave it in; empty for standard output."""
+    """Return the file that curl or wget would write; empty for standard output."""
     named = _TARGET[program]
     for word, value in zip(arguments, (*arguments[1:], ""), strict=True):
         if program == "curl" and _REMOTE_NAME.fullmatch(word):
@@ -190,15 +190,17 @@ def _lacking(requirements: Iterable[str]) -> ShimMissing | None:
 
 class _Asked(NamedTuple):
     wanted: tuple[str, ...]
-    """Packages by ``--with`` and ``--from``."""
+    """Packages of ``--with`` and ``--from``."""
     source: bool
     """Whether ``--from`` names the command's package."""
     rest: tuple[str, ...]
 
 
 def _read(words: Sequence[str], *, to_command: bool = False) -> _Asked | None:
-    """Options of uv, and what they leave; None where an option might change more than the kit knows of.
-    ``to_command``: what follows the first other word is not uv's."""
+    """Read options of uv and the words after them; None if an option may change more than is known.
+
+    ``to_command``: everything from the first other word on is the command's.
+    """
     wanted: list[str] = []
     rest: list[str] = []
     source = False
