@@ -58,8 +58,8 @@ class ProcessReaper:
     leaving waits until all of them are gone."""
 
     def __init__(self, token: str, temporary: Path, sweep: Sequence[str] = (), *, watched_pid: int = 0) -> None:
-        """``sweep`` is a command (:mod:`sandbox.pool.sweep`) that runs at the end unless all went well.  On another host
-        than the driver's, the end of the process ``watched_pid`` is the end of the run."""
+        """``sweep`` is a command (:mod:`sandbox.pool.sweep`) that runs at the end unless all went well.  On another
+        host than the driver's, the end of the process ``watched_pid`` is the end of the run."""
         self._token, self._temporary, self._sweep = token, temporary, sweep
         self._beside = (_BESIDE, str(watched_pid)) if watched_pid else ()
 
