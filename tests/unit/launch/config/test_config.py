@@ -360,8 +360,8 @@ def test_sampling_that_would_falsify_logprobs_is_refused_with_the_command_that_m
     with pytest.raises(ConfigError, match="would falsify the recorded log-probabilities") as caught:
         load_recipe("demo", [f"sampling.{option}"])
     command = shlex.split(str(caught.value).split("`")[1])
-    assert command[:6] == ["python", "-m", "launch.cluster", "NAME", "--set"]
-    assert load_recipe("demo", [f"sampling.{option}", *command[6:]]) == load_recipe("demo")
+    assert command[:5] == ["python", "-m", "launch.cluster", "NAME", "--set"]
+    assert load_recipe("demo", [f"sampling.{option}", *command[5:]]) == load_recipe("demo")
 
 
 @pytest.mark.parametrize("key", ["rollout.group_sise", "nothing.like_it"])
