@@ -58,9 +58,9 @@ def test_a_reader_that_stands_still_costs_nothing_and_what_its_sender_holds_is_s
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--tokens", "many"], "--tokens many is no list of lengths"),
+        (["--tokens", "many"], "argument --tokens: input should be a valid integer"),
         (["--tokens", "1"], "lengths are 2 to 131072 tokens"),
-        (["--rounds", "0"], "--rounds 1 or more"),
+        (["--rounds", "0"], "argument --rounds: input should be greater than or equal to 1"),
         (["--output", "/nowhere"], "no folder /nowhere"),
     ],
 )

@@ -62,9 +62,9 @@ def test_what_does_not_hold_fails(report: MonitorBenchmarkReport, said: str) -> 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--trajectories", "99"], "100 or more"),
-        (["--steps", "0"], "1 or more"),
-        (["--cuts", "-1"], "0 or more"),
+        (["--trajectories", "99"], "argument --trajectories: input should be greater than or equal to 100"),
+        (["--steps", "0"], "argument --steps: input should be greater than or equal to 1"),
+        (["--cuts", "-1"], "argument --cuts: input should be greater than or equal to 0"),
         (["--output", "."], "is no empty folder"),
     ],
 )

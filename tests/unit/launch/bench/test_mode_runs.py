@@ -217,12 +217,12 @@ def test_what_is_asked_for_by_default_is_what_the_figures_are_for() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--steps", "0"], "--steps and --repetitions"),
+        (["--steps", "0"], "argument --steps: input should be greater than or equal to 1"),
         (["--attempts", "-1"], "--attempts"),
         (["--starts", "two"], "--starts two"),
         (["--starts", "0"], "--starts 0"),
         (["--median", "12", "--p95", "3"], "0 < median < p95"),
-        (["--median", "nan"], "0 < median < p95"),
+        (["--median", "nan"], "argument --median: input should be a finite number"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(words: list[str], said: str) -> None:

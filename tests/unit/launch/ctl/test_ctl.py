@@ -110,7 +110,7 @@ def test_a_run_that_nobody_drives_is_one_line_with_the_way_on(run_dir: Path) -> 
         (["drain", "engine-0", "engine-1"], "one after the other"),
         (["pause", "now"], "takes nothing after it"),
         (["status", "now"], "takes nothing after it"),
-        (["explode"], "invalid choice"),
+        (["explode"], "is not one of status, list"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_the_run_hears_of_it(alive: Path, words: list[str], says: str) -> None:

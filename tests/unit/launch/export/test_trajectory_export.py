@@ -173,7 +173,7 @@ def test_a_conversation_that_readers_refuse_is_left_out_and_counted(
         (["{run}", "--only", "nothing"], "nothing is left to export (3 for task left out)"),
         (["{run}", "--output", "{run}"], "exists, and nothing is overwritten"),
         (["{run}", "--output", "/proc/x/y"], "cannot write /proc/x/y"),
-        (["{run}", "--format", "cvs"], "invalid choice: 'cvs'"),
+        (["{run}", "--format", "cvs"], "'cvs' is not one of "),
         (["{run}", "--min-reward", "nan"], "'nan' is no finite number"),
     ],
 )
