@@ -291,7 +291,7 @@ def test_every_named_scenario_can_be_read() -> None:
     [
         ("--scenario smal", "did you mean 'small'"),
         ("--scenario nowhere/file.toml", "no such scenario file"),
-        ("--scenario small --faults 7", "no share of the nodes"),
+        ("--scenario small --faults 7", "argument --faults: input should be less than or equal to 1"),
         ("--scenario small --eta 0", "other modes than sync make tokens 1 steps old"),
         ("--scenario small --nodes 0", "at least 1"),
         ("--scenario small --mode asynk", "argument --mode: input should be 'sync', 'one_step_off' or 'async', not 'asynk'"),
