@@ -24,6 +24,8 @@ from protocol.cli.exit_codes import EXIT_FAILED, OutputClosedError, describe_err
 def output_console() -> Console:
     """Return the console of what was asked for: standard output, plain lines where it is no terminal.  With ``--json``
     it is standard error.  What is printed is text, whatever brackets are in it."""
+    if JsonOutput.is_open():
+        return error_console()
     return _OutputConsole(file=sys.stdout, soft_wrap=True, markup=False, highlight=False)
 
 
@@ -63,6 +65,11 @@ class JsonOutput:
         self.enabled = enabled
         self._value: Mapping[str, object] = {}
         self._stdout = -1
+
+    @classmethod
+    def is_open(cls) -> bool:
+        """Return whether standard output is kept for the object."""
+        return cls._open is not None
 
     def set_result(self, value: Mapping[str, object]) -> None:
         """The object to print, of what orjson can write; the last one counts.  On a terminal it takes several lines."""

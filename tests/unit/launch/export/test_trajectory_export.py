@@ -149,7 +149,7 @@ def test_filters(
 ) -> None:
     file = exported(run_dir, "sharegpt", tmp_path / "out" / "some.jsonl", *words)
     assert [json.loads(line)["task"] for line in file.read_text().splitlines()] == tasks
-    assert f"{len(tasks)} trajectories" in capsys.readouterr().err
+    assert f"{len(tasks)} trajectories" in capsys.readouterr().out
 
 
 def test_a_conversation_that_readers_refuse_is_left_out_and_counted(
@@ -161,7 +161,7 @@ def test_a_conversation_that_readers_refuse_is_left_out_and_counted(
     made = [trajectory(run, said, number=number) for number, said in enumerate((bash, bash[1:]))]
     file = exported(write_run(tmp_path / "demo-1", run, made), "sharegpt", tmp_path / "some.jsonl")
     assert len(file.read_text().splitlines()) == 1
-    assert "left out: 1 for unfit" in capsys.readouterr().err
+    assert "left out: 1 for unfit" in capsys.readouterr().out
     assert len(read_examples([file], tokenizer(), ALL).examples) == 1
 
 
@@ -174,7 +174,7 @@ def test_a_conversation_that_readers_refuse_is_left_out_and_counted(
         (["{run}", "--output", "{run}"], "exists, and nothing is overwritten"),
         (["{run}", "--output", "/proc/x/y"], "cannot write /proc/x/y"),
         (["{run}", "--format", "cvs"], "'cvs' is not one of "),
-        (["{run}", "--min-reward", "nan"], "'nan' is no finite number"),
+        (["{run}", "--min-reward", "nan"], "input should be a finite number, not 'nan'"),
     ],
 )
 @pytest.mark.parametrize("kind", ["sharegpt", "atif", "huggingface"])
@@ -205,4 +205,4 @@ def test_a_damaged_trajectory_is_named_and_nothing_is_written(
 def test_an_evaluation_that_saved_nothing_says_how_to(evaluation: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (evaluation / "trajectories.jsonl").unlink()
     assert main_guard(lambda: COMMAND.call([str(evaluation)])) == EXIT_USER
-    assert "--save-trajectories" in capsys.readouterr().err
+    assert "--save-trajectories" in capsys.readouterr().out
