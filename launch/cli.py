@@ -67,11 +67,12 @@ def _run() -> int:
         sys.stdout.write(f"longshore {longshore_version()}\n")
         return EXIT_OK
     name = words[0].replace("-", "_")
-    if name not in known:
-        raise UserError(
-            f"longshore has no command '{words[0]}'{did_you_mean(name, known)}; the commands are {', '.join(known)}"
-        )
-    os.execv(sys.executable, [sys.executable, "-m", known[name].module, *words[1:]])  # noqa: S606  the same interpreter, in this process
+    if name in known:
+        module = known[name].module
+        os.execv(sys.executable, [sys.executable, "-m", module, *words[1:]])  # noqa: S606  the same interpreter
+    raise UserError(
+        f"longshore has no command '{words[0]}'{did_you_mean(name, known)}; the commands are {', '.join(known)}"
+    )
 
 
 if __name__ == "__main__":

@@ -72,8 +72,11 @@ def run_once(
     checkpoint_store: type[CheckpointStore] = CheckpointStore,
     token: str = "",
 ) -> dict[str, JsonValue]:
-    """One run from its arguments to its summary.  Benches have actor classes of their own, and :mod:`launch.bench.chaos`
-    knows by which ``token`` its processes are found."""
+    """Execute one run from its arguments to its summary.
+
+    Benches have actor classes of their own, and :mod:`launch.bench.chaos` knows by which ``token`` its processes are
+    found.
+    """
     directory, config = _open_run_directory(arguments)
     with directory:
         directory.archive_results()

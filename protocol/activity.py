@@ -1,9 +1,10 @@
 """How long a process has been at what, for people: ``activity/<name>.jsonl``, a line a second while anything goes on.
 
-A line is ``{"t": unix seconds, "kind": "worker", "started": unix seconds, "seconds": {"tool": 12.5, …}}``: for each state
-the running sum, since ``started``, of the time that things were in it.  Sums do not depend on which lines are read: the
-difference of two is exact, however far apart they are and whatever was lost between.  Writing never raises and never
-waits for a reader.  While nothing goes on nothing is written, and a line at the next beginning says when that was.
+A line is ``{"t": unix seconds, "kind": "worker", "started": unix seconds, "seconds": {"tool": 12.5, …}}``: for each
+state the running sum, since ``started``, of the time that things were in it.  Sums do not depend on which lines are
+read: the difference of two is exact, however far apart they are and whatever was lost between.  Writing never raises
+and never waits for a reader.  While nothing goes on nothing is written, and a line at the next beginning says when that
+was.
 """
 
 from __future__ import annotations

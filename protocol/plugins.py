@@ -1,5 +1,5 @@
-"""What other Python packages add: agents, rewards, task formats, sandbox providers and metric exporters, each by an entry
-point.
+"""What other Python packages add: agents, rewards, task formats, sandbox providers and metric exporters, each by an
+entry point.
 
 A package's metadata says it, ``[project.entry-points."longshore.agents"]`` with ``name = "package.module:object"``, and
 the configuration asks for it by that name.  Nothing of a package is imported before.  What the object has to be is

@@ -2,9 +2,9 @@
 
 Admission bounds how far rollout may run ahead of training: group i (counted from 0, dropped groups left out) is trained
 by step ⌊i ÷ groups_per_step⌋, so opening it only while ⌊i ÷ groups_per_step⌋ ≤ published step + lead keeps the age of
-what is *begun* at or below the lead (:func:`actors.scheduler.admission.decide`).  Three leads: sync 0, one-step-off 1, async η.
-What is begun in time may still end late: the age of each token is taken at the step that uses it, and the policy
-decides on it.
+what is *begun* at or below the lead (:func:`actors.scheduler.admission.decide`).  Three leads: sync 0, one-step-off 1,
+async η.  What is begun in time may still end late: the age of each token is taken at the step that uses it, and the
+policy decides on it.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ HEAD = """\
 
 `longshore NAME` and `python -m MODULE` are the same program. A command ends with 0 where it did what was asked and its
 own checks held, 1 where it failed, 2 where you can mend it (one line on standard error says how), and 130 after Ctrl-C.
-What you ask for goes to standard output, progress and errors to standard error. With `--json` standard output is exactly
-one object, also for an error. Options are written in full. A run is named by its directory, or by its id where that is in
-`runs`. `longshore --version` prints the version, and `longshore completion bash|zsh|fish` a script that completes commands
-and options in your shell.
+What you ask for goes to standard output, progress and errors to standard error. With `--json` standard output is
+exactly one object, also for an error. Options are written in full. A run is named by its directory, or by its id where
+that is in `runs`. `longshore --version` prints the version, and `longshore completion bash|zsh|fish` a script that
+completes commands and options in your shell.
 """
 _FRAME = str.maketrans("", "", "╭╮╰╯─│")
 

@@ -96,7 +96,7 @@ class ControlActions:
     evaluate: Callable[[str], Awaitable[str]]
     """Starts an evaluation of the newest weights, for the given reason, and describes it; called between two steps."""
 
-    async def execute(self, request: ControlRequest) -> str:
+    async def execute(self, request: ControlRequest) -> str:  # noqa: PLR0911  one return for each action
         """Do what ``request`` asks and describe the result.  Raises UserError for a request that cannot be met, and
         InfraError for one that failed."""
         training = self.training

@@ -45,7 +45,8 @@ def require_running(run_dir: Path) -> None:
         )
     if supervised:
         raise UserError(
-            f"run {run_dir.name} is supervised training, which nobody steers: Ctrl-C ends it, {find_resume_command(run_dir)} goes on"
+            f"run {run_dir.name} is supervised training, which nobody steers: Ctrl-C ends it, "
+            f"{find_resume_command(run_dir)} goes on"
         )
     load_stored_config(run_dir)
 

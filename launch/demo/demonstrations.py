@@ -190,7 +190,9 @@ def warm_start_curriculum(
 def warm_start_batches(config: RunConfig, model_path: Path) -> Iterator[SftBatch]:
     """The warm start of a run, with the tokenizer in ``model_path``."""
     agent = config.agent.make_spec()
-    chat = load_chat_format(str(model_path), make_agent(agent).offered_tools, thinking=agent.settings.thinking.template_argument)
+    chat = load_chat_format(
+        str(model_path), make_agent(agent).offered_tools, thinking=agent.settings.thinking.template_argument
+    )
     encoder = DemonstrationEncoder(chat, system_prompt=config.agent.system_prompt, done_text=config.agent.done_text)
     return warm_start_curriculum(
         encoder, config.warm_start, config.run.seed, held_out_family=config.data.held_out_family

@@ -225,7 +225,8 @@ def _docker(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
         found.append(
             failed(
                 CheckName.DOCKER,
-                f"the base image {facts.base_image} or the kit {facts.toolchain} is gone, and sandboxes are made of them",
+                f"the base image {facts.base_image} or the kit {facts.toolchain} is gone, "
+                "and sandboxes are made of them",
                 "run `make setup`",
             )
         )

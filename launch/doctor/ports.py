@@ -41,7 +41,10 @@ def look(wants: HostRequirements) -> PortFacts:
 def judge(facts: PortFacts, wants: HostRequirements) -> list[Finding]:
     found = [finding_from_error(CheckName.PORTS, error) for error in facts.taken]
     if 0 < facts.ephemeral_ports < _FEWEST:
-        said = f"the kernel gives only {facts.ephemeral_ports:,} ports, and connections of a run that close and open use them up"
+        said = (
+            f"the kernel gives only {facts.ephemeral_ports:,} ports, "
+            "and connections of a run that close and open use them up"
+        )
         found.append(warning(CheckName.PORTS, said, "`sysctl -w net.ipv4.ip_local_port_range='32768 60999'`"))
     named = ", ".join(f"{port} ({key})" for key, port in wants.ports if port)
     free = f"{named} free" if named else "none is named, so that free ones are taken"

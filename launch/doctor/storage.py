@@ -62,7 +62,8 @@ def judge_disk(facts: FolderFacts, wants: HostRequirements) -> Finding:
     if facts.free_bytes < reserve_mb << 20:
         return failed(
             CheckName.DISK,
-            f"{facts.existing_folder} has {free_mb} MB free and the run keeps {reserve_mb} MB in reserve (run.disk_reserve_mb)",
+            f"{facts.existing_folder} has {free_mb} MB free "
+            f"and the run keeps {reserve_mb} MB in reserve (run.disk_reserve_mb)",
             f"free some space, or {elsewhere}",
         )
     return ok(
@@ -74,7 +75,10 @@ def _inodes(facts: FolderFacts, key: str) -> Finding:
     if not facts.inodes:
         return ok(CheckName.INODES, f"{facts.existing_folder} makes them as it needs them")
     said = f"{facts.free_inodes:,} files more can be made in {facts.existing_folder}"
-    fix = f"remove some (`du --inodes -x {facts.existing_folder} | sort -n | tail`), or put runs elsewhere (--set {key}=FOLDER)"
+    fix = (
+        f"remove some (`du --inodes -x {facts.existing_folder} | sort -n | tail`), "
+        f"or put runs elsewhere (--set {key}=FOLDER)"
+    )
     if facts.free_inodes < _INODES:
         return failed(CheckName.INODES, f"only {said}, and a short run makes {_INODES:,}", fix)
     if facts.free_inodes < _MANY_INODES:
@@ -89,7 +93,10 @@ def _kind(facts: FolderFacts, wants: HostRequirements) -> Finding:
         said = f"{where}, where SQLite's locks and fsync cannot be trusted"
         return failed(CheckName.FILE_SYSTEM, said, elsewhere)
     if wants.buffer and facts.filesystem in _IN_MEMORY:
-        said = f"{facts.existing_folder} is in memory ({facts.filesystem}), where a run takes it from sandboxes and goes with the power"
+        said = (
+            f"{facts.existing_folder} is in memory ({facts.filesystem}), "
+            "where a run takes it from sandboxes and goes with the power"
+        )
         return warning(CheckName.FILE_SYSTEM, said, elsewhere)
     return ok(
         CheckName.FILE_SYSTEM,

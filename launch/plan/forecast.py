@@ -48,8 +48,8 @@ _ADVICE = {
     Bottleneck.LEARNER: "the learner always has a batch: more learner.ranks make it faster, more engines do not",
     Bottleneck.ROLLOUT: "all places are taken and the learner waits: more engines and sandboxes (rollout.in_flight, "
     "engine.count, more machines) make it faster",
-    Bottleneck.AGE: "places are free and the learner waits, since older tokens would not be trained: raise staleness.max_staleness, "
-    "or lower learner.publish_every",
+    Bottleneck.AGE: "places are free and the learner waits, since older tokens would not be trained: "
+    "raise staleness.max_staleness, or lower learner.publish_every",
 }
 
 
@@ -177,8 +177,8 @@ def forecast_run(config: RunConfig, basis: ForecastBasis, seed: int = 0) -> Fore
     """Raises StandsStillError where no step would be made, UserError for a run that cannot be simulated."""
     if config.colocated:
         raise UserError(
-            "cluster.placement = 'colocated' takes turns, which the simulator does not: leave --from and --scenario out, "
-            "or plan with --set cluster.placement=separate"
+            "cluster.placement = 'colocated' takes turns, which the simulator does not: "
+            "leave --from and --scenario out, or plan with --set cluster.placement=separate"
         )
     places, steps = max_episodes(config), min(config.run.steps, _MOST_STEPS)
     busy_s = basis.busy_s(config.rollout.episodes_per_step)

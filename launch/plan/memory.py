@@ -2,8 +2,8 @@
 
 Of the learner it is the rank that has most.  Parameters, gradients and Adam's state follow from the layout exactly,
 what a pass keeps for its backward from the tensors that each layer saves (:mod:`learner.models.layers`,
-:mod:`learner.models.attention`); what CUDA, NCCL and the allocator take on top is not counted, nor what a Python process is
-without a model.
+:mod:`learner.models.attention`); what CUDA, NCCL and the allocator take on top is not counted, nor what a Python
+process is without a model.
 """
 
 from __future__ import annotations

@@ -22,16 +22,16 @@ def find_memory_problems(
         return
     if config.learner.device == "cuda" and learner.peak_bytes > _ROOM_SHARE * device_bytes:
         yield (
-            f"a learner rank wants {format_bytes(learner.peak_bytes)} and its GPU has {format_bytes(device_bytes)}, of which "
-            f"{_ROOM_SHARE:.0%} can be counted on: {', '.join(_savers(config.learner))}"
+            f"a learner rank wants {format_bytes(learner.peak_bytes)} and its GPU has {format_bytes(device_bytes)}, "
+            f"of which {_ROOM_SHARE:.0%} can be counted on: {', '.join(_savers(config.learner))}"
         )
     if config.engine.device == "cuda":
         each = kv_bytes_per_token(shape, config.engine.dtype, config.engine.tp)
         tokens = next(part.bytes for part in engine.parts if part.name == "kv_cache") // each
         if tokens < config.agent.context_tokens:
             yield (
-                f"beside the weights, an engine's GPU of {format_bytes(device_bytes)} has room for {tokens:,} tokens, and "
-                f"one episode has up to agent.context_tokens = {config.agent.context_tokens:,}: raise engine.tp or "
+                f"beside the weights, an engine's GPU of {format_bytes(device_bytes)} has room for {tokens:,} tokens, "
+                f"and one episode has up to agent.context_tokens = {config.agent.context_tokens:,}: raise engine.tp or "
                 "engine.memory_share"
             )
 

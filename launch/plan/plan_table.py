@@ -29,7 +29,10 @@ def forecast_lines(forecast: Forecast) -> Iterator[str]:
     yield f"expected, by {forecast.source}"
     tokens_per_s = forecast.trained_tokens_per_s
     yield f"  {forecast.steps_per_hour:,.1f} steps an hour, {tokens_per_s:,.1f} trained tokens a second"
-    yield f"  age {forecast.staleness_mean:.2f} on average, {forecast.staleness_max} at most; {forecast.trained_share:.1%} trained"
+    yield (
+        f"  age {forecast.staleness_mean:.2f} on average, {forecast.staleness_max} at most; "
+        f"{forecast.trained_share:.1%} trained"
+    )
     yield f"  {forecast.in_flight:,.1f} episodes at once, of {forecast.capacity:,} places"
     yield (
         f"  idle: learner {forecast.learner_idle:.1%}, engines {forecast.engine_idle:.1%}; "

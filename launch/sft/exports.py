@@ -73,8 +73,8 @@ def check_exports(sft: SftSection, run_dir: Path | None) -> None:
             _check_writable(folder)
     if any(one.is_relative_to(other) for one, other in permutations(places.values(), 2)):
         raise UserError(
-            f"--output {places[SftExport.MODEL]} and --adapters {places[SftExport.ADAPTERS]} are in one another: give each a "
-            "folder of its own"
+            f"--output {places[SftExport.MODEL]} and --adapters {places[SftExport.ADAPTERS]} are in one another: "
+            "give each a folder of its own"
         )
 
 

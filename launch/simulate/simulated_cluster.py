@@ -194,8 +194,9 @@ class SimulatedCluster:
             if not self._clock.run(limit_s):
                 hold = self._dispatch.groups.hold
                 raise SimulationStalledError(
-                    f"{self._cell.description}: step {self._learner.step} of {learner.steps} after {self._clock.now:,.0f} "
-                    f"simulated seconds, {self._journal.statistics().dropped:,} groups dropped for want of use, "
+                    f"{self._cell.description}: step {self._learner.step} of {learner.steps} "
+                    f"after {self._clock.now:,.0f} simulated seconds, "
+                    f"{self._journal.statistics().dropped:,} groups dropped for want of use, "
                     f"{hold.value if hold else 'nothing'} holding back the next: look at episode.reward, the learner's "
                     "batch and the episodes in flight"
                 )

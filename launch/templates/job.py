@@ -24,7 +24,10 @@ class ClusterJob:
     """For ``python -m launch.cluster``, but for what a template fills in."""
 
     def command(self, *, runs: str, run: str, nodes: int) -> str:
-        """What is started on the head's node (:mod:`launch.templates.entrypoint`).  ``run`` is as a shell is to read it."""
+        """Return what is started on the head's node (:mod:`launch.templates.entrypoint`).
+
+        ``run`` is as a shell is to read it.
+        """
         start = f"python -m launch.templates.entrypoint {shlex.quote(runs)} {run} {nodes} --"
         return f"{start} {shlex.join(self.words)}".rstrip()
 

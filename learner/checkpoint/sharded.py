@@ -121,8 +121,8 @@ class CheckpointSaver:
                 _apply_state(trainer, state)
         except shard_files.UnreadableCheckpointError as error:
             raise UserError(
-                f"{folder} is not a checkpoint that can be loaded ({error}): name the learner's folder of one under the "
-                "run's checkpoints/, or go on from an earlier one: move this one away, then --resume"
+                f"{folder} is not a checkpoint that can be loaded ({error}): name the learner's folder of one under "
+                "the run's checkpoints/, or go on from an earlier one: move this one away, then --resume"
             ) from error
         if same_world:
             _restore_random_state(state["random"])

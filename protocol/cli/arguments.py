@@ -78,7 +78,7 @@ def one_word(metavar: str) -> PrimitiveConstructorSpec[Any]:
         nargs=1,
         metavar=metavar,
         instance_from_str=lambda words: words[0],
-        is_instance=lambda value: True,
+        is_instance=lambda _value: True,
         str_from_instance=lambda value: [str(value)],
     )
 
@@ -216,7 +216,7 @@ def option_name(model: type[BaseModel], field: str) -> str:
     return f"--{(getattr(config, 'name', None) or field).replace('_', '-')}"
 
 
-def _explain(model: type[BaseModel], event: parse_errors.ParseErrorEvent) -> str:
+def _explain(model: type[BaseModel], event: parse_errors.ParseErrorEvent) -> str:  # noqa: PLR0911  one for each event
     """Say in one line what is wrong with a command line."""
     match event:
         case parse_errors.UnrecognizedArgs(tokens=tokens):

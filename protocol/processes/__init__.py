@@ -1,1 +1,2 @@
-"""What a process is to others on its machine and to its own tasks: stack dumps, task stacks and task groups, ports, and where torch processes meet. Imports protocol.errors alone."""
+"""What a process is to others on its machine and to its own tasks: stack dumps, task stacks and task groups, ports, and
+where torch processes meet. It imports protocol.errors alone."""

@@ -60,8 +60,8 @@ class StreamInbox:
     def handle_hello(self, identity: bytes, hello: StreamHello, now: float) -> StreamMessage | StreamRefusal:
         if hello.protocol != STREAM_PROTOCOL_VERSION:
             detail = (
-                f"it speaks protocol {hello.protocol}, the buffer {STREAM_PROTOCOL_VERSION}: run one longshore version on "
-                "all nodes"
+                f"it speaks protocol {hello.protocol}, the buffer {STREAM_PROTOCOL_VERSION}: run one longshore version "
+                "on all nodes"
             )
             return StreamRefusal(RefusalReason.PROTOCOL_VERSION, detail)
         if hello.run_id != self.run_id:

@@ -75,7 +75,10 @@ class ImageLedger:
 
     @contextmanager
     def lock_exclusively(self, name: str, kind: str = "lock") -> Generator[bool]:
-        """Yield whether the lock was free, and hold it until the block ends.  ``kind`` ``build``: the right to build."""
+        """Yield whether the lock was free, and hold it until the block ends.
+
+        ``kind`` ``build``: the right to build.
+        """
         descriptor = _lock(self._file(name, kind), fcntl.LOCK_EX)
         try:
             yield descriptor is not None

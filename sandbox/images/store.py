@@ -90,7 +90,10 @@ class ImageStore:
 
     @asynccontextmanager
     async def reserve(self, task: Task | TaskService) -> AsyncGenerator[str]:
-        """Yield the task's (or service's) image, present until the block ends.  Raises ImageError, DockerEngineError."""
+        """Yield the task's (or service's) image, present until the block ends.
+
+        Raises ImageError, DockerEngineError.
+        """
         if self._is_base(task):
             yield self._settings.base_image
             return

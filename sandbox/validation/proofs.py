@@ -147,7 +147,10 @@ def _prove_answer(task: Task) -> TaskProof:
 
 
 def task_reward(task: Task, graded: GradeResult) -> float:
-    """Return the score by the task's own rule, 0 … 1: its reward file; else its weights; else only a full pass counts."""
+    """Return the score by the task's own rule, 0 … 1.
+
+    The rule is its reward file; else its weights; else only a full pass counts.
+    """
     if graded.reward is not None:
         return graded.reward
     return graded.score if task.weights else float(graded.all_passed)

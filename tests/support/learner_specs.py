@@ -12,7 +12,10 @@ from protocol.staleness import StaleTokenPolicy
 
 
 def make_objective(**changes: Any) -> Objective:
-    """An objective: ``shaping``, ``corrections`` and ``kl`` are its sections, all else are fields of the policy loss."""
+    """Return an objective.
+
+    ``shaping``, ``corrections`` and ``kl`` are its sections, all else are fields of the policy loss.
+    """
     sections = {name: changes.pop(name) for name in ("shaping", "corrections", "kl") if name in changes}
     return Objective(PolicyLossSettings(**changes), **sections)
 

@@ -30,11 +30,11 @@ from launch.bench.learner.workload import (  # noqa: E402  after the line above
     initial_lineage,
     split_into_lengths,
 )
-from learner.rank import LearnerRank  # noqa: E402
-from learner.settings import Dtype, LoraSettings, TrainerSettings  # noqa: E402
-from learner.spec import LearnerSpec  # noqa: E402
-from protocol.trajectory import Int32Array, Uint8Array  # noqa: E402
-from protocol.weights import WeightVersion  # noqa: E402
+from learner.rank import LearnerRank  # noqa: E402  as above
+from learner.settings import Dtype, LoraSettings, TrainerSettings  # noqa: E402  as above
+from learner.spec import LearnerSpec  # noqa: E402  as above
+from protocol.trajectory import Int32Array, Uint8Array  # noqa: E402  as above
+from protocol.weights import WeightVersion  # noqa: E402  as above
 
 PARITY = "parity"
 _SHAPES = {

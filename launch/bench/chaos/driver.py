@@ -13,9 +13,7 @@ from protocol.cli.exit_codes import EXIT_OK, main_guard
 def main() -> int:
     token, *words = sys.argv[1:]
     arguments = parse_cluster_arguments(words)
-    run_once(
-        arguments, actor_classes=CHAOS_ACTOR_CLASSES, checkpoint_store=KillableCheckpointStore, token=token
-    )
+    run_once(arguments, actor_classes=CHAOS_ACTOR_CLASSES, checkpoint_store=KillableCheckpointStore, token=token)
     return EXIT_OK
 
 

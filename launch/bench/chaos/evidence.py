@@ -1,8 +1,8 @@
 """What a run has left behind, read without journal, checkpoint store and conductor, which are on trial: SQLite alone,
 JSON lines, checkpoints as files.
 
-Bytes are read by :mod:`protocol.codec`, and the export by :mod:`protocol.run_directory.trajectory_export`: what is judged of it is its tokens'
-versions; what is missing from it counts against the run.
+Bytes are read by :mod:`protocol.codec`, and the export by :mod:`protocol.run_directory.trajectory_export`: what is
+judged of it is its tokens' versions; what is missing from it counts against the run.
 """
 
 from __future__ import annotations

@@ -155,5 +155,6 @@ class Killer:
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             raise InfraError(
-                f"not within {_PATIENCE_S:g} s: {what} ({self.observer.acknowledged} acknowledged, {self.observer.steps} steps)"
+                f"not within {_PATIENCE_S:g} s: {what} "
+                f"({self.observer.acknowledged} acknowledged, {self.observer.steps} steps)"
             ) from None

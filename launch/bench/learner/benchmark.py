@@ -1,7 +1,7 @@
 """``python -m launch.bench learner``: an optimizer step of ours.
 
-On the CPU (:mod:`~launch.bench.learner.cpu_comparison`) it stands beside plain Hugging Face and AdamW; with ``--device cuda``
-(:mod:`~launch.bench.learner.gpu_throughput`) beside what the device could do at most.
+On the CPU (:mod:`~launch.bench.learner.cpu_comparison`) it stands beside plain Hugging Face and AdamW; with
+``--device cuda`` (:mod:`~launch.bench.learner.gpu_throughput`) beside what the device could do at most.
 """
 
 from __future__ import annotations

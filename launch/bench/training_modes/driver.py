@@ -1,4 +1,5 @@
-"""``python -m launch.bench.training_modes.driver WAITS WORD…``: ``launch.cluster WORD…`` with workers whose episodes wait."""
+"""``python -m launch.bench.training_modes.driver WAITS WORD…``: ``launch.cluster WORD…`` with workers whose episodes
+wait."""
 
 from __future__ import annotations
 

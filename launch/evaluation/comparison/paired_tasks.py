@@ -1,9 +1,9 @@
 """Two evaluations of the same tasks, paired: differences with intervals, and which tasks changed.  Pure.
 
 A task is hard or easy for both, so that its difference says more than the difference of two means.  The interval of a
-mean difference is a percentile bootstrap over tasks, as that of pass@k is (:mod:`launch.evaluation.pass_at_k`).  A single
-task's change is held against chance by Fisher's exact test (two-sided) on its attempts.  Attempts without a verdict are
-nobody's doing and are in neither.
+mean difference is a percentile bootstrap over tasks, as that of pass@k is (:mod:`launch.evaluation.pass_at_k`).  A
+single task's change is held against chance by Fisher's exact test (two-sided) on its attempts.  Attempts without a
+verdict are nobody's doing and are in neither.
 """
 
 from __future__ import annotations

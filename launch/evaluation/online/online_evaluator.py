@@ -1,17 +1,19 @@
 """Evaluations beside training: which there are, what they come to, and that they stand in nobody's way.
 
-Training says which weights it has published (:meth:`Exams.published`) and goes on.  Those that are due
-(:mod:`launch.evaluation.online.schedule`) are kept as they are (:mod:`launch.evaluation.online.result_store`) and evaluated, one after the other, by an engine
-and a worker that come and go with each (:meth:`launch.actor_group.group.Fleet.examining`): no engine of training's keeps old
-weights for it, and none of training's episodes waits for a place.  Where learner and engine share a device there is no
-memory for a second server: the engine that there is serves the very weights until the learner's next turn, which waits
-for the end (:meth:`Exams.idle`).
+Training says which weights it has published (:meth:`OnlineEvaluator.on_published`) and goes on.  Those that are due
+(:mod:`launch.evaluation.online.schedule`) are kept as they are (:mod:`launch.evaluation.online.result_store`) and
+evaluated, one after the other, by an engine and a worker that come and go with each
+(:meth:`launch.actor_group.group.ActorGroup.evaluation_actors`): no engine of training's keeps old weights for it, and
+none of training's episodes waits for a place.  Where learner and engine share a device there is no memory for a second
+server: the engine that there is serves the very weights until the learner's next turn, which waits for the end
+(:meth:`OnlineEvaluator.wait_idle`).
 
-A person may ask for one of the newest weights (:meth:`Exams.ask`), and learns at once whether it is under way.  Each
-that is due ends in exactly one of these, as an event: ``eval.finished``, ``eval.skipped`` (another was under way),
-``eval.failed`` (infrastructure), ``eval.aborted`` (its weights were rolled back).  One that is cut off by the end of
-the driver goes on with the run, behind the attempts that there are; on a shared device, where the same weights come
-back under another version, it begins anew.  Nobody waits for one but the end of training and a shared device.
+A person may ask for one of the newest weights (:meth:`OnlineEvaluator.request_evaluation`), and learns at once whether
+it is under way.  Each that is due ends in exactly one of these, as an event: ``eval.finished``, ``eval.skipped``
+(another was under way), ``eval.failed`` (infrastructure), ``eval.aborted`` (its weights were rolled back).  One that is
+cut off by the end of the driver goes on with the run, behind the attempts that there are; on a shared device, where the
+same weights come back under another version, it begins anew.  Nobody waits for one but the end of training and a shared
+device.
 """
 
 from __future__ import annotations

@@ -48,7 +48,10 @@ async def _kill_all(session: SandboxSession) -> str:
 
 
 async def kill_processes_by_cgroup(session: SandboxSession) -> None:
-    """Kill, from this host, all processes in the container's cgroup but PID 1.  Raises SandboxLost, DockerEngineError."""
+    """Kill, from this host, all processes in the container's cgroup but PID 1.
+
+    Raises SandboxLost, DockerEngineError.
+    """
     first = await main_pid(session.engine, session.container)
     members = cgroup_procs(first, session.container) if first else None
     if members is None:

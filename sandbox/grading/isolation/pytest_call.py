@@ -29,7 +29,10 @@ _SEVERAL = re.compile(r"[*?[{]")
 
 
 def runs_only_tests(words: Sequence[str], tests: Collection[str]) -> bool:
-    """Whether the call only runs tests.  ``words``: its arguments as written; ``tests``: paths below the tests' folder."""
+    """Return whether the call only runs tests.
+
+    ``words``: its arguments as written; ``tests``: paths below the tests' folder.
+    """
     named = False
     left = iter(words)
     for word in left:

@@ -151,7 +151,9 @@ async def test_every_page_opens_at_both_widths_and_in_both_lights(served, page: 
         "groups/5": "document.querySelectorAll('th.member').length === 8",
         "trajectories": "document.querySelectorAll('tbody tr').length === 50",
         f"trajectories/{ONE}": f"{PLAYER} && document.querySelectorAll('.turn').length > 6",
-        "terminals": "[...document.querySelectorAll('.terminals .screen')].filter(e => e.innerText.length > 40).length > 8",
+        "terminals": (
+            "[...document.querySelectorAll('.terminals .screen')].filter(e => e.innerText.length > 40).length > 8"
+        ),
         "log": "document.querySelectorAll('.log li').length > 20",
     }
     for light, size in (("dark", WIDE), ("light", NARROW)):

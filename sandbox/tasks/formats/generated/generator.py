@@ -97,7 +97,10 @@ def solution_command(task: Task) -> str:
 
 
 def wrong_commands(task: Task) -> tuple[str, ...]:
-    """Return plausible commands that leave a wrong final state.  Raises ValueError if the task is not a generated one."""
+    """Return plausible commands that leave a wrong final state.
+
+    Raises ValueError if the task is not a generated one.
+    """
     family, split, seed = task.id.rsplit("-", 2)
     return draft_task(family, int(seed), TaskSplit(split)).mistakes
 

@@ -152,9 +152,13 @@ async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with
             "evaluation-engine-1"
         ]
         assert told == [
-            "evaluation-engine-1 starts on 8 of /weights", "evaluation-worker-1 runs", "evaluation-worker-1 stops", "evaluation-engine-1 stops",
-            "evaluation-worker-1 is killed", "evaluation-engine-1 is killed",
-        ]  # fmt: skip
+            "evaluation-engine-1 starts on 8 of /weights",
+            "evaluation-worker-1 runs",
+            "evaluation-worker-1 stops",
+            "evaluation-engine-1 stops",
+            "evaluation-worker-1 is killed",
+            "evaluation-engine-1 is killed",
+        ]
         async with made.evaluation_actors(EXAMINED):
             pass
         assert [name for name, _ in spawned[2:]] == ["evaluation-engine-2", "evaluation-worker-2"], (

@@ -51,7 +51,12 @@ def replayed(
 ) -> tuple[ReplayEpisode, EpisodeStatus | None]:
     assert found.verdict is not None
     origin = TrajectoryOrigin(
-        "runs/demo-1", "m", make_agent(run.agent.make_spec()), EvaluationSettings(run, "", Path()), {}, truncate_by_length
+        "runs/demo-1",
+        "m",
+        make_agent(run.agent.make_spec()),
+        EvaluationSettings(run, "", Path()),
+        {},
+        truncate_by_length,
     )
     playing = create_replay_episode(
         found, origin, TASK, terminal, then=found.verdict, observer=FakeObserver(), settings=LIMITS

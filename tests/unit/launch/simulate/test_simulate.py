@@ -294,7 +294,10 @@ def test_every_named_scenario_can_be_read() -> None:
         ("--scenario small --faults 7", "argument --faults: input should be less than or equal to 1"),
         ("--scenario small --eta 0", "other modes than sync make tokens 1 steps old"),
         ("--scenario small --nodes 0", "at least 1"),
-        ("--scenario small --mode asynk", "argument --mode: input should be 'sync', 'one_step_off' or 'async', not 'asynk'"),
+        (
+            "--scenario small --mode asynk",
+            "argument --mode: input should be 'sync', 'one_step_off' or 'async', not 'asynk'",
+        ),
         ("--scenario small --nodes 8,", "argument --nodes: input should be a valid integer.*, not ''"),
         ("--scenario small --eta 4,1000000", "--eta 1000000 is no bound"),
         ("--scenario small --write-trace x.json", "give --scenario the folder of one"),

@@ -59,8 +59,8 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
             ),
             (
                 "the training waits for buffer (wait_progress); 3 of 4 episodes wait for engine-0 (generate); engine-0 "
-                "has 1 of 1 tasks in actors/engines/server/client.py:80 EngineClient.generate; process 42 (sglang::scheduler) "
-                "is stopped (SIGSTOP)"
+                "has 1 of 1 tasks in actors/engines/server/client.py:80 EngineClient.generate; "
+                "process 42 (sglang::scheduler) is stopped (SIGSTOP)"
             ),
         ),
         (
@@ -70,7 +70,10 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
                     "worker-0-0": [task("tell"), task("w", "scheduler.acquire_requests")],
                 }
             ),
-            "the training waits for buffer (lease); no episode runs: 1 workers wait for rollout requests of the scheduler",
+            (
+                "the training waits for buffer (lease); no episode runs: "
+                "1 workers wait for rollout requests of the scheduler"
+            ),
         ),
         (
             StallEvidence({"driver": [training(group=["Task-2"]), task("Task-2", "learner-0")]}, {"learner-0": "gone"}),

@@ -342,7 +342,9 @@ async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_pa
         (PER_STEP * 2, [7, 3])
     ] * 2
     assert run.steps_kept == [1, 2]
-    assert [line["untrained_tokens_by_length"] for line in lines] == [{"all_stale": {"4": 40}}, {}], "its tokens are counted"
+    assert [line["untrained_tokens_by_length"] for line in lines] == [{"all_stale": {"4": 40}}, {}], (
+        "its tokens are counted"
+    )
 
 
 def told_of_steps(run_dir: Path) -> list[tuple[object, ...]]:
