@@ -55,10 +55,10 @@ def test_a_plan_reaches_its_goal(kills: int) -> None:
 
 
 DIES = """
-from launch.bench.chaos.kill_points import Point, Process, reached
-reached(Point.STEP_SHARD, Process.LEARNER)
-reached(Point.MANIFEST_COMMIT, Process.BUFFER)
-reached(Point.MANIFEST_COMMIT, Process.DRIVER)
+from launch.bench.chaos.kill_points import KilledProcess, KillPoint, reach_kill_point
+reach_kill_point(KillPoint.STEP_SHARD, KilledProcess.LEARNER)
+reach_kill_point(KillPoint.MANIFEST_COMMIT, KilledProcess.BUFFER)
+reach_kill_point(KillPoint.MANIFEST_COMMIT, KilledProcess.DRIVER)
 print("alive")
 """
 

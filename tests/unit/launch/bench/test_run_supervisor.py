@@ -17,7 +17,7 @@ from protocol.errors import InfraError
 SCRIPTED = """
 import os, signal, sys, time
 from pathlib import Path
-from launch.bench.chaos.kill_points import Kill, Process, write_kill
+from launch.bench.chaos.kill_points import Kill, KilledProcess, write_kill
 folder = Path(sys.argv[1])
 with (folder / "said").open("a") as said:
     said.write(" ".join(sys.argv[2:]) + "\\n")
@@ -25,7 +25,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the
 if "--resume" in sys.argv:
     signal.pause()
 if "unseen" not in sys.argv:
-    write_kill(folder, Kill(time.time(), Process.DRIVER, os.getpid(), None))
+    write_kill(folder, Kill(time.time(), KilledProcess.DRIVER, os.getpid(), None))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 SOON_S = 600.0

@@ -164,7 +164,10 @@ def test_an_oracle_samples_nothing_and_another_agent_is_told(tmp_path: Path) -> 
         (["{0}", "{0}/"], "is named twice"),
         (["{0}", "/nowhere"], "/nowhere is no evaluation: give the folder"),
         (["{0}", "{1}", "--output", "/proc/x/y.html"], "cannot write /proc/x/y.html"),
-        (["{0}", "{1}", "--terminals", "-1"], "no whole number of at least 0"),
+        (
+            ["{0}", "{1}", "--terminals", "-1"],
+            "argument --terminals: input should be greater than or equal to 0, not '-1'",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(

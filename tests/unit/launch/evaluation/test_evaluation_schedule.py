@@ -77,7 +77,7 @@ class AgendaMachine(RuleBasedStateMachine):
         self.step += 1
         self.publish()
 
-    @precondition(lambda self: self.agenda.under_way is not None)
+    @precondition(lambda self: self.agenda.running_step is not None)
     @rule(complete=st.booleans())
     def end(self, complete: bool) -> None:
         step = self.agenda.running_step

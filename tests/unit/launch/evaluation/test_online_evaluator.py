@@ -154,7 +154,7 @@ async def test_it_is_of_the_weights_that_were_due_though_they_are_forgotten_mean
         await around.exams.wait_idle()
     assert around.weights == [b"weights of 4"]
     assert [(plan.evaluation.name, plan.version) for plan in around.conductor.plans] == [("step-000004", 4)]
-    assert around.told() == [("begun", 4), ("finished", 4)]
+    assert around.told() == [("started", 4), ("finished", 4)]
     (found,) = read_evaluation_results(tmp_path)
     assert (found.step, found.version, len(found.attempts)) == (4, 4, 6)
     assert load_pending_evaluations(tmp_path) == []
@@ -175,7 +175,7 @@ async def test_training_that_publishes_waits_for_none(tmp_path: Path) -> None:
         await around.exams.wait_idle()
         await around.published(12)
         await around.exams.wait_idle()
-    assert around.told() == [("begun", 4), ("skipped", 8), ("finished", 4), ("begun", 12), ("finished", 12)]
+    assert around.told() == [("started", 4), ("skipped", 8), ("finished", 4), ("started", 12), ("finished", 12)]
 
 
 async def test_the_next_steps_metrics_have_its_score_once(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ async def test_one_that_infrastructure_fails_costs_itself_and_no_run(tmp_path: P
         around.conductor.fails = None
         await around.published(8)
         await around.exams.wait_idle()
-    assert around.told() == [("begun", 4), ("failed", 4), ("begun", 8), ("finished", 8)]
+    assert around.told() == [("started", 4), ("failed", 4), ("started", 8), ("finished", 8)]
     (why,) = [event["why"] for event in read_run_events(tmp_path) if event["kind"] == "eval.failed"]
     assert why == "no sandbox"
     assert around.checkpoints.scores() == {8: 1.0}
@@ -248,7 +248,7 @@ async def test_one_of_weights_that_a_resume_rolled_back_is_told_of_and_made_anew
     again = Around(tmp_path)
     lineage = line_of((2, 2, -1), (3, 3, 2), (4, 4, 3), (77, 2, 2))
     await again.exams.resume(lineage, WeightVersion(77))
-    assert again.told()[-1] == ("broken_off", 4)
+    assert again.told()[-1] == ("aborted", 4)
     async with again.running():
         await again.published(4, 79)
         await again.exams.wait_idle()
@@ -283,7 +283,7 @@ async def test_a_score_that_the_driver_could_not_write_is_written_when_it_goes_o
     assert second.checkpoints.scores() == {4: 1.0}
 
 
-@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("started", [True, False])
 async def test_a_learners_death_that_takes_its_weights_back_ends_it_and_it_is_made_anew(
     tmp_path: Path, *, begun: bool
 ) -> None:
@@ -300,7 +300,7 @@ async def test_a_learners_death_that_takes_its_weights_back_ends_it_and_it_is_ma
             await around.exams.on_rollback(2)
             around.conductor.let.set()
         await around.exams.wait_idle()
-        assert around.told()[-1] == ("broken_off", 4)
+        assert around.told()[-1] == ("aborted", 4)
         await around.published(4, 9)
         await around.exams.wait_idle()
     assert around.weights[-1] == b"weights of 9"
@@ -327,7 +327,7 @@ async def test_deaths_while_one_is_being_ended_leave_the_last_one_due(tmp_path: 
         await around.exams.wait_idle()
     assert around.weights == [b"weights of 4", b"weights of 12"]
     assert [exam.version for exam in read_evaluation_results(tmp_path)] == [12]
-    assert around.told().count(("broken_off", 4)) == 4
+    assert around.told().count(("aborted", 4)) == 4
 
 
 async def test_a_death_after_its_step_does_not_touch_it(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ async def test_a_death_after_its_step_does_not_touch_it(tmp_path: Path) -> None:
         around.conductor.let.set()
         await around.exams.wait_idle()
     assert around.weights == [b"weights of 4"]
-    assert around.told() == [("begun", 4), ("finished", 4)]
+    assert around.told() == [("started", 4), ("finished", 4)]
 
 
 async def test_on_a_shared_device_it_begins_anew_when_its_engine_gets_the_weights_under_another_version(
@@ -368,7 +368,7 @@ async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_w
         around.publish(5)
         assert "step 5 are evaluated beside training" in await around.exams.request_evaluation("it looks good")
         await around.exams.wait_idle()
-        assert around.told() == [("asked", 5), ("begun", 5), ("finished", 5)]
+        assert around.told() == [("requested", 5), ("started", 5), ("finished", 5)]
         assert [event["reason"] for event in read_run_events(tmp_path) if event["kind"] == "eval.requested"] == [
             "it looks good"
         ]
@@ -383,7 +383,7 @@ async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_w
         await around.exams.wait_idle()
         await around.exams.request_evaluation("")
         await around.exams.wait_idle()
-    assert around.told()[3:] == [("begun", 8), ("finished", 8), ("asked", 9), ("begun", 9), ("finished", 9)]
+    assert around.told()[3:] == [("started", 8), ("finished", 8), ("requested", 9), ("started", 9), ("finished", 9)]
 
 
 async def test_one_that_cannot_be_is_refused_to_who_asks_and_nothing_is_under_way(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ async def test_one_that_cannot_be_is_refused_to_who_asks_and_nothing_is_under_wa
     with pytest.raises(UserError, match="could not be kept"):
         await around.exams.request_evaluation("")
     await around.exams.wait_idle()
-    assert around.told() == [("asked", 5), ("failed", 5)]
+    assert around.told() == [("requested", 5), ("failed", 5)]
 
 
 async def test_a_run_that_holds_out_no_task_says_so() -> None:

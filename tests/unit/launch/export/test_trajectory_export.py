@@ -205,4 +205,4 @@ def test_a_damaged_trajectory_is_named_and_nothing_is_written(
 def test_an_evaluation_that_saved_nothing_says_how_to(evaluation: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (evaluation / "trajectories.jsonl").unlink()
     assert main_guard(lambda: COMMAND.call([str(evaluation)])) == EXIT_USER
-    assert "--save-trajectories" in capsys.readouterr().out
+    assert "--save-trajectories" in capsys.readouterr().err

@@ -44,5 +44,5 @@ def test_a_step_gets_its_trajectories_in_the_order_of_its_lease(tmp_path: Path) 
         exported[name] = ExportIndexEntry(name, 1, sample, "task", blobs, offset, 1, "completed", 1.0)
     line = LedgerLine(1, WeightVersion(0), tuple(names[:2]), {names[2]: "all_stale"})
     assert _payload(tmp_path, exported, line) == [b"c", b"a", b"b"]
-    with pytest.raises(UserError, match=r"lacks 1 trajectories of step 1, train-g000001-s09 among them"):
+    with pytest.raises(UserError, match=r"lacks 1 trajectories of step 1, among them train-g000001-s09"):
         _payload(tmp_path, {name: exported[name] for name in names[:2]}, line)
