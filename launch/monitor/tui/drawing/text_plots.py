@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 _TICKS = "▁▂▃▄▅▆▇█"
@@ -60,5 +61,7 @@ def _level(value: float, low: float, high: float, levels: int) -> int:
     """Scale to 0 … ``levels`` − 1; the middle where all values are one."""
     if not high > low:
         return levels // 2
-    share = (value / 2 - low / 2) / (high / 2 - low / 2)  # halves: the difference of two large numbers may be no number
+    if math.isinf(high - low):
+        value, low, high = value / 2, low / 2, high / 2
+    share = (value - low) / (high - low)
     return min(levels - 1, max(0, int(share * levels)))

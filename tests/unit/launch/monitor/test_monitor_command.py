@@ -30,8 +30,11 @@ def test_the_report_of_no_run_is_one_line(tmp_path: Path) -> None:
     assert "is not a run directory" in done.stderr
 
 
-@pytest.mark.parametrize("port", ["65536", "-1"])
-def test_a_port_that_cannot_be_is_refused(port: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("port", "why"), [("65536", "less than or equal to 65535"), ("-1", "greater than or equal to 0")]
+)
+def test_a_port_that_cannot_be_is_refused(port: str, why: str, tmp_path: Path) -> None:
     done = _run("launch.monitor", tmp_path, f"--port={port}")
     assert (done.returncode, done.stdout) == (EXIT_USER, "")
-    assert done.stderr == f"error: there is no port {port}, only 0 to 65535: leave --port out for a free one\n"
+    said = f"argument --port: input should be {why}, not '{port}'; see python -m launch.monitor --help"
+    assert done.stderr == f"error: {said}\n"

@@ -244,7 +244,7 @@ def test_the_command_prints_one_object_and_a_table() -> None:
         (["demo", "--from", "/nowhere"], "--from /nowhere is not there"),
         (["demo", "--scenario", "smal"], "did you mean 'small'"),
         (["dmo"], "did you mean 'demo'"),
-        (["demo", "--gpu-gb", "none"], "is no number"),
+        (["demo", "--gpu-gb", "none"], "argument --gpu-gb: input should be a valid number"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], why: str) -> None:

@@ -215,7 +215,7 @@ def test_the_longest_name_makes_a_run_id(tmp_path: Path) -> None:
 USES = {
     "resume": RunDirectory.open,
     "steer": lambda run: submit_request(run, make_request(ControlAction.PAUSE)),
-    "report": lambda run: report.main([str(run)]),
+    "report": lambda run: report.COMMAND.call([str(run)]),
 }
 
 

@@ -244,7 +244,7 @@ def test_the_command_writes_a_window_of_the_run(run_dir: Path, tmp_path: Path) -
     [
         (["--from", "9e9"], "the window is empty"),
         (["--steps", "7"], "the run has taken the steps 1 to 4"),
-        (["--steps", "two"], "neither a step nor a range"),
+        (["--steps", "two"], "argument --steps: write a step or a range, 4 or 4-6, not 'two'"),
         (["--steps", "1", "--to", "5"], "leave one of them out"),
         (["--output", "/nowhere/t.json"], "cannot write /nowhere/t.json"),
     ],
