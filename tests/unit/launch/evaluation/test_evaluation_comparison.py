@@ -31,6 +31,7 @@ from protocol.trajectory import EpisodeStatus
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.evaluations import record, write_evaluation
 from tests.support.recorded import config, write_run
+from tests.support.standalone_pages import outside_urls, without_packages
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 BEFORE: dict[str, list[bool | None]] = {"a": [False] * 4, "b": [True] * 4, "c": [True, False, True, False], "d": [True]}
@@ -166,7 +167,7 @@ def test_an_oracle_samples_nothing_and_another_agent_is_told(tmp_path: Path) -> 
         (["{0}", "{1}", "--output", "/proc/x/y.html"], "cannot write /proc/x/y.html"),
         (
             ["{0}", "{1}", "--terminals", "-1"],
-            "argument --terminals: input should be greater than or equal to 0, not '-1'",
+            "--terminals: input should be greater than or equal to 0, not '-1'",
         ),
     ],
 )
@@ -207,9 +208,10 @@ def test_a_side_that_was_not_recorded_says_so_and_the_other_is_shown(folders: li
 
 def test_the_page_needs_no_network_and_runs_nothing_of_a_sandbox_s(folders: list[str], tmp_path: Path) -> None:
     record(Path(folders[0]), AttemptId("a", 0), HOSTILE)
-    page, _ = page_of(folders, tmp_path)
-    outside = [url for url in re.findall(r"\b\w+://[^\s\"'<>)]*", page) if url != "http://www.w3.org/2000/svg"]
-    assert outside == []
+    page = without_packages(page_of(folders, tmp_path)[0])
+    assert outside_urls(page) == []
+    assert not re.search(r"@import|url\(", page)
+    assert "default-src 'none'" in page
     assert page.count("<script") == 2
     assert "<img src=x" not in page
     assert "alert(1)" in page

@@ -283,7 +283,7 @@ async def test_a_score_that_the_driver_could_not_write_is_written_when_it_goes_o
     assert second.checkpoints.scores() == {4: 1.0}
 
 
-@pytest.mark.parametrize("started", [True, False])
+@pytest.mark.parametrize("begun", [True, False])
 async def test_a_learners_death_that_takes_its_weights_back_ends_it_and_it_is_made_anew(
     tmp_path: Path, *, begun: bool
 ) -> None:

@@ -16,7 +16,6 @@ import pytest
 
 from actors.scheduler.evaluation import EvaluationAttempt
 from launch.monitor.reports.run_report import write_run_report
-from launch.pages.packages import package_text
 from launch.pages.static_files import STATIC_FOLDER
 from launch.report import COMMAND
 from launch.run_records.run_directory import NoSuchRunError
@@ -24,6 +23,7 @@ from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.trajectory import EpisodeStatus
 from tests.support.fake_run import HELD_OUT, write_fake_run
+from tests.support.standalone_pages import outside_urls, without_packages
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -38,18 +38,9 @@ def _report(run_dir: Path) -> str:
     return write_run_report(run_dir).read_text()
 
 
-def _without_packages(page: str) -> str:
-    """Cut out uPlot and asciinema-player: addresses in their comments are never asked."""
-    page = re.sub(r"<script>.*?</script>", "", page, count=1, flags=re.DOTALL)
-    for name in ("uplot.css", "player.css"):
-        page = page.replace(package_text(name), "")
-    return page
-
-
 def test_it_asks_nothing_of_the_network(run_dir: Path):
-    page = _without_packages(_report(run_dir))
-    outside = [url for url in re.findall(r"\b\w+://[^\s\"'<>)]*", page) if url != "http://www.w3.org/2000/svg"]
-    assert outside == []
+    page = without_packages(_report(run_dir))
+    assert outside_urls(page) == []
     assert not re.search(r"(?:src|href)\s*=\s*\"(?!data:)", page.partition("<script")[0])
     assert not re.search(r"@import|url\(", page)
     assert "default-src 'none'" in page
@@ -143,7 +134,7 @@ def test_what_a_sandbox_printed_cannot_become_part_of_the_page(run_dir: Path):
     started = {"t": 2e9, "kind": "episode.started", "trajectory": name, "task": HOSTILE, "instruction": HOSTILE}
     with (run_dir / "events" / "worker-0.jsonl").open("a") as file:
         file.write(json.dumps(started) + "\n" + json.dumps(line) + "\n")
-    page = _without_packages(_report(run_dir))
+    page = without_packages(_report(run_dir))
     assert page.count("<script") == 2
     assert "<img src=x" not in page
     assert "alert(1)" in page, "the text itself is there, to be read"
