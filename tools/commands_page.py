@@ -45,7 +45,7 @@ def commands_page() -> str:
     lines = [HEAD]
     for name, (module, _) in commands().items():
         command = load_command(module)
-        lines += [f"## longshore {name}", "", f"    python -m {module}", ""]
+        lines += [f"## longshore {name}", "", f"`python -m {module}`", ""]
         lines += [*help_block(format_help(command.arguments, f"longshore {name}"))]
         for inner in subcommands(command.arguments):
             lines += [f"### longshore {name} {inner}", ""]

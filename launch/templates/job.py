@@ -33,8 +33,11 @@ class ClusterJob:
 
 
 def make_job(name: str, words: Sequence[str]) -> ClusterJob:
-    """Raises UserError for what cannot be a job's name, or what ``launch.cluster`` does not take, and what
-    :meth:`~launch.run.arguments.ClusterArguments.config` raises."""
+    """Return the job that runs ``launch.cluster`` with ``words``.
+
+    Raises UserError for what cannot be a job's name, for words without a recipe or that ``launch.cluster`` does not
+    take, and what :meth:`~launch.run.arguments.ClusterArguments.load_config` raises.
+    """
     if not _NAME.fullmatch(name):
         raise UserError(
             f"--name {name}: use at most 40 lower-case letters, digits and '-', with a letter first, for example "
@@ -44,6 +47,10 @@ def make_job(name: str, words: Sequence[str]) -> ClusterJob:
     if given:
         raise UserError(f"{given[0]} is filled in by the template: leave it out behind the --")
     told = parse_cluster_arguments(words)
+    if told.is_default_recipe:
+        raise UserError(
+            "the job names no recipe: write behind the -- what it is to run, for example -- demo --steps 100"
+        )
     if not told.recipe_name.endswith(".toml") or Path(told.recipe_name).exists():  # else it is where the job will be
         told.load_config()
     return ClusterJob(name=name, words=tuple(words))

@@ -17,7 +17,7 @@ from tyro.conf import Positional, subcommand
 from protocol.cli.arguments import CommandArguments, JsonFlag, option
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from protocol.cli.output import JsonOutput
+from protocol.cli.output import JsonOutput, output_console
 from protocol.journal.repair import JOURNAL_FILE, check_journal, recover_journal
 
 
@@ -54,8 +54,8 @@ def run(given: JournalArguments, out: JsonOutput) -> int:
     command = given.command
     done, said = _check(command.run) if isinstance(command, CheckJournalArguments) else _recover(command.run)
     out.set_result(done)
-    if not out.enabled:
-        sys.stdout.write("".join(f"{line}\n" for line in said))
+    for line in said:
+        output_console().print(line)
     return EXIT_OK if done["ok"] else EXIT_FAILED
 
 

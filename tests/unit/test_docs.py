@@ -39,16 +39,16 @@ SMALLER = {
     "launch.bench transport": "launch/test_bench_transport.py",
     "launch.bench weights": "launch/test_bench_weights.py",
     "launch.cluster": "launch/test_run.py",
-    "launch.ctl": "launch/test_run_steered.py",
+    "launch.ctl": "launch/test_run_control.py",
     "launch.environment": "launch/test_run_environment.py",
     "launch.monitor": "launch/test_monitor_http.py",
     "launch.replay": "launch/test_trajectories_again.py",
     "launch.sft": "launch/test_sft_run.py",
-    "launch.simulate": "../unit/launch/test_simulate.py",
+    "launch.simulate": "../unit/launch/simulate/test_simulate.py",
     "launch.sweep": "launch/test_sweep_objectives.py",
-    "sandbox.server": "sandbox/test_pool_server_killed.py",
+    "sandbox.server": "sandbox/server/test_pool_server_killed.py",
     "sandbox.stress": "sandbox/test_stress.py",
-    "sandbox.tasks validate": "sandbox/test_prove_in_docker.py",
+    "sandbox.tasks validate": "sandbox/test_proofs_in_docker.py",
 }
 """Who runs a command that takes minutes, a live run, or a terminal of its own."""
 

@@ -34,7 +34,7 @@ TELLS_THE_TIME = {
     "protocol/run_directory/trajectory_export.py",
     "actors/engines/server/process_reaper.py",
     "actors/gateway/server.py",
-    "actors/workers/rollout_worker.py",
+    "actors/workers/episode_runner.py",
 }
 """Modules that tell people, files or other programs when something happened."""
 
