@@ -7,7 +7,9 @@ another shape breaks a run that has begun.
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -32,7 +34,6 @@ from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from protocol.trajectory import EpisodeStatus
 from sandbox.pool.sandbox_pool import PoolSettings
 from sandbox.providers.plugins import open_plugin_provider
-from sandbox.tasks.__main__ import COMMAND as TASKS
 from sandbox.tasks.dataset_catalog import read_catalog
 from sandbox.tasks.formats.registry import find_format, load_tasks, write_tasks
 from sandbox.tasks.task import Task
@@ -114,17 +115,16 @@ def test_what_the_pages_agent_reads_is_what_it_says() -> None:
     ) == [{"role": "user", "content": "a\nb"}]
 
 
-@pytest.mark.usefixtures("site")
-def test_a_task_format_of_a_package_is_read_written_and_converted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_task_format_of_a_package_is_read_written_and_converted(site: Path, tmp_path: Path) -> None:
     task = Task("greet", "Greet.\n", run_tests="#!/bin/sh\ntrue\n", expected_tests=("a",), memory_mb=512)
     write_tasks([task], "one_file", tmp_path / "own")
     assert {path.name for path in (tmp_path / "own" / "greet").iterdir()} >= {"TASK.txt", "check.sh"}
     assert load_tasks(tmp_path / "own", "one_file").tasks == (task,)
     arguments = ["convert", str(tmp_path / "own"), "--format", "one_file", "--to", "terminal_bench", "--output"]
-    assert TASKS.call([*arguments, str(tmp_path / "other")]) == 0
-    capsys.readouterr()
+    command = [sys.executable, "-m", "sandbox.tasks", *arguments, str(tmp_path / "other")]
+    paths = os.pathsep.join([str(site), str(PAGE.parents[1])])
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     assert load_tasks(tmp_path / "other").tasks[0].instruction == "Greet.\n"
     (tmp_path / "datasets.toml").write_text('[mine]\npath = "own"\nformat = "one_file"\n')
     assert read_catalog(tmp_path / "datasets.toml")["mine"].format == "one_file"
