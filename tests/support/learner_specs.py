@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from learner.losses.objective import Objective
@@ -33,3 +34,11 @@ def make_spec(
     trainer.setdefault("ranks", trainer.get("tp", 1) * trainer.get("pp", 1) * trainer.get("cp", 1))
     staleness = StalenessSettings(max_staleness=max_staleness, policy=stale_policy)
     return LearnerSpec(model_path, TrainerSettings(**trainer), lora or LoraSettings(), staleness=staleness, **changes)
+
+
+def change_spec(spec: LearnerSpec, **changes: Any) -> LearnerSpec:
+    """A spec with other values: the spec's own or those of the trainer's section; ranks follow the layout."""
+    trainer = {name: changes.pop(name) for name in tuple(changes) if name in TrainerSettings.model_fields}
+    values = spec.trainer.model_dump() | trainer
+    values["ranks"] = values["tp"] * values["pp"] * values["cp"]
+    return replace(spec, trainer=TrainerSettings(**values), **changes)

@@ -584,7 +584,7 @@ async def test_a_server_that_lives_but_answers_nothing_is_replaced(engine: SGLan
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from actors.engines.engine import Engine
+from actors.engines.engine import SGLangEngine
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
 from tests.support.engine_specs import engine_spec
@@ -594,7 +594,7 @@ async def main(root: Path) -> None:
     model = root / "random"
     settings = engine_spec(name="orphan", run_dir=root / "run", model_path=str(model), context_length=512,
                               max_total_tokens=2000, max_running=2, device="cpu")
-    await Engine(settings).start(tiny_qwen.manifest(1, model))
+    await SGLangEngine(settings).start(tiny_qwen.manifest(1, model))
 
 asyncio.run(main(Path(sys.argv[1])))
 """

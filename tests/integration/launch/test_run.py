@@ -239,12 +239,12 @@ def test_the_monitor_says_of_every_trajectory_what_became_of_it(done: Done) -> N
     used = [row for row in page.rows if row.step is not None]
     assert {row.id: row.step for row in used} == {row.id: rows[row.id][1] for row in used}
     trained = [row for row in page.rows if row.state == "trained"]
-    assert all(row.gap is not None and row.advantage is not None for row in trained)
+    assert all(row.logprob_gap is not None and row.advantage is not None for row in trained)
     known = follower.read_context()
     for row in trained[:BATCH]:
         tokens = read_token_page(known, follower.locate(row.id), 0, 0, 4_000)
         assert tokens is not None
-        own = [gap for gap, age in zip(tokens.gap, tokens.age, strict=True) if age == 0 and gap is not None]
+        own = [gap for gap, age in zip(tokens.logprob_gap, tokens.age, strict=True) if age == 0 and gap is not None]
         assert all(abs(gap) < 0.05 for gap in own), "engine and learner compute the same of the same weights"
         assert "".join(tokens.text).strip(), "its tokens are text"
     assert {lane.kind for lane in read_activity(done.run.path, None, None, 50).lanes} == {"learner", "engine", "worker"}

@@ -18,9 +18,9 @@ from tests.support.cluster_runs import eventually
 OWNER = """
 import subprocess, sys, time
 from pathlib import Path
-from launch.processes.process_reaper import Guardian
+from launch.processes.process_reaper import ProcessReaper
 token, folder, how, *sweep = sys.argv[1:]
-with Guardian(token, Path(folder), sweep):
+with ProcessReaper(token, Path(folder), sweep):
     for _ in range(3):
         stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
         subprocess.Popen([sys.executable, "-c", stubborn], start_new_session=True, stdout=subprocess.DEVNULL)
@@ -86,15 +86,15 @@ def test_what_the_engine_holds_is_swept_unless_all_went_well(tmp_path: Path, how
 OUTER = """
 import subprocess, sys, time
 from pathlib import Path
-from launch.processes.process_reaper import Guardian
+from launch.processes.process_reaper import ProcessReaper
 token, folder, *run = sys.argv[1:]
-with Guardian(token, Path(folder)):
+with ProcessReaper(token, Path(folder)):
     subprocess.Popen(run, start_new_session=True)
     time.sleep(600)
 """
 
 
-def test_a_run_that_another_command_started_is_put_in_order_by_its_own_guardian(tmp_path: Path) -> None:
+def test_a_run_that_another_command_started_is_put_in_order_by_its_own_process_reaper(tmp_path: Path) -> None:
     """A sweep that is killed would leave what its run's guardian alone knows of."""
     outer, inner, note = f"test-{secrets.token_hex(8)}", f"test-{secrets.token_hex(8)}", tmp_path / "swept"
     for name in ("outer", "inner"):
@@ -123,8 +123,8 @@ token, folder, *sweep = sys.argv[1:]
 actor = (
     "import os, subprocess, sys, time\\n"
     "from pathlib import Path\\n"
-    "from launch.processes.process_reaper import Guardian\\n"
-    "guardian = Guardian(sys.argv[1], Path(sys.argv[2]), sys.argv[3:], beside=os.getppid())\\n"
+    "from launch.processes.process_reaper import ProcessReaper\\n"
+    "guardian = ProcessReaper(sys.argv[1], Path(sys.argv[2]), sys.argv[3:], watched_pid=os.getppid())\\n"
     "guardian.__enter__()\\n"
     "print(os.getpid(), flush=True)\\n"
     "time.sleep(600)\\n"
@@ -195,12 +195,12 @@ def test_a_foreign_process_is_never_touched() -> None:
         foreign.wait()
 
 
-def test_a_run_whose_guardian_was_killed_ends_as_it_would_have(tmp_path: Path) -> None:
+def test_a_run_whose_process_reaper_was_killed_ends_as_it_would_have(tmp_path: Path) -> None:
     body = """
 import os, signal, sys
 from pathlib import Path
-from launch.processes.process_reaper import Guardian
-guardian = Guardian("test-orphaned", Path(sys.argv[1]))
+from launch.processes.process_reaper import ProcessReaper
+guardian = ProcessReaper("test-orphaned", Path(sys.argv[1]))
 with guardian:
     guardian._process.kill()
     guardian._process.wait()

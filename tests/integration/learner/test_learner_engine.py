@@ -13,6 +13,7 @@ from learner.settings import LoraSettings
 from protocol.weights import WeightVersion
 from tests.support.engine_requests import request
 from tests.support.engine_specs import engine_spec
+from tests.support.learner_specs import change_spec
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow]
 PROMPT = list(range(3, 40))
@@ -154,8 +155,8 @@ def test_sglang_loads_the_adapters_alone(ranks, settings, tmp_path, shape):
     whole = [np.array(PROMPT + reply.token_ids, np.int32) for reply in replies]
     mask = (np.arange(len(whole[0])) >= len(PROMPT)).astype(np.uint8)
     samples = make_supervised_samples([(tokens, mask) for tokens in whole])
-    (before,) = ranks.run("prepass", settings=replace(made, tp=1), samples=samples)
-    (after,) = ranks.run("prepass", settings=replace(made, tp=1), samples=samples, checkpoint=checkpoint)
+    (before,) = ranks.run("prepass", settings=change_spec(made, tp=1), samples=samples)
+    (after,) = ranks.run("prepass", settings=change_spec(made, tp=1), samples=samples, checkpoint=checkpoint)
     assert replies[0].logprobs == pytest.approx(before[0], abs=5e-5)
     assert replies[1].logprobs == pytest.approx(after[1], abs=5e-5)
     assert np.abs(after[1] - before[1]).max() > 0.1

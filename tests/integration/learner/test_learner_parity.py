@@ -1,15 +1,13 @@
 """However ranks share the work, five steps end where a plain Hugging Face loop ends, of all weights or of adapters; and
 in float64, where one rank of our own ends, element by element."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from learner_data import SHAPES, sft_batches
 
 from learner.settings import LoraSettings
 from protocol.weights import WeightVersion
-from tests.support.learner_specs import make_spec
+from tests.support.learner_specs import change_spec, make_spec
 
 BATCHES = sft_batches(5, lr=3e-4)
 """With a rate of 1e-3 Hugging Face's own float32 ends 2e-5 from its float64: Adam makes a full step of a gradient that
@@ -146,7 +144,7 @@ def test_float64_equals_one_rank(ranks, settings, one_rank, shape, layout, packi
     world, changes = layout
     alone = settings(shape, dtype="float64", lora=ADAPTERS.get(lora))
     reports, weights = one_rank(shape, alone)
-    made = replace(alone, **changes, **PACKING[packing])
+    made = change_spec(alone, **changes, **PACKING[packing])
     found = ranks.run("trained", world, settings=made, batches=BATCHES)
     for a, b in zip(reports, found[0][0], strict=True):
         assert b.loss == pytest.approx(a.loss, abs=1e-10)

@@ -119,9 +119,9 @@ def test_what_a_step_says_of_each_token_is_what_a_look_before_it_finds(ranks, se
         assert not kept[~sampled].any()
         np.testing.assert_allclose(facts.logprobs[sampled][kept[sampled]], found[name][kept[sampled]], atol=1e-5)
         gaps = np.abs(facts.logprobs[kept] - segment.logprobs[kept])
-        assert record.gap == pytest.approx(float(gaps.mean()), rel=1e-4)
+        assert record.mean_logprob_gap == pytest.approx(float(gaps.mean()), rel=1e-4)
         assert np.unique(facts.advantages[kept]).size == 1
-        assert record.advantage == pytest.approx(float(facts.advantages[kept][0]), rel=1e-5)
+        assert record.mean_advantage == pytest.approx(float(facts.advantages[kept][0]), rel=1e-5)
     marks = np.concatenate([unpack_trained_tokens(record.blob).loss_flags for record in report.records.values()])
     tokens = sum(int((~np.isnan(unpack_trained_tokens(r.blob).logprobs)).sum()) for r in report.records.values())
     for mark, metric in (

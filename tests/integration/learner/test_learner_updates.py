@@ -1,7 +1,5 @@
 """What a batch does to the weights beyond one plain update: passes before it, several updates, none."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from learner_data import lineage, payload, sft_batches, trajectory
@@ -11,7 +9,7 @@ from learner.losses.settings import CorrectionSettings, KlPenaltySettings
 from protocol.codec import pack_trajectory
 from protocol.trajectory import DropReason
 from protocol.weights import WeightVersion
-from tests.support.learner_specs import make_objective
+from tests.support.learner_specs import change_spec, make_objective
 
 EVERYTHING = make_objective(
     minibatches=2,
@@ -84,14 +82,14 @@ def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, setti
     its own wait on the host then."""
     folder = str(tmp_path / "reference")
     made = settings(objective=make_objective(kl=KlPenaltySettings(coefficient=0.1)))
-    keep, again = ("freeze_reference", folder, True), ("keep_reference", folder, False)
+    keep, again = ("freeze_reference", folder, True), ("freeze_reference", folder, False)
     steps = [step(5, payload(seed=1)), step(6, payload(seed=2))]
     whole = ranks.learner(made, keep, steps[0], steps[1], ("weights_digest",))
     (tmp_path / "reference").rename(tmp_path / "kept")
     assert whole[1].metrics["kl_reference"] == pytest.approx(0, abs=1e-9)
     assert whole[2].metrics["kl_reference"] > 0
     resumed = ranks.learner(
-        replace(made, offload=offload),
+        change_spec(made, offload=offload),
         keep,
         steps[0],
         ("weights_digest",),
@@ -107,7 +105,7 @@ def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, setti
 
 def test_a_penalty_without_a_reference_is_an_error(ranks, settings):
     made = settings(objective=make_objective(kl=KlPenaltySettings(coefficient=0.1)))
-    ((_, _, message),) = ranks.run("survives", settings=made, attempt=step(5, payload()), error="NotReadyError")
+    ((_, _, message),) = ranks.run("survives", settings=made, attempt=step(5, payload()), error="LearnerNotReadyError")
     assert "freeze_reference" in message
 
 
