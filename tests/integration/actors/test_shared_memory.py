@@ -15,15 +15,15 @@ from tests.integration.actors import tiny_qwen
 STAGE = """
 import asyncio, sys
 from pathlib import Path
-from actors.engines.messages import BadWeights, LoadError
-from actors.engines.weights.tensor_loader import FromTensors
-from actors.engines.weights.weight_files import read_model
+from actors.engines.messages import InvalidWeights, WeightLoadError
+from actors.engines.weights.tensor_loader import TensorWeightLoader
+from actors.engines.weights.weight_files import read_model_shape
 from tests.integration.actors import tiny_qwen
 folder = Path(sys.argv[1])
 try:
-    asyncio.run(FromTensors("cpu", 1).stage(tiny_qwen.manifest(1, folder), read_model(folder)))
-except LoadError as error:
-    print("the files are to blame" if isinstance(error, BadWeights) else error)
+    asyncio.run(TensorWeightLoader("cpu", 1).stage_weights(tiny_qwen.manifest(1, folder), read_model_shape(folder)))
+except WeightLoadError as error:
+    print("the files are to blame" if isinstance(error, InvalidWeights) else error)
 """
 
 

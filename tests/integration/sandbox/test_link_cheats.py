@@ -121,7 +121,7 @@ async def test_a_kit_without_its_verifier_half_removes_them_too(docker_engine: S
     bare = await asyncio.to_thread(build_toolchain, docker_engine.home, None, None, lambda _: None)
     script = "#!/bin/sh\ncmp /app/answer /tests/expected.txt && echo PASSED test_answer\n"
     task = Task("bare", "", run_tests=script, tests={"expected.txt": EXPECTED}, expected_tests=("test_answer",))
-    async with SandboxPool(PoolSettings("bare-links", "test", 1), replace(docker_engine, kit=bare)) as pool:
+    async with SandboxPool(PoolSettings("bare-links", "test", 1), replace(docker_engine, toolchain=bare)) as pool:
         result = await graded(pool, task, CHEATS["file"])
     assert result.score == 0.0
     assert (

@@ -104,7 +104,7 @@ async def test_a_machine_without_the_verifier_half_grades_by_the_images_bash_and
     script = "#!/bin/bash\na=(short test summary info)\necho ${a[@]}\necho PASSED test_x\n"
     task = Task("bare", "", run_tests=script, expected_tests=("test_x",))
     async with (
-        SandboxPool(PoolSettings("bare-kit", "test", 1), replace(docker_engine, kit=bare)) as pool,
+        SandboxPool(PoolSettings("bare-kit", "test", 1), replace(docker_engine, toolchain=bare)) as pool,
         pool.acquire(task) as session,
     ):
         result = await grade_sandbox(session, task)
