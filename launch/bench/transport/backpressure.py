@@ -48,7 +48,7 @@ class StallMeasurement:
 
 def measure_stall(tokens: int) -> StallMeasurement:
     """Before a reader that stands still until nothing moves.  Raises InfraError where a process fails."""
-    with start_module("reader", tokens) as process:
+    with start_module("stalled_reader", tokens) as process:
         return StallMeasurement(**read_output(process))
 
 

@@ -29,6 +29,9 @@ WORDS = 40
 _versions = itertools.count(1)
 
 
+MAX_ADAPTERS = 3
+
+
 class Talkers:
     """Adapters on the disk, each with a word of its own."""
 
@@ -71,7 +74,7 @@ async def engine(talkers: Talkers, tmp_path_factory: pytest.TempPathFactory) -> 
             node="here",
             probe_every_s=2.0,
             stall_timeout_s=20.0,
-            max_adapters=3,
+            max_adapters=MAX_ADAPTERS,
             lora=tiny_adapters.LORA,
         )
     )
@@ -128,7 +131,7 @@ async def test_replies_are_labelled_with_the_adapter_that_made_them_while_versio
             most = max(most, len(await loaded(engine)))
     assert len(replies) == clients * turns
     assert len({reply.key_version for reply in replies}) > updates // 2, "versions that nobody sampled prove nothing"
-    assert most <= tiny_adapters.SETTINGS.max_adapters
+    assert most <= MAX_ADAPTERS
     (events,) = (engine.slot.spec.run_dir / "events").glob("*.jsonl")
     loads = [line for line in map(orjson.loads, events.read_bytes().splitlines()) if line["kind"] == "engine.load"]
     assert [line["pause_ms"] for line in loads[-updates:]] == [0.0] * updates
@@ -175,17 +178,17 @@ async def test_a_push_waits_for_a_place_and_a_caller_that_goes_leaves_one(
 ) -> None:
     async with asyncio.TaskGroup() as group:
         tasks: list[asyncio.Task[GenerateReply]] = []
-        for number in range(tiny_adapters.SETTINGS.max_adapters):
+        for number in range(MAX_ADAPTERS):
             await engine.load_weights(talkers.publish(), 300)
             tasks.append(await running(engine, group, f"task {number}"))
         with pytest.raises(WeightLoadError, match=r"within 0\.1 s"):
             await engine.load_weights(talkers.publish(), 0.1)
-        assert len(await loaded(engine)) == tiny_adapters.SETTINGS.max_adapters
+        assert len(await loaded(engine)) == MAX_ADAPTERS
         newest = talkers.publish()
         push = group.create_task(engine.load_weights(newest, 300))
         tasks[0].cancel()
         assert (await push).version == newest.version
-        assert len(await loaded(engine)) <= tiny_adapters.SETTINGS.max_adapters
+        assert len(await loaded(engine)) <= MAX_ADAPTERS
     for task in tasks[1:]:
         talkers.check(task.result())
         assert len(task.result().token_ids) == 1500
@@ -217,7 +220,7 @@ async def test_a_bad_folder_is_refused_and_the_one_before_goes_on(
     await engine.load_weights(good, 300)
     pid = engine.pids().server
     tiny_adapters.write_random(
-        talkers.base, bad, 3, replace(tiny_adapters.SETTINGS, rank=2 if kind == "another rank" else 4)
+        talkers.base, bad, 3, tiny_adapters.LORA._replace(rank=2 if kind == "another rank" else 4)
     )
     if kind == "another digest":
         manifest = replace(tiny_adapters.manifest(next(_versions), bad), sha256=good.sha256)
@@ -244,7 +247,7 @@ async def test_what_the_server_refuses_changes_nothing_and_can_be_pushed_again(
 ) -> None:
     good, bad, pid = talkers.publish(), tmp_path / "bad", engine.pids().server
     await engine.load_weights(good, 300)
-    tiny_adapters.write_random(talkers.base, bad, 3, replace(tiny_adapters.SETTINGS, rank=64))
+    tiny_adapters.write_random(talkers.base, bad, 3, tiny_adapters.LORA._replace(rank=64))
     refused = tiny_adapters.manifest(next(_versions), bad)
     if kind == "no file":
         (bad / "adapter_model.safetensors").unlink()

@@ -212,7 +212,7 @@ def test_where_no_sandbox_can_run_one_line_says_so(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["--kills", "9"], "--kills 9 is not enough"),
-        (["--seed", "-1"], "--seed -1 is below 0"),
+        (["--seed", "-1"], "argument --seed: input should be greater than or equal to 0"),
         (["--output", "tests"], "tests is no empty folder"),
     ],
 )
