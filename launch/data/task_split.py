@@ -20,7 +20,7 @@ from sandbox.tasks.task_selection import select_tasks
 _HELD_OUT_SHARE = 0.2
 
 
-class TaskSplit(NamedTuple):
+class TrainingSplit(NamedTuple):
     """What a run is made of."""
 
     tasks: tuple[Task, ...]
@@ -80,7 +80,7 @@ def _validate(config: RunConfig) -> str:
     return shlex.join(words + (["--root", str(data.root)] if data.root else []))
 
 
-def split_tasks(config: RunConfig) -> TaskSplit:
+def split_tasks(config: RunConfig) -> TrainingSplit:
     """Held out are the tasks that ``data.held_out_ids`` names; or, by a hash of seed and name, a fifth, but of no
     family more than ``evaluation.tasks_per_family``.  Of the family that is wholly held out, no task is trained.
     Raises UserError."""
@@ -106,7 +106,7 @@ def split_tasks(config: RunConfig) -> TaskSplit:
             training.append(task.id)
     held_out += [task.id for task in apart[:most]]
     problems = tuple(str(problem) for problem in dataset.first_problems)
-    return TaskSplit(tuple(ordered), tuple(training), tuple(held_out), problems)
+    return TrainingSplit(tuple(ordered), tuple(training), tuple(held_out), problems)
 
 
 def _named_held_out(config: RunConfig, found: Dataset) -> set[str]:

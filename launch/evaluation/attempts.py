@@ -48,7 +48,7 @@ def plan_attempts(tasks: Sequence[str], attempts: int) -> list[AttemptId]:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptFailure:
+class AttemptError:
     stage: AttemptStage
     kind: str
     """Name of the error's class."""
@@ -94,7 +94,7 @@ class AttemptRecord:
     seconds: float
     """Wall clock, from the sandbox's start to its end."""
     verdict: AttemptVerdict | None = None
-    failure: AttemptFailure | None = None
+    failure: AttemptError | None = None
     effort: AttemptUsage = field(default_factory=AttemptUsage)
 
     @property

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.evaluation.attempts import AttemptFailure, AttemptVerdict
+from launch.evaluation.attempts import AttemptError, AttemptVerdict
 from launch.replay.scripted_policy import ObservationComparison
 from protocol.trajectory import TestResult
 
@@ -17,7 +17,7 @@ class ReplayAttempt:
 
     number: int
     verdict: AttemptVerdict | None
-    failure: AttemptFailure | None
+    failure: AttemptError | None
     observations: tuple[ObservationComparison, ...]
     """The observations that can be compared: recorded and replayed."""
     seconds: float

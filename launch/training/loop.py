@@ -43,7 +43,7 @@ from launch.training.budget import Budget
 from launch.training.nonfinite_batches import NonfiniteLimit, save_nonfinite_batch
 from launch.training.parity_checker import ParityChecker
 from launch.training.step_recorder import StepRecorder
-from launch.training.weight_publisher import WeightPublisher
+from launch.training.weight_publisher import VersionPublisher
 from launch.weight_sync.colocation import ColocationManager
 from launch.weight_sync.manager import WeightSyncManager
 from learner.messages import StepReport
@@ -111,7 +111,7 @@ class TrainingLoop:
     step: int = 0
     ending: TrainingEnding | None = None
     """Why training ended; None while it goes on."""
-    publisher: WeightPublisher = field(init=False)
+    publisher: VersionPublisher = field(init=False)
     recorder: StepRecorder = field(init=False)
     checkpoint_manager: CheckpointManager = field(init=False)
     _begun: float = 0.0
@@ -129,7 +129,7 @@ class TrainingLoop:
         self._nonfinite = NonfiniteLimit(self.settings.nonfinite_limit)
         self._batch_fill = self._new_fill(0)
         self._activity = ActivityLog(self.settings.run_dir, "learner", "learner")
-        self.publisher = WeightPublisher(
+        self.publisher = VersionPublisher(
             run_dir=self.settings.run_dir,
             attempt=self.settings.attempt,
             weight_sync=self.weight_sync,

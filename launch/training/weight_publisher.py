@@ -35,7 +35,7 @@ class WeightCopy(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class WeightPublisher:
+class VersionPublisher:
     run_dir: Path
     attempt: int
     weight_sync: WeightSyncManager

@@ -8,7 +8,7 @@ from typing import cast
 
 from launch.config import RunConfig
 from launch.evaluation.attempts import (
-    AttemptFailure,
+    AttemptError,
     AttemptId,
     AttemptRecord,
     AttemptStage,
@@ -49,7 +49,7 @@ def write_evaluation(
         for task, each in attempts.items():
             for number, passed in enumerate(each):
                 failure = (
-                    AttemptFailure(AttemptStage.RESET, "SandboxStartError", "no sandbox") if passed is None else None
+                    AttemptError(AttemptStage.RESET, "SandboxStartError", "no sandbox") if passed is None else None
                 )
                 graded = verdict(passed=passed) if passed is not None else None
                 made.add_record(AttemptRecord(task, number, "f", 1.0, graded, failure, AttemptUsage(2, 2, 1, 0, 40, 7)))

@@ -22,7 +22,7 @@ from actors.rollout.stages import StageDeadlines
 from actors.rollout.terminal import EpisodeGrade, Gradable
 from actors.workers.settings import WorkerSpec
 from launch.evaluation.attempts import (
-    AttemptFailure,
+    AttemptError,
     AttemptId,
     AttemptRecord,
     AttemptStage,
@@ -125,10 +125,10 @@ async def run_attempt(
     return record, course.solver_run.trajectory_json() if course.solver_run is not None else {"messages": []}
 
 
-def _failure(stage: AttemptStage, error: Exception) -> AttemptFailure:
+def _failure(stage: AttemptStage, error: Exception) -> AttemptError:
     first = next(iterate_leaf_errors(error))
     message = " ".join(str(first).split()) or "it was not over in its time"
-    return AttemptFailure(stage, type(first).__name__, message[:_MESSAGE_CHARS])
+    return AttemptError(stage, type(first).__name__, message[:_MESSAGE_CHARS])
 
 
 async def _run_stages(attempt: AttemptId, task: Task, ground: EvaluationContext, course: _AttemptState) -> None:

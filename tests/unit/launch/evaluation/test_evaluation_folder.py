@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.evaluation.attempts import AttemptFailure, AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
+from launch.evaluation.attempts import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
 from launch.evaluation.results.evaluation_folder import ATTEMPTS_FILE, open_evaluation_folder, read_attempt_records
 from protocol.errors import UserError
 from protocol.events import JsonValue
@@ -14,7 +14,7 @@ from protocol.trajectory import EpisodeStatus
 
 WHAT: dict[str, JsonValue] = {"model": "/m", "seed": 1, "recipe": {"agent.kind": "bash", "agent.max_turns": 4}}
 DONE = AttemptRecord("a", 0, "f", 1.0, AttemptVerdict(True, 1.0, 1.0, EpisodeStatus.COMPLETED, {"tests": 1.0}))
-FAILED = AttemptRecord("a", 1, "f", 1.0, failure=AttemptFailure(AttemptStage.AGENT, "EngineUnavailable", "gone"))
+FAILED = AttemptRecord("a", 1, "f", 1.0, failure=AttemptError(AttemptStage.AGENT, "EngineUnavailable", "gone"))
 
 
 def test_what_was_done_is_there_again(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from actors.rollout.chat_policy import truncate_by_length
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import SandboxDestroyedByAgent, ToolCallResult
 from launch.config import RunConfig
-from launch.evaluation.attempts import AttemptFailure, AttemptStage, AttemptVerdict
+from launch.evaluation.attempts import AttemptError, AttemptStage, AttemptVerdict
 from launch.evaluation.results.evaluation_settings import EvaluationSettings
 from launch.replay.__main__ import COMMAND
 from launch.replay.formatting import build_replay_report, format_replay_lines
@@ -164,7 +164,7 @@ SAME, OTHER = (
 
 
 def again(verdict: AttemptVerdict | None, *observations: ObservationComparison, number: int = 0) -> ReplayAttempt:
-    failure = None if verdict else AttemptFailure(AttemptStage.RESET, "SandboxStartError", "no sandbox")
+    failure = None if verdict else AttemptError(AttemptStage.RESET, "SandboxStartError", "no sandbox")
     return ReplayAttempt(number, verdict, failure, observations, 1.0)
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from actors.engines.settings import EngineSpec
 from launch.bench.tiny_recipes import build_tiny_model
 from launch.config.loader import Toml
-from launch.evaluation.attempts import AttemptFailure, AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
+from launch.evaluation.attempts import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
 from launch.evaluation.results.evaluation_folder import EvaluationFolder
 from launch.evaluation.solvers import models as model_solvers
 from launch.evaluation.standalone.evaluation import StandaloneEvaluation
@@ -69,7 +69,7 @@ class FakeServers:
         if folder.path.name in self.fails:
             raise UserError("nobody is there")
         for attempt in to_run:
-            lost = AttemptFailure(AttemptStage.RESET, "SandboxLost", "gone") if attempt.number else None
+            lost = AttemptError(AttemptStage.RESET, "SandboxLost", "gone") if attempt.number else None
             verdict = None if lost else AttemptVerdict(True, 1.0, 1.0, EpisodeStatus.COMPLETED)
             folder.add_record(AttemptRecord(attempt.task, attempt.number, "f", 1.0, verdict, lost))
 
