@@ -31,12 +31,12 @@ class Stage(NamedTuple):
     on_cpu: bool = False
 
 
-def _speed(shape: str, tokens: int) -> str:
-    return f"speed_{shape}_{tokens // 1024}k"
-
-
 _SPEEDS = {
-    _speed(shape, tokens): (shape, tokens) for tokens in (16_384, 65_536) for shape in ("0.6B", "1.7B", "8B_slice")
+    "speed_0.6B_16k": ("0.6B", 16_384),
+    "speed_1.7B_16k": ("1.7B", 16_384),
+    "speed_8B_slice_16k": ("8B_slice", 16_384),
+    "speed_1.7B_64k": ("1.7B", 65_536),
+    "speed_8B_slice_64k": ("8B_slice", 65_536),
 }
 STAGES = {
     "machine": Stage(),

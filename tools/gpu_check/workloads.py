@@ -102,10 +102,10 @@ class Workbench:
         micro_batch_tokens: int = 4096,
         lr: float = 1e-4,
         lora: LoraSettings | None = None,
+        device: str = "cuda" if CUDA else "cpu",
         **settings: Any,
     ) -> LearnerRank:
         """A learner rank that is set up; ``settings`` are fields of TrainerSettings."""
-        device = "cuda" if CUDA else "cpu"
         trainer = TrainerSettings(device=device, lr=lr, micro_batch_tokens=micro_batch_tokens, **settings)
         made = LearnerRank(LearnerSpec(self.model(name), trainer, lora or LoraSettings()))
         made.setup()
