@@ -48,9 +48,9 @@ from sandbox.grading.isolation.decision import Isolation, decide_isolation
 from sandbox.grading.isolation.environment import TEMPORARY_DIR, TESTS_DIR, build_test_environment
 from sandbox.grading.isolation.script_shell import choose_shell
 from sandbox.grading.results.pytest_summary import SummaryParser
-from sandbox.session import wire
 from sandbox.session.child_process import run_child_process
 from sandbox.session.files import FileTooLarge, replace_path, write_files
+from sandbox.session.init_requests import WriteFlag
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import NetworkMode, Task
 from sandbox.toolchain.in_container.layout import CREATED_PATHS_FILE, FACTS_FILE
@@ -173,7 +173,7 @@ async def _remove_tests(bench: SandboxSession, task: Task) -> None:
         for at in range(0, len(created), _CLEARED_AT_ONCE):
             await clear_paths(bench, created[at : at + _CLEARED_AT_ONCE])
         for folder in folders_for_tests(task):
-            await replace_path(bench, f"{folder}/", mode=0o700, flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
+            await replace_path(bench, f"{folder}/", mode=0o700, flags=WriteFlag.REPLACE | WriteFlag.CLEAR)
         for report in task.reports:
             await replace_path(bench, report, mode=0o600)
     except (OSError, FileTooLarge, InfraError, SandboxDestroyed) as error:

@@ -1,5 +1,5 @@
 /*
- * What the files of sbx-init share.  main.c says what the program is for; sandbox/session/wire.py names every frame.
+ * What the files of sbx-init share.  main.c says what the program is for; sandbox/session/init_requests.py and init_messages.py name every frame.
  */
 #ifndef SBX_INIT_H
 #define SBX_INIT_H

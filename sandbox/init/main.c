@@ -21,9 +21,9 @@
  *
  * An agent can lie about the exit code of a command of its own, in its own shell.  Nothing that counts reads it.
  *
- * A frame is: type u8, length u32 LE, payload; one from the client has a checksum too (in.c).  sandbox/session/wire.py is the
- * other end and names every type.  Arguments: first deadline (ms), maximum (ms), working directory, key.  With `links`
- * for the first this program is another, a child of PID 1's (links.c).
+ * A frame is: type u8, length u32 LE, payload; a frame from the client also has a checksum (in.c).  The other end is
+ * sandbox/session/init_requests.py and init_messages.py, which name every type.  Arguments: first deadline (ms), maximum
+ * (ms), working directory, key.  If the first argument is `links`, this program runs as a child of PID 1 (links.c).
  */
 #include "init.h"
 #include <poll.h>

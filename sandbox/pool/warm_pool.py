@@ -18,7 +18,7 @@ from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.pool.settings import PoolSettings
 from sandbox.pool.start_limiter import StartConcurrencyLimit, StartLimiter
 from sandbox.pool.warm_sandboxes import ContainerKind, WarmSandbox, WarmSandboxes
-from sandbox.session import wire
+from sandbox.session import init_requests
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 
 _CHECK_S = 5.0
@@ -208,4 +208,4 @@ class WarmPool:
 
     def _still(self, request: int) -> bytes:
         """A frame whose answer shows that PID 1 is alive."""
-        return wire.extend_frame(request, round(self._settings.containers.deadline_s * 1000))
+        return init_requests.extend_frame(request, round(self._settings.containers.deadline_s * 1000))

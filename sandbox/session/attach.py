@@ -1,8 +1,8 @@
 """PID 1's attach stream, hijacked from Docker's HTTP API: one socket and one protocol object, without a task.
 
 It is opened between create and start, so that the first frame is not missed. Messages are passed on synchronously as
-their bytes arrive, each with the position after it (:attr:`sandbox.session.wire.FrameParser.position`); ``on_lost`` is
-called exactly once, when the stream has ended for any reason.
+their bytes arrive, each with the position after it (:attr:`FrameParser.position`); ``on_lost`` is called exactly once,
+when the stream has ended for any reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import cast
 from sandbox.docker.address import DockerAddress
 from sandbox.docker.retry import DockerEngineError
 from sandbox.docker.stream import DockerStreamDemultiplexer, StreamProtocolError
-from sandbox.session.wire import FrameParser, InitMessage
+from sandbox.session.init_messages import FrameParser, InitMessage
 
 _OPEN_S = 30.0
 _MAX_HEAD_BYTES = 64 << 10
@@ -116,7 +116,7 @@ async def attach_to_container(
     """Attach to a container that has been created.
 
     A container that ran before may be in the middle of a frame for another client; then ``marker`` is where this
-    client's frames begin (:func:`sandbox.session.wire.sync_marker`). Raises DockerEngineError.
+    client's frames begin (:func:`sandbox.session.init_messages.sync_marker`). Raises DockerEngineError.
     """
     try:
         async with asyncio.timeout(_OPEN_S):

@@ -9,8 +9,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from sandbox.errors import SandboxDestroyed, SandboxLost
-from sandbox.session import wire
+from sandbox.session import init_requests, wire
 from sandbox.session.connection import ANSWER_S, InitConnection
+from sandbox.session.init_messages import ChildExit, ChildOutput
 
 
 class _Listener:
@@ -21,11 +22,11 @@ class _Listener:
         self.enough = False
         self.refused = 0
         """The errno with which the child could not be started; 0 if it was."""
-        self.end: wire.ChildExit | None = None
+        self.end: ChildExit | None = None
         self.told, self.ended = asyncio.Event(), asyncio.Event()
 
-    def on_message(self, message: wire.ChildOutput | wire.ChildExit) -> None:
-        if isinstance(message, wire.ChildExit):
+    def on_message(self, message: ChildOutput | ChildExit) -> None:
+        if isinstance(message, ChildExit):
             if message.request == self.number:
                 self.end = message
                 self._over()
@@ -49,7 +50,7 @@ async def collect_child_output(
     env: Mapping[str, str],
     limit_s: float,
     most_bytes: float = math.inf,
-) -> tuple[wire.ChildExit | None, bytes]:
+) -> tuple[ChildExit | None, bytes]:
     """Run a child and return how it ended, with its output.
 
     When it prints more than ``most_bytes``, it is killed, and the output is somewhat longer than that and has no end
@@ -73,7 +74,7 @@ async def run_child_process(
     env: Mapping[str, str],
     limit_s: float,
     cwd: str = "/",
-) -> wire.ChildExit | None:
+) -> ChildExit | None:
     """Run a child and return how it ended.
 
     Returns None when it ran out of ``limit_s`` or when ``accept_output``, which receives its output as it comes,
@@ -85,7 +86,7 @@ async def run_child_process(
     connection.set_child_listener(child)
     try:
         with connection.request_expecting_refusal(
-            lambda n: wire.child_frame(n, cwd, argv, env), child.on_refused
+            lambda n: init_requests.child_frame(n, cwd, argv, env), child.on_refused
         ) as child.number:
             await _wait_until_told(connection, child, limit_s)
             if child.enough:
@@ -111,7 +112,7 @@ async def _wait_until_told(connection: InitConnection, child: _Listener, limit_s
 
 
 async def _killed(connection: InitConnection, child: _Listener) -> None:
-    connection.send(wire.interrupt_frame(connection.next_request(), wire.CHILD_SLOT))
+    connection.send(init_requests.interrupt_frame(connection.next_request(), wire.CHILD_SLOT))
     try:
         await connection.wait_for_event(child.ended, ANSWER_S)
     except TimeoutError as error:

@@ -18,8 +18,25 @@ from typing import Protocol
 
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.retry import DockerEngineError
+from sandbox.docker.stream import StreamProtocolError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
-from sandbox.session import wire
+from sandbox.session import init_requests
+from sandbox.session.init_messages import (
+    ByeReason,
+    ChildExit,
+    ChildOutput,
+    CommandStatus,
+    FileData,
+    InitAck,
+    InitBye,
+    InitHello,
+    InitMessage,
+    ProcessDied,
+    SlotMessage,
+    SlotOutput,
+    SlotState,
+    StreamResumed,
+)
 from sandbox.session.resumable_stream import ResumableStream
 
 ANSWER_S = 60.0
@@ -32,7 +49,7 @@ class _Gone:
     """How the attach stream ended."""
 
     error: Exception | None = None
-    bye: wire.ByeReason | None = None
+    bye: ByeReason | None = None
     asked: bool = False
     destroyed: SandboxDestroyed | None = None
 
@@ -40,7 +57,7 @@ class _Gone:
 class ChildProcessListener(Protocol):
     """Receives the messages about PID 1's child process."""
 
-    def on_message(self, message: wire.ChildOutput | wire.ChildExit) -> None: ...
+    def on_message(self, message: ChildOutput | ChildExit) -> None: ...
 
 
 class InitConnection:
@@ -54,7 +71,7 @@ class InitConnection:
         self._created_at = time.time()
         self._stream = ResumableStream(engine, container, key, self._on_message, self._on_break)
         self._requests = 0  # the last one's number
-        self._answers: dict[int, asyncio.Future[wire.InitAck | wire.FileData]] = {}
+        self._answers: dict[int, asyncio.Future[InitAck | FileData]] = {}
         self._events: set[asyncio.Event] = set()
         self._ended = asyncio.Event()
         self._gone = _Gone()
@@ -75,7 +92,7 @@ class InitConnection:
         """Set once PID 1 has sent its first message."""
         return self._stream.greeted
 
-    def handle(self, message: wire.SlotMessage) -> None:
+    def handle(self, message: SlotMessage) -> None:
         """Handle a message about a shell or a terminal; subclasses implement this."""
         raise NotImplementedError
 
@@ -118,7 +135,7 @@ class InitConnection:
         """Send a frame that PID 1 acknowledges only if it refuses it; then ``refused`` gets the errno."""
         number = self.request(make)
 
-        def acknowledged(answer: asyncio.Future[wire.InitAck | wire.FileData]) -> None:
+        def acknowledged(answer: asyncio.Future[InitAck | FileData]) -> None:
             if answer.exception() is None:
                 refused(answer.result().error)
 
@@ -128,22 +145,22 @@ class InitConnection:
         finally:
             self._answers.pop(number, None)
 
-    async def answered(self, request: int, timeout_s: float = ANSWER_S) -> wire.InitAck:
+    async def answered(self, request: int, timeout_s: float = ANSWER_S) -> InitAck:
         """Wait for the acknowledgement of a request. Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         answer = await self._answer(request, timeout_s)
-        if isinstance(answer, wire.FileData):
-            raise wire.StreamProtocolError(f"request {request} was answered with a file")
+        if isinstance(answer, FileData):
+            raise StreamProtocolError(f"request {request} was answered with a file")
         return answer
 
-    async def read_piece(self, path: str, offset: int, most: int) -> wire.FileData:
+    async def read_piece(self, path: str, offset: int, most: int) -> FileData:
         """Read a piece of a file. Raises as :meth:`answered`, and ValueError for an invalid path."""
-        request = self.request(lambda n: wire.read_frame(n, path, offset, most))
+        request = self.request(lambda n: init_requests.read_frame(n, path, offset, most))
         answer = await self._answer(request, ANSWER_S)
-        if isinstance(answer, wire.InitAck):  # no room for it in PID 1's queue
-            return wire.FileData(request, answer.error, 0, b"")
+        if isinstance(answer, InitAck):  # no room for it in PID 1's queue
+            return FileData(request, answer.error, 0, b"")
         return answer
 
-    async def _answer(self, request: int, timeout_s: float) -> wire.InitAck | wire.FileData:
+    async def _answer(self, request: int, timeout_s: float) -> InitAck | FileData:
         future = self._answers.setdefault(request, asyncio.get_running_loop().create_future())
         try:
             if not self.alive and not future.done():
@@ -234,25 +251,25 @@ class InitConnection:
         """Close the stream."""
         self._stream.close()
 
-    def _on_message(self, message: wire.InitMessage) -> None:
+    def _on_message(self, message: InitMessage) -> None:
         match message:
-            case wire.InitAck() | wire.FileData():
+            case InitAck() | FileData():
                 future = self._answers.get(message.request)
                 if future is not None and not future.done():
                     future.set_result(message)
-                elif isinstance(message, wire.InitAck) and message.value:
+                elif isinstance(message, InitAck) and message.value:
                     self.remaining_s = message.value / 1000
-            case wire.InitHello():
+            case InitHello():
                 return
-            case wire.InitBye():
+            case InitBye():
                 self._gone.bye = message.why
-            case wire.ChildOutput() | wire.ChildExit():
+            case ChildOutput() | ChildExit():
                 if self._child_listener is not None:
                     self._child_listener.on_message(message)
-            case wire.SlotOutput() | wire.CommandStatus() | wire.ProcessDied() | wire.SlotState():
+            case SlotOutput() | CommandStatus() | ProcessDied() | SlotState():
                 self.handle(message)
-            case wire.StreamResumed():
-                raise wire.StreamProtocolError("the stream handles StreamResumed itself")
+            case StreamResumed():
+                raise StreamProtocolError("the stream handles StreamResumed itself")
 
     def _on_break(self, error: Exception | None) -> None:
         gone = self._gone
@@ -287,7 +304,7 @@ class InitConnection:
             return gone.destroyed.with_traceback(None)  # of whoever was told before
         if gone.asked:
             return SandboxLost("the session was closed")
-        if gone.bye is wire.ByeReason.DEADLINE:
+        if gone.bye is ByeReason.DEADLINE:
             return SandboxLost("the container reached its deadline: it was not extended, or lived for its maximum")
         if gone.bye is not None or gone.error is not None:
             return SandboxLost(f"the attach stream broke: {gone.error or gone.bye}")

@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from sandbox.errors import SandboxLost
-from sandbox.session import wire
+from sandbox.session import init_requests, wire
 from sandbox.session.child_process import collect_child_output
 from sandbox.session.connection import ANSWER_S, InitConnection
+from sandbox.session.init_requests import WriteFlag
 
 MAX_FILE_BYTES = 16 << 20
 MAX_TREE_BYTES = 64 << 20
@@ -39,14 +40,16 @@ def _put(
     data: bytes,
     *,
     mode: int = 0o644,
-    flags: wire.WriteFlag = wire.WriteFlag.NONE,
+    flags: WriteFlag = WriteFlag.NONE,
 ) -> list[int]:
     """Send one file without waiting. Returns the requests to await with :meth:`InitConnection.answered`."""
     requests: list[int] = []
     for at in range(0, max(len(data), 1), wire.FILE_CHUNK_BYTES):
         chunk = data[at : at + wire.FILE_CHUNK_BYTES]
-        how = flags if at == 0 else wire.WriteFlag.APPEND
-        requests.append(connection.request(lambda n, c=chunk, h=how: wire.write_frame(n, path, c, mode=mode, flags=h)))
+        how = flags if at == 0 else WriteFlag.APPEND
+        requests.append(
+            connection.request(lambda n, c=chunk, h=how: init_requests.write_frame(n, path, c, mode=mode, flags=h))
+        )
     return requests
 
 
@@ -67,7 +70,7 @@ async def replace_path(
     data: bytes = b"",
     *,
     mode: int = 0o644,
-    flags: wire.WriteFlag = wire.WriteFlag.REPLACE,
+    flags: WriteFlag = WriteFlag.REPLACE,
 ) -> None:
     """Put a file, or a folder where ``path`` ends in ``/``, in the place of whatever stands there.
 

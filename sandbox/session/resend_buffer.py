@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from sandbox.session import wire
+from sandbox.session import init_requests
 
 
 class ResendBuffer:
@@ -20,7 +20,7 @@ class ResendBuffer:
 
     def add(self, frame: bytes) -> None:
         """Append a frame."""
-        self._frames.append((wire.request_of(frame), frame))
+        self._frames.append((init_requests.request_id_of(frame), frame))
 
     def acknowledge(self, request: int) -> None:
         """Drop the frames up to this request: PID 1 has received them."""

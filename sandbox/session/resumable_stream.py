@@ -15,8 +15,19 @@ from functools import partial
 
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.retry import DockerEngineError
-from sandbox.session import wire
+from sandbox.docker.stream import StreamProtocolError
+from sandbox.session import init_messages, init_requests, wire
 from sandbox.session.attach import AttachStream, attach_to_container
+from sandbox.session.init_messages import (
+    ChildExit,
+    CommandStatus,
+    FileData,
+    InitAck,
+    InitHello,
+    InitMessage,
+    ProcessDied,
+    StreamResumed,
+)
 from sandbox.session.resend_buffer import ResendBuffer
 
 _HEARD_BYTES = 64 << 10
@@ -35,7 +46,7 @@ class ResumableStream:
         engine: DockerEngine,
         container: str,
         key: bytes,
-        on_message: Callable[[wire.InitMessage], None],
+        on_message: Callable[[InitMessage], None],
         on_break: Callable[[Exception | None], None],
     ) -> None:
         self._engine, self._container, self._key = engine, container, key
@@ -85,10 +96,10 @@ class ResumableStream:
                 self.greeted.clear()
                 asked_from, number = (self._heard, 0) if self._heard else (wire.NEW_CLIENT, last_request)
                 nonce = secrets.token_bytes(wire.NONCE_BYTES)
-                await self._find(wire.sync_marker(nonce))
+                await self._find(init_messages.sync_marker(nonce))
                 while not (self.greeted.is_set() or self._broken):
                     self._news.clear()
-                    self._write(self._key + wire.sync_frame(number, nonce, asked_from))
+                    self._write(self._key + init_requests.sync_frame(number, nonce, asked_from))
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_SYNC_S):
                             await self._news.wait()
@@ -118,8 +129,8 @@ class ResumableStream:
         if self._attachment is not None:
             self._attachment.write(frame)
 
-    def _take(self, message: wire.InitMessage, position: int) -> None:
-        if isinstance(message, wire.StreamResumed):
+    def _take(self, message: InitMessage, position: int) -> None:
+        if isinstance(message, StreamResumed):
             self._resume(message)
             return
         if position <= self._heard:  # PID 1 could not know that it had come
@@ -127,11 +138,11 @@ class ResumableStream:
         self._heard = position
         if position - self._told_heard >= _HEARD_BYTES:
             self._told_heard = position
-            self._write(wire.heard_frame(position))
+            self._write(init_requests.heard_frame(position))
         match message:
-            case wire.InitHello(protocol):
+            case InitHello(protocol):
                 self._greet(protocol)
-            case wire.InitAck() | wire.FileData() | wire.CommandStatus() | wire.ProcessDied() | wire.ChildExit():
+            case InitAck() | FileData() | CommandStatus() | ProcessDied() | ChildExit():
                 self._outbox.acknowledge(message.request)
             case _:
                 pass
@@ -139,14 +150,14 @@ class ResumableStream:
 
     def _greet(self, protocol: int) -> None:
         if protocol != wire.PROTOCOL:
-            raise wire.StreamProtocolError(f"PID 1 speaks protocol {protocol}, this is {wire.PROTOCOL}")
+            raise StreamProtocolError(f"PID 1 speaks protocol {protocol}, this is {wire.PROTOCOL}")
         self.greeted.set()
         self._news.set()
 
-    def _resume(self, message: wire.StreamResumed) -> None:
+    def _resume(self, message: StreamResumed) -> None:
         """Send what has waited: PID 1 is listening."""
         if self._heard and message.position > self._heard:
-            raise wire.StreamProtocolError(f"{message.position - self._heard} bytes of PID 1's are missing")
+            raise StreamProtocolError(f"{message.position - self._heard} bytes of PID 1's are missing")
         self._heard = self._told_heard = max(self._heard, message.position)
         self._greet(message.protocol)
         self._taken = message.last_request

@@ -23,9 +23,11 @@ from sandbox.docker.loop_disk import mount_loop_disk
 from sandbox.docker.retry import DockerEngineError
 from sandbox.docker.user_files import check_user_files
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
-from sandbox.session import files, wire
+from sandbox.session import files, init_requests
 from sandbox.session.connection import InitConnection
 from sandbox.session.init_command import init_command, init_key
+from sandbox.session.init_messages import SlotMessage
+from sandbox.session.init_requests import Spool
 from sandbox.session.named_session import NamedSession
 from sandbox.session.shell import CommandResult, SandboxShell
 from sandbox.session.slots import SlotTable
@@ -156,7 +158,7 @@ class SandboxSession(InitConnection):
         columns: int = 80,
         cwd: str = "",
         env: Mapping[str, str] | None = None,
-        spool: wire.Spool | None = None,
+        spool: Spool | None = None,
     ) -> PseudoTerminal:
         """Start a process on a terminal of its own, by default in the working directory.
 
@@ -184,7 +186,7 @@ class SandboxSession(InitConnection):
         """Read the regular files below a folder; see :func:`sandbox.session.files.read_tree`."""
         return await files.read_tree(self, path, max_bytes=max_bytes, max_files=max_files)
 
-    def handle(self, message: wire.SlotMessage) -> None:
+    def handle(self, message: SlotMessage) -> None:
         """Pass a message of PID 1 on to its shell or terminal."""
         self._slots.handle(message)
 
@@ -200,13 +202,13 @@ class SandboxSession(InitConnection):
         Does not wait; PID 1's answer updates ``remaining_s``.
         """
         if self.alive:
-            self.send(wire.extend_frame(self.next_request(), round(seconds * 1000)))
+            self.send(init_requests.extend_frame(self.next_request(), round(seconds * 1000)))
 
     async def close(self) -> None:
         """End the container.  The request is sent before the first await, so that a cancelled close still closes."""
         if not self.mark_closing():
             return
-        self.send(wire.quit_frame(self.next_request()))
+        self.send(init_requests.quit_frame(self.next_request()))
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self.stream_ended()

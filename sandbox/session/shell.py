@@ -21,7 +21,9 @@ from typing import Protocol
 
 from protocol.truncation import HeadTailBuffer
 from sandbox.errors import SandboxLost, ShellBusy
-from sandbox.session import wire
+from sandbox.session import init_requests, wire
+from sandbox.session.init_messages import CommandStatus, DeathCause, InitAck, ProcessDied, SlotOutput, SlotState
+from sandbox.session.init_requests import Spool
 
 KEPT_OUTPUT_BYTES = 64 << 10
 """Bytes kept of each end of a command's output."""
@@ -55,7 +57,7 @@ class SlotConnection(Protocol):
 
     def request(self, make: Callable[[int], bytes]) -> int: ...
 
-    async def answered(self, request: int, timeout_s: float) -> wire.InitAck:
+    async def answered(self, request: int, timeout_s: float) -> InitAck:
         """Wait for the acknowledgement of a request. Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         ...
 
@@ -71,7 +73,7 @@ class SlotConnection(Protocol):
 async def interrupt_slot(link: SlotConnection, slot: int) -> None:
     """Kill what runs in a slot. Raises SandboxLost, SandboxDestroyed."""
     try:
-        await link.answered(link.request(lambda n: wire.interrupt_frame(n, slot)), INTERRUPT_S)
+        await link.answered(link.request(lambda n: init_requests.interrupt_frame(n, slot)), INTERRUPT_S)
     except TimeoutError as error:
         raise await link.explain_silence(f"an interrupt within {INTERRUPT_S:.0f} s") from error
 
@@ -87,10 +89,10 @@ class SandboxShell:
         """Number of the command that was started and whose result has not been read; 0 for none."""
         self._started = 0.0
         self._ended = asyncio.Event()
-        self._end: wire.CommandStatus | wire.ProcessDied | None = None
+        self._end: CommandStatus | ProcessDied | None = None
         self._live: Callable[[str], None] | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._spool: wire.Spool | None = None
+        self._spool: Spool | None = None
         self._restarted = False
         self.cwd = cwd
         self.commands = 0
@@ -105,20 +107,23 @@ class SandboxShell:
         """Whether a result waits to be read."""
         return self.busy and self._end is not None
 
-    def handle(self, message: wire.SlotOutput | wire.CommandStatus | wire.ProcessDied | wire.SlotState) -> None:
+    def handle(
+        self,
+        message: SlotOutput | CommandStatus | ProcessDied | SlotState,
+    ) -> None:
         """Handle a message; the session calls this in PID 1's order."""
         match message:
-            case wire.SlotOutput():
+            case SlotOutput():
                 self._output.feed(message.data)
                 if self._live is not None:
                     self._live(self._decoder.decode(message.data))
                 return
-            case wire.SlotState():
+            case SlotState():
                 self._told_again(message)
                 return
-            case wire.CommandStatus():
+            case CommandStatus():
                 self.cwd = message.cwd
-            case wire.ProcessDied():
+            case ProcessDied():
                 self._restarted = True
                 if message.request not in (0, self.request):  # of a command that was abandoned
                     self._output = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
@@ -126,14 +131,12 @@ class SandboxShell:
             self._end = message
             self._ended.set()
 
-    def _told_again(self, state: wire.SlotState) -> None:
+    def _told_again(self, state: SlotState) -> None:
         self.cwd = state.cwd
         if state.running and state.request != self.request:  # whoever waited for it is gone
-            self._link.send(wire.interrupt_frame(self._link.next_request(), self.slot))
+            self._link.send(init_requests.interrupt_frame(self._link.next_request(), self.slot))
 
-    def start(
-        self, command: str, on_output: Callable[[str], None] | None = None, spool: wire.Spool | None = None
-    ) -> None:
+    def start(self, command: str, on_output: Callable[[str], None] | None = None, spool: Spool | None = None) -> None:
         """Start a command. ``on_output`` receives the text as it comes and must not raise.
 
         Raises ShellBusy, and ValueError for a command with NUL bytes or of more than 1 MiB.
@@ -141,8 +144,8 @@ class SandboxShell:
         if self.request:
             raise ShellBusy
         request = self._link.next_request()
-        spool = spool or wire.Spool(f"/tmp/full_output_{self.slot}_{request}.txt", 2 * KEPT_OUTPUT_BYTES)  # noqa: S108  the sandbox's
-        frame = wire.run_frame(request, command.encode(errors="surrogateescape"), self.slot, spool)
+        spool = spool or Spool(f"/tmp/full_output_{self.slot}_{request}.txt", 2 * KEPT_OUTPUT_BYTES)  # noqa: S108  the sandbox's
+        frame = init_requests.run_frame(request, command.encode(errors="surrogateescape"), self.slot, spool)
         self.request, self._end, self._live, self._spool = request, None, on_output, spool
         self._started = time.perf_counter()
         self._ended.clear()
@@ -184,13 +187,13 @@ class SandboxShell:
     def lost(self) -> None:
         """Fail the command, which never reached PID 1."""
         if self.request and self._end is None:
-            self._end = wire.ProcessDied(self.slot, self.request, -1, 0, wire.DeathCause.INTERRUPTED)
+            self._end = ProcessDied(self.slot, self.request, -1, 0, DeathCause.INTERRUPTED)
             self._ended.set()
 
     def abandon(self) -> None:
         """Kill what runs without waiting; its result and late output are dropped."""
         if self.request and self._end is None:
-            self._link.send(wire.interrupt_frame(self._link.next_request(), self.slot))
+            self._link.send(init_requests.interrupt_frame(self._link.next_request(), self.slot))
         self.release()
 
     async def run(

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sandbox.session import wire
+from sandbox.session import init_requests, wire
 from sandbox.session.connection import InitConnection
+from sandbox.session.init_messages import SlotMessage, SlotState
+from sandbox.session.init_requests import Spool
 from sandbox.session.shell import SandboxShell
 from sandbox.session.terminal import PseudoTerminal
 
@@ -43,7 +45,7 @@ class SlotTable:
         columns: int,
         cwd: str,
         env: Mapping[str, str] | None,
-        spool: wire.Spool | None,
+        spool: Spool | None,
     ) -> PseudoTerminal:
         """Start a process on a terminal of its own.
 
@@ -64,16 +66,18 @@ class SlotTable:
         slot = used.slot
         if self._slots.get(slot) is used:
             self._slots[slot] = None
-            self._connection.request_with_callback(lambda n: wire.close_frame(n, slot), lambda: self._free(slot))
+            self._connection.request_with_callback(
+                lambda n: init_requests.close_frame(n, slot), lambda: self._free(slot)
+            )
 
-    def handle(self, message: wire.SlotMessage) -> None:
+    def handle(self, message: SlotMessage) -> None:
         """Pass a message on to the shell or terminal of its slot."""
         used = self._slots.get(message.slot)
-        if isinstance(message, wire.SlotState):
+        if isinstance(message, SlotState):
             if used is not None:
                 used.handle(message)
             elif message.slot != wire.MAIN_SLOT:  # a client that is gone opened it
-                self._connection.send(wire.close_frame(self._connection.next_request(), message.slot))
+                self._connection.send(init_requests.close_frame(self._connection.next_request(), message.slot))
         elif used is not None:
             used.handle(message)
             if isinstance(used, PseudoTerminal) and not used.running:  # PID 1 has freed its slot

@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 
 from protocol.truncation import HeadTailBuffer
 from sandbox.errors import SandboxLost
-from sandbox.session import wire
+from sandbox.session import init_requests
+from sandbox.session.init_messages import CommandStatus, ProcessDied, SlotOutput, SlotState
+from sandbox.session.init_requests import Spool
 from sandbox.session.keys import encode_keys
 from sandbox.session.shell import KEPT_OUTPUT_BYTES, SlotConnection, interrupt_slot
 from sandbox.session.terminal_emulator import TerminalEmulator, TerminalScreen
@@ -35,7 +37,7 @@ class PseudoTerminal:
         self._drawing = TerminalEmulator(rows, columns)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._news, self._ended = asyncio.Event(), asyncio.Event()
-        self._spool: wire.Spool | None = None
+        self._spool: Spool | None = None
         self.exit_code: int | None = None
         """None while the process runs, and when the exit code is unknown."""
         self.saved = ""
@@ -46,24 +48,27 @@ class PseudoTerminal:
         """Whether the process runs."""
         return not self._ended.is_set()
 
-    async def start(self, cwd: str, argv: Sequence[str], env: dict[str, str], spool: wire.Spool | None = None) -> None:
+    async def start(self, cwd: str, argv: Sequence[str], env: dict[str, str], spool: Spool | None = None) -> None:
         """Start the process. Raises OSError with the container's errno, and as :meth:`SlotConnection.answered`."""
         self._spool = spool
         rows, columns = self._drawing.size
         await self._ask(
-            lambda n: wire.terminal_frame(
+            lambda n: init_requests.terminal_frame(
                 n, self.slot, cwd=cwd, argv=argv, env=env, rows=rows, columns=columns, spool=spool
             ),
             "open a terminal",
         )
 
-    def handle(self, message: wire.SlotOutput | wire.ProcessDied | wire.CommandStatus | wire.SlotState) -> None:
+    def handle(
+        self,
+        message: SlotOutput | ProcessDied | CommandStatus | SlotState,
+    ) -> None:
         """Handle a message; the session calls this in PID 1's order."""
         match message:
-            case wire.SlotOutput():
+            case SlotOutput():
                 self._unseen.feed(message.data)
                 self._undrawn.feed(message.data)
-            case wire.ProcessDied():
+            case ProcessDied():
                 self.exit_code = message.code
                 self.saved = self._spool.path if self._spool and message.spooled else ""
                 self._ended.set()
@@ -82,13 +87,13 @@ class PseudoTerminal:
 
     async def send_bytes(self, data: bytes) -> None:
         """Type raw bytes. Raises as :meth:`send`."""
-        await self._ask(lambda n: wire.type_frame(n, self.slot, data), "type")
+        await self._ask(lambda n: init_requests.type_frame(n, self.slot, data), "type")
 
     async def resize(self, rows: int, columns: int) -> None:
         """Resize the terminal and notify the program, as a window system does. Raises ValueError for an impossible
         size."""
         self._draw()
-        await self._ask(lambda n: wire.resize_frame(n, self.slot, rows, columns), "resize the terminal")
+        await self._ask(lambda n: init_requests.resize_frame(n, self.slot, rows, columns), "resize the terminal")
         self._drawing.resize(rows, columns)
 
     def screen(self) -> TerminalScreen:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import time
 
-from sandbox.session import wire
+from sandbox.session.init_requests import Spool
 from sandbox.session.named_session import NamedSession
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.session.shell import SandboxShell
@@ -57,8 +57,8 @@ class NamedSessions:
             named.shell = self._new_shell()
         return named.shell
 
-    def spool(self, named: NamedSession) -> wire.Spool:
-        return wire.Spool(named.file, self._chars)
+    def spool(self, named: NamedSession) -> Spool:
+        return Spool(named.file, self._chars)
 
     async def open_process(self, named: NamedSession, command: str) -> PseudoTerminal:
         """Raises ToolError, OSError, SandboxLost, SandboxDestroyed."""

@@ -8,7 +8,8 @@ import errno
 from types import SimpleNamespace
 from typing import Any
 
-from sandbox.session import wire
+from sandbox.session import init_requests, wire
+from sandbox.session.init_messages import ChildExit, DeathCause, FileData, InitAck, InitMessage, ProcessDied
 from sandbox.session.sandbox_session import SandboxSession
 
 
@@ -30,7 +31,7 @@ class FakePid1:
     # ---- the stream's side
 
     def send(self, frame: bytes) -> None:
-        kind, request, rest = chr(frame[0]), wire.request_of(frame), frame[13:]
+        kind, request, rest = chr(frame[0]), init_requests.request_id_of(frame), frame[13:]
         asyncio.get_running_loop().call_soon(self._take, kind, request, rest)
 
     def close(self) -> None: ...
@@ -39,7 +40,7 @@ class FakePid1:
 
     # ---- PID 1's side
 
-    def tell(self, message: wire.InitMessage) -> None:
+    def tell(self, message: InitMessage) -> None:
         self.session._on_message(message)
 
     def _take(self, kind: str, request: int, rest: bytes) -> None:
@@ -47,10 +48,10 @@ class FakePid1:
         self.heard.append((kind, _path(kind, rest) or slot))
         match kind:
             case "F":
-                self.tell(wire.FileData(request, errno.ENOENT, 0, b""))
+                self.tell(FileData(request, errno.ENOENT, 0, b""))
                 return
             case "G" if b"chown 0:0 /dev" in rest or b"\0links\0" in rest:  # sandbox.grading: all is as it was
-                self.tell(wire.ChildExit(request, 0, signalled=False))
+                self.tell(ChildExit(request, 0, signalled=False))
                 return
             case "G":
                 self._start_child(request)
@@ -61,21 +62,21 @@ class FakePid1:
             case "I" | "K" if self.grading and (kind == "K" or slot == wire.CHILD_SLOT):
                 self.end_grade(137, signalled=True)
             case "I" if of := self.running.pop(slot, 0):
-                self.tell(wire.ProcessDied(slot, of, 137, 0, wire.DeathCause.INTERRUPTED))
+                self.tell(ProcessDied(slot, of, 137, 0, DeathCause.INTERRUPTED))
             case _:
                 pass
-        self.tell(wire.InitAck(request, 0, 0))
+        self.tell(InitAck(request, 0, 0))
 
     def _start_child(self, request: int) -> None:
         if self.refuse_child:
-            self.tell(wire.InitAck(request, self.refuse_child, 0))
+            self.tell(InitAck(request, self.refuse_child, 0))
             return
         self.grading = request
         self.graded.set()
 
     def end_grade(self, code: int = 0, *, signalled: bool = False) -> None:
         request, self.grading = self.grading, 0
-        self.tell(wire.ChildExit(request, code, signalled))
+        self.tell(ChildExit(request, code, signalled))
 
 
 class _FakeDaemon:

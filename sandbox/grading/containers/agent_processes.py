@@ -15,7 +15,7 @@ import signal
 from sandbox.docker.cgroups import cgroup_procs
 from sandbox.errors import SandboxLost
 from sandbox.grading.containers.container_calls import container_pids, main_pid
-from sandbox.session import wire
+from sandbox.session import init_requests
 from sandbox.session.connection import ANSWER_S
 from sandbox.session.sandbox_session import SandboxSession
 
@@ -41,7 +41,7 @@ async def kill_agent_processes(session: SandboxSession) -> None:
 
 async def _kill_all(session: SandboxSession) -> str:
     try:
-        ack = await session.answered(session.request(wire.kill_all_frame), ANSWER_S)
+        ack = await session.answered(session.request(init_requests.kill_all_frame), ANSWER_S)
     except TimeoutError as error:
         raise await session.explain_silence("before grading") from error
     return os.strerror(ack.error) if ack.error else ""

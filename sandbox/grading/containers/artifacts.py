@@ -21,7 +21,7 @@ MAX_ARTIFACT_BYTES = 512 << 20
 _MAX_MEMBERS = 100_000
 _MAX_NAMES_BYTES = 32 << 20
 """Limit of all names and link targets in one artifact."""
-_MAX_PATH_BYTES = 3840
+MAX_PATH_BYTES = 3840
 """PATH_MAX without what a daemon puts before a container's path on its own host."""
 _PAX_NAMES = frozenset({"path", "linkpath"})
 """Headers that tarfile would write in place of a member's own name."""
@@ -66,7 +66,7 @@ def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str, name: str, unwan
             raise UnfitArtifactError(f"{name} is neither a file nor a folder")
         if path in kept or not (path == top or kept.get(posixpath.dirname(path)) == tarfile.DIRTYPE):
             continue
-        if not _is_sound(member, kept.get(linked)) or len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        if not _is_sound(member, kept.get(linked)) or len(os.fsencode(path)) > MAX_PATH_BYTES:
             continue
         kept[path] = member.type
         sound = copy.copy(member)

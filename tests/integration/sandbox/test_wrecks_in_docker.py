@@ -12,7 +12,7 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.errors import DestructionCause, SandboxDestroyed, SandboxLost
 from sandbox.grading.grader import grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.session import wire
+from sandbox.session import init_requests, wire
 from sandbox.session.init_command import init_key
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import GradingLevel, Task
@@ -126,8 +126,8 @@ async def test_an_agent_does_not_learn_the_key_with_which_a_stream_to_pid_1_begi
 async def test_what_is_no_frame_is_not_done_and_the_next_stream_goes_on(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         assert session.spec is not None
-        whole = wire.write_frame(session.next_request(), "/app/forged", b"x")
-        session.send(whole[:-1] + b"y" + wire.write_frame(session.next_request(), "/app/after", b"x"))
+        whole = init_requests.write_frame(session.next_request(), "/app/forged", b"x")
+        session.send(whole[:-1] + b"y" + init_requests.write_frame(session.next_request(), "/app/after", b"x"))
         session.send(init_key(session.spec.command)[:9] + whole)
         session.close_stream()
         await session.stream_ended()

@@ -24,7 +24,7 @@ from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, open_sandbox
-from sandbox.session import wire
+from sandbox.session import init_requests
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 from sandbox.session.shell import SandboxShell
 from sandbox.session.snapshot import snapshot
@@ -43,7 +43,7 @@ async def test_a_new_stream_finds_the_same_shells_in_the_middle_of_everything(po
         background, terminal = session.open_shell(), await session.open_terminal(("cat",))
         background.start("touch /tmp/begun; read < /tmp/go; echo heard; (exit 7)")
         await session.run("until [ -e /tmp/begun ]; do sleep 0.01; done", S)  # else it may go with the stream
-        session.send(wire.write_frame(1, "/tmp/half", b"x" * 1000)[:500])  # a frame that is cut in two
+        session.send(init_requests.write_frame(1, "/tmp/half", b"x" * 1000)[:500])  # a frame that is cut in two
         session.close_stream()
         await session.stream_ended()
         with pytest.raises(SandboxLost):

@@ -8,6 +8,7 @@ import pytest
 
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session import wire
+from sandbox.session.init_requests import Spool
 from sandbox.session.slots import NoFreeSlotError
 from sandbox.tasks.task import Task
 
@@ -49,7 +50,7 @@ async def test_the_screen_of_a_wrecked_stream_is_still_a_screen(pool: SandboxPoo
 
 async def test_what_a_terminal_prints_is_whole_in_its_file_and_its_end_is_told(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        spool = wire.Spool("/tmp/whole", 1000)
+        spool = Spool("/tmp/whole", 1000)
         terminal = await session.open_terminal(("bash", "-c", "seq 1 100000; exit 9"), spool=spool)
         assert await terminal.wait_until_ended(S)
         assert (terminal.exit_code, terminal.saved) == (9, "/tmp/whole")

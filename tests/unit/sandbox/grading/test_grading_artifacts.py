@@ -120,7 +120,7 @@ def folders(depth: int) -> list[File]:
 
 def test_what_no_copy_holds_is_left_behind(tmp_path):
     """The daemon would refuse it, and with it all else."""
-    assert max(map(len, cleaned(tmp_path, *folders(2000)))) == artifacts._MAX_PATH_BYTES - 1
+    assert max(map(len, cleaned(tmp_path, *folders(2000)))) == artifacts.MAX_PATH_BYTES - 1
 
 
 def test_names_that_are_too_long_together_are_refused(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from sandbox.grading.grader import grade_sandbox
 from sandbox.session import wire
 from sandbox.session.child_process import run_child_process
 from sandbox.session.files import read_tree
+from sandbox.session.init_messages import ChildExit
 from sandbox.tasks.task import Task
 from sandbox.toolchain.in_container.layout import CREATED_PATHS_FILE
 from tests.support.fake_pid1 import FakePid1
@@ -26,7 +27,7 @@ TASK = Task("t", "", run_tests="#!/bin/sh\ntrue\n", tests={"expected": b"42"}, t
 TAKEN_BACK = [("I", wire.CHILD_SLOT), ("K", 0), ("F", CREATED_PATHS_FILE), ("W", "/tests/"), ("W", "/.sbx-tmp/")]
 
 
-def child(pid_1: FakePid1) -> Coroutine[Any, Any, wire.ChildExit | None]:
+def child(pid_1: FakePid1) -> Coroutine[Any, Any, ChildExit | None]:
     return run_child_process(pid_1.session, ("/bin/true",), lambda _: True, env={}, limit_s=LONG_S)
 
 
@@ -67,7 +68,7 @@ async def test_the_end_of_an_earlier_child_is_not_this_one_s():
     async with asyncio.TaskGroup() as group:
         running = group.create_task(child(pid_1))
         await pid_1.graded.wait()
-        pid_1.tell(wire.ChildExit(pid_1.grading + 1000, 1, signalled=False))
+        pid_1.tell(ChildExit(pid_1.grading + 1000, 1, signalled=False))
         pid_1.end_grade(7)
     end = running.result()
     assert end is not None

@@ -9,7 +9,9 @@ import pytest
 
 import sandbox.init
 from sandbox.grading.containers import artifacts
-from sandbox.session import wire
+from sandbox.session import init_requests, wire
+from sandbox.session.init_messages import ByeReason, DeathCause, SlotKind
+from sandbox.session.init_requests import WriteFlag
 
 FOLDER = Path(sandbox.init.__file__).parent
 _ENUM = re.compile(r"enum (?:\w+ )?\{([^}]*)\}")
@@ -35,21 +37,21 @@ def constants() -> dict[str, int]:
 OF_C = constants()
 OF_PYTHON = {
     "PROTOCOL": wire.PROTOCOL,
-    "HEADER": wire._HEADER.size,
+    "HEADER": wire.FRAME_HEADER.size,
     "MAX_FRAME": wire.MAX_FRAME_BYTES,
     "SLOTS": wire.SLOTS,
     "MAIN_SLOT": wire.MAIN_SLOT,
     "CHILD_SLOT": wire.CHILD_SLOT,
     "NONCE": wire.NONCE_BYTES,
     "KEY": wire.KEY_BYTES,
-    "ASKED_HEADER": wire._HEADER.size + wire._SUM.size,
-    "WORKDIR_MOST": artifacts._MAX_PATH_BYTES,
-    "WRITE_APPEND": wire.WriteFlag.APPEND,
-    "WRITE_REPLACE": wire.WriteFlag.REPLACE,
-    "WRITE_CLEAR": wire.WriteFlag.CLEAR,
-    **{f"DIED_{each.name}": each for each in wire.DeathCause},
-    **{f"BYE_{each.name}": each for each in wire.ByeReason},
-    **{each.name: each for each in wire.SlotKind},
+    "ASKED_HEADER": wire.FRAME_HEADER.size + wire.FRAME_CHECKSUM.size,
+    "WORKDIR_MOST": artifacts.MAX_PATH_BYTES,
+    "WRITE_APPEND": WriteFlag.APPEND,
+    "WRITE_REPLACE": WriteFlag.REPLACE,
+    "WRITE_CLEAR": WriteFlag.CLEAR,
+    **{f"DIED_{each.name}": each for each in DeathCause},
+    **{f"BYE_{each.name}": each for each in ByeReason},
+    **{each.name: each for each in SlotKind},
 }
 
 
@@ -65,8 +67,8 @@ def test_whatever_pid_1_may_say_has_a_name_here(family: str):
 
 def test_as_many_strings_are_sent_as_pid_1_takes():
     with pytest.raises(ValueError, match=str(OF_C["MOST_STRINGS"])):
-        wire.child_frame(1, "/", ["x"] * (OF_C["MOST_STRINGS"] + 1), {})
-    assert wire.child_frame(1, "/", ["x"] * OF_C["MOST_STRINGS"], {})
+        init_requests.child_frame(1, "/", ["x"] * (OF_C["MOST_STRINGS"] + 1), {})
+    assert init_requests.child_frame(1, "/", ["x"] * OF_C["MOST_STRINGS"], {})
 
 
 def test_the_position_of_a_client_that_heard_nothing_is_the_greatest():

@@ -8,7 +8,7 @@ from sandbox.docker.container_end import ContainerEndCause
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.grading.containers import agent_processes
-from sandbox.session import wire
+from sandbox.session.init_messages import ByeReason, InitBye
 from sandbox.session.sandbox_session import SandboxSession
 
 
@@ -55,14 +55,19 @@ async def test_a_pid_1_that_is_silent_is_the_daemon_s_trouble_only_where_it_has_
         (ContainerEndCause(out_of_memory=False, killed_by_api=False), None, None, SandboxVanished),
         (ContainerEndCause(out_of_memory=False, killed_by_api=True), None, None, SandboxLost),
         (DockerEngineError("no answer"), None, None, SandboxLost),
-        (ContainerEndCause(out_of_memory=True, killed_by_api=False), wire.ByeReason.DEADLINE, None, SandboxLost),
+        (
+            ContainerEndCause(out_of_memory=True, killed_by_api=False),
+            ByeReason.DEADLINE,
+            None,
+            SandboxLost,
+        ),
         (ContainerEndCause(out_of_memory=True, killed_by_api=False), None, ConnectionResetError(), SandboxLost),
     ],
 )
 async def test_cause_decides_who_is_charged(answer, bye, broken, expected):
     session = SandboxSession(RememberingDaemon(answer), "c" * 64, b"")
     if bye is not None:
-        session._on_message(wire.InitBye(bye))
+        session._on_message(InitBye(bye))
     session._on_break(broken)
     with pytest.raises((SandboxDestroyed, SandboxLost)) as caught:
         await session.run("true", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sandbox.session import wire
+from sandbox.session.init_messages import SlotOutput
 from sandbox.session.terminal import SCREEN_BYTES, PseudoTerminal
 
 ROWS, COLUMNS = 5, 20
@@ -21,7 +21,7 @@ class FakeSilentLink:
 def terminal_with(*printed: bytes) -> PseudoTerminal:
     terminal = PseudoTerminal(FakeSilentLink(), 1, ROWS, COLUMNS)
     for each in printed:
-        terminal.handle(wire.SlotOutput(1, each))
+        terminal.handle(SlotOutput(1, each))
     return terminal
 
 
@@ -49,7 +49,7 @@ def test_characters_may_be_cut_anywhere(printed: list[str], step: int):
     cut = terminal_with(*(whole[at : at + step] for at in range(0, len(whole), step)))
     looked_at = terminal_with()
     for at in range(0, len(whole), step):
-        looked_at.handle(wire.SlotOutput(1, whole[at : at + step]))
+        looked_at.handle(SlotOutput(1, whole[at : at + step]))
         looked_at.screen()
     assert cut.screen() == looked_at.screen() == terminal_with(whole).screen()
 

@@ -9,8 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.docker.stream import DockerStreamDemultiplexer
-from sandbox.session import wire
+from sandbox.docker.stream import DockerStreamDemultiplexer, StreamProtocolError
+from sandbox.session import init_messages, init_requests, wire
+from sandbox.session.init_messages import (
+    ByeReason,
+    ChildExit,
+    ChildOutput,
+    CommandStatus,
+    DeathCause,
+    FileData,
+    FrameParser,
+    InitAck,
+    InitBye,
+    InitHello,
+    InitMessage,
+    ProcessDied,
+    SlotKind,
+    SlotOutput,
+    SlotState,
+    StreamResumed,
+)
+from sandbox.session.init_requests import Spool
 from sandbox.session.resend_buffer import ResendBuffer
 
 ids = st.integers(0, 2**32 - 1)
@@ -20,42 +39,50 @@ codes = st.integers(-(2**31), 2**31 - 1)
 slots = st.integers(0, wire.SLOTS - 1)
 
 
-def encode(message: wire.InitMessage) -> bytes:
+def encode(message: InitMessage) -> bytes:
     match message:
-        case wire.SlotOutput(slot, data):
+        case SlotOutput(slot, data):
             kind, payload = b"O", struct.pack("<H", slot) + data
-        case wire.ChildOutput(data):
+        case ChildOutput(data):
             kind, payload = b"g", data
-        case wire.CommandStatus(slot, request, code, spooled, cwd):
+        case CommandStatus(slot, request, code, spooled, cwd):
             kind, payload = b"S", struct.pack("<HIiI", slot, request, code, spooled) + cwd.encode()
-        case wire.InitAck(request, error, value):
+        case InitAck(request, error, value):
             kind, payload = b"A", struct.pack("<IiI", request, error, value)
-        case wire.ProcessDied(slot, request, code, spooled, why):
+        case ProcessDied(slot, request, code, spooled, why):
             kind, payload = b"X", struct.pack("<HIiIB", slot, request, code, spooled, why)
-        case wire.FileData(request, error, size, data):
+        case FileData(request, error, size, data):
             kind, payload = b"f", struct.pack("<IiQ", request, error, size) + data
-        case wire.SlotState(slot, of, running, request, code, cwd):
+        case SlotState(slot, of, running, request, code, cwd):
             kind, payload = b"V", struct.pack("<HBBIi", slot, of, running, request, code) + cwd.encode()
-        case wire.ChildExit(request, code, signalled):
+        case ChildExit(request, code, signalled):
             kind, payload = b"E", struct.pack("<IiB", request, code, signalled)
-        case wire.InitHello(protocol):
+        case InitHello(protocol):
             kind, payload = b"H", bytes([protocol])
-        case wire.InitBye(why):
+        case InitBye(why):
             kind, payload = b"B", bytes([why])
     return kind + struct.pack("<I", len(payload)) + payload
 
 
 messages = st.one_of(
-    st.builds(wire.SlotOutput, slots, st.binary(max_size=300)),
-    st.builds(wire.ChildOutput, st.binary(max_size=300)),
-    st.builds(wire.CommandStatus, slots, ids, codes, ids, st.text(max_size=40)),
-    st.builds(wire.InitAck, ids, codes, ids),
-    st.builds(wire.ProcessDied, slots, ids, codes, ids, st.sampled_from(wire.DeathCause)),
-    st.builds(wire.FileData, ids, codes, st.integers(0, 2**64 - 1), st.binary(max_size=300)),
-    st.builds(wire.SlotState, slots, st.sampled_from(wire.SlotKind), st.booleans(), ids, codes, st.text(max_size=40)),
-    st.builds(wire.ChildExit, ids, codes, st.booleans()),
-    st.builds(wire.InitHello, st.integers(0, 255)),
-    st.builds(wire.InitBye, st.sampled_from(wire.ByeReason)),
+    st.builds(SlotOutput, slots, st.binary(max_size=300)),
+    st.builds(ChildOutput, st.binary(max_size=300)),
+    st.builds(CommandStatus, slots, ids, codes, ids, st.text(max_size=40)),
+    st.builds(InitAck, ids, codes, ids),
+    st.builds(ProcessDied, slots, ids, codes, ids, st.sampled_from(DeathCause)),
+    st.builds(FileData, ids, codes, st.integers(0, 2**64 - 1), st.binary(max_size=300)),
+    st.builds(
+        SlotState,
+        slots,
+        st.sampled_from(SlotKind),
+        st.booleans(),
+        ids,
+        codes,
+        st.text(max_size=40),
+    ),
+    st.builds(ChildExit, ids, codes, st.booleans()),
+    st.builds(InitHello, st.integers(0, 255)),
+    st.builds(InitBye, st.sampled_from(ByeReason)),
 )
 
 
@@ -66,8 +93,8 @@ def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(sent, step
         stream = b"".join(
             struct.pack(">BxxxI", 1, len(stream[at : at + 7])) + stream[at : at + 7] for at in range(0, len(stream), 7)
         )
-    frames, demux = wire.FrameParser(), DockerStreamDemultiplexer()
-    got: list[wire.InitMessage] = []
+    frames, demux = FrameParser(), DockerStreamDemultiplexer()
+    got: list[InitMessage] = []
     for at in range(0, len(stream), step):
         piece = stream[at : at + step]
         chunks = [chunk.data for chunk in demux.feed(piece)] if docker else [piece]
@@ -86,9 +113,11 @@ def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(sent, step
 def test_a_new_client_sees_nothing_of_what_was_for_the_one_before(old, new, nonce, cut, step):
     """Whatever the old client's stream held, and wherever in it the new one begins."""
     before = b"".join(encode(each) for each in old)[cut:]
-    resumed = wire.StreamResumed(wire.PROTOCOL, 7, 1 << 40)
-    stream = before + wire.sync_marker(nonce) + struct.pack("<BIQ", *dataclasses.astuple(resumed)) + encode(new)
-    parser = wire.FrameParser(wire.sync_marker(nonce))
+    resumed = StreamResumed(wire.PROTOCOL, 7, 1 << 40)
+    stream = (
+        before + init_messages.sync_marker(nonce) + struct.pack("<BIQ", *dataclasses.astuple(resumed)) + encode(new)
+    )
+    parser = FrameParser(init_messages.sync_marker(nonce))
     got = [each for at in range(0, len(stream), step) for each in parser.feed(stream[at : at + step])]
     assert got == [resumed, new]
     assert parser.position == resumed.position + len(encode(new))
@@ -96,7 +125,7 @@ def test_a_new_client_sees_nothing_of_what_was_for_the_one_before(old, new, nonc
 
 @given(st.lists(messages, min_size=1, max_size=8), st.integers(1, 40))
 def test_each_message_has_the_position_after_it(sent, step):
-    stream, parser = b"".join(encode(each) for each in sent), wire.FrameParser()
+    stream, parser = b"".join(encode(each) for each in sent), FrameParser()
     seen = [
         (each, parser.position) for at in range(0, len(stream), step) for each in parser.feed(stream[at : at + step])
     ]
@@ -107,7 +136,7 @@ def test_each_message_has_the_position_after_it(sent, step):
 @given(st.lists(st.integers(1, 5), max_size=30), st.data())
 def test_a_frame_waits_until_it_or_a_later_one_is_known_to_have_come(steps, data):
     numbers, box = list(itertools.accumulate(steps)), ResendBuffer()
-    frames = {number: wire.interrupt_frame(number) for number in numbers}
+    frames = {number: init_requests.interrupt_frame(number) for number in numbers}
     for frame in frames.values():
         box.add(frame)
     came = data.draw(st.integers(0, 160))
@@ -117,30 +146,30 @@ def test_a_frame_waits_until_it_or_a_later_one_is_known_to_have_come(steps, data
 
 @given(st.binary(max_size=200))
 def test_noise_ends_in_a_wire_error_or_in_waiting_never_in_another_exception(noise):
-    with contextlib.suppress(wire.StreamProtocolError):
-        list(wire.FrameParser().feed(noise))
+    with contextlib.suppress(StreamProtocolError):
+        list(FrameParser().feed(noise))
 
 
 @given(st.binary(max_size=64 << 10))
 def test_output_that_imitates_frames_stays_output(data):
-    forged = encode(wire.CommandStatus(0, 1, 0, 0, "/")) + data
-    assert list(wire.FrameParser().feed(encode(wire.SlotOutput(3, forged)))) == [wire.SlotOutput(3, forged)]
+    forged = encode(CommandStatus(0, 1, 0, 0, "/")) + data
+    assert list(FrameParser().feed(encode(SlotOutput(3, forged)))) == [SlotOutput(3, forged)]
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: wire.run_frame(1, b"echo \0"),
-        lambda: wire.run_frame(1, b"x" * (wire.MAX_COMMAND_BYTES + 1)),
-        lambda: wire.write_frame(1, "relative", b""),
-        lambda: wire.write_frame(1, "/a\0b", b""),
-        lambda: wire.read_frame(1, "a", 0, 1),
-        lambda: wire.child_frame(1, "/", ("sh", "a\0b"), {}),
-        lambda: wire.child_frame(1, "/", (), {}),
-        lambda: wire.terminal_frame(1, 1, cwd="/", argv=("x",) * 257, env={}, rows=1, columns=1),
-        lambda: wire.type_frame(1, 1, b"x" * (wire.MAX_COMMAND_BYTES + 1)),
-        lambda: wire.Spool("relative", 1).encode(),
-        lambda: wire.Spool("/" + "x" * 600, 1).encode(),
+        lambda: init_requests.run_frame(1, b"echo \0"),
+        lambda: init_requests.run_frame(1, b"x" * (wire.MAX_COMMAND_BYTES + 1)),
+        lambda: init_requests.write_frame(1, "relative", b""),
+        lambda: init_requests.write_frame(1, "/a\0b", b""),
+        lambda: init_requests.read_frame(1, "a", 0, 1),
+        lambda: init_requests.child_frame(1, "/", ("sh", "a\0b"), {}),
+        lambda: init_requests.child_frame(1, "/", (), {}),
+        lambda: init_requests.terminal_frame(1, 1, cwd="/", argv=("x",) * 257, env={}, rows=1, columns=1),
+        lambda: init_requests.type_frame(1, 1, b"x" * (wire.MAX_COMMAND_BYTES + 1)),
+        lambda: Spool("relative", 1).encode(),
+        lambda: Spool("/" + "x" * 600, 1).encode(),
     ],
 )
 def test_what_pid_1_could_not_take_is_refused_before_it_is_sent(make):
