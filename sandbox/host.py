@@ -105,10 +105,11 @@ def report_status(settings: HostSettings, say: ReportLine) -> bool:
     say(f"base image: {host.base_image}{missing}, toolchain: {host.toolchain}")
     if not (image and host.toolchain.exists()):
         return False
-    from sandbox.pool import disk_watch  # with the engine's client, which nobody else here needs
 
-    bound = asyncio.run(disk_watch.probe_engine_disk_bound(host.docker_url, host.base_image, host.toolchain))
-    say(f"disk limit: {bound}: {disk_watch.DISK_BOUND_DESCRIPTIONS[bound]}")
+    from sandbox.pool import disk_bound  # imports the Docker client, which nothing else here needs
+
+    bound = asyncio.run(disk_bound.probe_engine_disk_bound(host.docker_url, host.base_image, host.toolchain))
+    say(f"disk limit: {bound}: {disk_bound.DISK_BOUND_DESCRIPTIONS[bound]}")
     return True
 
 

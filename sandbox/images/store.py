@@ -1,8 +1,8 @@
-"""The images of one engine: made once, reserved while they are needed, evicted when they exceed the quota.
+"""The images of one engine: built or pulled once, reserved while in use, evicted when they exceed the quota.
 
 ``async with store.reserve(task) as image:`` yields a name from which containers can be created until the block ends.
-However many ask for the same image, in this process or in others of this machine, one builds it and the others wait; a
-failure is remembered for a while, so that a hundred sessions of a broken task do not build a hundred times.
+If several callers need the same image, in this process or in others on this machine, one builds it and the others
+wait. A failure is remembered for a while, so that a hundred sessions of a broken task do not build a hundred times.
 """
 
 from __future__ import annotations
@@ -20,39 +20,40 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.errors import BuildError, ImageError
 from sandbox.images import engine_calls
 from sandbox.images.build_network import BuildNetworkOpener, open_default_network
+from sandbox.images.eviction import ImageEviction
 from sandbox.images.image_names import image_for, with_tag
 from sandbox.images.ledger import ImageLedger
-from sandbox.images.quota import choose_image_to_evict, used_bytes
+from sandbox.images.quota import used_bytes
 from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskService
 
-_LOOK_AGAIN_S = 0.1
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSettings:
     home: Path
-    """Folder that the machine's processes share."""
+    """Folder that all processes of the machine share."""
     base_image: str
     """Image of tasks that name none; never evicted."""
     quota_bytes: int = 50 << 30
     """Quota of our images, bytes; 0 for no bound."""
     concurrency: int = 2
-    """Builds and pulls at once."""
+    """Maximum number of concurrent builds and pulls."""
     failure_memory_s: float = 60.0
-    """How long a failed image is not tried again."""
+    """Seconds before a failed image is tried again."""
     pull_timeout_s: float = 1800.0
     busy_s: float = 60.0
-    """Longest wait for another process that evicts the image."""
+    """Maximum seconds to wait for another process that is evicting the image."""
 
 
 class ImageStatistics(NamedTuple):
     built: int
     pulled: int
     waited: int
-    """Callers that found another at work on their image."""
+    """Number of callers that waited for another caller's build or pull."""
     failed: int
     refused: int
-    """Callers that got a remembered failure."""
+    """Number of callers that got a remembered failure."""
     evicted: int
 
 
@@ -62,7 +63,7 @@ class _Failure(NamedTuple):
 
 
 class ImageStore:
-    """``async with ImageStore.open(engine, settings) as store``."""
+    """Builds, pulls and reserves the images of one engine."""
 
     def __init__(
         self,
@@ -77,14 +78,14 @@ class ImageStore:
         self._room = asyncio.Semaphore(settings.concurrency)
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._failures: dict[str, _Failure] = {}
-        self._evicting = asyncio.Lock()
-        self._built = self._pulled = self._waited = self._failed = self._refused = self._evicted = 0
+        self._eviction = ImageEviction(engine, ledger, settings.base_image)
+        self._built = self._pulled = self._waited = self._failed = self._refused = 0
 
     @classmethod
     async def open(
         cls, engine: DockerEngine, settings: ImageSettings, build_network: BuildNetworkOpener | None = None
     ) -> ImageStore:
-        """Raises EngineError."""
+        """Open the store of this engine. Raises DockerEngineError."""
         folder = settings.home / "images" / (await engine_calls.find_engine_id(engine)).replace(":", "")
         return cls(engine, settings, ImageLedger(folder), build_network)
 
@@ -126,11 +127,13 @@ class ImageStore:
         give_up = self._now() + self._settings.busy_s
         while not self._ledger.reserve(name):
             if self._now() > give_up:
-                raise ImageError(f"the image {name} has been being evicted for {self._settings.busy_s:g} s: try again")
-            await asyncio.sleep(_LOOK_AGAIN_S)
+                raise ImageError(
+                    f"the image {name} is still being evicted after {self._settings.busy_s:g} s: try again"
+                )
+            await asyncio.sleep(_POLL_S)
 
     async def _ensure(self, name: str, task: Task | TaskService) -> None:
-        making = self._making.setdefault(name, asyncio.Lock())  # it goes with the last who holds or awaits it
+        making = self._making.setdefault(name, asyncio.Lock())  # collected once nobody holds or awaits it
         self._waited += making.locked()
         async with making:
             if await engine_calls.find_image_id(self._engine, name):
@@ -160,11 +163,11 @@ class ImageStore:
     async def _build_lock(self, name: str) -> AsyncGenerator[None]:
         """Hold the machine-wide right to make this image until the block ends."""
         while True:
-            with self._ledger.lock_exclusively(name, "build") as alone:
-                if alone:
+            with self._ledger.lock_exclusively(name, "build") as locked:
+                if locked:
                     yield
                     return
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_POLL_S)
 
     async def _make(self, name: str, task: Task | TaskService) -> None:
         if task.build is None:
@@ -179,49 +182,34 @@ class ImageStore:
         network = task.network if isinstance(task, Task) else None
         timeout_s = task.build_timeout_s if isinstance(task, Task) else self._settings.pull_timeout_s
         mode = network.build if network else NetworkMode.FULL
-        async with self._build_network(mode, network.allowed_hosts if network else ()) as place:
+        async with self._build_network(mode, network.allowed_hosts if network else ()) as network_access:
             try:
                 async with asyncio.timeout(timeout_s):
                     await engine_calls.build_image(
-                        self._engine, context, name, network=place.network, args=place.args, timeout_s=timeout_s
+                        self._engine,
+                        context,
+                        name,
+                        network=network_access.network,
+                        args=network_access.args,
+                        timeout_s=timeout_s,
                     )
             except TimeoutError as error:
-                raise BuildError(f"the build of {name} ran out of its {timeout_s:g} s: raise build_timeout") from error
+                raise BuildError(
+                    f"the build of {name} took longer than {timeout_s:g} s: raise build_timeout"
+                ) from error
 
     async def prune(self, quota_bytes: int | None = None) -> tuple[str, ...]:
-        """Evict our images, least recently used first, until they fit the quota.  Returns the evicted names.
+        """Evict our images until they fit ``quota_bytes`` (default: the settings' quota). Returns the evicted names.
 
-        ``quota_bytes`` 0 evicts all.  Images that are reserved or used by a container stay, even if the quota is
-        missed.
+        A ``quota_bytes`` of 0 evicts all; see :meth:`ImageEviction.evict_to`.
         """
         quota = self._settings.quota_bytes if quota_bytes is None else quota_bytes
         if quota_bytes is None and not quota:
             return ()
-        gone: list[str] = []
-        kept: set[str] = {self._settings.base_image}
-        async with self._evicting:
-            while True:
-                images = await engine_calls.list_images(self._engine)
-                last_used = self._ledger.last_used()
-                if quota and used_bytes(images, last_used) <= quota:
-                    return tuple(gone)
-                name = choose_image_to_evict(images, last_used, await engine_calls.images_in_use(self._engine), kept)
-                if name is None:
-                    return tuple(gone)
-                if await self._evict(name):
-                    gone.append(name)
-                kept.add(name)
-
-    async def _evict(self, name: str) -> bool:
-        with self._ledger.lock_exclusively(name) as alone:
-            if not alone or not await engine_calls.remove_image(self._engine, name):
-                return False
-            self._ledger.forget(name)
-            self._evicted += 1
-            return True
+        return await self._eviction.evict_to(quota)
 
     def last_used(self) -> dict[str, float]:
-        """Our names → Unix seconds."""
+        """Return our image names → time of last use, Unix seconds."""
         return self._ledger.last_used()
 
     async def used_bytes(self) -> int:
@@ -229,4 +217,6 @@ class ImageStore:
         return used_bytes(await engine_calls.list_images(self._engine), self.last_used())
 
     def statistics(self) -> ImageStatistics:
-        return ImageStatistics(self._built, self._pulled, self._waited, self._failed, self._refused, self._evicted)
+        return ImageStatistics(
+            self._built, self._pulled, self._waited, self._failed, self._refused, self._eviction.evicted
+        )

@@ -14,7 +14,7 @@ from sandbox.host_record import SandboxHost
 from sandbox.networking.networks import SHARED_NETWORK
 from sandbox.networking.services import TaskServiceSettings
 from sandbox.networking.task_services import ContainerNetwork
-from sandbox.pool.disk_watch import DiskBound
+from sandbox.pool.disk_bound import DiskBound
 from sandbox.pool.settings import PoolSettings
 from sandbox.pool.warm_sandboxes import ContainerKind
 from sandbox.tasks.task import Task

@@ -1,16 +1,15 @@
-"""Which client may use which sandbox slot, and until when: the pool server's rules, without I/O or clock.
+"""The pool server's leases: each gives a client one sandbox slot until a deadline. Pure rules without I/O or clock.
 
-A lease ends at a deadline, which every sign of life moves: allocation, heartbeat, the start and the end of an
-operation. A lease with an operation under way never expires. Nothing here waits or locks, so an operation cannot hold
-up the heartbeat that keeps its lease alive.
+Allocation, a heartbeat, and the start and end of an operation renew a lease. A lease with an operation in progress
+never expires. Nothing here waits or locks, so an operation cannot delay the heartbeat that keeps its lease alive.
 
 Slots follow OpenClaw: at most ``tasks`` different task keys at once, and at most ``runs_per_task`` leases for each. A
-group (as in SETA) is one task key, gets all of its slots or none, and may use all that are free. An allocation that is
-repeated with its request id gets the same lease.
+group (as in SETA) is one task key, gets all of its slots or none, and may use all that are free. Repeating an
+allocation with the same request id returns the same lease.
 
-A group's slots may also be allocated one by one, each with a request id: the first request reserves all of them for the
-others, so that no two groups wait for each other's slots while each holds some. A reserved slot lives as long as the
-allocated ones of its group.
+A group's slots may also be allocated one by one, each with a request id. The first request reserves all of them, so
+that two groups cannot each hold some slots and wait for the other's. A reserved slot expires with the allocated slots
+of its group.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from dataclasses import dataclass, field
 from protocol.errors import LongshoreError
 
 MAX_GROUP = 16
-"""Most slots of one group, as in SETA."""
-_SOON_S = 1.0
+"""Maximum number of slots of one group, as in SETA."""
+_MIN_RETRY_S = 1.0
 _MAX_RETRY_S = 30.0
 _SMOOTHING = 0.3
 
 
 class UnknownLease(LongshoreError):
-    """There is no such lease: it was never given, was closed, or has expired."""
+    """There is no such lease: it never existed, was closed, or has expired."""
 
     def __init__(self, lease_id: str) -> None:
-        super().__init__(f"Unknown lease {lease_id}: it was closed, it expired, or another server gave it")
+        super().__init__(f"Unknown lease {lease_id}: it was closed, has expired, or belongs to another server")
 
 
 class SlotsExhausted(LongshoreError):
@@ -46,30 +45,30 @@ class SlotsExhausted(LongshoreError):
 
 
 class GroupConflict(LongshoreError):
-    """A group of that name holds another number of slots."""
+    """The group already holds a different number of slots."""
 
-    def __init__(self, group: str, held: int, asked: int) -> None:
-        super().__init__(f"group {group} holds {held} slots, not {asked}: release it first")
+    def __init__(self, group: str, held: int, requested: int) -> None:
+        super().__init__(f"group {group} holds {held} slots, not {requested}: release it first")
 
 
 class GroupTooLarge(LongshoreError):
-    """The group has more slots than there are."""
+    """The group needs more slots than the server has."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseLimits:
-    """How many leases there may be and how long they live."""
+    """Limits on the number of leases and on their lifetime."""
 
     tasks: int = 16
     runs_per_task: int = 8
     ttl_s: float = 600.0
-    """Seconds that a lease lives without a sign of life."""
+    """Seconds until a lease expires that is not renewed."""
     remember_s: float = 300.0
     """Seconds for which an allocation's request id is remembered."""
 
     @property
     def slots(self) -> int:
-        """Number of all slots."""
+        """Total number of slots."""
         return self.tasks * self.runs_per_task
 
 
@@ -83,31 +82,48 @@ class SlotLease:
     request_id: str = ""
     group: str = ""
     busy: int = 0
-    """Number of operations under way."""
+    """Number of operations in progress."""
     given_at: float = 0.0
     reserved: bool = False
-    """Whether it is reserved for a member of its group that has not asked for it yet."""
+    """True while it waits for the request of a member of its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseAllocation:
-    """The leases given to one request."""
+    """Leases allocated for one request."""
 
     leases: tuple[SlotLease, ...]
     reused: bool
-    """Whether they had been given before, to the same request id or group."""
+    """True if an earlier request with the same id or group got them."""
+
+
+@dataclass(slots=True)
+class RetryEstimate:
+    """Estimates when the next slot becomes free: the smoothed interval between the recent ones."""
+
+    _freed_at: float | None = None
+    _interval_s: float = 0.0
+
+    def slot_freed(self, now: float) -> None:
+        """Record that a slot became free at ``now``, monotonic seconds."""
+        if self._freed_at is not None:
+            self._interval_s += _SMOOTHING * (now - self._freed_at - self._interval_s)
+        self._freed_at = now
+
+    @property
+    def seconds(self) -> float:
+        """Seconds after which a refused request should try again."""
+        return min(max(self._interval_s, _MIN_RETRY_S), _MAX_RETRY_S)
 
 
 @dataclass(slots=True)
 class LeaseTable:
-    """All leases of one server. Every method is synchronous, so that nobody sees it half done."""
+    """All leases of one server. Every method is synchronous, so that each is atomic."""
 
     limits: LeaseLimits
     now: Callable[[], float]
     _leases: dict[str, SlotLease] = field(default_factory=dict[str, SlotLease])
-    _freed_at: float | None = None
-    _freed_every_s: float = 0.0
-    """Smoothed."""
+    _retry: RetryEstimate = field(default_factory=RetryEstimate)
 
     def allocate(self, task_key: str, request_id: str = "") -> LeaseAllocation:
         """Allocate one slot. Raises SlotsExhausted."""
@@ -117,26 +133,26 @@ class LeaseTable:
                 for lease in self._leases.values()
                 if (lease.task_key, lease.request_id) == (task_key, request_id)
                 and self.now() < lease.given_at + self.limits.remember_s
-                and not self._over(lease)
+                and not self._expired(lease)
             ]
             if again:
                 self.renew(again[0].id)
                 return LeaseAllocation((again[0],), reused=True)
-        return LeaseAllocation(self._give(task_key, 1, request_id=request_id), reused=False)
+        return LeaseAllocation(self._allocate(task_key, 1, request_id=request_id), reused=False)
 
     def allocate_group(self, group: str, slots: int, *, reserve: bool = False) -> LeaseAllocation:
-        """Allocate all slots of a group or none; with ``reserve`` they wait for requests that ask for them one by one.
+        """Allocate all slots of a group or none; with ``reserve`` they are reserved for requests for single slots.
 
         Raises SlotsExhausted, GroupConflict, GroupTooLarge.
         """
         if slots > self.limits.slots:
-            raise GroupTooLarge(f"a group of {slots} slots has no place where there are {self.limits.slots}")
+            raise GroupTooLarge(f"the group needs {slots} slots, but this server has only {self.limits.slots}")
         held = self.group(group)
         if held and len(held) != slots:
             raise GroupConflict(group, len(held), slots)
         for lease in held:
             self.renew(lease.id)
-        given = held or self._give(group, slots, group=group)
+        given = held or self._allocate(group, slots, group=group)
         for lease in given if reserve and not held else ():
             lease.reserved = True
         return LeaseAllocation(given, reused=bool(held))
@@ -144,7 +160,7 @@ class LeaseTable:
     def allocate_from_group(self, group: str, slots: int, request_id: str) -> LeaseAllocation:
         """Allocate one slot of a group; the group's first request reserves all ``slots``.
 
-        A request that comes when all are allocated, for example another attempt of a member, gets one more. Raises
+        If all are allocated, for example when a member tries again, the request gets one more. Raises
         SlotsExhausted, GroupTooLarge.
         """
         held = self.group(group)
@@ -153,25 +169,25 @@ class LeaseTable:
                 self.renew(lease.id)
                 return LeaseAllocation((lease,), reused=True)
         held = held or self.allocate_group(group, slots, reserve=True).leases
-        taken = next((lease for lease in held if lease.reserved), None) or self._give(group, 1, group=group)[0]
+        taken = next((lease for lease in held if lease.reserved), None) or self._allocate(group, 1, group=group)[0]
         taken.reserved, taken.request_id = False, request_id
         self.renew(taken.id)
         return LeaseAllocation((taken,), reused=False)
 
-    def _give(self, task_key: str, count: int, *, request_id: str = "", group: str = "") -> tuple[SlotLease, ...]:
+    def _allocate(self, task_key: str, count: int, *, request_id: str = "", group: str = "") -> tuple[SlotLease, ...]:
         runs = sum(lease.task_key == task_key for lease in self._leases.values())
         keys = self.task_keys()
         if task_key not in keys and len(keys) >= self.limits.tasks:
             raise SlotsExhausted(
-                "TASK_SLOTS_EXHAUSTED", f"Worker at task capacity: {len(keys)}/{self.limits.tasks}", self._retry_s()
+                "TASK_SLOTS_EXHAUSTED", f"Worker at task capacity: {len(keys)}/{self.limits.tasks}", self._retry.seconds
             )
         for what, used, most in (
             (f"Task {task_key}", runs, self.limits.slots if group else self.limits.runs_per_task),
             ("Worker", len(self._leases), self.limits.slots),
         ):
             if used + count > most:
-                said = f"{what} at run capacity: {used}/{most}, {count} asked for"
-                raise SlotsExhausted("RUN_SLOTS_EXHAUSTED", said, self._retry_s())
+                message = f"{what} at run capacity: {used}/{most}, {count} requested"
+                raise SlotsExhausted("RUN_SLOTS_EXHAUSTED", message, self._retry.seconds)
         now = self.now()
         given = tuple(
             SlotLease(
@@ -182,36 +198,26 @@ class LeaseTable:
         self._leases.update((lease.id, lease) for lease in given)
         return given
 
-    def _retry_s(self) -> float:
-        """The recent average time from one freed slot to the next."""
-        return min(max(self._freed_every_s, _SOON_S), _MAX_RETRY_S)
-
-    def _freed(self) -> None:
-        now = self.now()
-        if self._freed_at is not None:
-            self._freed_every_s += _SMOOTHING * (now - self._freed_at - self._freed_every_s)
-        self._freed_at = now
-
     def restore(self, lease: SlotLease) -> None:
-        """Take over a lease of an earlier server as if it had been given now; it counts even beyond the limits."""
+        """Take over a lease of an earlier server process as if it were allocated now, even beyond the limits."""
         lease.given_at = self.now()
         lease.deadline = lease.given_at + self.limits.ttl_s
         self._leases[lease.id] = lease
 
     def get(self, lease_id: str) -> SlotLease:
-        """Return a lease. Raises UnknownLease, also for an expired lease that was not reaped yet."""
+        """Return a lease. Raises UnknownLease, also for an expired lease that was not removed yet."""
         lease = self._leases.get(lease_id)
-        if lease is None or self._over(lease):
+        if lease is None or self._expired(lease):
             raise UnknownLease(lease_id)
         return lease
 
     def renew(self, lease_id: str) -> SlotLease:
-        """Record a sign of life. Raises UnknownLease."""
+        """Move a lease's deadline, and those of its group's reserved slots. Raises UnknownLease."""
         lease = self.get(lease_id)
         lease.deadline = self.now() + self.limits.ttl_s
-        for beside in self.group(lease.group) if lease.group else ():
-            if beside.reserved:
-                beside.deadline = lease.deadline
+        for member in self.group(lease.group) if lease.group else ():
+            if member.reserved:
+                member.deadline = lease.deadline
         return lease
 
     @contextmanager
@@ -226,35 +232,35 @@ class LeaseTable:
             lease.busy -= 1
             lease.deadline = self.now() + self.limits.ttl_s
 
-    def _over(self, lease: SlotLease) -> bool:
+    def _expired(self, lease: SlotLease) -> bool:
         return not lease.busy and self.now() >= lease.deadline
 
     def reap(self) -> tuple[SlotLease, ...]:
         """Remove the expired leases and return them; the caller must close what they hold."""
-        over = tuple(lease for lease in self._leases.values() if self._over(lease))
-        for lease in over:
+        expired = tuple(lease for lease in self._leases.values() if self._expired(lease))
+        for lease in expired:
             del self._leases[lease.id]
-            self._freed()
-        return over
+            self._retry.slot_freed(self.now())
+        return expired
 
     def close(self, lease_id: str) -> SlotLease | None:
-        """Remove a lease; None when there is none."""
+        """Remove a lease and return it, or None if there is none."""
         lease = self._leases.pop(lease_id, None)
         if lease is not None:
-            self._freed()
+            self._retry.slot_freed(self.now())
         return lease
 
     def group(self, name: str) -> tuple[SlotLease, ...]:
         """Return a group's leases that have not expired."""
-        return tuple(lease for lease in self._leases.values() if lease.group == name and not self._over(lease))
+        return tuple(lease for lease in self._leases.values() if lease.group == name and not self._expired(lease))
 
     def groups(self) -> dict[str, int]:
         """Count each group's leases that have not expired."""
-        return Counter(lease.group for lease in self._leases.values() if lease.group and not self._over(lease))
+        return Counter(lease.group for lease in self._leases.values() if lease.group and not self._expired(lease))
 
     def reserved_slots(self) -> dict[str, int]:
         """Count each group's reserved slots."""
-        return Counter(lease.group for lease in self._leases.values() if lease.reserved and not self._over(lease))
+        return Counter(lease.group for lease in self._leases.values() if lease.reserved and not self._expired(lease))
 
     def task_keys(self) -> dict[str, int]:
         """Count each task key's leases."""

@@ -34,7 +34,8 @@ from sandbox.networking.networks import NO_NETWORK, BuildNetworkContainer, Sandb
 from sandbox.networking.task_services import TaskServices, is_single_container
 from sandbox.pool.cleanup import PoolCleanup
 from sandbox.pool.container_template import ContainerTemplate
-from sandbox.pool.disk_watch import DiskBound, DiskWatch, probe_disk_bound
+from sandbox.pool.disk_bound import DiskBound, probe_disk_bound
+from sandbox.pool.disk_watch import DiskWatch
 from sandbox.pool.heartbeat import SessionHeartbeat
 from sandbox.pool.orphans import OrphanRemover
 from sandbox.pool.settings import PoolSettings, PoolStatistics

@@ -223,7 +223,7 @@ def decode_frame(kind: bytes, payload: bytes) -> InitMessage:
 
 
 class FrameParser:
-    """Cuts a byte stream into frames. With a ``marker``, it skips everything before the marker: that is for another client."""
+    """Cuts a byte stream into frames. With a ``marker``, skips everything before it: that is for another client."""
 
     def __init__(self, marker: bytes = b"") -> None:
         self._buffer = bytearray()

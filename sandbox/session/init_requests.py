@@ -10,6 +10,7 @@ from enum import IntFlag
 
 from sandbox.session.wire import FRAME_CHECKSUM, FRAME_HEADER, MAIN_SLOT, MAX_COMMAND_BYTES, MAX_ROWS
 
+
 class WriteFlag(IntFlag):
     """How a file is written. Links in the last component of the path are never followed."""
 

@@ -23,10 +23,11 @@ from sandbox.docker.leaks import wait_for_leaks
 from sandbox.host_record import SandboxHost
 from sandbox.stress import floor, phases
 from sandbox.stress.checked_session import CheckedSession
+from sandbox.stress.command_load import CommandLoad, check_ledgers
 from sandbox.stress.faults import FAULTS
 from sandbox.stress.faults.fault_context import MOST_STRUCK, FaultContext
 from sandbox.stress.options import StressOptions
-from sandbox.stress.phases import WARM_SANDBOXES, CommandLoad, StressContext
+from sandbox.stress.phases import WARM_SANDBOXES, StressContext
 from sandbox.stress.report import FaultTally, StressReport
 from sandbox.stress.sandbox_sources import SandboxSource, open_pool_source, open_server_source
 from sandbox.stress.server_containers import ServerOwnContainers
@@ -130,7 +131,7 @@ async def _phases(
             if options.faults:
                 await _faults(options, host, bench, talkers)
             report.phase = "reading back what was executed"
-            await phases.check_ledgers(report, talkers)
+            await check_ledgers(report, talkers)
             report.phase = "closing"
 
 

@@ -15,7 +15,7 @@ from protocol.errors import UserError
 from sandbox.docker import daemon, owner
 from sandbox.host import COMMAND, ensure_host, report_status, stop_engine
 from sandbox.host_record import HostSettings, SandboxHost, current_host
-from sandbox.pool.disk_watch import DISK_BOUND_DESCRIPTIONS, DiskBound
+from sandbox.pool.disk_bound import DISK_BOUND_DESCRIPTIONS, DiskBound
 
 pytestmark = pytest.mark.docker
 

@@ -16,7 +16,7 @@ from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
 from sandbox.networking.services import SERVICE_LIMITS
 from sandbox.pool import disk_watch
-from sandbox.pool.disk_watch import DiskBound, probe_disk_bound
+from sandbox.pool.disk_bound import DiskBound, probe_disk_bound
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task, TaskService
 

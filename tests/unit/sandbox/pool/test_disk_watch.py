@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.pool import disk_watch
+from sandbox.pool.disk_bound import DiskBound
 from sandbox.pool.disk_watch import (
     MAX_MEASURE_INTERVAL_S,
     MIN_BYTES_PER_FILE,
-    DiskBound,
     DiskWatch,
     MeasuredLayer,
     _used,

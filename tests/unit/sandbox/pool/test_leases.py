@@ -146,7 +146,7 @@ def test_a_group_may_be_larger_than_what_one_task_has_of_single_slots(table: Lea
     with pytest.raises(SlotsExhausted) as full:
         table.allocate("a")
     assert full.value.code == "RUN_SLOTS_EXHAUSTED"
-    with pytest.raises(GroupTooLarge, match="5 slots has no place where there are 4"):
+    with pytest.raises(GroupTooLarge, match="needs 5 slots, but this server has only 4"):
         table.allocate_group("h", 5)
 
 

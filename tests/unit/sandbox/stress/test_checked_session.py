@@ -14,8 +14,9 @@ from sandbox.docker.leaks import wait_for_leaks
 from sandbox.errors import SandboxLost
 from sandbox.session.shell import CommandResult
 from sandbox.stress.checked_session import CheckedSession, UnansweredCommandError
+from sandbox.stress.command_load import CommandLoad
 from sandbox.stress.concurrency import for_each
-from sandbox.stress.phases import CommandLoad, StressContext
+from sandbox.stress.phases import StressContext
 from sandbox.stress.report import StressReport
 
 RUN = "0123abcd"
