@@ -35,6 +35,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"{total:8.1f}  {file}")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Deal tests to pytest-xdist's workers by file; those that use the machine's one Docker engine stay on one worker,
+    because their proofs that nothing leaked compare all that the engine holds."""
+    for item in items:
+        uses_docker = "docker_engine" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("docker" if uses_docker else item.location[0]))
+
+
 @pytest.fixture(scope="session")
 def docker_engine() -> SandboxHost:
     """A Docker engine, the base image and the kit.  Where they cannot be had: a failure in CI, a skip elsewhere."""

@@ -78,7 +78,7 @@ def bridged(docker_engine: SandboxHost, tmp_path: Path) -> Generator[Bridged]:
         server = subprocess.Popen(["nsenter", f"--net=/proc/{dockerd.pid}/ns/net", sys.executable, "-c", SERVER])
         yield Bridged(dataclasses.replace(docker_engine, docker_url=url, engine_owner=""), dockerd.pid)
     finally:
-        for process in filter(None, (server, daemon)):
+        for process in filter(None, (server, dockerd)):
             process.terminate()
             process.wait(60)
         for each in Path("/proc").glob("[0-9]*/cmdline"):  # a shim that is left has our folder in its arguments

@@ -41,7 +41,7 @@ from actors.weight_transport.source import WeightSource
 from actors.weight_transport.transfer_plan import PlannedFile, TransferPlan
 from actors.weight_transport.version_folders import version_folder
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.integration.actors import tiny_qwen
+from tests.integration.actors.engines import tiny_qwen
 from tests.support.engine_requests import request
 from tests.support.engine_specs import engine_spec
 from tests.support.processes import process_group

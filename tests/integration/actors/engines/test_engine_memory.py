@@ -16,8 +16,8 @@ from actors.engines.server.client import SGLangClient
 from actors.engines.server.process import server_arguments, server_environment
 from actors.engines.settings import EngineSpec
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.integration.actors import tiny_qwen
-from tests.integration.actors.test_engine import prompt, request
+from tests.integration.actors.engines import tiny_qwen
+from tests.integration.actors.engines.test_engine import prompt, request
 from tests.support.engine_specs import engine_spec
 
 pytestmark = pytest.mark.sglang

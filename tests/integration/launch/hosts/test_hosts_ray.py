@@ -40,7 +40,7 @@ def test_what_a_run_needs_comes_to_another_machine_what_is_written_comes_back_an
     head, second = two
     cluster = head.start_head()
     second.join(cluster, "--labels", f"{ROLES_LABEL}=engine", env={"LONGSHORE_HOME": "/nowhere"})
-    script = Path(__file__).with_name("machines_process.py")
+    script = Path(__file__).with_name("hosts_process.py")
     command = [*head.prefix(), sys.executable, str(script), cluster, str(tmp_path / "run"), head.address]
     done = subprocess.run(
         command, cwd=ROOT, env={**head.env, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
@@ -64,7 +64,7 @@ def test_a_machine_whose_ray_is_killed_keeps_no_process_and_no_file_of_the_run(
     head, second = two
     cluster = head.start_head()
     second.join(cluster)
-    script = Path(__file__).with_name("machines_process.py")
+    script = Path(__file__).with_name("hosts_process.py")
     command = [*head.prefix(), sys.executable, str(script), cluster, str(tmp_path / "run"), head.address, "stays"]
     with subprocess.Popen(
         command, cwd=ROOT, env={**head.env, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True

@@ -59,7 +59,7 @@ async def main(cluster: str, folder: Path, *words: str) -> None:
             asked = replace(asked, host_requirements=replace(asked.host_requirements, reserve_mb=1))
             findings = await check_nodes(found, asked)
             head, second = nodes = restrict_roles(found, findings)
-            abroad = RemoteHosts(config, directory, events, model=model, spawn_on=on, token=token)
+            abroad = RemoteHosts(config, directory, events, model=model, spawn_on=on, token=token, settled_s=0.0)
             async with reserve_slots("test/1", plan_slots(config, head, {ENGINE: second}, {})) as places:
                 await abroad.prepare_nodes(nodes, {})
                 machine = abroad.hosts[second.address]

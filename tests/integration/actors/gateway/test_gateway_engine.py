@@ -22,7 +22,7 @@ from actors.tokens.chat_format import load_tokenizer
 from launch.config.policy import ModelSection
 from launch.demo.model import build_demo_model
 from learner.data.sequences import join_sequences
-from tests.integration.actors.tiny_qwen import manifest
+from tests.integration.actors.engines.tiny_qwen import manifest
 from tests.support.engine_specs import engine_spec
 from tests.support.gateways import SETTINGS
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.actors import tiny_qwen
+from tests.integration.actors.engines import tiny_qwen
 
 STAGE = """
 import asyncio, sys
@@ -18,7 +18,7 @@ from pathlib import Path
 from actors.engines.messages import InvalidWeights, WeightLoadError
 from actors.engines.weights.tensor_loader import TensorWeightLoader
 from actors.engines.weights.weight_files import read_model_shape
-from tests.integration.actors import tiny_qwen
+from tests.integration.actors.engines import tiny_qwen
 folder = Path(sys.argv[1])
 try:
     asyncio.run(TensorWeightLoader("cpu", 1).stage_weights(tiny_qwen.manifest(1, folder), read_model_shape(folder)))
@@ -36,7 +36,7 @@ async def test_a_machine_without_room_for_tensors_is_told_what_to_do(tmp_path: P
     done = await asyncio.to_thread(
         subprocess.run,
         ["unshare", "--mount", "sh", "-c", mount, "sh", *staged],
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[4],
         capture_output=True,
         text=True,
         check=True,

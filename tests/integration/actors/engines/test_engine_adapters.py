@@ -19,7 +19,7 @@ from actors.engines.engine import SGLangEngine
 from actors.engines.messages import EngineState, GenerateReply, InvalidWeights, WeightLoadError
 from actors.engines.weights import adapter_files
 from protocol.weights import WeightManifest
-from tests.integration.actors import tiny_adapters, tiny_qwen
+from tests.integration.actors.engines import tiny_adapters, tiny_qwen
 from tests.support.engine_requests import request
 from tests.support.engine_specs import engine_spec
 

@@ -29,7 +29,7 @@ from actors.engines.server.process import API_KEY_VARIABLE
 from actors.engines.weights import weight_files
 from protocol.processes.loopback import is_loopback
 from protocol.weights import WeightManifest
-from tests.integration.actors import tiny_qwen
+from tests.integration.actors.engines import tiny_qwen
 from tests.support.engine_requests import request
 from tests.support.engine_specs import engine_spec
 from tests.support.processes import listening_at, process_group, shared_memory_of, title
@@ -585,7 +585,7 @@ OWNER = """
 import asyncio, sys
 from pathlib import Path
 from actors.engines.engine import SGLangEngine
-from tests.integration.actors import tiny_qwen
+from tests.integration.actors.engines import tiny_qwen
 from tests.support.engine_requests import request
 from tests.support.engine_specs import engine_spec
 from tests.support.processes import process_group
@@ -604,7 +604,7 @@ asyncio.run(main(Path(sys.argv[1])))
 async def test_an_owner_killed_while_its_server_starts_leaves_no_process(tmp_path: Path) -> None:
     await asyncio.to_thread(tiny_qwen.write_random, tmp_path / "random")
     owner = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", OWNER, str(tmp_path), cwd=Path(__file__).parents[3], env=dict(os.environ)
+        sys.executable, "-c", OWNER, str(tmp_path), cwd=Path(__file__).parents[4], env=dict(os.environ)
     )
     async with asyncio.timeout(600):
         while not (servers := group_leaders_that_mention(str(tmp_path / "random"))):  # noqa: ASYNC110  # other processes, not events

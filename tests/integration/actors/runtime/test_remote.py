@@ -13,7 +13,7 @@ from actors.runtime.remote_errors import ActorDied, RemoteError
 from protocol.errors import InfraError
 from protocol.processes.stack_dumps import request_stack_dumps
 from protocol.run_directory.process_log import ProcessLog
-from tests.integration.actors.ray_counter import Blocking, Counter, Forwarder
+from tests.integration.actors.runtime.ray_counter import Blocking, Counter, Forwarder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]
 

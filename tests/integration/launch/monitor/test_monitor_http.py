@@ -170,7 +170,7 @@ async def test_every_answer_has_the_strict_policy(served, session, path: str):
 
 
 def test_the_pages_own_files_ask_for_nothing_outside_and_write_no_markup():
-    folder = Path(__file__).parents[3] / "launch" / "pages" / "static"
+    folder = Path(__file__).parents[4] / "launch" / "pages" / "static"
     for path in filter(Path.is_file, folder.rglob("*")):
         text = path.read_text().replace("http://www.w3.org/2000/svg", "")
         assert "://" not in text, path.name

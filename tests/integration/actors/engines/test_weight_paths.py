@@ -25,7 +25,7 @@ from actors.weight_transport.sender import BroadcastError, WeightSender
 from actors.weight_transport.source import WeightSource
 from actors.weight_transport.version_folders import version_folder
 from protocol.weights import NO_VERSION, WeightManifest
-from tests.integration.actors import tiny_qwen
+from tests.integration.actors.engines import tiny_qwen
 from tests.support.engine_requests import request
 from tests.support.engine_specs import engine_spec
 

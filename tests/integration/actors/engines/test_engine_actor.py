@@ -12,7 +12,7 @@ from actors.engines.engine import SGLangEngine
 from actors.engines.messages import EngineState, EngineUnavailable, OnPartialReply, PartialReply, RequestRefused
 from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.runtime.remote import ActorOptions, kill_actor, spawn_actor
-from tests.integration.actors import tiny_qwen
+from tests.integration.actors.engines import tiny_qwen
 from tests.support.engine_requests import request
 from tests.support.engine_specs import engine_spec
 from tests.support.processes import process_group
