@@ -138,7 +138,7 @@ async def test_no_sandbox_outlives_whoever_asked_for_it(docker_engine: SandboxHo
             await asked.wait()
             assert pool.statistics().live == 1
             if died:
-                for caller in opened._services._services.values():
+                for caller in opened._client._services.values():
                     caller.url = "http://127.0.0.1:9"
                     caller.unreachable_s = 0.0
             running.cancel()
