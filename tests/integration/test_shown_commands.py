@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from launch.demo.hugging_face import save_tokenizer
+from tests.support.documented_commands import PAGES, ROOT, Mark, Shown, files, shown
 from tests.support.fake_run import write_fake_run
-from tests.support.pages import PAGES, ROOT, Mark, Shown, files, shown
-from tests.support.recorded import tokenizer
+from tests.support.recorded_trajectories import tokenizer
 
 RUNS = ("demo-1", "demo-2", "a", "b")
 TASKS = ROOT / "docs" / "your-tasks.md"

@@ -108,11 +108,11 @@ class MiniRun:
         finished = self.finish(within_s)
         summary = finished.json
         failed = summary.get("failed_checks", [f"exit code {finished.code}: {finished.stdout}"])
-        serious = [line for line in failed if "left behind" not in line or self.belongings()]
+        serious = [line for line in failed if "left behind" not in line or self.resources()]
         assert not serious, f"{serious}\n{finished.stderr[-4000:]}"
         return summary
 
-    def belongings(self) -> list[str]:
+    def resources(self) -> list[str]:
         """What the engine holds of this run: containers, networks and volumes."""
         return [each for kind in (["ps", "--all"], ["network", "ls"], ["volume", "ls"]) for each in self._list(kind)]
 

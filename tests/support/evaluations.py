@@ -20,7 +20,7 @@ from launch.evaluation.results.evaluation_settings import build_evaluation_setti
 from protocol.events import JsonValue
 from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.trajectory import EpisodeStatus, TestResult
-from tests.support.recorded import call
+from tests.support.recorded_trajectories import call
 
 WHAT: dict[str, JsonValue] = {
     "agent": "url",

@@ -21,7 +21,7 @@ from launch.completion import load_command
 from launch.config import RunConfig, SftConfig, dotted_fields
 from launch.run.arguments import parse_cluster_arguments
 from protocol.cli.arguments import parse_arguments
-from tests.support.pages import PAGES, ROOT, Mark, Shown, shown
+from tests.support.documented_commands import PAGES, ROOT, Mark, Shown, shown
 
 COMMANDS = [command for page in PAGES for command in shown(page)]
 OURS = [command for command in COMMANDS if re.match(r"(launch|sandbox|protocol)\.", command.module)]

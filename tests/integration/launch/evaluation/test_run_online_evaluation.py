@@ -13,9 +13,9 @@ from launch.checkpoints.retention import Retention
 from launch.checkpoints.store import CheckpointStore
 from launch.data.preparation import require_model_files
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER
-from tests.support.books import assert_books_balance, read_lines
 from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns
 from tests.support.commands import run_json
+from tests.support.trajectory_accounting import assert_books_balance, read_lines
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -18,10 +18,10 @@ from launch.ctl.request_client import submit_and_wait
 from launch.hosts.cluster_nodes import ROLES_LABEL
 from launch.hosts.ray_environment import CLUSTER_RAY_ENVIRONMENT
 from tests.support import machines
-from tests.support.belongings import DEADLINE_S
-from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
 from tests.support.machines import Machine
+from tests.support.run_resources import DEADLINE_S
+from tests.support.trajectory_accounting import assert_books_balance
 
 pytestmark = [
     pytest.mark.docker,

@@ -20,9 +20,9 @@ from launch.run_records.run_directory import hold_run_lock
 from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import CastWriter
 from tests.support.browser import Page, browsing, chromium
+from tests.support.example_run import INSTRUCTION, write_shown_run
 from tests.support.monitors import Monitor, monitoring
-from tests.support.pictures import NARROW, WIDE, drawn
-from tests.support.shown_run import INSTRUCTION, write_shown_run
+from tests.support.screenshots import NARROW, WIDE, drawn
 
 pytestmark = [
     pytest.mark.slow,

@@ -19,7 +19,7 @@ from launch.run_records.run_directory import load_stored_config
 from tests.support.browser import Page, browsing, chromium
 from tests.support.cluster_runs import MiniRun, MiniRuns
 from tests.support.commands import run_json
-from tests.support.pictures import KEPT_IN, NARROW, WIDE, shoot
+from tests.support.screenshots import KEPT_IN, NARROW, WIDE, shoot
 
 pytestmark = [
     *(pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow),

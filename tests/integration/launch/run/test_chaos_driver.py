@@ -9,9 +9,9 @@ import pytest
 
 from launch.processes.process_reaper import find_run_processes
 from protocol.weights import version_attempt
-from tests.support.belongings import DEADLINE_S, Belongings
-from tests.support.books import Lineage, assert_books_balance, ledger
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
+from tests.support.run_resources import DEADLINE_S, RunResources
+from tests.support.trajectory_accounting import Lineage, assert_books_balance, ledger
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -31,10 +31,10 @@ def versions_by_attempt(run: MiniRun) -> dict[int, set[int]]:
 def test_a_killed_command_leaves_nothing_and_goes_on_where_it_was(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("driver-killed", *NO_EVALUATION)
     run.wait_step(2)
-    belongings = Belongings(run)
+    resources = RunResources(run)
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.wait()
-    belongings.gone()
+    resources.gone()
 
     again = mini_runs.resume("driver-killed")
     summary = again.succeed()
@@ -52,10 +52,10 @@ def test_a_command_that_is_killed_twice_goes_on_where_it_was(mini_runs: MiniRuns
     run = mini_runs.start("driver-killed-twice", *NO_EVALUATION, *FAR_FROM_A_CHECKPOINT)
     for attempt, step in ((1, 1), (2, 3)):
         run.wait_step(step)
-        belongings = Belongings(run)
+        resources = RunResources(run)
         os.kill(run.process.pid, signal.SIGKILL)
         run.process.wait()
-        belongings.gone()
+        resources.gone()
         run = mini_runs.resume("driver-killed-twice")
         run.wait_event("the new attempt", "run.started", lambda event, n=attempt: event["writer"] == f"driver-{n + 1}")
     summary = run.succeed()
@@ -68,7 +68,7 @@ def test_one_interrupt_stops_in_order(mini_runs: MiniRuns) -> None:
     """As a terminal sends it: to the command's whole process group."""
     run = mini_runs.start("interrupted", *NO_EVALUATION, *FAR_FROM_A_CHECKPOINT)
     run.wait_step(1)
-    belongings = Belongings(run)
+    resources = RunResources(run)
     os.killpg(run.process.pid, signal.SIGINT)
     finished = run.finish(within_s=180)
     assert finished.code == 130
@@ -76,7 +76,7 @@ def test_one_interrupt_stops_in_order(mini_runs: MiniRuns) -> None:
     assert "--resume interrupted" in finished.stderr
     assert "Traceback" not in finished.stderr
     assert run.containers() == [], "an orderly stop waits for its containers"
-    belongings.gone()
+    resources.gone()
     assert mini_runs.resume("interrupted").succeed()["steps"] == STEPS
     assert_books_balance(run.path)
 
@@ -84,12 +84,12 @@ def test_one_interrupt_stops_in_order(mini_runs: MiniRuns) -> None:
 def test_a_second_interrupt_stops_at_once(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("interrupted-twice", *NO_EVALUATION)
     run.wait_step(1)
-    belongings = Belongings(run)
+    resources = RunResources(run)
     os.kill(run.process.pid, signal.SIGINT)
     eventually("word that it stops", lambda: "once more to stop at once" in run.stderr, 60)
     os.kill(run.process.pid, signal.SIGINT)
     assert run.finish(within_s=60).code == 130
-    belongings.gone()
+    resources.gone()
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.books import assert_books_balance, ledger
 from tests.support.cluster_runs import Event, MiniRun, MiniRuns, eventually
+from tests.support.trajectory_accounting import assert_books_balance, ledger
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.belongings import Belongings
-from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import MiniRuns
+from tests.support.run_resources import RunResources
+from tests.support.trajectory_accounting import assert_books_balance
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -19,11 +19,11 @@ def test_a_ray_that_was_killed_ends_the_run_and_nothing_of_it_is_left(mini_runs:
     """Within the containers' deadline and the time that it takes to notice; and the run can be gone on with."""
     run = mini_runs.start(f"killed-{which}", *NO_EVALUATION)
     run.wait_step(1)
-    belongings = Belongings(run)
+    resources = RunResources(run)
     run.kill_one(f"/{which}")
     finished = run.finish(within_s=120)
     assert finished.code != 0
-    belongings.gone()
+    resources.gone()
     said = finished.stderr.splitlines()
     assert any(f"--resume killed-{which}" in line for line in said), finished.stderr[-3000:]
     assert "Traceback" not in finished.stderr

@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from tests.support.books import assert_books_balance, token_ages
 from tests.support.cluster_runs import Event, MiniRun, MiniRuns
+from tests.support.trajectory_accounting import assert_books_balance, token_ages
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

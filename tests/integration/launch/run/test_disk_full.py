@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from protocol.files.filesystem import free_bytes
-from tests.support.books import assert_books_balance, ledger
 from tests.support.cluster_runs import MiniRun, MiniRuns
+from tests.support.trajectory_accounting import assert_books_balance, ledger
 
 pytestmark = [
     pytest.mark.docker,

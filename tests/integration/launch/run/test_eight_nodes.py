@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import MiniRuns
+from tests.support.trajectory_accounting import assert_books_balance
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -20,9 +20,16 @@ from launch.monitor.archive.token_pages import read_token_page
 from launch.monitor.run_follower import RunFollower
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.trajectory import is_training_trajectory
-from tests.support.books import assert_books_balance, last_checkpoint, ledger, read_json, read_lines, token_ages
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually, replayed
 from tests.support.commands import run_json
+from tests.support.trajectory_accounting import (
+    assert_books_balance,
+    last_checkpoint,
+    ledger,
+    read_json,
+    read_lines,
+    token_ages,
+)
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang]
 
@@ -167,7 +174,7 @@ def test_evaluations_say_what_their_attempts_came_to(done: Done) -> None:
 
 
 def test_nothing_of_the_run_is_left(done: Done) -> None:
-    assert done.run.belongings() == []
+    assert done.run.resources() == []
     started = done.run.events("sandbox.started")
     assert done.summary["sandbox"]["started"] == len(started)
 

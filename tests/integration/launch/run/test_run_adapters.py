@@ -6,8 +6,8 @@ import pytest
 from safetensors.torch import load_file
 
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
-from tests.support.books import assert_books_balance, read_lines
 from tests.support.cluster_runs import MiniRuns, replayed
+from tests.support.trajectory_accounting import assert_books_balance, read_lines
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

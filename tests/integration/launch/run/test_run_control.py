@@ -20,9 +20,9 @@ from launch.run_records.metrics_log import read_metrics
 from launch.run_records.run_directory import load_stored_config
 from protocol.cli.exit_codes import EXIT_USER
 from protocol.errors import UserError
-from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns, eventually, replayed
 from tests.support.commands import run_json
+from tests.support.trajectory_accounting import assert_books_balance
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

@@ -13,8 +13,8 @@ import pytest
 
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from sandbox.host_record import SandboxHost
-from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import ROOT, MiniRuns
+from tests.support.trajectory_accounting import assert_books_balance
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

@@ -22,4 +22,4 @@ def test_a_run_that_begins_out_of_parity_ends_before_its_first_step(mini_runs: M
     assert run.events("learner.step") == []
     assert read_metrics(run.path) == []
     assert [event["step"] for event in run.events("checkpoint.saved")] == [0], "a higher limit goes on from there"
-    assert run.belongings() == []
+    assert run.resources() == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import MiniRun, MiniRuns
+from tests.support.trajectory_accounting import assert_books_balance
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

@@ -13,8 +13,8 @@ import pytest
 
 from launch.sweep.definition import build_sweep, find_sweep_file, read_sweep_file
 from launch.sweep.sweep_folder import SUMMARY_FILE
-from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import RECIPE, ROOT, MiniRuns
+from tests.support.trajectory_accounting import assert_books_balance
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

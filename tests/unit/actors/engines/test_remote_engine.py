@@ -23,7 +23,7 @@ from actors.runtime.remote_errors import ActorDied
 from protocol.weights import WeightVersion
 from tests.support.engine_requests import request
 from tests.support.fake_policy import received
-from tests.support.remotes import LocalRemote
+from tests.support.local_actors import LocalRemote
 
 SAID = received("hello")
 LOAD = EngineLoad(

@@ -23,7 +23,7 @@ from protocol.staleness import AdmissionLimit, AdmissionMode
 from protocol.trajectory import TRAIN_PURPOSE, EpisodeStatus, GroupId, InfraFailure, RolloutRequest
 from protocol.weights import WeightVersion
 from tests.support.fake_buffer import FakeBuffer
-from tests.support.remotes import LocalRemote
+from tests.support.local_actors import LocalRemote
 
 VERSION = WeightVersion(8)
 LIMIT = 2

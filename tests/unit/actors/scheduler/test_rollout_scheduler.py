@@ -23,7 +23,7 @@ from protocol.journal import BudgetFullError, DiskFullError
 from protocol.staleness import AdmissionLimit, AdmissionMode
 from protocol.trajectory import DropReason, EpisodeStatus, GroupId, InfraFailure, RolloutRequest
 from tests.support.fake_buffer import FakeBuffer
-from tests.support.remotes import LocalRemote
+from tests.support.local_actors import LocalRemote
 
 TASKS = ("a", "b", "c", "d", "e")
 PER_STEP, SIZE, ETA, STEPS = 2, 2, 2, 10

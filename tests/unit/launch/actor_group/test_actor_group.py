@@ -42,7 +42,7 @@ from protocol.events import EventLog
 from protocol.stream import make_run_keys
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from sandbox.pool.sweep import SETTLE_S
-from tests.support.remotes import LocalRemote
+from tests.support.local_actors import LocalRemote
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from launch.run_records.config_changes import read_changes
 from launch.run_records.run_directory import config_tables, load_stored_config
 from protocol.errors import UserError
 from protocol.events import EventLog, JsonValue
-from tests.support.remotes import LocalRemote
+from tests.support.local_actors import LocalRemote
 
 SOON_S = 30.0
 

@@ -30,7 +30,7 @@ from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.trajectory import EpisodeStatus
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.evaluations import record, write_evaluation
-from tests.support.recorded import config, write_run
+from tests.support.recorded_trajectories import config, write_run
 from tests.support.standalone_pages import outside_urls, without_packages
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"

@@ -21,7 +21,7 @@ from protocol.events import JsonValue
 from sandbox.tasks.formats.registry import TaskFormat, write_tasks
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
-from tests.support.recorded import config
+from tests.support.recorded_trajectories import config
 
 
 def given(*words: str) -> EvaluationOptions:

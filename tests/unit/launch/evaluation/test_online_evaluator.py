@@ -29,7 +29,7 @@ from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
 from protocol.trajectory import EpisodeStatus, RolloutRequest
 from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion
-from tests.support.remotes import LocalRemote
+from tests.support.local_actors import LocalRemote
 
 PLAN = EvaluationPlan("", ("a", "b"), attempts=2, greedy=1, seed=3)
 SOON_S = 30.0

@@ -15,7 +15,7 @@ from launch.export.__main__ import COMMAND
 from launch.export.hugging_face import COLUMNS
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER, main_guard
 from tests.support.evaluations import write_saved
-from tests.support.recorded import call, config, tokenizer, trajectory, write_run
+from tests.support.recorded_trajectories import call, config, tokenizer, trajectory, write_run
 
 PASSES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "done"]
 FAILS = [call("ls"), "<tool_call>{</tool_call>", "done"]

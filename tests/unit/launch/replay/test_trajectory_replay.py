@@ -28,7 +28,7 @@ from protocol.cli.exit_codes import EXIT_USER, main_guard
 from protocol.trajectory import EpisodeStatus, TestResult
 from sandbox.tasks.task import Task
 from tests.support.observers import FakeObserver
-from tests.support.recorded import LIMITS, Terminal, call, chat_of, config, trajectory, write_run
+from tests.support.recorded_trajectories import LIMITS, Terminal, call, chat_of, config, trajectory, write_run
 
 TASK = Task(id="t", instruction="Do t.")
 HERMES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "<tool_call>{</tool_call>", "done"]

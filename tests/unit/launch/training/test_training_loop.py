@@ -43,8 +43,8 @@ from protocol.staleness import StaleTokenPolicy
 from protocol.trajectory import DropReason, Float32Array, Int32Array, Uint8Array
 from protocol.weights import Lineage, WeightManifest, WeightVersion
 from tests.support.fake_buffer import FakeBuffer
-from tests.support.probed_engine import LOGPROB, ProbedEngine
-from tests.support.remotes import LocalRemote
+from tests.support.fake_probed_engine import LOGPROB, ProbedEngine
+from tests.support.local_actors import LocalRemote
 
 PER_STEP = 2
 SOON_S = 30.0

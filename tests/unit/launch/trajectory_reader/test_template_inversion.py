@@ -16,7 +16,7 @@ from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, Trajectory
 from sandbox.tasks.task import Task
 from tests.support.evaluations import write_saved
-from tests.support.recorded import call, chat_of, config, trajectory, write_run
+from tests.support.recorded_trajectories import call, chat_of, config, trajectory, write_run
 
 HERMES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "<tool_call>{</tool_call>", "done"]
 BASH = ["THOUGHT: a\n```bash\nls\n```", "no block", "```bash\ntouch x\n```", "```bash\nfalse\n```", "x", "y"]

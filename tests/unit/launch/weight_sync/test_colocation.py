@@ -19,7 +19,7 @@ from launch.weight_sync.manager import WeightSyncManager
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.remotes import LocalRemote
+from tests.support.local_actors import LocalRemote
 
 
 class FakeConductor:

@@ -21,7 +21,7 @@ from launch.weight_sync.transport import WeightTransport
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.remotes import LocalRemote
+from tests.support.local_actors import LocalRemote
 
 
 class FakeConductor:

@@ -9,7 +9,7 @@ DEADLINE_S = 40.0
 """sandbox.deadline_s of the mini recipe: containers that nobody looks after end by themselves."""
 
 
-class Belongings:
+class RunResources:
     """``gone`` waits until it has none of what it had when this was made."""
 
     def __init__(self, run: MiniRun) -> None:
