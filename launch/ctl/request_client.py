@@ -57,12 +57,12 @@ def submit_and_wait(
     """Ask, and wait for the answer.  Raises UserError where the run refuses, or has ended; TimeoutError where it has
     not answered in ``patience_s``, and may still do it."""
     require_running(run_dir)
-    reader = RunTail(run_dir, _DRIVERS, cursor_at_end(run_dir, _DRIVERS))
+    tail = RunTail(run_dir, _DRIVERS, cursor_at_end(run_dir, _DRIVERS))
     submit_request(run_dir, request)
     give_up = time.monotonic() + patience_s
     while True:
         alive = is_running(run_dir)  # before the look: what it said last is seen
-        if (answer := _answer(reader, request)) is not None:
+        if (answer := _answer(tail, request)) is not None:
             if not answer.ok:
                 raise UserError(f"{request.action.value}: {answer.text}")
             return answer
@@ -76,13 +76,8 @@ def submit_and_wait(
         pause(_LOOK_S)
 
 
-def _answer(reader: RunTail, request: ControlRequest) -> ControlAnswer | None:
-    for line in reader.read():
-        event = line.value
-        if (
-            event is not None
-            and get_text(event, "kind") == REQUEST_ANSWERED_EVENT
-            and get_text(event, "request") == request.id
-        ):
+def _answer(tail: RunTail, request: ControlRequest) -> ControlAnswer | None:
+    for event in tail.iter_events():
+        if get_text(event, "kind") == REQUEST_ANSWERED_EVENT and get_text(event, "request") == request.id:
             return ControlAnswer(event.get("ok") is True, get_text(event, "text"))
     return None

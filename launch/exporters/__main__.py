@@ -32,7 +32,8 @@ from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, error_console
 from protocol.errors import UserError
 from protocol.events import EventLog, JsonValue
-from protocol.run_directory.cursors import Cursor
+from protocol.run_directory.cursors import Cursor, cursor_at_end
+from protocol.run_directory.layout import EVENT_FILES
 
 _PATIENCE_S = 8.0
 """With takers, at the end of a run."""
@@ -70,7 +71,7 @@ def run(given: ExportersArguments, out: JsonOutput) -> int:
         if given.follow:
             os.nice(_NICE)  # the run's own processes come first, also on a machine of two cores
         settings = _settings(given.run, given.project)
-        begin = _ends(given.run) if given.follow else {}
+        begin = cursor_at_end(given.run, (*EVENT_FILES, *STEP_FILES)) if given.follow else {}
         endpoint = None
         if given.prometheus is not None:
             endpoint = PrometheusServer(settings.run_id, settings.run_dir, begin, given.prometheus)
@@ -112,12 +113,6 @@ def _settings(run: Path, project: str) -> ExporterSettings:
         f"{table}.{key}": cast("JsonValue", value) for table, keys in tables.items() for key, value in keys.items()
     }
     return ExporterSettings(run.absolute().name, run.absolute(), project, config)
-
-
-def _ends(run: Path) -> Cursor:
-    """Return the current ends of the run's files."""
-    paths = [*run.glob("events/*.jsonl"), *(run / name for name in STEP_FILES)]
-    return {path.relative_to(run).with_suffix("").as_posix(): path.stat().st_size for path in paths if path.exists()}
 
 
 def _followers(names: Sequence[str], settings: ExporterSettings, begin: Cursor) -> list[ExporterThread]:

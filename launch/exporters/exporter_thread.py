@@ -36,10 +36,10 @@ class ExporterThread:
 
     def run(self) -> None:
         """Send new steps until :meth:`request_stop`, and then the rest once more."""
-        reader = RunTail(self.run_dir, STEP_FILES, self.start_cursor)
+        tail = RunTail(self.run_dir, STEP_FILES, self.start_cursor)
         while not self._stop.wait(POLL_INTERVAL_S):
-            self._send_new(reader)
-        self._send_new(reader)
+            self._send_new(tail)
+        self._send_new(tail)
         self._guarded(self.exporter.close)
 
     def send_all(self) -> None:
@@ -47,9 +47,9 @@ class ExporterThread:
         self.request_stop()
         self.run()
 
-    def _send_new(self, reader: RunTail) -> None:
+    def _send_new(self, tail: RunTail) -> None:
         """Send the steps that were written since the last call."""
-        for step, values in read_new_steps(reader):
+        for step, values in read_new_steps(tail):
             if self._guarded(lambda step=step, values=values: self.exporter.log_step(step, values)):
                 self.sent_steps += 1
 

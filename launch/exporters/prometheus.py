@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -22,10 +22,10 @@ from launch.exporters.step_metrics import numeric_metrics
 from protocol.errors import UserError
 from protocol.run_directory.cursors import Cursor
 from protocol.run_directory.json_fields import Event, get_list, get_mapping, get_number, get_text
+from protocol.run_directory.layout import EVENT_FILES
 from protocol.run_directory.run_tail import RunTail
 
 PREFIX = "longshore_"
-_FILES = ("events/*.jsonl",)
 
 STEP_METRIC_HELP = {
     "staleness_max": "oldest token with loss, in optimizer steps",
@@ -160,9 +160,9 @@ class PrometheusServer:
 
     def __init__(self, run_id: str, run_dir: Path, begin: Cursor, port: int) -> None:
         """Open the port.  Raises UserError if it is taken."""
-        self._figures, self._reader = PrometheusCollector(run_id), RunTail(run_dir, _FILES, begin)
+        self._collector, self._tail = PrometheusCollector(run_id), RunTail(run_dir, EVENT_FILES, begin)
         registry = CollectorRegistry()
-        registry.register(self._figures)
+        registry.register(self._collector)
         try:
             self._server = _Server(("127.0.0.1", port), _Silent)
         except OSError as error:
@@ -174,22 +174,13 @@ class PrometheusServer:
         threading.Thread(target=self._server.serve_forever, daemon=True, name="prometheus").start()
 
     def observe_new_events(self) -> None:
-        """Read the new events."""
-        observe_all(self._figures, self._reader)
+        """Update the metrics with the events that were written since the last call."""
+        for event in self._tail.iter_events():
+            self._collector.observe_event(event)
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-
-
-def observe_all(told: PrometheusCollector, reader: RunTail) -> None:
-    while lines := reader.read():
-        for event in _events(line.value for line in lines):
-            told.observe_event(event)
-
-
-def _events(values: Iterable[Event | None]) -> Iterator[Event]:
-    return (value for value in values if value is not None)
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -19,13 +19,11 @@ class StepMetrics(NamedTuple):
     """All numbers of the line; those of its tables are named ``table/key``."""
 
 
-def read_new_steps(reader: RunTail) -> Iterator[StepMetrics]:
+def read_new_steps(tail: RunTail) -> Iterator[StepMetrics]:
     """Yield the steps written since the last call, without the lines that take steps back."""
-    while lines := reader.read():
-        for line in lines:
-            step = get_number(line.value, "step") if line.value is not None else None
-            if line.value is not None and step is not None:
-                yield StepMetrics(int(step), numeric_metrics(line.value))
+    for line in tail.iter_events():
+        if (step := get_number(line, "step")) is not None:
+            yield StepMetrics(int(step), numeric_metrics(line))
 
 
 def numeric_metrics(line: Event) -> dict[str, float]:

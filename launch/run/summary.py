@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -22,7 +22,7 @@ from launch.evaluation.scores import (
 from launch.run_records.metrics_log import read_metrics
 from protocol.events import JsonValue
 from protocol.journal import JournalAccounting
-from protocol.run_directory.json_fields import parse_json_object
+from protocol.run_directory.run_tail import read_events
 from protocol.trajectory import is_training_trajectory
 
 
@@ -162,18 +162,9 @@ def count_missing_events(before: int, seq: int) -> int:
     return seq - before - 1 if seq > before else seq
 
 
-def read_run_events(run_dir: Path) -> Iterator[dict[str, JsonValue]]:
-    """Every whole event of a run, writer by writer; a line that a killed process has torn is left out."""
-    for path in sorted((run_dir / "events").glob("*.jsonl")):
-        with path.open("rb") as file:
-            for line in file:
-                if (event := parse_json_object(line)) is not None:
-                    yield event
-
-
 def summarise_run(run_dir: Path, facts: SummaryFacts) -> dict[str, JsonValue]:
     counts = _Counts()
-    for event in read_run_events(run_dir):
+    for event in read_events(run_dir):
         counts.observe(event)
     pauses = [ms for _, ms in counts.pauses]
     steps = read_metrics(run_dir)

@@ -9,26 +9,18 @@ from pathlib import Path
 from statistics import fmean
 
 from launch.config.loader import Toml
-from launch.pages.html_document import PageHeader, PageSection, html_document, html_section, html_table
+from launch.pages.charts import MAX_SERIES, Chart, Series, render_chart_page
+from launch.pages.html_document import PageHeader, PageSection, html_section, html_table
 from launch.run_records.metrics_log import read_metrics
 from launch.run_records.run_directory import NoSuchRunError, load_stored_tables
-from launch.runs.run_list import RUN_COLUMNS as LINE_HEAD
-from launch.runs.run_list import RunListRow, format_run_row, read_run_row
-from launch.simulate.plot.chart import COLOURS, HEIGHT, WIDTH, Chart, Series, draw_chart
-from launch.simulate.plot.svg import SvgCanvas
+from launch.runs.run_list import RUN_COLUMNS, RunListRow, format_run_row, read_run_row
 from protocol.errors import UserError
 
-MAX_RUNS = len(COLOURS)
+MAX_RUNS = MAX_SERIES
 """The largest number of runs in one comparison: each has a colour of its own."""
-_MOST_PLACES = 400
+_MAX_POINTS = 400
 _LAST = 0.25
 """The share of a run's newest steps whose mean stands for its end."""
-_STYLE = """
-.report main { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 18px; padding-bottom: 40px; }
-.report main > .whole { grid-column: 1 / -1; }
-.report .chart svg { width: 100%; height: auto; display: block; font-family: var(--sans); }
-@media (max-width: 860px) { .report main { grid-template-columns: minmax(0, 1fr); } }
-"""
 
 MetricFunction = Callable[[Mapping[str, float]], float | None]
 
@@ -128,7 +120,7 @@ def find_config_differences(compared: Sequence[ComparedRun]) -> list[tuple[str, 
 def build_charts(compared: Sequence[ComparedRun]) -> list[Chart]:
     """Return charts over all steps of all runs, thinned evenly; metrics that no run has are left out."""
     steps = sorted({int(step["step"]) for run in compared for step in run.steps})
-    steps = steps[:: max(1, -(-len(steps) // _MOST_PLACES))]
+    steps = steps[:: max(1, -(-len(steps) // _MAX_POINTS))]
     found: list[Chart] = []
     for figure in COMPARED_METRICS:
         series = [Series(run.row.run, _values(figure, run, steps)) for run in compared]
@@ -155,21 +147,24 @@ def _values(figure: ComparedMetric, run: ComparedRun, steps: Sequence[int]) -> l
 def render_comparison_page(compared: Sequence[ComparedRun]) -> str:
     """Return the comparison as HTML that needs no network."""
     names = [run.row.run for run in compared]
-    lines = html_table(LINE_HEAD, [format_run_row(run.row) for run in compared])
-    drawn = "".join(f'<section class="panel chart">{_svg(chart)}</section>' for chart in build_charts(compared))
-    other = [
+    charts = build_charts(compared)
+    differences = [
         (key, *("–" if value is None else str(value) for value in values))
         for key, values in find_config_differences(compared)
     ]
-    figures = html_table(METRIC_COLUMNS, format_metric_rows(compared))
-    body = "\n".join([
-        f'<div class="whole">{html_section(PageSection("Runs", lines))}</div>',
-        drawn or '<p class="none whole">None of them has taken a step.</p>',
-        f'<div class="whole">{html_section(PageSection("Metrics", figures))}</div>',
-        f'<div class="whole">{html_section(PageSection("Configuration", html_table(("key", *names), other)))}</div>',
-    ])  # fmt: skip
     facts = "".join(f"<span>{escape(name)}</span>" for name in names)
-    return html_document(PageHeader(" and ".join(names), "comparison", facts, f"{len(names)} runs"), body, style=_STYLE)
+    return render_chart_page(
+        PageHeader(" and ".join(names), "comparison", facts, f"{len(names)} runs"),
+        charts,
+        above=[
+            html_section(PageSection("Runs", html_table(RUN_COLUMNS, [format_run_row(run.row) for run in compared]))),
+            *([] if charts else ['<p class="none">None of them has taken a step.</p>']),
+        ],
+        below=[
+            html_section(PageSection("Metrics", html_table(METRIC_COLUMNS, format_metric_rows(compared)))),
+            html_section(PageSection("Configuration", html_table(("key", *names), differences))),
+        ],
+    )
 
 
 METRIC_COLUMNS = ("figure", "run", "first", "last", "last quarter")
@@ -184,9 +179,3 @@ def format_metric_rows(compared: Sequence[ComparedRun]) -> list[tuple[str, ...]]
         )
         for each in compare_metrics(compared)
     ]
-
-
-def _svg(chart: Chart) -> str:
-    canvas = SvgCanvas(WIDTH, HEIGHT, chart.title)
-    draw_chart(chart, canvas)
-    return canvas.element()

@@ -22,13 +22,13 @@ from pathlib import Path
 import orjson
 
 from launch.evaluation.online.run_evaluations import list_evaluation_files
-from launch.run.summary import read_run_events
 from launch.run_records.metrics_log import read_metrics
 from launch.runs.duckdb_session import DuckDbSession
 from launch.runs.run_list import read_run_row
 from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.run_directory.json_fields import get_list, read_json_object
+from protocol.run_directory.run_tail import read_events
 from protocol.run_directory.trajectory_export import read_export_index
 
 TableRow = Mapping[str, object]
@@ -133,7 +133,7 @@ def _evaluations(run_dir: Path, now: float) -> Iterator[TableRow]:
 
 def _events(run_dir: Path, now: float) -> Iterator[TableRow]:
     del now
-    for event in read_run_events(run_dir):
+    for event in read_events(run_dir):
         yield {
             "run": run_dir.name,
             "t": event.get("t"),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -25,12 +25,15 @@ from launch.simulate.scenario import Scenario
 from launch.simulate.simulated_cluster import ReplayOverrides, SimulationSettings
 from protocol.codec import CodecError
 from protocol.errors import UserError
-from protocol.run_directory.json_fields import parse_json_object
+from protocol.run_directory.json_fields import get_text
+from protocol.run_directory.run_tail import read_events
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from protocol.settings import CountInt, PositiveInt
 from protocol.staleness import AdmissionMode, StaleTokenPolicy
 from protocol.trajectory import Trajectory, TurnKind
 
+_EVENT_KINDS = ("node.up", "episode.started", "trajectory.stored", "weights.published", "engine.load")
+_EventsByKind: TypeAlias = dict[str, list[dict[str, Any]]]
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -195,8 +198,8 @@ def write_trace(trace: RunTrace, path: Path) -> None:
 def extract_trace(run_dir: Path, steps: int | None = None) -> TraceFile:
     """The trace of the first ``steps`` steps of a run (all by default).  Raises UserError when there is none."""
     config = load_stored_config(run_dir)
-    lines = read_metrics(run_dir)[:steps]
-    groups = list(_whole_groups(run_dir, config.rollout.group_size))
+    lines, events = read_metrics(run_dir)[:steps], _read_events_by_kind(run_dir)
+    groups = list(_complete_groups(run_dir, events, config.rollout.group_size))
     if not lines or not groups:
         raise UserError(
             f"{run_dir} has no step that was taken, or no group whose episodes can all be read: name another run"
@@ -205,7 +208,7 @@ def extract_trace(run_dir: Path, steps: int | None = None) -> TraceFile:
     return TraceFile(
         run=run_dir.name,
         nodes=config.cluster.nodes,
-        in_flight=_in_flight(run_dir, config),
+        in_flight=_in_flight(config, events),
         mode=config.run.mode,
         policy=config.staleness.policy,
         eta=config.staleness.max_staleness,
@@ -214,7 +217,7 @@ def extract_trace(run_dir: Path, steps: int | None = None) -> TraceFile:
         publish_every=config.publish_every,
         checkpoint_every=config.checkpoint.every_steps,
         dynamic_sampling=config.dynamic_sampling,
-        push_s=round(_push_s(run_dir), 4),
+        push_s=round(_push_s(events), 4),
         steps=[
             TraceStep(
                 busy_s=max(0.001, round(line["elapsed_s"] - line["wait_s"], 3)),
@@ -228,29 +231,29 @@ def extract_trace(run_dir: Path, steps: int | None = None) -> TraceFile:
     )
 
 
-def _in_flight(run_dir: Path, config: RunConfig) -> int:
-    """Episodes at once: as many as the engines are to hold, and at most as many as the workers have places for."""
+def _in_flight(config: RunConfig, events: _EventsByKind) -> int:
+    """Return the number of concurrent episodes: the configured one, limited by the capacity of the workers."""
     from launch.hosts.placement import share_docker_engine
 
-    addresses = {str(event["name"]): str(event.get("address", "")) for event in _events(run_dir, "node.up")}
+    addresses = {str(event["name"]): str(event.get("address", "")) for event in events["node.up"]}
     names = [f"node-{index}" for index in range(config.cluster.nodes)]
     nodes = [ClusterNode(name, "", addresses.get(name, "")) for name in names]
-    places = len(nodes) * config.rollout.workers_per_node * share_docker_engine(config, nodes).episodes
-    return min(config.in_flight, places)
+    capacity = len(nodes) * config.rollout.workers_per_node * share_docker_engine(config, nodes).episodes
+    return min(config.in_flight, capacity)
 
 
-def _whole_groups(run_dir: Path, size: int) -> Iterator[tuple[float, list[TraceEpisode]]]:
-    """(when its first episode began, its episodes by sample) of every group that all samples arrived of and can
-    be read."""
-    began = dict(_times(run_dir, "episode.started"))
-    acknowledged = dict(_times(run_dir, "trajectory.stored"))
+def _complete_groups(run_dir: Path, events: _EventsByKind, size: int) -> Iterator[tuple[float, list[TraceEpisode]]]:
+    """Yield (start of the first episode, episodes by sample) for every group whose samples all arrived and can be
+    read."""
+    began = dict(_times(events["episode.started"]))
+    acknowledged = dict(_times(events["trajectory.stored"]))
     members: dict[int, dict[int, tuple[float, TraceEpisode]]] = {}
     for entry in read_export_index(run_dir):
         name = entry.trajectory
         if name in began and name in acknowledged:
             try:
                 trajectory = read_exported_trajectory(run_dir, entry)
-            except (CodecError, OSError):  # its group is not whole, as one that was cut off is not
+            except (CodecError, OSError):  # its group stays incomplete and is left out
                 continue
             episode = _episode(trajectory, acknowledged[name] - began[name])
             members.setdefault(entry.group, {})[entry.sample] = began[name], episode
@@ -260,7 +263,7 @@ def _whole_groups(run_dir: Path, size: int) -> Iterator[tuple[float, list[TraceE
 
 
 def _episode(trajectory: Trajectory, seconds: float) -> TraceEpisode:
-    """``seconds``: from its ticket to its acknowledgement."""
+    """``seconds`` is the time from the start of the episode to its acknowledgement."""
     turns: list[tuple[int, float, float]] = []
     for segment in trajectory.segments:
         for turn in segment.turns:
@@ -275,24 +278,24 @@ def _episode(trajectory: Trajectory, seconds: float) -> TraceEpisode:
     return TraceEpisode(acquire_s=acquire_s, turns=turns, rest_s=rest_s, reward=trajectory.reward.total)
 
 
-def _push_s(run_dir: Path) -> float:
-    published = {event["version"]: event["t"] for event in _events(run_dir, "weights.published")}
+def _push_s(events: _EventsByKind) -> float:
+    """Return the median time from a publication until all engines served it."""
+    published = {event["version"]: event["t"] for event in events["weights.published"]}
     served: dict[int, float] = {}
-    for event in _events(run_dir, "engine.load"):
+    for event in events["engine.load"]:
         served[event["version"]] = max(event["t"], served.get(event["version"], 0.0))
     return median([served[version] - t for version, t in published.items() if version in served] or [0.0])
 
 
-def _times(run_dir: Path, kind: str) -> Iterator[tuple[str, float]]:
-    """(trajectory without its attempt, time) of each event, in the writers' order: the last attempt counts."""
-    for event in _events(run_dir, kind):
+def _times(events: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
+    """Yield (trajectory without its attempt, time) for each event, oldest first, so that the last attempt counts."""
+    for event in events:
         yield str(event["trajectory"]).partition("-a")[0], float(event["t"])
 
 
-def _events(run_dir: Path, kind: str) -> Iterator[dict[str, Any]]:
-    marker = f'"kind":"{kind}"'.encode()
-    for path in sorted((run_dir / "events").glob("*.jsonl")):
-        with path.open("rb") as file:
-            for line in file:
-                if marker in line and (event := parse_json_object(line)) is not None:
-                    yield event
+def _read_events_by_kind(run_dir: Path) -> _EventsByKind:
+    found: _EventsByKind = {kind: [] for kind in _EVENT_KINDS}
+    for event in read_events(run_dir):
+        if (kind := get_text(event, "kind")) in found:
+            found[kind].append(event)
+    return found

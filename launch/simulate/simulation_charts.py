@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launch.simulate.plot.chart import Chart, ReferenceLine, Series
+from launch.pages.charts import Chart, ReferenceLine, Series
 from launch.simulate.simulation_rows import SimulationRow, best_rows, group_by_label
 
 

@@ -10,6 +10,7 @@ from launch.trace.trace_events import TraceCounter, TraceEvent, TraceInstant, Tr
 from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.run_directory.json_fields import Event, get_integer, get_mapping, get_number, get_text
+from protocol.run_directory.layout import EVENT_FILES
 from protocol.run_directory.run_tail import RunTail
 
 _ACTIVITY = "activity/"
@@ -211,7 +212,7 @@ def _plain(event: Event) -> dict[str, JsonValue]:
 
 def read_run_timeline(run_dir: Path) -> RunTimeline:
     """Read the timeline of a run.  Raises UserError where there is nothing."""
-    timeline, reader = RunTimeline(), RunTail(run_dir, ("events/*.jsonl", f"{_ACTIVITY}*.jsonl"))
+    timeline, reader = RunTimeline(), RunTail(run_dir, (*EVENT_FILES, f"{_ACTIVITY}*.jsonl"))
     while lines := reader.read():
         for line in lines:
             if line.value is None:

@@ -1,6 +1,6 @@
 """Follows one append-only file of lines that another process writes.
 
-The position is a byte offset, so it stays true when the reader restarts and when a run is resumed into the same file.
+The position is a byte offset, so it stays valid when the reader restarts and when a run is resumed into the same file.
 A line counts once its newline is written: a torn last line is left for the next read.  A file that shrank or was
 replaced is read again from its start.
 """
@@ -18,8 +18,8 @@ _MAX_LINE_BYTES = 64 << 20
 class TailedLine(NamedTuple):
     """One whole line of a file."""
 
-    raw: bytes | None
-    """The line without its newline; None for a piece that is too long to be a line of ours."""
+    raw: bytes
+    """The line without its newline; empty for a piece that is too long to be a line of ours."""
     end_offset: int
     """Offset just after the line."""
 
@@ -27,21 +27,18 @@ class TailedLine(NamedTuple):
 class AppendedLines(NamedTuple):
     """The whole lines that were appended since the last read."""
 
-    lines: list[bytes]
-    """Without their newlines."""
-    start: int
-    """Offset of the first of them."""
+    lines: list[TailedLine]
     replaced: bool
-    """The file shrank or was replaced: these are its first lines, and earlier ones are void."""
+    """Whether the file shrank or was replaced: these are its first lines, and earlier ones are void."""
 
 
 class FileTail:
-    """Reads whole lines behind an offset.  A file that is missing or unreadable has no lines."""
+    """Reads whole lines from an offset on.  A file that is missing or unreadable has no lines."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path, self.offset = path, offset
         self.rotated = 0
-        """How often the file shrank or was replaced."""
+        """Number of times that the file shrank or was replaced."""
         self._inode: int | None = None
 
     def iter_lines(self, until: int | None = None) -> Iterator[TailedLine]:
@@ -60,22 +57,20 @@ class FileTail:
                     if len(rest) > _MAX_LINE_BYTES:
                         at += len(rest)
                         rest = b""
-                        yield TailedLine(None, at)
+                        yield TailedLine(b"", at)
         except OSError:
             return
 
     def read_lines(self, max_bytes: int) -> AppendedLines:
         """Read about ``max_bytes``, but at least one whole line if there is one, and move ``offset`` behind them."""
-        rotated = self.rotated
-        try:
-            data = self._read_chunk(max_bytes) if self._size() > self.offset else b""
-        except OSError:
-            data = b""
-        end = data.rfind(b"\n") + 1
-        if not end and len(data) >= _MAX_LINE_BYTES:  # no line of ours: skip to what follows
-            self.offset += len(data)
-        start, self.offset = self.offset, self.offset + end
-        return AppendedLines(data[:end].split(b"\n")[:-1], start, self.rotated > rotated)
+        rotated, lines, start = self.rotated, list[TailedLine](), -1
+        for line in self.iter_lines():
+            start = self.offset if start < 0 else start
+            self.offset = line.end_offset
+            lines.append(line)
+            if self.offset - start >= max_bytes:
+                break
+        return AppendedLines(lines, self.rotated > rotated)
 
     @property
     def unread_bytes(self) -> int:
@@ -92,11 +87,3 @@ class FileTail:
             self.offset, self.rotated = 0, self.rotated + 1
         self._inode = stat.st_ino
         return stat.st_size
-
-    def _read_chunk(self, max_bytes: int) -> bytes:
-        with self.path.open("rb") as file:
-            file.seek(self.offset)
-            data = file.read(max_bytes)
-            while data and b"\n" not in data and len(data) < _MAX_LINE_BYTES and (more := file.read(max_bytes)):
-                data += more
-        return data

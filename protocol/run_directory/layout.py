@@ -13,6 +13,8 @@ from protocol.errors import UserError
 CONFIG_FILE, SUMMARY_FILE, REPORT_FILE = "config.json", "summary.json", "report.html"
 LOCK_FILE = ".lock"
 EVENTS_FOLDER = "events"
+EVENT_FILES = ("events/*.jsonl",)
+"""Glob of the event files in a run directory."""
 SFT_TABLE = "sft"
 """Of a record: supervised training alone has it."""
 DEFAULT_RUNS_FOLDER = Path("runs")

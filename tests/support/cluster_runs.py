@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.processes.process_reaper import RUN_TOKEN_VARIABLE, find_run_processes
-from launch.run.summary import read_run_events
+from protocol.run_directory.run_tail import read_events
 from sandbox.docker.labels import RUN_LABEL
 from sandbox.host_record import docker_url
 
@@ -73,7 +73,7 @@ class MiniRun:
 
     def events(self, *kinds: str) -> list[Event]:
         """In the order of time; all of them when no kind is given."""
-        found = [event for event in read_run_events(self.path) if not kinds or event["kind"] in kinds]
+        found = [event for event in read_events(self.path) if not kinds or event["kind"] in kinds]
         return sorted(found, key=lambda event: event["t"])
 
     def wait_event(

@@ -19,9 +19,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from launch.run.summary import count_missing_events, read_run_events
+from launch.run.summary import count_missing_events
 from protocol.codec import CodecError, unpack_trajectory
 from protocol.groups import GroupOutcome
+from protocol.run_directory.run_tail import read_events
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from protocol.trajectory import is_training_trajectory, make_trajectory_id
 
@@ -81,7 +82,7 @@ class RunEvidence:
 def read_evidence(run_dir: Path) -> RunEvidence:
     """Raises OSError or ValueError where the run has left too little to judge: no journal, no checkpoint, or events
     that a process could not write, of which one may be an acknowledgement."""
-    events = require_complete_events(read_run_events(run_dir))
+    events = require_complete_events(read_events(run_dir))
     with closing(sqlite3.connect(run_dir / "buffer" / "journal.sqlite")) as journal:
         rows = {
             str(name): JournalRow(

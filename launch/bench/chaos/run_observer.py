@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from launch.bench.chaos.kill_points import Kill, KilledProcess
-from launch.monitor.run_state.store import EVENT_FILES
 from protocol.run_directory.json_fields import Event
 from protocol.run_directory.run_tail import RunTail
 
@@ -95,17 +94,15 @@ class RunObserver:
     events: list[Event] = field(default_factory=list[Event])
     """Those that tell what is in flight."""
     in_flight: EpisodesInFlight = field(default_factory=EpisodesInFlight)
-    _reader: RunTail = field(init=False)
+    _tail: RunTail = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reader = RunTail(self.run_dir, EVENT_FILES)
+        self._tail = RunTail(self.run_dir)
 
     def read_new_events(self) -> None:
-        """Take in what was written since."""
-        while lines := self._reader.read():
-            for line in lines:
-                if line.value is not None:
-                    self._apply_event(line.value)
+        """Apply the events that were written since the last call."""
+        for event in self._tail.iter_events():
+            self._apply_event(event)
 
     def _apply_event(self, event: Event) -> None:
         self.in_flight.apply_event(event)

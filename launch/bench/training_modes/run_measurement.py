@@ -20,10 +20,10 @@ from launch.checkpoints.retention import Retention
 from launch.checkpoints.store import CheckpointStore
 from launch.evaluation.online.run_evaluations import AFTER, read_evaluation
 from launch.evaluation.scores import drop_held_out_families
-from launch.run.summary import read_run_events
 from launch.run_records.run_directory import SUMMARY_FILE, load_stored_config
 from protocol.errors import InfraError
 from protocol.events import JsonValue
+from protocol.run_directory.run_tail import read_events
 from protocol.trajectory import is_training_trajectory
 from sandbox.tools.shell_only import SHELL_EXEC
 
@@ -85,7 +85,7 @@ def measure_run(run_dir: Path, warm_up: int, waits: ToolDelays) -> RunMeasuremen
         raise InfraError(f"{run_dir} took no step after the first {warm_up}: its events and logs say why")
     names = {name for line in lines for name in line.trained}
     seen = _TrainingEvents(waits)
-    for event in read_run_events(run_dir):
+    for event in read_events(run_dir):
         seen.apply_event(event)
     clock = TimeSpan(min(seen.started[name] for name in names), seen.steps[lines[-1].step].end)
     seconds = clock.end - clock.begin

@@ -23,8 +23,10 @@ from launch.monitor.archive.step_table import StepTable
 from launch.monitor.archive.trajectory_table import TrajectoryTable, TrajectoryUse
 from protocol.groups import OUTCOME_DROP_REASONS, GroupOutcome
 from protocol.run_directory.file_tail import AppendedLines, FileTail
+from protocol.run_directory.layout import EVENTS_FOLDER
 from protocol.run_directory.trained_log import (
     TRAINED_FOLDER,
+    TRAINED_INDEX,
     RewindEntry,
     TrainedStepEntry,
     TrainedTrajectoryEntry,
@@ -91,8 +93,8 @@ class RunCatalog:
         self._uses_before_index: dict[str, TrajectoryUse] = {}
         """Uses of trajectories that are not in the index yet."""
         self._index = FileTail(self.run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX)
-        self._trained = FileTail(self.run_dir / TRAINED_FOLDER / EXPORT_INDEX)
-        self._buffer = FileTail(self.run_dir / "events" / "buffer.jsonl")
+        self._trained = FileTail(self.run_dir / TRAINED_FOLDER / TRAINED_INDEX)
+        self._buffer = FileTail(self.run_dir / EVENTS_FOLDER / "buffer.jsonl")
         self._metrics = FileTail(self.run_dir / "metrics.jsonl")
         self._files = (self._index, self._trained, self._buffer, self._metrics)
         self._ledger_read = False
@@ -133,7 +135,7 @@ class RunCatalog:
 
     def _add(self, fresh: AppendedLines) -> None:
         entries: list[ExportIndexEntry] = []
-        for raw in fresh.lines:
+        for raw, _ in fresh.lines:
             try:
                 entries.append(_ENTRY.decode(raw))
             except _DAMAGE:
@@ -148,7 +150,7 @@ class RunCatalog:
 
     def _apply_trained(self, fresh: AppendedLines) -> None:
         uses: list[TrajectoryUse] = []
-        for raw in fresh.lines:
+        for raw, _ in fresh.lines:
             match parse_trained_line(raw):
                 case TrainedStepEntry() as step:
                     uses += self._uses(step)
@@ -195,7 +197,7 @@ class RunCatalog:
             self._mark_used(self._uses(TrainedStepEntry(line.step, 0.0, line.version, list(entries))))
 
     def _group(self, fresh: AppendedLines) -> None:
-        for raw in fresh.lines:
+        for raw, _ in fresh.lines:
             if _GROUP_EVENT in raw:
                 with suppress(*_DAMAGE):
                     self._take_group(_EVENT.decode(raw))

@@ -16,10 +16,9 @@ from launch.monitor.run_state.past_totals import PastTotals, add_totals, find_re
 from launch.monitor.run_state.view import RunView, build_run_view
 from protocol.run_directory.cursors import Cursor, format_cursor
 from protocol.run_directory.json_fields import Event, get_mapping, get_number, read_json_object
-from protocol.run_directory.layout import NoSuchRunError
+from protocol.run_directory.layout import EVENT_FILES, NoSuchRunError
 from protocol.run_directory.run_tail import RunTail
 
-EVENT_FILES = ("events/*.jsonl",)
 _METRICS = "metrics"
 
 

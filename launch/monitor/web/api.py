@@ -17,6 +17,7 @@ from launch.monitor.archive import query, query_parameters
 from launch.monitor.archive.activity import MAX_SLOTS, read_activity
 from launch.monitor.archive.catalog import RunCatalog
 from launch.monitor.archive.recordings import read_sanitized_recording
+from launch.monitor.archive.step_table import LinePosition
 from launch.monitor.archive.token_pages import MAX_TOKENS, read_token_page
 from launch.monitor.archive.trajectory_details import read_trajectory_detail
 from launch.monitor.archive.trajectory_reader import LocatedTrajectory, UnreadableTrajectoryError
@@ -110,7 +111,7 @@ class MonitorApi:
         """Its line of metrics.jsonl."""
         follower, text = await self._follower(request), request.path_params["step"]
         number = query_parameters.parse_integer({"step": text}, "step", 0)
-        place = await asyncio.to_thread(follower.query_catalog, lambda catalog: _line_place(catalog, number))
+        place = await asyncio.to_thread(follower.query_catalog, lambda catalog: _line_position(catalog, number))
         line = None if place is None else await asyncio.to_thread(_read, follower.run_dir / "metrics.jsonl", *place)
         if line is None:
             raise ApiError(404, f"step {number} was not taken, or was taken back")
@@ -237,7 +238,7 @@ async def _readable(read: Callable[[], T]) -> T:
         raise ApiError(404, str(error)) from error
 
 
-def _line_place(catalog: RunCatalog, step: int) -> tuple[int, int] | None:
+def _line_position(catalog: RunCatalog, step: int) -> LinePosition | None:
     index = catalog.steps.find_index(step)
     return None if index is None else catalog.steps.line_position(index)
 

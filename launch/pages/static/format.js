@@ -8,6 +8,12 @@ export function percent(value, digits = 1) {
   return Number.isFinite(value) ? `${(100 * value).toFixed(digits)} %` : "–";
 }
 
+// At most four digits that count.
+export function compact(value) {
+  if (!Number.isFinite(value)) return "–";
+  return Math.abs(value) >= 1000 ? count(value) : String(Number(value.toPrecision(4)));
+}
+
 export function count(value) {
   if (!Number.isFinite(value)) return "–";
   const size = Math.abs(value);

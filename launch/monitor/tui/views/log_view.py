@@ -16,17 +16,16 @@ from textual.binding import Binding, BindingType
 from launch.monitor.api_types import ResultPage
 from launch.monitor.run_follower import RunFollower
 from launch.monitor.run_state.event_text import LogLine, describe_event
-from launch.monitor.run_state.store import EVENT_FILES
 from launch.monitor.tui.drawing import formatting
 from launch.monitor.tui.views.base import TrajectoryRequested
 from launch.monitor.tui.views.listing import STRETCHED, ListColumn, Listing
 from protocol.run_directory.cursors import cursor_at_end
+from protocol.run_directory.layout import EVENT_FILES
 from protocol.run_directory.run_tail import RunTail
 
 _KEPT = 20_000
 _PAST_BYTES = 512 << 10
 """Bytes of each process's events that are read from before the log was opened."""
-_BATCH = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class EventLogReader:
 
     def __init__(self, run_dir: Path) -> None:
         past = {source: max(0, end - _PAST_BYTES) for source, end in cursor_at_end(run_dir, EVENT_FILES).items()}
-        self._reader = RunTail(run_dir, EVENT_FILES, past)
+        self._tail = RunTail(run_dir, EVENT_FILES, past)
         self._lines: deque[NumberedLogLine] = deque(maxlen=_KEPT)
         self._count = 0
         self._lock = Lock()
@@ -57,11 +56,10 @@ class EventLogReader:
         return ResultPage(shown, str(shown[-1].number) if left else None, len(found))
 
     def _read_new(self) -> None:
-        while events := self._reader.read(_BATCH):
-            for event in events:
-                if event.value is not None and (line := describe_event(event.value)) is not None:
-                    self._count += 1
-                    self._lines.append(NumberedLogLine(self._count, line))
+        for event in self._tail.iter_events():
+            if (line := describe_event(event)) is not None:
+                self._count += 1
+                self._lines.append(NumberedLogLine(self._count, line))
 
 
 def _has(line: LogLine, asked: str) -> bool:

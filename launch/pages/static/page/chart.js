@@ -1,4 +1,5 @@
-// A curve over steps, by uPlot; it follows the width of its box, and the light.  Charts of one key share a cross-hair.
+// A chart over optimizer steps, or over labelled places, by uPlot.  It follows the width of its box and the theme.
+// Charts over steps share a cross-hair, and so do charts with the same x label.
 
 import { h, replace } from "../dom.js";
 import { colour } from "./theme.js";
@@ -8,6 +9,7 @@ const HEIGHT = 132;
 const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 5e4, 1e5];
 const SMOOTHED = 8; // steps: fewer are drawn as they are
 const SYNC = "steps";
+const BARS_WIDTH = 0.72; // of a place on the x axis
 const plots = new Set();
 
 document.addEventListener("theme", () => plots.forEach((each) => each.draw()));
@@ -16,7 +18,9 @@ export class Chart {
   plot = null;
 
   // spec: {title, series: [{label, name}], format(value, tick)}, and optionally
-  //   low, high: ends of the value axis; bound: a value that is drawn as a dashed line; whole: ticks are whole numbers
+  //   low, high: ends of the value axis; whole: ticks are whole numbers
+  //   bound: a value that is drawn as a dashed line; references: [{label, value}], dashed lines with a label
+  //   labels, xLabel: texts of the x axis, whose columns.step are 0, 1, …, and its name; bars: draw bars, not lines
   //   height: pixels; steps: the axis reaches from 0 to this step; smooth: a running mean is drawn over the values
   //   marks: [{value, stderr, label, at}], evaluations at the "start" or "end" of the axis or at a step
   // columns: {step, name: values}
@@ -61,7 +65,12 @@ export class Chart {
       width: this.box.clientWidth || 300,
       height: this.spec.height ?? HEIGHT,
       legend: { show: false },
-      cursor: { sync: { key: SYNC }, y: false, drag: { x: true, y: false }, points: { size: 6 } },
+      cursor: {
+        sync: { key: this.spec.xLabel ?? SYNC },
+        y: false,
+        drag: { x: !this.spec.bars, y: false },
+        points: { size: 6, show: !this.spec.bars },
+      },
       scales: {
         x: { time: false, range: (_, min, max) => this.stepRange(min, max) },
         y: { range: (_, min, max) => valueRange(min, max, this.spec) },
@@ -69,10 +78,16 @@ export class Chart {
       axes: [
         {
           ...axis,
-          size: 22,
+          size: this.spec.labels?.some((label) => label.includes(", ")) ? 36 : 22,
           gap: 2,
           grid: { show: false },
           incrs: WHOLE,
+          ...(this.spec.labels && {
+            values: (_, ticks) => ticks.map((tick) => (this.spec.labels[tick] ?? "").replaceAll(", ", ",\n")),
+            label: this.spec.xLabel,
+            labelSize: 18,
+            labelFont: font,
+          }),
         },
         {
           ...axis,
@@ -86,7 +101,7 @@ export class Chart {
       series: [{}, ...this.data.slice(1).map((_, index) => this.stroke(index))],
       hooks: {
         setCursor: [(plot) => this.read(plot.cursor.idx)],
-        draw: [(plot) => this.drawBound(plot), (plot) => this.drawMarks(plot)],
+        draw: [(plot) => this.drawReferences(plot), (plot) => this.drawMarks(plot)],
       },
       padding: [8, 8, 0, 0],
     };
@@ -95,24 +110,39 @@ export class Chart {
   stroke(index) {
     const several = this.spec.series.length;
     const hue = colour(HUES[(index % several) % HUES.length]);
-    const few = this.data[0].length < 3;
+    const few = this.data[0].length < (this.spec.labels ? 16 : 3);
+    if (this.spec.bars) return { stroke: hue, fill: hue, width: 0, points: { show: false }, paths: this.barPaths(index) };
     const faint = this.smoothed && index < several;
     const points = { show: few, size: 5, fill: hue };
     return { stroke: hue, width: index % several ? 1.25 : 1.75, alpha: faint ? 0.3 : 1, points, spanGaps: false };
   }
 
-  drawBound(plot) {
-    if (!Number.isFinite(this.spec.bound)) return;
-    const y = plot.valToPos(this.spec.bound, "y", true);
-    const { ctx, bbox } = plot;
-    ctx.save();
-    ctx.strokeStyle = colour("amber");
-    ctx.setLineDash([4, 4]);
-    ctx.beginPath();
-    ctx.moveTo(bbox.left, y);
-    ctx.lineTo(bbox.left + bbox.width, y);
-    ctx.stroke();
-    ctx.restore();
+  // The bars of one series, beside those of the others at the same place.
+  barPaths(index) {
+    const width = BARS_WIDTH / this.spec.series.length;
+    const left = (place) => place - BARS_WIDTH / 2 + index * width;
+    return globalThis.uPlot.paths.bars({
+      disp: {
+        x0: { unit: 1, values: () => this.data[0].map(left) },
+        size: { unit: 1, values: () => [width * 0.9] },
+      },
+    });
+  }
+
+  drawReferences(plot) {
+    const bound = { value: this.spec.bound, label: "", ink: "amber" };
+    for (const { value, label, ink = "ink-2" } of [bound, ...(this.spec.references ?? [])]) {
+      if (!Number.isFinite(value)) continue;
+      const { ctx, bbox } = plot;
+      const [y, right, ratio] = [plot.valToPos(value, "y", true), bbox.left + bbox.width, devicePixelRatio];
+      ctx.save();
+      ctx.strokeStyle = ctx.fillStyle = colour(ink);
+      line(ctx, bbox.left, y, right, y, [4, 4]);
+      ctx.font = `${11 * ratio}px system-ui, sans-serif`;
+      ctx.textAlign = "right";
+      ctx.fillText(label, right, y - 4 * ratio);
+      ctx.restore();
+    }
   }
 
   drawMarks(plot) {
@@ -141,23 +171,28 @@ export class Chart {
 
   // The steps of the axis; a part of them after a zoom.
   stepRange(min, max) {
-    const { steps } = this.spec;
+    const { steps, bars } = this.spec;
+    if (bars) return [min - 0.5, max + 0.5];
     if (steps === undefined) return [min, max];
     const [first, last] = [this.data[0][0] ?? 0, this.data[0].at(-1) ?? 0];
     return min > first || max < last ? [min, max] : [0, Math.max(steps, last, 1)];
   }
 
-  // What the cross-hair is at, else the last value.
+  // What the cross-hair is at, else the last value; of labelled places that is the legend alone.
   read(index) {
-    const at = index ?? this.data[0].length - 1;
+    const here = index !== null && index !== undefined;
+    const at = here ? index : this.data[0].length - 1;
+    const { labels, xLabel = "step" } = this.spec;
+    const place = labels ? labels[at] : this.data[0][at];
+    const shown = (value) => (here || !labels ? this.spec.format(value) : "");
     const several = this.spec.series.length > 1;
     const values = this.spec.series.map(({ label }, series) => {
-      const text = `${several ? `${label} ` : ""}${this.spec.format(this.data[series + 1][at])}`;
-      const mark = h("i", {}, text);
-      mark.style.setProperty("--hue", `var(--${HUES[series % HUES.length]})`);
+      const text = `${several ? `${label} ` : ""}${shown(this.data[series + 1][at])}`;
+      const mark = text && h("i", {}, text);
+      if (mark) mark.style.setProperty("--hue", `var(--${HUES[series % HUES.length]})`);
       return mark;
     });
-    replace(this.readout, index === null || index === undefined ? null : `step ${this.data[0][at]}`, ...values);
+    replace(this.readout, here ? `${xLabel} ${place}` : null, ...values);
   }
 
   fit() {
@@ -182,9 +217,9 @@ function line(ctx, fromX, fromY, toX, toY, dash = []) {
   ctx.restore();
 }
 
-function valueRange(min, max, { low, high, bound, marks = [] }) {
+function valueRange(min, max, { low, high, bound, marks = [], references = [] }) {
   const ends = marks.flatMap(({ value, stderr }) => [value - (stderr ?? 0), value + (stderr ?? 0)]);
-  const known = [min, max, low, high, bound, ...ends].filter(Number.isFinite);
+  const known = [min, max, low, high, bound, ...references.map(({ value }) => value), ...ends].filter(Number.isFinite);
   if (!known.length) return [0, 1];
   const [least, most] = [Math.min(...known), Math.max(...known)];
   const room = (most - least || Math.abs(most) || 1) * 0.08;

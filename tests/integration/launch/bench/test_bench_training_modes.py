@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from launch.bench.training_modes.tool_delays import ToolDelays
-from launch.run.summary import read_run_events
+from protocol.run_directory.run_tail import read_events
 from protocol.trajectory import is_training_trajectory
 from sandbox.host_record import SandboxHost
 from tests.support.cluster_runs import RECIPE, Event
@@ -23,7 +23,7 @@ WAITS = ("--median", "0.5", "--p95", "2")
 
 def slept(run: Path) -> list[tuple[float, float]]:
     """Of each training episode that ran a command: milliseconds of its tool calls, and how many it had to wait."""
-    waits, events = ToolDelays("0/1", 0.5, 2.0), cast("list[Event]", list(read_run_events(run)))
+    waits, events = ToolDelays("0/1", 0.5, 2.0), cast("list[Event]", list(read_events(run)))
     started = {event["trajectory"]: event for event in events if event["kind"] == "episode.started"}
     calls = [event for event in events if event.get("tool") == "shell_exec"]
     acted = {event["trajectory"] for event in calls if not event["command"].startswith("shell_exec(")}

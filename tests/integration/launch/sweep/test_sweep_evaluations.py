@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from launch.bench.tiny_recipes import build_tiny_model
-from launch.run.summary import read_run_events
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.run_directory.run_tail import read_events
 from sandbox.host_record import SandboxHost
 from sandbox.tasks.formats.generated.generator import training_tasks
 from sandbox.tasks.formats.registry import write_tasks
@@ -86,5 +86,5 @@ async def test_one_server_does_for_all_points_of_a_model(tasks: Path, tmp_path: 
     code, said = await swept(tmp_path / "out", "--axis", "temperature=0.5,1.0", "--axis", "greedy=true,false", *common)
     assert code == EXIT_OK, said
     assert [each["figures"]["graded"] for each in said["points"]] == [len(TASKS)] * 4
-    started = [event for event in read_run_events(tmp_path / "out") if event["kind"] == "engine.started"]
+    started = [event for event in read_events(tmp_path / "out") if event["kind"] == "engine.started"]
     assert len(started) == 1

@@ -14,9 +14,9 @@ from launch.alerts.alert_watch import AlertWatch, silenced_alerts
 from launch.alerts.rules import HEALTH_RULES, HYSTERESIS, TUNING_RULES, Alert, evaluate_rules
 from launch.alerts.signals import ENGINE_CHECKS, DiskSignals, GroupSignals, RunSignals, SignalCollector, StepSignals
 from launch.config import RunConfig, load_recipe
-from launch.run.summary import read_run_events
 from protocol.events import EventLog
 from protocol.groups import GroupOutcome
+from protocol.run_directory.run_tail import read_events
 from protocol.settings import dotted_fields
 from protocol.trajectory import EpisodeStatus
 
@@ -241,7 +241,7 @@ def watch(tmp_path: Path, fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def told(run_dir: Path) -> list[tuple[str, object]]:
-    found = [event for event in read_run_events(run_dir) if str(event["kind"]).startswith("alert.")]
+    found = [event for event in read_events(run_dir) if str(event["kind"]).startswith("alert.")]
     return [(str(event["kind"]), event["name"]) for event in found]
 
 

@@ -30,11 +30,11 @@ from launch.control.requests import (
 from launch.control.run_state import RunStatePublisher
 from launch.control.server import ControlServer
 from launch.control.step_hooks import StepHooks, TrainingEnding
-from launch.run.summary import read_run_events
 from launch.run_records.config_changes import read_changes
 from launch.run_records.run_directory import config_tables, load_stored_config
 from protocol.errors import UserError
 from protocol.events import EventLog, JsonValue
+from protocol.run_directory.run_tail import read_events
 from tests.support.local_actors import LocalRemote
 
 SOON_S = 30.0
@@ -139,7 +139,7 @@ class Scene:
                 task.cancel()
 
     def events(self, kind: str) -> list[dict[str, JsonValue]]:
-        return [event for event in read_run_events(self.run_dir) if event["kind"] == kind]
+        return [event for event in read_events(self.run_dir) if event["kind"] == kind]
 
     async def answer(self, request: ControlRequest) -> tuple[bool, str]:
         submit_request(self.run_dir, request)

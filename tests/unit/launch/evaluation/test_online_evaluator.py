@@ -24,9 +24,9 @@ from launch.evaluation.online.result_store import (
     store_pending_evaluation,
 )
 from launch.evaluation.online.schedule import EvaluationSchedule
-from launch.run.summary import read_run_events
 from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
+from protocol.run_directory.run_tail import read_events
 from protocol.trajectory import EpisodeStatus, RolloutRequest
 from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion
 from tests.support.local_actors import LocalRemote
@@ -130,7 +130,7 @@ class Around:
 
     def told(self) -> list[tuple[str, int]]:
         """(kind, step) of each event."""
-        found = [event for event in read_run_events(self.run_dir) if str(event["kind"]).startswith("eval.")]
+        found = [event for event in read_events(self.run_dir) if str(event["kind"]).startswith("eval.")]
         return [(str(event["kind"])[5:], int(str(event.get("step", -1)))) for event in found]
 
 
@@ -199,7 +199,7 @@ async def test_one_that_infrastructure_fails_costs_itself_and_no_run(tmp_path: P
         await around.published(8)
         await around.exams.wait_idle()
     assert around.told() == [("started", 4), ("failed", 4), ("started", 8), ("finished", 8)]
-    (why,) = [event["why"] for event in read_run_events(tmp_path) if event["kind"] == "eval.failed"]
+    (why,) = [event["why"] for event in read_events(tmp_path) if event["kind"] == "eval.failed"]
     assert why == "no sandbox"
     assert around.checkpoints.scores() == {8: 1.0}
     assert load_pending_evaluations(tmp_path) == []
@@ -369,7 +369,7 @@ async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_w
         assert "step 5 are evaluated beside training" in await around.exams.request_evaluation("it looks good")
         await around.exams.wait_idle()
         assert around.told() == [("requested", 5), ("started", 5), ("finished", 5)]
-        assert [event["reason"] for event in read_run_events(tmp_path) if event["kind"] == "eval.requested"] == [
+        assert [event["reason"] for event in read_events(tmp_path) if event["kind"] == "eval.requested"] == [
             "it looks good"
         ]
         with pytest.raises(UserError, match="were evaluated already"):

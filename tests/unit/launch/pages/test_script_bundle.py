@@ -47,7 +47,7 @@ def test_a_circle_is_refused_by_name(tmp_path: Path):
         bundle_scripts("a.js", folder)
 
 
-@pytest.mark.parametrize("entry", ["page/app.js", "report.js", "compare.js"])
+@pytest.mark.parametrize("entry", ["page/app.js", "report.js", "compare.js", "charts.js"])
 @needs_node
 def test_what_we_bundle_parses_and_imports_nothing(entry: str, tmp_path: Path):
     script = bundle_scripts(entry)

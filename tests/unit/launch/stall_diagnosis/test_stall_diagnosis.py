@@ -18,7 +18,6 @@ from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import ActorDied
 from actors.runtime.task_inspection import describe_remote_call
 from launch.processes.process_reaper import RUN_TOKEN_VARIABLE
-from launch.run.summary import read_run_events
 from launch.stall_diagnosis import evidence as evidence_module
 from launch.stall_diagnosis.detector import StallDetector
 from launch.stall_diagnosis.evidence import gather_evidence
@@ -27,6 +26,7 @@ from launch.stall_diagnosis.wait_chain import ProcessState, StallEvidence, descr
 from protocol.events import EventLog
 from protocol.processes.stack_dumps import register_stack_dump
 from protocol.processes.task_stacks import TaskStack, collect_task_stacks
+from protocol.run_directory.run_tail import read_events
 
 TRAINS = "launch/training/loop.py:230 TrainingLoop.run"
 
@@ -236,7 +236,7 @@ class HangingRun:
         await self.watch.check_progress()
 
     def told(self) -> list[str]:
-        return [str(event["kind"]) for event in read_run_events(self.run_dir)]
+        return [str(event["kind"]) for event in read_events(self.run_dir)]
 
 
 async def test_a_run_that_stands_still_is_told_of_once_and_again_when_it_goes_on(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ async def test_a_run_that_stands_still_is_told_of_once_and_again_when_it_goes_on
     for seconds in (1.0, 60.0, 60.0):
         await run.after(seconds)
     assert run.told() == ["run.stalled", "alert.raised"]
-    stalled, advice = read_run_events(tmp_path)
+    stalled, advice = read_events(tmp_path)
     assert (stalled["text"], stalled["path"], stalled["seconds"]) == ("a waits for b", "hang-1.txt", 60.0)
     assert advice["text"] == "no progress for 60 s: a waits for b (all stacks: hang-1.txt)"
     run.tokens += 1
@@ -285,5 +285,5 @@ async def test_a_look_that_fails_is_told_and_ends_nothing(tmp_path: Path) -> Non
     run = HangingRun(tmp_path, fail)
     await run.after(0.0)
     await run.after(61.0)
-    told, _ = read_run_events(tmp_path)
+    told, _ = read_events(tmp_path)
     assert "could not be found (OSError: no space)" in str(told["text"])

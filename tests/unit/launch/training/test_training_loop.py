@@ -24,7 +24,6 @@ from launch.checkpoints.store import CheckpointStore
 from launch.control.run_state import RunStatePublisher
 from launch.control.step_hooks import StepHooks, TrainingEnding
 from launch.evaluation.scores import OnlineEvaluationScore, PassRateEstimate
-from launch.run.summary import read_run_events
 from launch.run_records.metrics_log import MetricsLog, read_metrics
 from launch.training.budget import Budget
 from launch.training.logprob_parity import ParityMonitor
@@ -37,6 +36,7 @@ from learner.messages import CheckpointSaveError, StepReport
 from protocol.errors import UserError
 from protocol.events import EventLog, JsonValue
 from protocol.files.digests import FileDigest, digest_files
+from protocol.run_directory.run_tail import read_events
 from protocol.run_directory.trained_log import TRAINED_FOLDER as TRAINED
 from protocol.run_directory.trained_log import RewindEntry, parse_trained_line
 from protocol.staleness import StaleTokenPolicy
@@ -375,7 +375,7 @@ async def test_a_disk_that_takes_no_records_is_told_once_and_costs_no_step(tmp_p
     run = Run(tmp_path)
     await run.go()
     assert run.training.step == 4
-    told = [event for event in read_run_events(tmp_path) if event.get("name") == "trained"]
+    told = [event for event in read_events(tmp_path) if event.get("name") == "trained"]
     assert len(told) == 1
 
 
@@ -409,7 +409,7 @@ async def test_a_batch_that_is_not_finite_is_kept_and_dropped_and_is_no_step(tmp
     assert run.buffer.calls == ["lease", "mark 1", "lease", "mark 1", "lease", "mark 2", "lease", "mark 2"]
     assert (run.training.step, run.buffer.passed_over) == (2, 2 * PER_STEP)
     assert kept_batches(tmp_path) == {"step-1": 2 * PER_STEP, "step-2": 2 * PER_STEP}, "each trajectory of the batch"
-    events = [event for event in read_run_events(tmp_path) if event["kind"] == "learner.nonfinite"]
+    events = [event for event in read_events(tmp_path) if event["kind"] == "learner.nonfinite"]
     assert [event["step"] for event in events] == [1, 2]
 
 
@@ -567,7 +567,7 @@ async def test_a_stop_condition_ends_training_between_steps_and_says_so(
     assert run.training.step == steps
     assert run.training.ending is (TrainingEnding.STEPS if steps == 4 else TrainingEnding.BUDGET)
     ((name, value),) = stop.items()
-    said = [event["text"] for event in read_run_events(tmp_path) if event["kind"] == "alert.raised"]
+    said = [event["text"] for event in read_events(tmp_path) if event["kind"] == "alert.raised"]
     why = f"training ends after step {steps} of 4: stop.{name} = {value:g}"
     assert said == ([] if steps == 4 else [why])
 
@@ -576,7 +576,7 @@ async def test_trajectories_that_could_not_be_exported_are_told_once(tmp_path: P
     run = Run(tmp_path)
     run.buffer.export_failures = 3
     await run.go()
-    (said,) = [event["text"] for event in read_run_events(tmp_path) if event["kind"] == "alert.raised"]
+    (said,) = [event["text"] for event in read_events(tmp_path) if event["kind"] == "alert.raised"]
     assert str(said).startswith("3 trajectories could not be exported")
 
 
@@ -702,7 +702,7 @@ async def test_a_checkpoint_that_cannot_be_written_costs_no_step(tmp_path: Path)
     await run.training.run()
     assert run.saved == [0, 3, 4]
     assert run.steps_kept == [1, 2, 3, 4], "the steps of a checkpoint that failed are in the next one's books"
-    failed = [event for event in read_run_events(tmp_path) if event["kind"] == "checkpoint.failed"]
+    failed = [event for event in read_events(tmp_path) if event["kind"] == "checkpoint.failed"]
     assert [(event["step"], event["failures"]) for event in failed] == [(1, 1), (2, 2)]
     assert str(tmp_path / "checkpoints" / "step-000001") in str(failed[0]["why"])
     assert run.buffer.committed == [0, 3, 4], "the journal has forgotten what no checkpoint has"
@@ -752,7 +752,7 @@ async def test_a_dead_learner_goes_on_from_the_newest_checkpoint_that_is_whole(t
         (tmp_path / "checkpoints" / "step-000002" / "learner" / "weights").write_text("4")
         await run.buffer.add_ready(PER_STEP)
     assert "rewind 0" in run.buffer.calls
-    (torn,) = [event for event in read_run_events(tmp_path) if event["kind"] == "checkpoint.damaged"]
+    (torn,) = [event for event in read_events(tmp_path) if event["kind"] == "checkpoint.damaged"]
     assert torn["path"] == str(tmp_path / "checkpoints" / "step-000002.torn")
     assert run.steps_kept == [1, 2, 3, 4]
 
@@ -957,7 +957,7 @@ def up_to_date(run: Run, gap: float = 0.0) -> ProbedEngine:
 
 
 def of_kind(run: Run, kind: str) -> list[dict[str, JsonValue]]:
-    return [event for event in read_run_events(run.run_dir) if event["kind"] == kind]
+    return [event for event in read_events(run.run_dir) if event["kind"] == kind]
 
 
 async def test_parity_is_looked_for_before_the_first_step_and_every_so_many(tmp_path: Path) -> None:
