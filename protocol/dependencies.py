@@ -1,7 +1,8 @@
-"""Whether this Python has longshore's packages: asked first, as an import error does not say what to type."""
+"""The packages that this Python has installed."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import sys
@@ -12,7 +13,10 @@ _EXIT_USER = 2
 
 
 def require_packages(*names: str) -> None:
-    """Ends the process with exit code 2 and the next command where one is missing."""
+    """End the process with exit code 2 and the next command if a package is missing.
+
+    Commands call this before anything else, as an import error does not say what to type.
+    """
     if all(importlib.util.find_spec(name) is not None for name in names):
         return
     own = _ROOT / ".venv" / "bin" / "python"
@@ -24,3 +28,11 @@ def require_packages(*names: str) -> None:
     if "--json" in sys.orig_argv:
         sys.stdout.write(json.dumps({"error": line, "exit_code": _EXIT_USER}) + "\n")
     raise SystemExit(_EXIT_USER)
+
+
+def installed_version(package: str) -> str:
+    """Return the version of an installed package; empty if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

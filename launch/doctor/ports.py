@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, finding_from_error, ok, warning
-from launch.doctor.port_binding import require_free_port
 from launch.doctor.requirements import HostRequirements
 from protocol.errors import UserError
 
@@ -54,3 +54,17 @@ def judge(facts: PortFacts, wants: HostRequirements) -> list[Finding]:
 PORTS_CHECK = make_host_check(
     (CheckName.PORTS,), look, judge, deadline_s=5.0, timeout_fix="look at `ss -ltn` and `dmesg`"
 )
+
+
+def require_free_port(port: int, key: str) -> None:
+    """Raise UserError if ``port`` (0: any) is taken; ``key`` is the configuration's name for it."""
+    if not port:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(
+                f"port {port} is in use ({error.strerror}): use another, --set {key}=PORT, or 0 for a free one"
+            ) from error

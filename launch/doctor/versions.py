@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import sys
@@ -13,6 +12,7 @@ from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
 from launch.doctor.requirements import HostRequirements
 from launch.run_records.reproducibility import CHECKOUT_ROOT, RECORDED_PACKAGES
+from protocol.dependencies import installed_version
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_KERNEL = (4, 18)
@@ -35,7 +35,7 @@ def look(wants: HostRequirements) -> VersionFacts:
     return VersionFacts(
         kernel=_numbers(os.uname().release),
         python=sys.version_info[:3],
-        installed={name: _version(name) for name in RECORDED_PACKAGES},
+        installed={name: installed_version(name) for name in RECORDED_PACKAGES},
         pinned={
             name: pin for name, pin in _pins(CHECKOUT_ROOT / "constraints.txt").items() if name in RECORDED_PACKAGES
         },
@@ -45,13 +45,6 @@ def look(wants: HostRequirements) -> VersionFacts:
 def _numbers(release: str) -> tuple[int, ...]:
     """``6.18.44-fc`` → (6, 18)."""
     return tuple(int(part) for part in release.split(".")[:2] if part.isdigit())
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def _pins(path: Path) -> dict[str, str]:

@@ -7,7 +7,6 @@ besides is whether the node runs what the driver runs.  It starts nothing and le
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import platform
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from launch.doctor.host_checks import check_host
 from launch.doctor.requirements import HostRequirements, node_host_requirements
 from launch.hosts.cluster_nodes import NodeRole
 from launch.run_records.reproducibility import CHECKOUT_ROOT
+from protocol.dependencies import installed_version
 
 _ROOMS = ("protocol", "sandbox", "actors", "learner", "launch")
 _CLOCK_S = 2.0
@@ -58,7 +58,9 @@ def make_node_requirements(config: RunConfig) -> NodeRequirements:
 
 
 def read_installed_software() -> InstalledSoftware:
-    return InstalledSoftware(platform.python_version(), {name: _version(name) for name in _PACKAGES}, code_digest())
+    # CPU and CUDA builds of torch are the same version.
+    packages = {name: installed_version(name).partition("+")[0] for name in _PACKAGES}
+    return InstalledSoftware(platform.python_version(), packages, code_digest())
 
 
 def inspect_node(asked: NodeRequirements) -> tuple[Finding, ...]:
@@ -97,13 +99,6 @@ def compare_software(here: InstalledSoftware, drivers: InstalledSoftware) -> Gen
     if other:
         said = f"other packages than the driver's: {', '.join(other)}"
         yield failed(CheckName.VERSIONS, said, "run `make setup` there")
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name).partition("+")[0]  # of torch, CPU and CUDA builds are one version
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def code_digest(root: Path = CHECKOUT_ROOT) -> str:

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from launch.doctor.port_binding import is_loopback_endpoint
 from protocol.errors import UserError
+from protocol.processes.loopback import is_loopback_endpoint
 
 LOCAL_RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import secrets
 import socket
@@ -22,6 +21,7 @@ from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Port, optio
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput
 from protocol.errors import UserError
+from protocol.processes.loopback import is_loopback
 from protocol.run_directory.run_status import is_running
 
 TOKEN = "LONGSHORE_MONITOR_TOKEN"  # noqa: S105  the variable's name
@@ -78,7 +78,7 @@ def _show(run_dir: Path) -> None:
 
 
 def _serve(run_dir: Path, host: str, port: int) -> None:
-    token = "" if _is_loopback(host) else os.environ.get(TOKEN) or secrets.token_urlsafe(24)
+    token = "" if is_loopback(host) else os.environ.get(TOKEN) or secrets.token_urlsafe(24)
     app = create_monitor_app(run_dir, token)
     listener = _listener(host, port)
     print(_address(host, listener.getsockname()[1], token), flush=True)
@@ -99,15 +99,6 @@ def _listener(host: str, port: int) -> socket.socket:
             "this machine alone"
         ) from error
     return listener
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _address(host: str, port: int, token: str) -> str:

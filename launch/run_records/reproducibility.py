@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import platform
 import subprocess
@@ -17,6 +16,7 @@ from typing import cast
 from launch.config import RunConfig, SftConfig
 from launch.run_records.config_changes import CHANGES_KEY, read_changes
 from launch.run_records.run_directory import CONFIG_FILE, RunDirectory, config_tables
+from protocol.dependencies import installed_version
 from protocol.events import JsonValue
 from sandbox.docker.daemon import image_id
 from sandbox.host_record import current_host, is_set_up
@@ -54,7 +54,7 @@ def make_record(
         },
         "images": dict(images),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in RECORDED_PACKAGES},
+        "packages": {name: installed_version(name) for name in RECORDED_PACKAGES},
         "hardware": describe_hardware(),
     }
 
@@ -108,10 +108,3 @@ def _git(*arguments: str) -> str:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
