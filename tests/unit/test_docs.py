@@ -29,6 +29,10 @@ KEYS = {*dotted_fields(RunConfig), *dotted_fields(SftConfig)}
 ADDED = ("prompt_lines", "one_file", "provider=lab", "reward=brief")
 """What packages of the pages add: tests/unit/test_plugins.py tries them."""
 LINK = re.compile(r"\]\((?!\w+://)([^)#\s]+)(?:#[^)\s]*)?\)")
+NAMED_PATH = re.compile(
+    r"`((?:protocol|sandbox|actors|learner|launch|tests|tools|unit|integration)/[\w/.-]*(?:\.\w+|/))"
+)
+NAMED_TEST = re.compile(r"`(test_\w+\.py)\b")
 SMALLER = {
     "launch.bench async": "launch/bench/test_bench_training_modes.py",
     "launch.bench chaos": "launch/bench/test_bench_chaos.py",
@@ -122,6 +126,17 @@ def test_a_page_that_nobody_has_placed_is_in_the_navigation() -> None:
 def test_a_link_to_a_file_of_the_repository_leads_to_one(page: Path) -> None:
     text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     assert not [target for target in LINK.findall(text) if not (page.parent / target).exists()]
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda path: path.name)
+def test_a_file_that_a_page_names_exists(page: Path) -> None:
+    """A reader looks for the rule or the test behind a sentence, and finds it where the page says."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    missing = [
+        path for path in NAMED_PATH.findall(text) if not ((ROOT / path).exists() or (ROOT / "tests" / path).exists())
+    ]
+    tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")} | {"test_outputs.py"}  # Terminal-Bench's
+    assert not missing + [name for name in NAMED_TEST.findall(text) if name not in tests]
 
 
 def test_the_picture_is_the_same_in_the_dark() -> None:
