@@ -1,5 +1,5 @@
-"""What crosses a process boundary, and the pure rules about it.
+"""Data that crosses a process boundary, and the pure rules about it.
 
-This room imports none of ours and no torch, ray or docker, so that every other room, a reader on a laptop and a test
-can use it at the price of numpy, orjson, zmq and the standard library.
+This package imports no other package of longshore, and neither torch, ray nor docker, so that a reader on a laptop or
+a test needs only numpy, orjson, zmq and the standard library to use it.
 """

@@ -1,10 +1,9 @@
-"""How long a process has been at what, for people: ``activity/<name>.jsonl``, a line a second while anything goes on.
+"""Time that a process spends in each state: ``activity/<name>.jsonl``, one line a second while anything goes on.
 
 A line is ``{"t": unix seconds, "kind": "worker", "started": unix seconds, "seconds": {"tool": 12.5, …}}``: for each
-state the running sum, since ``started``, of the time that things were in it.  Sums do not depend on which lines are
-read: the difference of two is exact, however far apart they are and whatever was lost between.  Writing never raises
-and never waits for a reader.  While nothing goes on nothing is written, and a line at the next beginning says when that
-was.
+state the total time spent in it since ``started``.  Totals do not depend on which lines are read: the difference of two
+is exact, however many lines between them were lost.  Writing never raises and never waits for a reader.  Nothing is
+written while the process is idle; the next activity first writes a line that marks the end of the idle time.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ WRITE_INTERVAL_S = 1.0
 
 
 class ActivityLog:
-    """The lane of one process.  Its methods belong to one thread."""
+    """Activity log of one process.  All methods must be called from one thread."""
 
     def __init__(
         self,
@@ -35,7 +34,7 @@ class ActivityLog:
         now: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``now`` says what time it is, ``steady``, which nobody sets, how long things took."""
+        """``now`` returns unix seconds; ``steady`` is a monotonic clock that measures durations."""
         self._kind, self._now, self._steady = kind, now, steady
         self._counts: Counter[str] = Counter()
         self._sums: dict[str, float] = {}
@@ -43,7 +42,7 @@ class ActivityLog:
         self._started = now()
         self._written: dict[str, float] = {}
         self._written_at = -WRITE_INTERVAL_S
-        """Of the steady clock."""
+        """Time of the last write, by the steady clock."""
         self._path = run_dir / ACTIVITY_FOLDER / f"{name}.jsonl"
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,9 +51,9 @@ class ActivityLog:
 
     @contextmanager
     def track(self, state: str) -> Generator[None]:
-        """One more thing is in ``state`` while the body runs."""
+        """Count one more activity in ``state`` while the body runs."""
         if not self._counts.total() and self._steady() - self._written_at > WRITE_INTERVAL_S:
-            self._write()  # the quiet ends here, not at the next line
+            self._write()  # marks the end of the idle time
         self._change(state, 1)
         try:
             yield
@@ -68,7 +67,7 @@ class ActivityLog:
             self._write()
 
     async def write_periodically(self) -> None:
-        """Every second until cancelled, and then once more."""
+        """Write every second until cancelled, and once more at the end."""
         try:
             while True:
                 await asyncio.sleep(WRITE_INTERVAL_S)

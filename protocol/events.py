@@ -1,10 +1,11 @@
-"""Telemetry: what happened, for people and readers, never for a decision.
+"""Telemetry events, for people and readers; no decision depends on them.
 
-Each process appends JSON lines to its own file ``events/<writer>.jsonl`` in the run directory, one ``write`` a line, so
-that readers can tail it.  A line is ``{"t": unix seconds, "kind": str, "node": str, "writer": str, "seq": int, ...}``.
-Writing never raises and never blocks on a reader.  What could not be written leaves a hole in ``seq``, and an event
-``events.dropped`` says how many as soon as one can be written again, at the latest when the log is closed.  Where
-somebody sets the clock, so that ``t`` does not tell how much time has passed, an event ``clock.jumped`` says it first.
+Each process appends JSON lines to its own file ``events/<writer>.jsonl`` in the run directory, one ``write`` per line,
+so that readers can tail it.  A line is ``{"t": unix seconds, "kind": str, "node": str, "writer": str, "seq": int,
+...}``.
+Writing never raises and never blocks on a reader.  An event that could not be written leaves a gap in ``seq``, and an
+event ``events.dropped`` counts the gap as soon as writing works again, or when the log is closed.  When the system
+clock is changed, so that ``t`` no longer measures elapsed time, an event ``clock.jumped`` is written first.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ import orjson
 from protocol.files.filesystem import cut_torn_line, write_atomically
 
 _SET_S = 1.0
-"""By less a wall clock may be off what has passed without anybody setting it."""
+"""Smallest difference from the steady clock that counts as a change of the system clock."""
 
 JsonValue: TypeAlias = "str | int | float | bool | list[JsonValue] | dict[str, JsonValue] | None"
 
 
 class EmitEvent(Protocol):
-    """The signature of :meth:`EventLog.emit`, for code that decides and has no log of its own."""
+    """Signature of :meth:`EventLog.emit`, for code without a log of its own."""
 
     def __call__(self, kind: str, **fields: JsonValue) -> None: ...
 
 
 class EventLog:
-    """Appends events of one process to one file, after its last whole line."""
+    """Appends the events of one process to one file, after its last complete line."""
 
     def __init__(
         self,
@@ -42,13 +43,13 @@ class EventLog:
         now: Callable[[], float] = time.time,
         steady: Callable[[], float] | None = time.monotonic,
     ) -> None:
-        """``steady``: a clock that nobody sets; None where ``now`` is none that anybody could."""
+        """``steady`` is a monotonic clock; None if ``now`` is a clock that cannot jump."""
         self.writer, self.node = writer, node
         self._now, self._steady, self._seq = now, steady, 0
         self._ahead: float | None = None
-        """Of the steady clock, at the last event."""
+        """Lead of ``now`` over the steady clock at the last event, in seconds."""
         self._unreported_drops = 0
-        """Events that could not be written, and of which no event says so."""
+        """Events that could not be written and are not yet reported."""
         folder = run_dir / "events"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{writer}.jsonl"
@@ -56,14 +57,14 @@ class EventLog:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def emit(self, kind: str, **fields: JsonValue) -> None:
-        """Append one event; a failure (disk full, say) is told later, not raised."""
+        """Append one event; a failure such as a full disk is reported later, not raised."""
         t = self._now()
         if set_by := self._clock_set_by(t):
             self._append(t, "clock.jumped", {"seconds": round(set_by, 3)})
         self._append(t, kind, fields)
 
     def _clock_set_by(self, t: float) -> float:
-        """By how much the clock was set since the last event."""
+        """Return how far the clock was changed since the last event, in seconds."""
         if self._steady is None:
             return 0.0
         ahead = t - self._steady()
@@ -73,15 +74,15 @@ class EventLog:
 
     def _append(self, t: float, kind: str, fields: dict[str, JsonValue]) -> None:
         self._report_dropped(t)
-        if not self._is_written(t, kind, fields):
+        if not self._try_write(t, kind, fields):
             self._seq += 1
             self._unreported_drops += 1
 
     def _report_dropped(self, t: float) -> None:
-        if self._unreported_drops and self._is_written(t, "events.dropped", {"events": self._unreported_drops}):
+        if self._unreported_drops and self._try_write(t, "events.dropped", {"events": self._unreported_drops}):
             self._unreported_drops = 0
 
-    def _is_written(self, t: float, kind: str, fields: dict[str, JsonValue]) -> bool:
+    def _try_write(self, t: float, kind: str, fields: dict[str, JsonValue]) -> bool:
         head: dict[str, JsonValue] = {
             "t": round(t, 3),
             "kind": kind,

@@ -1,8 +1,9 @@
-"""When a group closes, and with what outcome: pure rules.
+"""Pure rules for when a group closes, and with what outcome.
 
-A group is n samples of one task.  It stays open until each of its samples has arrived or was abandoned (infrastructure
-failed it more often than the replacement limit allows).  Slowness never shrinks a group; only infrastructure can leave
-it short: with k ≥ max(2, ⌈0.75 n⌉) members it closes at k, and below that it is dropped.
+A group is n samples of one task.  It stays open until each sample has arrived or was abandoned (infrastructure failed
+it
+more often than the replacement limit allows).  Slow samples never shrink a group; only infrastructure failures do: with
+k ≥ max(2, ⌈0.75 n⌉) members it closes with k, with fewer it is dropped.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ from enum import StrEnum
 from protocol.trajectory import DropReason, GroupId, RolloutRequest
 
 _SAME_REWARD = 1e-8
-"""Rewards that differ by less are the same number after summing parts in another order."""
+"""Rewards that differ by less are equal: parts summed in another order."""
 
 
 class GroupOutcome(StrEnum):
     OPEN = "open"
-    """A sample is still out."""
+    """A sample is still running."""
     READY = "ready"
-    """Closed, and the learner may train on its members."""
+    """Closed; the learner may train on its members."""
     ZERO_VARIANCE = "zero_variance"
-    """Closed, and no member has an advantage: dropped and replaced."""
+    """Closed; no member has an advantage, so the group is dropped and replaced."""
     INFRA_SHORT = "infra_short"
-    """Closed with too few members: dropped, and its task goes back to the cursor once."""
+    """Closed with too few members: the group is dropped, and its task returns to the sampler once."""
 
     CANCELLED = "cancelled"
-    """Closed by a person: what has arrived of it is dropped, and its task does not come again for it."""
+    """Closed by a person: its members are dropped and its task is not repeated."""
 
     @property
     def drop_reason(self) -> DropReason | None:
-        """Why the members of a group with this outcome are dropped; None where they are not."""
+        """Reason why members of a group with this outcome are dropped; None if they are kept."""
         return OUTCOME_DROP_REASONS.get(self)
 
 
@@ -42,17 +43,17 @@ OUTCOME_DROP_REASONS = {
     GroupOutcome.INFRA_SHORT: DropReason.INFRA_SHORT,
     GroupOutcome.CANCELLED: DropReason.CANCELLED,
 }
-"""Outcomes of a group that is never trained, and why its members are dropped then."""
+"""Drop reason by outcome, for the outcomes of groups that are never trained."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What the conductor decides before a group's first ticket leaves."""
+    """The scheduler's decision about a group, made before its first rollout request is sent."""
 
     group: GroupId
     task: str
     seeds: tuple[int, ...]
-    """One sampling seed per sample; their number is the group's size."""
+    """Sampling seeds, one per sample."""
 
     def __post_init__(self) -> None:
         if len(self.seeds) < 2:
@@ -63,22 +64,23 @@ class GroupPlan:
         return len(self.seeds)
 
     def rollout_request(self, run_id: str, sample: int, attempt: int = 0) -> RolloutRequest:
-        """The right to run ``sample`` for the ``attempt``-th time (counted from 0)."""
+        """Return the request for attempt ``attempt`` (counted from 0) at ``sample``."""
         return RolloutRequest(run_id, self.group, sample, self.size, self.task, self.seeds[sample], attempt)
 
 
 def minimum_members(size: int) -> int:
-    """Fewest members with which a group of ``size`` may close."""
+    """Return the fewest members with which a group of ``size`` may close."""
     return max(2, math.ceil(0.75 * size))
 
 
 def decide_group_outcome(
     size: int, rewards: Mapping[int, float], abandoned: Collection[int], *, dynamic_sampling: bool = True
 ) -> GroupOutcome:
-    """Outcome of a group of ``size`` samples, given the rewards of those that arrived and those given up.
+    """Return the outcome of a group of ``size`` samples, from the rewards by arrived sample and the abandoned samples.
 
-    A sample that arrived after it was given up counts as arrived.  ``dynamic_sampling`` drops a group whose rewards are
-    all the same (DAPO, arXiv 2503.14476, section 3.2).
+    A sample that arrived after it was abandoned counts as arrived.  ``dynamic_sampling`` drops a group with equal
+    rewards
+    (DAPO, arXiv 2503.14476, section 3.2).
     """
     if len(rewards) + sum(sample not in rewards for sample in abandoned) < size:
         return GroupOutcome.OPEN

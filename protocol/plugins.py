@@ -1,9 +1,9 @@
-"""What other Python packages add: agents, rewards, task formats, sandbox providers and metric exporters, each by an
-entry point.
+"""Plugins: agents, rewards, task formats, sandbox providers and metric exporters from other packages' entry points.
 
-A package's metadata says it, ``[project.entry-points."longshore.agents"]`` with ``name = "package.module:object"``, and
-the configuration asks for it by that name.  Nothing of a package is imported before.  What the object has to be is
-said, and checked, by the room that uses it; docs/plugins.md shows one of each.
+A package declares ``name = "package.module:object"`` under ``[project.entry-points."longshore.agents"]``, and the
+configuration selects it by that name; nothing of a package is imported before.  The package that uses the object
+defines
+and checks its type; docs/plugins.md shows one of each.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class PluginGroup(StrEnum):
 
 
 def plugin_names(group: PluginGroup) -> list[str]:
-    """Those that installed packages add, sorted."""
+    """Return the names that installed packages add to ``group``, sorted."""
     return sorted({point.name for point in entry_points(group=group)})
 
 
 def load_plugin(group: PluginGroup, name: str) -> object:
-    """The object that an installed package adds under ``name``.  Raises UserError where none does, two do, or its
+    """Return the object that an installed package adds under ``name``.  Raises UserError if none or several do, or its
     module cannot be imported."""
     found = [point for point in entry_points(group=group) if point.name == name]
     if not found:
@@ -43,10 +43,10 @@ def load_plugin(group: PluginGroup, name: str) -> object:
     (point,) = found
     try:
         return point.load()
-    except Exception as error:  # a package of somebody's: whatever it does, it is named
+    except Exception as error:  # boundary to foreign code: any failure names the package
         raise UserError(
             f"'{name}' of {group} cannot be loaded from {point.value} of {_package(point)} "
-            f"({type(error).__name__}: {error}): mend that package, or uninstall it"
+            f"({type(error).__name__}: {error}): fix that package, or uninstall it"
         ) from error
 
 

@@ -1,1 +1,1 @@
-"""What every command of ours has in common: its options, its ``--json`` object, its last line and its exit code."""
+"""Everything that longshore's commands share: options, the ``--json`` object, the final line and the exit code."""

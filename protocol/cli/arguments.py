@@ -1,8 +1,8 @@
-"""Typed command lines: a pydantic model declares a command's options, and tyro reads the words into it.
+"""Typed command lines: a pydantic model declares a command's options, and tyro parses the words into it.
 
-tyro splits the words, writes ``--help`` and completes in a shell; pydantic reads every value and checks its bounds.  A
-mistake is one UserError that names the option, like any other error of a command, so that ``--json`` has an object for
-it too.
+tyro splits the words, writes ``--help`` and provides shell completion; pydantic parses every value and checks its
+bounds.  A mistake raises a UserError that names the option, like any other error of a command, so ``--json`` reports it
+too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn, TypeVar, Union, cast, get_args
 
 import tyro
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from tyro import _errors as parse_errors  # its one door to errors; the version is pinned
+from tyro import _errors as parse_errors  # tyro's only access to parse errors; the version is pinned
 from tyro.conf import Positional, UseAppendAction
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
@@ -26,7 +26,7 @@ from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 
 MAX_SAFE_INTEGER = 2**53 - 1
-"""The largest whole number that every reader of JSON gets exactly."""
+"""Largest integer that every JSON reader represents exactly."""
 _MARKERS = (
     tyro.conf.FlagCreatePairsOff,
     tyro.conf.EnumChoicesFromValues,
@@ -38,7 +38,8 @@ _MARKERS = (
 
 
 class CommandArguments(BaseModel):
-    """The arguments of a command.  The class's docstring describes the command, and a field's docstring is its help."""
+    """Base of a command's arguments.  The class docstring describes the command; a field's docstring is its help
+    text."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
@@ -49,8 +50,10 @@ ArgumentsT = TypeVar("ArgumentsT", bound=CommandArguments)
 
 
 def option(metavar: str | None = None, *, name: str | None = None, show_default: bool = True) -> Any:
-    """Annotate a field with the placeholder of its value, or with a name that Python does not allow for a field.  A
-    default that the help explains itself is not shown again."""
+    """Annotate a field with a placeholder for its value, or with a name that Python does not allow for a field.
+
+    Pass ``show_default=False`` when the help text already explains the default.
+    """
     hint = _describe_default if show_default else ""
     return tyro.conf.arg(name=name, metavar=metavar, help_behavior_hint=hint)
 
@@ -62,7 +65,7 @@ def _describe_default(default: str) -> str:
 
 
 def comma_separated(metavar: str) -> PrimitiveConstructorSpec[Any]:
-    """Annotate an option whose value is one word with commas in it; pydantic reads the parts."""
+    """Annotate an option that takes one comma-separated word; pydantic parses the parts."""
     return PrimitiveConstructorSpec[Any](
         nargs=1,
         metavar=metavar,
@@ -73,7 +76,7 @@ def comma_separated(metavar: str) -> PrimitiveConstructorSpec[Any]:
 
 
 def one_word(metavar: str) -> PrimitiveConstructorSpec[Any]:
-    """Annotate an option whose one word a validator of the field reads."""
+    """Annotate an option that takes one word, which a validator of the field parses."""
     return PrimitiveConstructorSpec[Any](
         nargs=1,
         metavar=metavar,
@@ -84,7 +87,7 @@ def one_word(metavar: str) -> PrimitiveConstructorSpec[Any]:
 
 
 def one_of(choices: Iterable[str]) -> PrimitiveConstructorSpec[str]:
-    """Annotate a word that is one of ``choices``."""
+    """Annotate an option that takes one of ``choices``."""
     words = tuple(choices)
     return PrimitiveConstructorSpec[str](
         nargs=1,
@@ -97,7 +100,7 @@ def one_of(choices: Iterable[str]) -> PrimitiveConstructorSpec[str]:
 
 
 def optional_value(metavar: str) -> PrimitiveConstructorSpec[str]:
-    """Annotate an option whose value may be left out; it is then the empty string."""
+    """Annotate an option with an optional value; without it the value is the empty string."""
     return PrimitiveConstructorSpec[str](
         nargs=(0, 1),
         metavar=f"[{metavar}]",
@@ -108,12 +111,12 @@ def optional_value(metavar: str) -> PrimitiveConstructorSpec[str]:
 
 
 def environment_default(variable: str, otherwise: Any) -> Any:
-    """Make a field's default that of an environment variable; it is checked as if it had been typed."""
+    """Take a field's default from an environment variable; it is validated like a typed value."""
     return Field(default_factory=lambda: os.environ.get(variable, otherwise), validate_default=True)
 
 
 Flag = Annotated[bool, option()]
-"""An option without a value."""
+"""Option without a value."""
 JsonFlag = Annotated[bool, option(name="json"), Field(description="Print one JSON object on standard output.")]
 Count = Annotated[int, option("N"), Field(ge=0, le=MAX_SAFE_INTEGER)]
 AtLeastOne = Annotated[int, option("N"), Field(ge=1, le=MAX_SAFE_INTEGER)]
@@ -144,7 +147,7 @@ _registry = ConstructorRegistry()
 
 @_registry.primitive_rule  # pyright: ignore[reportUnknownMemberType]  tyro leaves its type argument out
 def _unread_word(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Hand numbers and paths to pydantic as they were typed, so that one place reads them and says what is wrong."""
+    """Pass numbers and paths to pydantic as typed, so that all values are parsed and rejected in one place."""
     kind = cast("type[object]", info.type)  # pyright: ignore[reportUnknownMemberType]  as above
     if kind not in {int, float, Path}:
         return None
@@ -158,7 +161,7 @@ def _unread_word(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | Non
 
 
 def parse_arguments(model: type[ArgumentsT], words: Sequence[str], prog: str) -> ArgumentsT:
-    """Read ``words`` into ``model``.  Raises UserError; ``--help`` prints the help on standard output and exits."""
+    """Parse ``words`` into ``model``.  Raises UserError; ``--help`` prints the help on standard output and exits."""
     require_utf8(words)
 
     def refuse(event: parse_errors.ParseErrorEvent) -> NoReturn:
@@ -170,7 +173,7 @@ def parse_arguments(model: type[ArgumentsT], words: Sequence[str], prog: str) ->
 
 
 def format_help(model: type[CommandArguments], prog: str, words: Sequence[str] = ()) -> str:
-    """Return the help of a command, or of the subcommand that ``words`` name."""
+    """Return the help text of a command, or of the subcommand that ``words`` name."""
     text = io.StringIO()
     with redirect_stdout(text), suppress(SystemExit):
         tyro.cli(model, args=[*words, "--help"], prog=prog, registry=_registry, config=_MARKERS)
@@ -178,7 +181,7 @@ def format_help(model: type[CommandArguments], prog: str, words: Sequence[str] =
 
 
 def format_completion(prog: str, models: Mapping[str, type[CommandArguments]], shell: str) -> str:
-    """Return a script for ``shell`` that completes ``prog``, whose subcommands are ``models``."""
+    """Return the completion script for ``shell`` of ``prog``, which has ``models`` as subcommands."""
     members = tuple(Annotated[model, tyro.conf.subcommand(name)] for name, model in models.items())
     text = io.StringIO()
     with redirect_stdout(text), suppress(SystemExit):
@@ -193,7 +196,7 @@ def format_completion(prog: str, models: Mapping[str, type[CommandArguments]], s
 
 
 def require_utf8(words: Sequence[str]) -> None:
-    """Raise UserError for a word whose bytes are not UTF-8: no record and no JSON can hold Python's stand-in for it."""
+    """Raise UserError for a word that is not valid UTF-8: neither records nor JSON can hold surrogate escapes."""
     for word in words:
         try:
             word.encode()
@@ -202,13 +205,13 @@ def require_utf8(words: Sequence[str]) -> None:
 
 
 def subcommands(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """Return name → model of a command's subcommands, empty where it has none."""
+    """Return name → model of a command's subcommands; empty if it has none."""
     members = (get_args(member) for field in model.model_fields.values() for member in get_args(field.annotation))
     return {member[1].name: member[0] for member in members if len(member) > 1 and hasattr(member[1], "prefix_name")}
 
 
 def option_name(model: type[BaseModel], field: str) -> str:
-    """Return how a field is written on the command line: ``--task-ids``, or the placeholder of a positional word."""
+    """Return a field's spelling on the command line: ``--task-ids``, or the placeholder of a positional argument."""
     metadata = model.model_fields[field].metadata
     config = next((each for each in metadata if hasattr(each, "help_behavior_hint")), None)
     if any(each is _POSITIONAL for each in metadata):
@@ -217,7 +220,7 @@ def option_name(model: type[BaseModel], field: str) -> str:
 
 
 def _explain(model: type[BaseModel], event: parse_errors.ParseErrorEvent) -> str:  # noqa: PLR0911  one for each event
-    """Say in one line what is wrong with a command line."""
+    """Return one line that explains a parse error."""
     match event:
         case parse_errors.UnrecognizedArgs(tokens=tokens):
             return f"unrecognized arguments: {' '.join(tokens)}{_suggest(model, tokens)}"
@@ -258,18 +261,18 @@ def _suggest(model: type[BaseModel], tokens: Sequence[str]) -> str:
 
 
 def _explain_values(model: type[BaseModel], error: ValidationError) -> Iterator[str]:
-    """Yield one line for each value that pydantic refuses."""
+    """Yield one line for each value that pydantic rejects."""
     owner = next((each for each in subcommands(model).values() if each.__name__ == error.title), model)
     for item in error.errors(include_url=False, include_context=True):
         if not item["loc"]:
             yield str(item.get("ctx", {}).get("error", item["msg"]))
             continue
-        said = str(item.get("ctx", {}).get("error", item["msg"]))
+        reason = str(item.get("ctx", {}).get("error", item["msg"]))
         name = option_name(owner, str(item["loc"][0]))
-        yield f"argument {name}: {said[0].lower()}{said[1:]}, not {item['input']!r}"
+        yield f"argument {name}: {reason[0].lower()}{reason[1:]}, not {item['input']!r}"
 
 
 def _written(argument: Any) -> str:
-    """Return how an argument of tyro's is written on the command line."""
+    """Return the spelling of a tyro argument on the command line."""
     lowered = argument.lowered
     return str(lowered.metavar) if argument.is_positional() else "/".join(lowered.name_or_flags)

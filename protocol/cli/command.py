@@ -1,4 +1,4 @@
-"""A command: a program with typed arguments, one JSON object where it is asked for, a last line and an exit code."""
+"""A command: a program with typed arguments, an optional JSON result, a final line and an exit code."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from protocol.cli.output import JsonOutput
 
 @dataclass(frozen=True, slots=True)
 class Command(Generic[ArgumentsT]):
-    """One command line.  A module that can be run has one, called ``COMMAND``, and ends with
-    ``sys.exit(COMMAND.main())``."""
+    """One command.  A runnable module defines one as ``COMMAND`` and ends with ``sys.exit(COMMAND.main())``."""
 
     module: str
-    """What follows ``python -m``."""
+    """Module name after ``python -m``."""
     arguments: type[ArgumentsT]
     run: Callable[[ArgumentsT, JsonOutput], int | None]
-    """Do it, and return the exit code; None is success."""
+    """Function that does the work and returns the exit code; None means success."""
 
     json_options: tuple[str, ...] = ("--json",)
-    """Options with which standard output is one JSON object."""
+    """Options that make standard output one JSON object."""
 
     @property
     def prog(self) -> str:
@@ -36,7 +35,7 @@ class Command(Generic[ArgumentsT]):
         return main_guard(lambda: self.call(argv))
 
     def call(self, argv: Sequence[str] | None = None) -> int:
-        """Run it, and let its errors through."""
+        """Run the command line and let errors propagate."""
         words = sys.argv[1:] if argv is None else list(argv)
         if words == ["--version"]:
             sys.stdout.write(f"longshore {longshore_version()}\n")
@@ -47,7 +46,7 @@ class Command(Generic[ArgumentsT]):
 
 
 def longshore_version() -> str:
-    """Return the version of the installed package; a checkout that is not installed has none."""
+    """Return the version of the installed package, or ``0 (not installed)`` for a plain checkout."""
     try:
         return version("longshore")
     except PackageNotFoundError:

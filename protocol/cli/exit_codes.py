@@ -1,9 +1,10 @@
-"""How a command of ours ends: one line for a person and an exit code for a script.
+"""How a command ends: one line for a person and an exit code for a script.
 
-0: done and its own checks held.  1: it failed.  2: the person can mend it (the line says how).  130: interrupted, by
-Ctrl-C or by SIGTERM, which end a command alike: what it started ends with it, and its temporary files go.  141, and no
-line: nobody reads what it prints any more (``| head``).
-An error that nobody raised on purpose keeps its traceback.
+0: success, and all of the command's own checks passed.  1: failure.  2: the user can fix it (the line says how).  130:
+interrupted by Ctrl-C or SIGTERM; both stop the child processes and remove temporary files.  141, without a line:
+standard output was closed (``| head``).
+
+Unexpected errors keep their traceback.
 """
 
 from __future__ import annotations
@@ -31,37 +32,37 @@ _PRINTED_TO = (1, 2)
 
 
 class OutputClosedError(BrokenPipeError):
-    """Nobody reads a command's standard output any more."""
+    """The reader of a command's standard output has gone."""
 
 
 def main_guard(main: Callable[[], int | None]) -> int:
-    """Run ``main`` and give its exit code, or that of the error that ended it: ``sys.exit(main_guard(main))``."""
+    """Run ``main`` and return its exit code, or that of the error that ended it: ``sys.exit(main_guard(main))``."""
     _replace_unprintable()
     try:
-        with _terminable(), _printed():
+        with _sigterm_as_interrupt(), _flushed_output():
             return main() or EXIT_OK
     except BaseException as error:
         outcome = describe_error(error)
         if outcome is None:
             raise
         code, line = outcome
-        with contextlib.suppress(OSError):  # nobody may read it any more
+        with contextlib.suppress(OSError):  # the reader may be gone
             if code != EXIT_OUTPUT_CLOSED:
-                print(line, file=sys.stderr)  # noqa: T201  the one place where a command's last line is written
+                print(line, file=sys.stderr)  # noqa: T201  the one place that writes a command's final line
         _discard_unread_output()
         return code
 
 
 def _replace_unprintable() -> None:
-    """Print an escape for a character that the terminal's encoding lacks, as standard error does anyway."""
+    """Print escapes for characters that the terminal's encoding lacks, as standard error does by default."""
     stdout = cast("io.TextIOWrapper | None", sys.stdout)
     if isinstance(stdout, io.TextIOWrapper):
         stdout.reconfigure(errors="backslashreplace")
 
 
 @contextlib.contextmanager
-def _printed() -> Generator[None]:
-    """A command that succeeds, or that exits by itself, has printed all: else BrokenPipeError."""
+def _flushed_output() -> Generator[None]:
+    """Flush standard output at the end.  Raises BrokenPipeError if its reader has gone."""
     try:
         yield
     except SystemExit:
@@ -76,22 +77,22 @@ def _flush() -> None:
 
 
 def _discard_unread_output() -> None:
-    """What is still to be printed where nobody reads is lost: Python would complain of it as it ends."""
+    """Drop buffered output that nobody can read: Python would report it as an error at exit."""
     with Path(os.devnull).open("wb") as nowhere:
         for descriptor in filter(_is_unread, _PRINTED_TO):
             os.dup2(nowhere.fileno(), descriptor)
 
 
 def _is_unread(descriptor: int) -> bool:
-    """Whether it is a pipe or a socket whose other end is closed."""
+    """Return whether a descriptor is a pipe or a socket with a closed other end."""
     poll = select.poll()
     poll.register(descriptor, 0)
     return any(seen & (select.POLLERR | select.POLLHUP) for _, seen in poll.poll(0))
 
 
 @contextlib.contextmanager
-def _terminable() -> Generator[None]:
-    """SIGTERM is an interrupt, where nobody has said what else it should be."""
+def _sigterm_as_interrupt() -> Generator[None]:
+    """Treat SIGTERM as an interrupt unless another handler is installed."""
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not ours:
         yield
@@ -104,30 +105,30 @@ def _terminable() -> Generator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """As Ctrl-C does, also in a background job, which a shell makes deaf to that."""
+    """Interrupt like Ctrl-C, also in a background job, where the shell ignores SIGINT."""
     del number, frame
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
 
 
-def _is_of_a_reader_gone(error: BaseException) -> bool:
+def _is_closed_output(error: BaseException) -> bool:
     return isinstance(error, OutputClosedError) or (
         isinstance(error, BrokenPipeError) and any(map(_is_unread, _PRINTED_TO))
     )
 
 
 def describe_error(error: BaseException) -> tuple[int, str] | None:
-    """Exit code and line for an error that was raised on purpose; None for any other.
+    """Return the exit code and the line for an expected error; None for any other.
 
-    A TaskGroup raises groups: an interrupt in one comes first, then what the person can mend.  A group that holds an
-    unexpected error is unexpected.
+    A TaskGroup raises groups: in one, an interrupt takes precedence, then an error that the user can fix.  A group with
+    an unexpected error is unexpected.
     """
     found = list(iterate_leaf_errors(error))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in found):
         return EXIT_INTERRUPTED, "interrupted"
-    if all(map(_is_of_a_reader_gone, found)):
-        return EXIT_OUTPUT_CLOSED, "error: nobody reads what it prints"
+    if all(map(_is_closed_output, found)):
+        return EXIT_OUTPUT_CLOSED, "error: standard output was closed"
     for leaf in found:
         if isinstance(leaf, UserError):
             return EXIT_USER, f"error: {leaf}"

@@ -1,7 +1,7 @@
-"""What a command prints: one JSON object on standard output, everything else on standard error.
+"""Consoles of a command, and its ``--json`` object.
 
-With ``--json`` a command's standard output is exactly one object, the last thing it does, whatever its libraries and
-child processes print: file descriptor 1 is a copy of standard error from the beginning to the end of the process.
+With ``--json`` standard output is exactly one object, written last, whatever libraries and child processes print: file
+descriptor 1 is a copy of standard error for the life of the process.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from protocol.cli.exit_codes import EXIT_FAILED, OutputClosedError, describe_err
 
 
 def output_console() -> Console:
-    """Return the console of what was asked for: standard output, plain lines where it is no terminal.  With ``--json``
-    it is standard error.  What is printed is text, whatever brackets are in it."""
+    """Return the console for a command's results: standard output, in plain lines when it is not a terminal.
+
+    With ``--json`` it is standard error.  Brackets in printed text are not markup.
+    """
     if JsonOutput.is_open():
         return error_console()
     return _OutputConsole(file=sys.stdout, soft_wrap=True, markup=False, highlight=False)
@@ -35,28 +37,30 @@ class _OutputConsole(Console):
 
 
 def error_console() -> Console:
-    """Return the console of progress and errors: standard error, plain lines where it is no terminal.  What is printed
-    is text, whatever brackets are in it."""
+    """Return the console for progress and errors: standard error, in plain lines when it is not a terminal.
+
+    Brackets in printed text are not markup.
+    """
     return _ErrorConsole(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 
 class _ErrorConsole(Console):
     def on_broken_pipe(self) -> None:
-        """Nobody reads what is printed (``| head``, a closed window): the work goes on without."""
+        """Keep working silently after the reader has gone (``| head``, a closed window)."""
         self.quiet = True
 
 
 def display_path(path: Path) -> Path:
-    """``path`` as a person would type it here."""
+    """Return ``path`` relative to the working directory if it is inside."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 class JsonOutput:
-    """``with JsonOutput(enabled) as out: …; out.set_result({...})`` prints the object on leaving, if ``enabled``.
+    """Context manager that prints the object given to :meth:`set_result` on leaving, if ``enabled``.
 
-    When the body raises, the object is ``{"error": line, "exit_code": n}`` and the error goes on.  When it exits, as
-    ``--help`` does, there is none.
+    When the body raises, the object is ``{"error": line, "exit_code": n}`` and the error propagates.  On SystemExit
+    (``--help``) nothing is printed.
     """
 
     _open: ClassVar[JsonOutput | None] = None
@@ -68,11 +72,12 @@ class JsonOutput:
 
     @classmethod
     def is_open(cls) -> bool:
-        """Return whether standard output is kept for the object."""
+        """Return whether standard output is reserved for the object."""
         return cls._open is not None
 
     def set_result(self, value: Mapping[str, object]) -> None:
-        """The object to print, of what orjson can write; the last one counts.  On a terminal it takes several lines."""
+        """Set the object to print, of types that orjson can write; the last call wins.  It is indented on a
+        terminal."""
         self._value = value
 
     def __enter__(self) -> Self:
@@ -100,7 +105,7 @@ class JsonOutput:
 
     @classmethod
     def end_process(cls, code: int, line: str) -> NoReturn:
-        """End the process at once, without any clean-up but the object that is due and the terminal's cursor."""
+        """End the process at once; the only clean-up is the pending object and the terminal's cursor."""
         try:
             error_console().show_cursor()
             if cls._open is not None:
@@ -115,17 +120,17 @@ class JsonOutput:
             self._print()
 
     def _print(self) -> None:
-        with _read_by_somebody(), os.fdopen(self._stdout, "wb") as stdout:
+        with _closed_output_errors(), os.fdopen(self._stdout, "wb") as stdout:
             try:
                 line = orjson.dumps(dict(self._value), option=orjson.OPT_INDENT_2 if stdout.isatty() else None)
-            except TypeError:  # a whole number beyond 64 bits
+            except TypeError:  # an integer beyond 64 bits
                 line = json.dumps(dict(self._value)).encode()
             stdout.write(line + b"\n")
 
 
 @contextmanager
-def _read_by_somebody() -> Generator[None]:
-    """Raises Unread for a pipe that nobody reads."""
+def _closed_output_errors() -> Generator[None]:
+    """Raise OutputClosedError instead of BrokenPipeError."""
     try:
         yield
     except BrokenPipeError as error:

@@ -1,4 +1,4 @@
-"""Help with words that are nearly right."""
+"""Suggestions for misspelled words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Iterable
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` for the nearest known word, or nothing."""
+    """Return ``; did you mean 'x'?`` for the nearest known word, or an empty string."""
     near = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)
     return f"; did you mean '{near[0]}'?" if near else ""

@@ -5,13 +5,13 @@ arrays, each the concatenation over the segments: versions (int32), token ids (i
 (float32) and loss mask (uint8).  Nothing is unpickled, and nothing is copied: the frames of a trajectory with one
 segment are its arrays, and the arrays of a decoded trajectory are read-only views of the frames.
 
-:func:`decode` and :func:`inspect` check sizes, schema, checksum, types and the invariants of
-:class:`protocol.trajectory.Segment`, so what they return can be trusted; :func:`encode` refuses only what has no
-place in the frames, and leaves the rest to them.  What they take in memory is at most :func:`memory_bound`: arrays are
-views, and the size of a header, of which JSON makes up to 24 times as much, is limited before it is parsed.
+:func:`decode_trajectory` and :func:`inspect_frames` check sizes, schema, checksum, types and the invariants of
+:class:`protocol.trajectory.Segment`, so their results can be trusted; :func:`encode_trajectory` refuses only values
+that the frames cannot hold.  Memory use is at most :func:`decode_memory_bound`: arrays are views, and a header, which
+JSON parsing expands up to 24 times, is limited in size before it is parsed.
 
-:func:`pack` makes one blob of the frames, smaller than they are: the journal, the sealed export and the learner's
-payload hold that.
+:func:`pack_trajectory` makes one compressed blob of the frames, the form in the journal, the export and the learner's
+payload.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from protocol.trajectory import EpisodeStatus, Reward, RolloutRequest, Segment, 
 
 _HEADER_SHARE, _HEADER_BYTES = 16, 64 * 1024
 _JSON_GROWTH = 24
-"""Bytes of Python objects that one byte of a header may become: seen 16, of a list of floats."""
+"""Bytes of Python objects per byte of a header: 16 were measured, for a list of floats."""
 
 
 class TrajectorySummary(NamedTuple):
-    """What is worth knowing of a trajectory without its tokens."""
+    """Summary of a trajectory without its tokens."""
 
     request: RolloutRequest
     status: EpisodeStatus
@@ -44,15 +44,15 @@ class TrajectorySummary(NamedTuple):
     tokens: int
     sampled: int
     oldest: int
-    """Lowest version that sampled a token of it; −1 where none was sampled."""
+    """Lowest version that sampled one of its tokens; −1 if none was sampled."""
     newest: int
     digest: bytes
 
 
 def encode_trajectory(trajectory: Trajectory) -> list[Frame]:
-    """Frames of ``trajectory``, which share its arrays' memory where it has one segment.
+    """Return the frames of ``trajectory``, which share its arrays' memory if it has one segment.
 
-    Raises CodecError if a segment has a wrong dtype or length, or a field is nothing that JSON has.
+    Raises CodecError if a segment has a wrong dtype or length, or JSON cannot hold a field.
     """
     if not trajectory.segments:
         raise CodecError("a trajectory has at least one segment")
@@ -63,10 +63,10 @@ def encode_trajectory(trajectory: Trajectory) -> list[Frame]:
 
 
 def decode_trajectory(frames: Sequence[Frame], *, max_bytes: int) -> Trajectory:
-    """The trajectory in ``frames``, whose total size may be at most ``max_bytes``.  Its arrays are read-only views of
-    the frames.
+    """Return the trajectory in ``frames``, at most ``max_bytes`` in total; its arrays are read-only views of the
+    frames.
 
-    Raises CodecError, and nothing else, whatever the bytes are.
+    Raises CodecError, and nothing else, for any bytes.
     """
     header, arrays = _checked(frames, max_bytes)
     return Trajectory(
@@ -85,7 +85,7 @@ def decode_trajectory(frames: Sequence[Frame], *, max_bytes: int) -> Trajectory:
 
 
 def inspect_frames(frames: Sequence[Frame], *, max_bytes: int) -> TrajectorySummary:
-    """Check all that :func:`decode` checks, and build nothing but the summary.  Raises CodecError as it does."""
+    """Check everything that :func:`decode_trajectory` checks, and build only the summary.  Raises CodecError."""
     header, arrays = _checked(frames, max_bytes)
     versions = arrays.versions
     sampled = int(np.count_nonzero(arrays.loss_mask.view(np.bool_)))
@@ -103,22 +103,22 @@ def inspect_frames(frames: Sequence[Frame], *, max_bytes: int) -> TrajectorySumm
 
 
 def decode_memory_bound(max_bytes: int) -> int:
-    """Most bytes that :func:`decode` and :func:`inspect` take for a message, whatever its bytes are."""
+    """Return the most memory, in bytes, that decoding or inspecting any message of ``max_bytes`` takes."""
     return _JSON_GROWTH * _header_bound(max_bytes)
 
 
 def pack_trajectory(trajectory: Trajectory) -> bytes:
-    """``pack(encode(trajectory))``."""
+    """Encode ``trajectory`` and pack its frames into one blob."""
     return pack_frames(encode_trajectory(trajectory))
 
 
 def unpack_trajectory(blob: Frame, *, max_bytes: int = MAX_TRAJECTORY_BYTES) -> Trajectory:
-    """``decode(unpack(blob))``."""
+    """Unpack the frames of ``blob`` and decode them."""
     return decode_trajectory(unpack_frames(blob, max_bytes=max_bytes), max_bytes=max_bytes)
 
 
 def inspect_blob(blob: Frame) -> TrajectorySummary:
-    """``inspect(unpack(blob))``."""
+    """Unpack the frames of ``blob`` and inspect them."""
     return inspect_frames(unpack_frames(blob), max_bytes=MAX_TRAJECTORY_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""The four arrays of a trajectory, each the concatenation over its segments."""
+"""The four arrays of a trajectory, each concatenated over its segments."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _DTYPES: dict[str, np.dtype[np.generic]] = {
     "logprobs": np.dtype("<f4"),
     "loss_mask": np.dtype("u1"),
 }
-"""Little-endian, as on every machine that longshore runs on: in memory and on the wire the same bytes."""
+"""Little-endian like every machine that longshore runs on, so memory and wire have the same bytes."""
 _FIELDS: Callable[[Segment], tuple[npt.NDArray[Any], ...]] = operator.attrgetter(*_DTYPES)
 
 
 class TrajectoryArrays(NamedTuple):
-    """All of length T: int32, int32, float32, uint8."""
+    """Arrays of length T: int32, int32, float32, uint8."""
 
     versions: Int32Array
     token_ids: Int32Array
@@ -36,24 +36,24 @@ class TrajectoryArrays(NamedTuple):
         return TrajectoryArrays(self.versions[own], self.token_ids[own], self.logprobs[own], self.loss_mask[own])
 
     def check_invariants(self) -> None:
-        """Raises CodecError where a value breaks an invariant of :class:`protocol.trajectory.Segment`.
+        """Raise CodecError if a value breaks an invariant of :class:`protocol.trajectory.Segment`.
 
-        The few passes that tell that all is well; which rule is broken is found out where one is.
+        A few fast passes accept valid arrays; only a violation is searched for the broken rule.
         """
         versions, tokens, logprobs, mask = self
         if not len(tokens):
             return
-        right = (
+        valid = (
             (versions >= 0).tobytes() == mask.tobytes()  # so the mask is 0 or 1, too
             and np.minimum.reduce(versions) >= -1
             and np.minimum.reduce(tokens) >= 0
             and np.logical_and.reduce(np.isfinite(logprobs))
             and not np.count_nonzero(np.greater(logprobs != 0, mask.view(np.bool_)))
         )
-        if not right:
-            self._find_wrong()
+        if not valid:
+            self._raise_violation()
 
-    def _find_wrong(self) -> None:
+    def _raise_violation(self) -> None:
         versions, tokens, logprobs, mask = self
         if mask.max() > 1:
             raise CodecError("loss_mask has values other than 0 and 1")
@@ -71,7 +71,8 @@ class TrajectoryArrays(NamedTuple):
 
 
 def join_arrays(segments: Sequence[Segment]) -> TrajectoryArrays:
-    """Of one segment its own arrays, of several a copy.  Raises CodecError for a wrong dtype or length."""
+    """Return the arrays of one segment as they are, of several as a concatenated copy.  Raises CodecError for a wrong
+    dtype or length."""
     columns = [_columns(segment, index) for index, segment in enumerate(segments)]
     if len(columns) == 1:
         return TrajectoryArrays(*map(np.ascontiguousarray, columns[0]))
@@ -90,7 +91,7 @@ def _columns(segment: Segment, index: int) -> tuple[npt.NDArray[Any], ...]:
 
 
 def view_arrays(frames: Sequence[Frame], length: int) -> TrajectoryArrays:
-    """Read-only views of ``frames``, ``length`` values each.  Raises CodecError where a frame has another size."""
+    """Return read-only views of ``frames``, ``length`` values each.  Raises CodecError if a frame has another size."""
     found: list[npt.NDArray[Any]] = []
     for frame, (name, dtype) in zip(frames, _DTYPES.items(), strict=True):
         if len(frame) != length * dtype.itemsize:

@@ -1,7 +1,7 @@
-"""One blob of a trajectory's frames, with what repeats itself in its arrays compressed.
+"""A trajectory's frames as one blob with compressed arrays.
 
-In memory and on the wire a frame is an array, and nothing is copied.  On a disk its bytes are what costs time: versions
-come in runs, the mask follows them, and what was not sampled has no log-probability.
+In memory and on the wire a frame is an array and nothing is copied.  On disk the number of bytes matters, and the
+arrays compress well: versions and mask come in runs, and only sampled tokens have log-probabilities.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from protocol.codec.errors import CodecError
 from protocol.codec.frames import FRAME_COUNT, Frame
 
 MAX_TRAJECTORY_BYTES = 256 * 1024 * 1024
-"""Default bound of what a blob holds; a run's own bound is smaller and comes from its config."""
+"""Default limit of a blob's uncompressed frames; a run's own limit is smaller and comes from its configuration."""
 _MAGIC = b"LSP2"
 _HEAD = struct.Struct(f"<4sI{FRAME_COUNT}Q{FRAME_COUNT}Q")
 _ALIGNMENT = 8
@@ -24,10 +24,12 @@ _lz4: Any = lz4.block
 
 
 def pack_frames(frames: Sequence[Frame]) -> bytes:
-    """Magic, count, the frames' lengths, their lengths here, then the frames, each at a multiple of eight bytes: the
-    header as it is, and of each array an LZ4 block where that is shorter."""
+    """Return one blob: magic, count, frame lengths, stored lengths, then the frames, each aligned to eight bytes.
+
+    The header is stored as it is, an array as an LZ4 block if that is shorter.
+    """
     header, *arrays = frames
-    stored = [header, *map(_smaller, arrays)]
+    stored = [header, *map(_compressed, arrays)]
     parts: list[Frame] = [_HEAD.pack(_MAGIC, len(frames), *map(len, frames), *map(len, stored))]
     for part in stored:
         parts += (part, bytes(-len(part) % _ALIGNMENT))
@@ -35,8 +37,10 @@ def pack_frames(frames: Sequence[Frame]) -> bytes:
 
 
 def unpack_frames(blob: Frame, *, max_bytes: int = MAX_TRAJECTORY_BYTES) -> list[Frame]:
-    """The frames of ``blob``, together at most ``max_bytes``: views of it where they are in it as they were.  Raises
-    CodecError, and nothing else, whatever the bytes are."""
+    """Return the frames of ``blob``, at most ``max_bytes`` in total; uncompressed ones are views.
+
+    Raises CodecError, and nothing else, for any bytes.
+    """
     view = memoryview(blob)
     if len(view) < _HEAD.size:
         raise CodecError("packed blob is too short")
@@ -51,17 +55,17 @@ def unpack_frames(blob: Frame, *, max_bytes: int = MAX_TRAJECTORY_BYTES) -> list
     frames: list[Frame] = []
     start = _HEAD.size
     for length, stored in zip(whole, here, strict=True):
-        frames.append(_restored(view[start : start + stored], length))
+        frames.append(_decompressed(view[start : start + stored], length))
         start += stored + -stored % _ALIGNMENT
     return frames
 
 
-def _smaller(array: Frame) -> Frame:
+def _compressed(array: Frame) -> Frame:
     block: bytes = _lz4.compress(array, store_size=False)
     return block if len(block) < len(array) else array
 
 
-def _restored(stored: memoryview, length: int) -> Frame:
+def _decompressed(stored: memoryview, length: int) -> Frame:
     if len(stored) == length:
         return stored
     try:

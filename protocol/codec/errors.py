@@ -1,4 +1,4 @@
-"""The one error that bytes from elsewhere can cause."""
+"""The only error that foreign bytes can cause."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from protocol.errors import LongshoreError
 
 
 class CodecError(LongshoreError):
-    """These bytes are not a trajectory, or this trajectory breaks an invariant."""
+    """The bytes are not a trajectory, or the trajectory breaks an invariant."""

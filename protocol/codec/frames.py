@@ -1,4 +1,4 @@
-"""The frames of a trajectory: the sealed header, the sizes, the checksum."""
+"""The frames of a trajectory: sealed header, sizes, checksum."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LENGTHS = struct.Struct(f"<{FRAME_COUNT}Q")
 
 
 def seal(header: bytes, arrays: Sequence[Frame]) -> bytes:
-    """The first frame: magic, schema, checksum over everything, then ``header`` (JSON)."""
+    """Return the first frame: magic, schema, checksum over everything, then ``header`` (JSON)."""
     return _PREFIX.pack(_MAGIC, TRAJECTORY_SCHEMA, 0, _checksum(header, arrays)) + header
 
 
 def unseal(frames: Sequence[Frame]) -> memoryview:
-    """The header's JSON.  Raises CodecError unless ``frames`` are exactly what was sealed."""
+    """Return the header's JSON.  Raises CodecError unless ``frames`` are exactly those that were sealed."""
     if len(frames) != FRAME_COUNT:
         raise CodecError(f"{len(frames)} frames instead of {FRAME_COUNT}")
     expected = frames_digest(frames)
@@ -37,7 +37,7 @@ def unseal(frames: Sequence[Frame]) -> memoryview:
 
 
 def frames_digest(frames: Sequence[Frame]) -> bytes:
-    """The checksum that the header carries: equal for equal trajectories.  Raises CodecError for another format."""
+    """Return the checksum in the header: equal for equal trajectories.  Raises CodecError for another format."""
     if not frames or len(frames[0]) < _PREFIX.size:
         raise CodecError("header is too short")
     magic, schema, reserved, checksum = cast("tuple[bytes, int, int, bytes]", _PREFIX.unpack_from(frames[0]))
@@ -51,12 +51,12 @@ def frames_digest(frames: Sequence[Frame]) -> bytes:
 
 
 def payload_size(frames: Sequence[Frame]) -> int:
-    """Bytes that ``frames`` take: what credit, reservations and budgets count."""
+    """Return the bytes of ``frames``, the unit of credit, reservations and budgets."""
     return sum(map(len, frames))
 
 
 def _checksum(header: Frame, arrays: Sequence[Frame]) -> bytes:
-    """XXH3-128: finds what disks and networks do to bytes; who may send them is a matter of keys."""
+    """Return an XXH3-128 checksum, which detects damage by disks and networks; authentication is up to CURVE keys."""
     state = xxhash.xxh3_128(_LENGTHS.pack(len(header), *map(len, arrays)), seed=TRAJECTORY_SCHEMA)
     state.update(header)
     for frame in arrays:

@@ -1,6 +1,6 @@
-"""Everything of a trajectory but its arrays, as JSON: what it must look like stands here as types.
+"""The JSON header of a trajectory: everything but its arrays, with its schema as types.
 
-Turns are columns, one list a field, so that a check looks at a column and not at a turn.
+Turns are stored as columns, one list per field, so that a check runs once per column and not once per turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _Finite: TypeAlias = Annotated[float, Meta(ge=-1e308, le=1e308)]
 
 
 class _TurnColumns(msgspec.Struct):
-    """Of equal length, in the order of :class:`Turn`'s fields; with a default one of zeros is left out."""
+    """Columns of equal length in the order of :class:`Turn`'s fields; a column with a default may be left out if
+    zero."""
 
     kind: list[TurnKind]
     start: list[_Count]
@@ -90,7 +91,7 @@ class _Test(msgspec.Struct):
 
 
 class TrajectoryHeader(msgspec.Struct):
-    """As parsed: each field of the right type and in its range."""
+    """A parsed header: each field has the right type and range."""
 
     request: _RequestHeader
     status: EpisodeStatus
@@ -123,13 +124,13 @@ class TrajectoryHeader(msgspec.Struct):
         return tuple(TestResult(test.name, test.passed, test.weight) for test in self.tests)
 
 
-_MAY_BE_LEFT_OUT = ("reward", "server_switches")
+_OPTIONAL_COLUMNS = ("reward", "server_switches")
 _DECODER = msgspec.json.Decoder(TrajectoryHeader)
 _EMPTY: tuple[tuple[Any, ...], ...] = ((),) * len(_TurnColumns.__struct_fields__)
 
 
 def write_header(trajectory: Trajectory) -> bytes:
-    """Raises CodecError for what JSON cannot hold."""
+    """Encode the header.  Raises CodecError for values that JSON cannot hold."""
     values: dict[str, object] = {
         "request": trajectory.request,
         "status": trajectory.status,
@@ -160,21 +161,21 @@ def write_header(trajectory: Trajectory) -> bytes:
 def _columns(turns: Sequence[Turn]) -> dict[str, tuple[Any, ...]]:
     columns = tuple(zip(*turns, strict=True)) or _EMPTY
     named = dict(zip(_TurnColumns.__struct_fields__, columns, strict=True))
-    for name in _MAY_BE_LEFT_OUT:
+    for name in _OPTIONAL_COLUMNS:
         if not any(named[name]):
             del named[name]
     return named
 
 
 def read_header(frame: Frame) -> TrajectoryHeader:
-    """Raises CodecError, and nothing else, whatever the bytes are."""
+    """Parse and check a header.  Raises CodecError, and nothing else, for any bytes."""
     try:
         header = _DECODER.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CodecError(f"header: {error}") from error
     if header.request.sample >= header.request.group_size:
         raise CodecError(f"sample {header.request.sample} of a group of {header.request.group_size}")
-    whole: list[int] = []  # tokens of each segment and of what precedes it
+    whole: list[int] = []  # tokens of each segment including its prefix
     for index, segment in enumerate(header.segments):
         if segment.parent >= index:
             raise CodecError(f"segment {index} has parent {segment.parent}")

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: file systems, durable writes, digests and deltas.
+"""Atomic and durable files: file systems, writes, digests and deltas.
 
-The lowest layer: it imports protocol.errors alone.
+It imports only protocol.errors.
 """

@@ -1,7 +1,7 @@
-"""What files were when they were written, so that a reader can tell whether they still are.
+"""Digests of files, so that a reader can detect damage since they were written.
 
-Against torn writes, truncation and flipped bits, not against forgery: xxh3 of 128 bits, which reads as fast as memory
-does (sha256 took fourteen times as long where it was measured, without instructions of its own).
+They protect against torn writes, truncation and flipped bits, not against forgery: 128-bit xxh3 runs at memory speed
+(sha256 without hardware support took fourteen times as long when measured).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _CHUNK_BYTES = 1 << 20
 class FileDigest:
     bytes: int
     xxh3: str
-    """128 bits, in hexadecimal."""
+    """128-bit digest, in hexadecimal."""
 
 
 def digest_file(path: Path) -> FileDigest:
-    """Read ``path`` and take its digest.  Raises OSError."""
+    """Return the digest of a file.  Raises OSError."""
     state, size = xxhash.xxh3_128(), 0
     with path.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -33,13 +33,12 @@ def digest_file(path: Path) -> FileDigest:
 
 
 def digest_files(folder: Path, names: Iterable[str]) -> dict[str, FileDigest]:
-    """Of each file, by its name within ``folder``."""
+    """Return the digests of files, by their names in ``folder``."""
     return {name: digest_file(folder / name) for name in names}
 
 
 def find_damage(folder: Path, files: Mapping[str, FileDigest]) -> str | None:
-    """What is wrong with the first of ``files`` that is not as it was; None where all are.  Sizes are compared before
-    anything is read."""
+    """Describe the first of ``files`` that has changed; None if none has.  Sizes are compared before contents."""
     for name, known in files.items():
         try:
             size = (folder / name).stat().st_size

@@ -1,4 +1,4 @@
-"""Which file system a folder is on, how much room it has, and writing that is whole or not there."""
+"""File-system types, free space, and atomic writes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _CHUNK_BYTES = 1 << 16
 
 
 def filesystem_type(folder: PurePath, mountinfo: str) -> str:
-    """Type of the file system that ``folder`` (absolute, without links) is on, from ``/proc/self/mountinfo``'s text;
-    of a FUSE without a type of its own, by its source."""
+    """Return the type of the file system that holds ``folder`` (absolute, without links), from the text of
+    ``/proc/self/mountinfo``; a FUSE without a type of its own is named by its source."""
     found, depth = "", -1
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -37,13 +37,13 @@ def filesystem_type(folder: PurePath, mountinfo: str) -> str:
 
 
 def is_network_filesystem(kind: str) -> bool:
-    """Whether locks and fsync of a file system of this type depend on another machine."""
+    """Return whether locks and fsync of a file system of this type depend on another machine."""
     name, _, fuse = kind.partition(".")
     return name in _NETWORK or (name == "fuse" and fuse in _NETWORK_FUSE)
 
 
 def require_local_filesystem(folder: Path, mountinfo: str | None = None) -> None:
-    """Raises UserError if ``folder`` is on a network file system."""
+    """Raise UserError if ``folder`` is on a network file system."""
     if mountinfo is None:
         source = Path("/proc/self/mountinfo")
         if not source.exists():
@@ -58,13 +58,13 @@ def require_local_filesystem(folder: Path, mountinfo: str | None = None) -> None
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that an unprivileged process may still write under ``folder``."""
+    """Return the bytes that an unprivileged process may still write under ``folder``."""
     state = os.statvfs(folder)
     return state.f_bavail * state.f_frsize
 
 
 def append_atomically(path: Path, data: bytes) -> None:
-    """Append ``data`` whole or, raising OSError, not at all; only the death of the process in between can tear it."""
+    """Append all of ``data`` or, raising OSError, nothing; only the death of the process can leave a part."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         write_atomically(fd, data)
@@ -73,7 +73,7 @@ def append_atomically(path: Path, data: bytes) -> None:
 
 
 def cut_torn_line(path: Path) -> None:
-    """Remove what the death of a process in :func:`append_atomically` has left of a last line, if ``path`` is there."""
+    """Remove an incomplete last line, left by a process that died in :func:`append_atomically`, if ``path`` exists."""
     if not path.exists():
         return
     with path.open("rb+") as file:
@@ -88,7 +88,7 @@ def cut_torn_line(path: Path) -> None:
 
 
 def write_atomically(fd: int, data: bytes) -> None:
-    """The same for a file that is open for appending and has no other writer."""
+    """Like :func:`append_atomically`, for a file that is open for appending and has no other writer."""
     written = os.write(fd, data)
     if written != len(data):
         os.ftruncate(fd, os.fstat(fd).st_size - written)
@@ -97,10 +97,11 @@ def write_atomically(fd: int, data: bytes) -> None:
 
 @contextmanager
 def build_folder(folder: Path) -> Generator[Path]:
-    """An empty folder to fill, which becomes ``folder`` at the end: so that is whole or not there, however the process
-    ends.  What a killed process left half filled is replaced: no two processes fill the same folder at a time.
+    """Yield an empty folder to fill, which is renamed to ``folder`` at the end, so that ``folder`` is complete or
+    absent.
 
-    Raises OSError when ``folder`` is there already and not empty.
+    A partial folder of a killed process is replaced; only one process may fill the same folder at a time.  Raises
+    OSError if ``folder`` exists and is not empty.
     """
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -113,7 +114,8 @@ def build_folder(folder: Path) -> Generator[Path]:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one, also after a power loss.  Raises OSError."""
+    """Replace a file atomically and durably: a reader sees the old or the new one, even after power loss.  Raises
+    OSError."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         partial.write_bytes(data)
@@ -125,7 +127,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def fsync_path(path: Path) -> None:
-    """Make what a file holds, or the names in a folder, survive power loss."""
+    """Make a file's content, or a folder's entries, survive power loss."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

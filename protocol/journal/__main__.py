@@ -1,9 +1,10 @@
 """``python -m protocol.journal check|recover RUN``: check the journal of a run that is not running, or repair it.
 
-``check`` reads every page and every payload.  ``recover`` makes a new journal of what can be read around bad pages,
-with rows rebuilt from trajectories, and trajectories from the export where the journal's own are gone, and keeps the
-damaged file beside it.  Exit code 0: whole, or recovered without a loss; 1: damaged, or something was lost; 2: the
-person can mend it.
+``check`` reads every page and every payload.  ``recover`` makes a new journal from everything readable around bad
+pages:
+it rebuilds rows from trajectories, takes missing trajectories from the export, and keeps the damaged file beside the
+new
+one.  Exit code 0: intact, or recovered without a loss; 1: damaged, or something was lost; 2: the user can fix it.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ class CheckJournalArguments(CommandArguments):
     """Read every page and every payload of the journal of a run that is not running."""
 
     run: Positional[Annotated[Path, option("RUN")]]
-    """The run's directory."""
+    """Run directory."""
     as_json: JsonFlag = False
 
 
 class RecoverJournalArguments(CommandArguments):
-    """Make a new journal of what can be read, and keep the damaged file beside it."""
+    """Make a new journal from everything readable, and keep the damaged file beside it."""
 
     run: Positional[Annotated[Path, option("RUN")]]
-    """The run's directory."""
+    """Run directory."""
     as_json: JsonFlag = False
 
 
@@ -50,36 +51,36 @@ class JournalArguments(CommandArguments):
 
 
 def run(given: JournalArguments, out: JsonOutput) -> int:
-    """Return 0 where the journal is whole, or recovered without a loss."""
+    """Return 0 if the journal is intact or was recovered without a loss."""
     command = given.command
-    done, said = _check(command.run) if isinstance(command, CheckJournalArguments) else _recover(command.run)
-    out.set_result(done)
-    for line in said:
+    result, lines = _check(command.run) if isinstance(command, CheckJournalArguments) else _recover(command.run)
+    out.set_result(result)
+    for line in lines:
         output_console().print(line)
-    return EXIT_OK if done["ok"] else EXIT_FAILED
+    return EXIT_OK if result["ok"] else EXIT_FAILED
 
 
 def _check(run_dir: Path) -> tuple[dict[str, object], list[str]]:
     found = check_journal(run_dir / JOURNAL_FILE)
-    done: dict[str, object] = {
+    result: dict[str, object] = {
         "ok": found.whole,
         "damage": found.damage,
         "payloads": found.payloads,
         "bad_payloads": found.bad_payloads,
         "missing_payloads": found.missing_payloads,
     }
-    said = [f"{found.payloads} trajectories are stored as they were acknowledged"]
+    lines = [f"{found.payloads} trajectories are stored intact"]
     if not found.whole:
         bad = len(found.bad_payloads) + len(found.missing_payloads)
-        said += [*found.damage, f"{bad} are not: python -m protocol.journal recover {run_dir}"]
-    return done, said
+        lines += [*found.damage, f"{bad} are damaged or missing: python -m protocol.journal recover {run_dir}"]
+    return result, lines
 
 
 def _recover(run_dir: Path) -> tuple[dict[str, object], list[str]]:
     recovery = recover_journal(run_dir)
-    done: dict[str, object] = {
+    result: dict[str, object] = {
         "ok": not (recovery.lost or recovery.forgotten_groups),
-        "kept_beside": str(recovery.kept_beside),
+        "damaged_file": str(recovery.damaged_file),
         "rows": recovery.rows,
         "rebuilt": recovery.rebuilt,
         "payloads": recovery.payloads,
@@ -88,11 +89,11 @@ def _recover(run_dir: Path) -> tuple[dict[str, object], list[str]]:
         "forgotten_groups": recovery.forgotten_groups,
     }
     kept = f"{recovery.payloads} payloads kept, {recovery.from_export} taken from the export"
-    rows = f"{recovery.rows} trajectories in the books, {recovery.rebuilt} of them rebuilt"
-    said = [f"{rows}: {kept}; the damaged file is {recovery.kept_beside}"]
-    said += [f"lost: {name}" for name in recovery.lost]
-    said += [f"forgotten: group {group}, whose task is skipped" for group in recovery.forgotten_groups]
-    return done, said
+    rows = f"{recovery.rows} trajectories in the journal, {recovery.rebuilt} of them rebuilt"
+    lines = [f"{rows}: {kept}; the damaged file is {recovery.damaged_file}"]
+    lines += [f"lost: {name}" for name in recovery.lost]
+    lines += [f"forgotten: group {group}, whose task is skipped" for group in recovery.forgotten_groups]
+    return result, lines
 
 
 COMMAND = Command("protocol.journal", JournalArguments, run)

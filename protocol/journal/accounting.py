@@ -1,4 +1,4 @@
-"""For people and for the export: where everything is, and what is stored."""
+"""Accounting, statistics and stored payloads, for people and the export."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _DROPPED = ", ".join(f"'{outcome}'" for outcome in OUTCOME_DROP_REASONS)
 
 
 class AccountingQueries(JournalStore):
-    """Changes nothing but the small values of the journal's owner."""
+    """Read-only queries, and the small values that the journal's owner stores."""
 
     def accounting(self) -> JournalAccounting:
-        """Raises JournalError if an acknowledged trajectory is not in exactly one place."""
+        """Count trajectories by state.  Raises JournalError if an acknowledged one is not in exactly one state."""
         found = self._query("SELECT reason, count(*) FROM trajectories WHERE state = 'dropped' GROUP BY reason")
         with self._checked_values():
             dropped = {DropReason(reason): number for reason, number in found}
-        books = JournalAccounting(
+        accounting = JournalAccounting(
             acknowledged=self._number("acknowledged"),
             trained=self._count("trajectories WHERE state = 'trained'"),
             dropped=dropped,
@@ -38,12 +38,12 @@ class AccountingQueries(JournalStore):
             dropped_tokens=self.dropped_tokens(),
             lost=self._number("lost"),
         )
-        if not books.balanced:
-            raise JournalError(f"the books of {self.path} do not balance: {books}")
-        return books
+        if not accounting.balanced:
+            raise JournalError(f"the accounting of {self.path} does not add up: {accounting}")
+        return accounting
 
     def dropped_tokens(self) -> dict[str, dict[str, int]]:
-        """What drops have cost by length, over the whole run: reason → bucket of length → sampled tokens."""
+        """Return the sampled tokens of dropped trajectories over the whole run: reason → length bucket → tokens."""
         found: dict[str, Counter[str]] = {}
         for reason, sampled, count in self._query(
             "SELECT reason, sampled, count(*) FROM trajectories WHERE state = 'dropped' GROUP BY reason, sampled"
@@ -67,17 +67,17 @@ class AccountingQueries(JournalStore):
         )
 
     def is_older_copy(self, exported: str) -> bool:
-        """Whether ``exported``, which this journal has acknowledged before it was exported, is not in it, though no
-        recovery had to lose any: then it is an older copy."""
+        """Return whether this file is an older copy: ``exported`` was acknowledged before its export, but is not in the
+        journal, although no recovery has lost a trajectory."""
         return not self._query("SELECT 1 FROM trajectories WHERE trajectory = ?", exported) and not self._number("lost")
 
     def iterate_payloads(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """Id of each trajectory whose payload is stored, oldest first, and how to read it."""
+        """Yield the id of each trajectory with a stored payload, oldest first, and a function that reads it."""
         for (name,) in self._query("SELECT trajectory FROM payloads ORDER BY rowid"):
             yield name, lambda name=name: self._query("SELECT blob FROM payloads WHERE trajectory = ?", name)[0][0]
 
     def store_owner_value(self, key: str, value: int | str) -> None:
-        """Keep a small value of the journal's owner under ``owner.key``."""
+        """Store a small value of the journal's owner under ``owner.key``."""
         with self._transaction():
             self._set(f"owner.{key}", value)
 

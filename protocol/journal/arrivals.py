@@ -1,4 +1,4 @@
-"""The workers' side: trajectories arrive."""
+"""The workers' side: appending trajectories that arrive."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _Sample: TypeAlias = tuple[GroupId, int]
 
 
 class AppendOperations(GroupClosing):
-    """Appends, the first of a sample wins."""
+    """Appends trajectories; the first of each sample wins."""
 
     def append_batch(self, arrivals: Sequence[TrajectoryArrival]) -> tuple[list[AppendOutcome], list[ClosedGroup]]:
-        """Append a batch in one transaction, durable on return: an outcome per arrival, and the groups that are closed
-        once all of it is in.
+        """Append a batch in one transaction, durable on return; return an outcome per arrival and the groups that it
+        closes.
 
-        Its payloads are stored until the next append or abandonment at least, also those of a group that it drops: the
-        caller has that long to export them.
+        Payloads stay stored at least until the next append or abandonment, even those of a dropped group, so that the
+        caller can export them.
         """
         with self._transaction():
             self._forget_dropped()
@@ -53,14 +53,14 @@ class AppendOperations(GroupClosing):
         return outcomes
 
     def _found(self, samples: Iterable[_Sample]) -> tuple[dict[_Sample, bytes], set[_Sample]]:
-        """The digests of samples that are there, and the samples that an open group waits for."""
+        """Return the digests of stored samples, and the samples that an open group waits for."""
         digests: dict[_Sample, bytes] = {}
         awaited: set[_Sample] = set()
         ended = self._number("ended")
         for some in statement_batches(list(samples)):
             found = self._query(
-                f"WITH asked (group_id, sample) AS (VALUES {placeholders(len(some), 2)}) "  # noqa: S608  question marks
-                "SELECT group_id, sample, digest, outcome IS 'open' AND rollout_requests.state IS NOT NULL FROM asked "
+                f"WITH batch (group_id, sample) AS (VALUES {placeholders(len(some), 2)}) "  # noqa: S608  question marks
+                "SELECT group_id, sample, digest, outcome IS 'open' AND rollout_requests.state IS NOT NULL FROM batch "
                 "LEFT JOIN trajectories USING (group_id, sample) "
                 "LEFT JOIN rollout_requests USING (group_id, sample) LEFT JOIN groups ON id = group_id",
                 *chain.from_iterable(some),

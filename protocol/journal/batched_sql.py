@@ -1,7 +1,7 @@
-"""Many rows in one statement.
+"""Statements with many rows.
 
-Each statement gives Python's lock away while it runs and waits for the event loop to have it back, so that with one for
-each row most of the time would be waiting.
+Each statement releases the GIL and then waits for the event loop to get it back, so one statement per row would spend
+most of its time waiting.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 _ROWS = 128
-"""Of a statement."""
+"""Rows per statement."""
 
 _Item = TypeVar("_Item")
 
 
 def statement_batches(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    """What one statement takes of them."""
+    """Yield slices of ``items``, each small enough for one statement."""
     for first in range(0, len(items), _ROWS):
         yield items[first : first + _ROWS]
 
 
 def placeholders(rows: int, columns: int = 0) -> str:
-    """Question marks for so many rows, or, without columns, for the values of one list in brackets."""
+    """Return question marks for ``rows`` rows of ``columns`` values, or without ``columns`` for one list of values."""
     if not columns:
         return f"({', '.join(['?'] * rows)})"
     return ", ".join([placeholders(columns)] * rows)

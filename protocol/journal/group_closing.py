@@ -1,4 +1,4 @@
-"""When a group's last outstanding sample is there, or given up: the closing, by the rules of :mod:`protocol.groups`."""
+"""Closing of groups without running samples, by the rules of :mod:`protocol.groups`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from protocol.trajectory import GroupId
 
 
 class GroupClosing(JournalStore):
-    """Shared by those whose calls may close a group."""
+    """Base of the operations that may close a group."""
 
     def _close_complete(self, groups: Sequence[GroupId]) -> list[ClosedGroup]:
-        """Those of them that wait for nothing, in this order."""
+        """Close those of ``groups`` that wait for no sample, in this order."""
         return [closing for some in statement_batches(groups) for closing in self._close(self._closings(some))]
 
     def _close(self, closings: list[ClosedGroup]) -> list[ClosedGroup]:
@@ -44,12 +44,12 @@ class GroupClosing(JournalStore):
             return []
         complete = {group: (task, size) for group, task, size in found}
         rewards, passed = self._rewards(complete)
-        given_up, seq = self._abandoned(complete), self._closed()
+        abandoned, seq = self._abandoned(complete), self._closed()
         closed: list[ClosedGroup] = []
         for group in (each for each in groups if each in complete):
             task, size = complete[group]
             outcome = decide_group_outcome(
-                size, rewards[group], given_up[group], dynamic_sampling=self._settings.dynamic_sampling
+                size, rewards[group], abandoned[group], dynamic_sampling=self._settings.dynamic_sampling
             )
             if outcome is not GroupOutcome.OPEN:
                 seq += 1
@@ -67,7 +67,7 @@ class GroupClosing(JournalStore):
         return found
 
     def _rewards(self, groups: Collection[GroupId]) -> tuple[dict[GroupId, dict[int, float]], dict[GroupId, set[int]]]:
-        """Of each the rewards of its samples, in their order, and those that passed."""
+        """Return for each group the rewards by sample, in order, and the samples that passed."""
         rewards: dict[GroupId, dict[int, float]] = {group: {} for group in groups}
         passed: dict[GroupId, set[int]] = {group: set() for group in groups}
         query = (
@@ -81,7 +81,7 @@ class GroupClosing(JournalStore):
         return rewards, passed
 
     def _forget_dropped(self) -> None:
-        """The payloads of groups that were dropped as they closed, after the last call of this."""
+        """Delete the payloads of groups that were dropped on closing since the last call."""
         before, last = self._number("forgotten"), self._closed()
         if last > before:
             self._db.execute(

@@ -1,4 +1,4 @@
-"""The learner's side: leases, the step that used each row, checkpoints, resume."""
+"""The learner's side: leases, the step that used each trajectory, checkpoints, resume."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from protocol.trajectory import DropReason, GroupId
 
 
 class LeaseOperations(JournalStore):
-    """Whole groups, oldest first, used once in each lineage."""
+    """Leases whole groups, oldest first; each is used once per lineage."""
 
     def lease_batch(self, groups: int) -> BatchLease | None:
-        """The ``groups`` ready groups that were opened first, whose tokens are the oldest; None while there are fewer.
-        Changes nothing: until :meth:`mark_trained` they are held, and the same call gives them again unless an older
-        group closes."""
+        """Return the ``groups`` ready groups that were opened first, so have the oldest tokens; None while there are
+        fewer.
+
+        Changes nothing: until :meth:`mark_trained`, the same call returns the same groups unless an older one closes.
+        """
         if self._number("ended"):
             return None
         oldest = self._query(
@@ -47,8 +49,8 @@ class LeaseOperations(JournalStore):
         )
 
     def read_payloads(self, lease: BatchLease) -> list[bytes]:
-        """The packed blobs of ``lease``, by (group, sample), as they were acknowledged.  Raises JournalError for one
-        that is not there or not whole."""
+        """Return the packed blobs of ``lease``, by (group, sample).  Raises JournalError for one that is missing or
+        damaged."""
         blobs: list[bytes] = []
         for trajectory in lease.trajectory_ids:
             stored = self._query(
@@ -59,33 +61,34 @@ class LeaseOperations(JournalStore):
                 raise JournalError(f"trajectory {trajectory} of the lease is no longer stored")
             blob, digest = stored[0]
             if not is_acknowledged(blob, digest):
-                raise JournalError(damage_message(self.path, f"the bytes of {trajectory} are not those acknowledged"))
+                raise JournalError(damage_message(self.path, f"the bytes of {trajectory} do not match its digest"))
             blobs.append(blob)
         return blobs
 
     def mark_trained(self, step: int, trained: Sequence[str], dropped: Mapping[str, DropReason]) -> None:
-        """Record that optimizer step ``step`` used ``trained`` and dropped ``dropped``, which together are whole ready
-        groups.  Where none was trained, no step was taken: the groups are passed over for good, a rewind does not bring
-        them back, and others fill the step.
+        """Record that optimizer step ``step`` trained ``trained`` and dropped ``dropped``, together whole ready groups.
 
-        The same call again changes nothing; anything else that is no longer held raises JournalError.
+        If none was trained, no step was taken: the groups are passed over for good, even after a rewind, and others
+        fill
+        the step.  Repeating a call changes nothing; any other trajectory that is no longer buffered raises
+        JournalError.
         """
         used_at = step if trained else None
-        fates: dict[str, tuple[str, int | None, str | None]] = dict.fromkeys(trained, ("trained", used_at, None))
-        fates |= {name: ("dropped", used_at, reason.value) for name, reason in dropped.items()}
-        if len(fates) != len(trained) + len(dropped):
+        updates: dict[str, tuple[str, int | None, str | None]] = dict.fromkeys(trained, ("trained", used_at, None))
+        updates |= {name: ("dropped", used_at, reason.value) for name, reason in dropped.items()}
+        if len(updates) != len(trained) + len(dropped):
             raise JournalError(f"step {step} trains and drops the same trajectory, or one twice")
         with self._transaction():
             groups: set[int] = set()
-            for name, fate in fates.items():
+            for name, update in updates.items():
                 found = self._query("SELECT group_id, state, step, reason FROM trajectories WHERE trajectory = ?", name)
-                if not found or found[0][1:] not in (("buffered", None, None), fate):
+                if not found or found[0][1:] not in (("buffered", None, None), update):
                     raise JournalError(
                         f"step {step} cannot use trajectory {name}: {found[0][1:] if found else 'unknown'}"
                     )
                 groups.add(found[0][0])
                 self._db.execute(
-                    "UPDATE trajectories SET state = ?, step = ?, reason = ? WHERE trajectory = ?", (*fate, name)
+                    "UPDATE trajectories SET state = ?, step = ?, reason = ? WHERE trajectory = ?", (*update, name)
                 )
                 if not trained:
                     self._db.execute("DELETE FROM payloads WHERE trajectory = ?", (name,))
@@ -99,12 +102,12 @@ class LeaseOperations(JournalStore):
                 )
 
     def commit_checkpoint(self, step: int) -> None:
-        """A checkpoint of ``step`` is complete."""
+        """Record that the checkpoint of ``step`` is complete."""
         with self._transaction():
             self._set("committed", max(step, self._number("committed")))
 
     def compact_payloads(self, oldest_kept_step: int) -> None:
-        """Forget the payloads that no kept checkpoint can need: those used at or before the oldest one's step."""
+        """Delete the payloads that no kept checkpoint can need: those used up to the oldest one's step."""
         if oldest_kept_step > self._number("committed"):
             raise JournalError(f"no checkpoint of step {oldest_kept_step} is committed")
         with self._transaction():
@@ -116,8 +119,9 @@ class LeaseOperations(JournalStore):
             self._set("compacted", max(oldest_kept_step, self._number("compacted")))
 
     def rewind_to_step(self, step: int) -> None:
-        """Continue from the checkpoint of ``step``: what later steps used, dropped or left over is held again, but for
-        what a recovery has lost the bytes of."""
+        """Continue from the checkpoint of ``step``: trajectories that later steps used, dropped or left over are
+        buffered
+        again, except those whose payload a recovery has lost."""
         if step < self._number("compacted"):
             raise JournalError(
                 f"cannot rewind to step {step}: trajectories up to step {self._number('compacted')} are compacted; "
@@ -138,8 +142,10 @@ class LeaseOperations(JournalStore):
             forget_lost_payloads(self._db)
 
     def end_run(self) -> None:
-        """Drop what is left, reason ``run_ended``, as if at the step after the last; a later :meth:`rewind` undoes it.
-        Until then no group opens and no trajectory is taken."""
+        """Drop the remaining trajectories with reason ``run_ended``, as if at the step after the last.
+
+        No group opens and no trajectory is accepted until :meth:`rewind_to_step` undoes it.
+        """
         with self._transaction():
             ((last,),) = self._query("SELECT max(step) FROM trajectories")
             self._db.execute(

@@ -1,4 +1,4 @@
-"""What follows for the books where the bytes of a trajectory are gone that was to be trained."""
+"""Repair of the journal's rows when the payload of a trajectory that is yet to be trained is lost."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from protocol.trajectory import make_trajectory_id
 
 
 def forget_lost_payloads(journal: sqlite3.Connection) -> list[str]:
-    """Forget what is held without bytes, within the caller's transaction.  Gives the ids of those, and of all others
-    that had arrived and have no row.
+    """Delete buffered trajectories without a payload, within the caller's transaction.
 
-    Such a sample is run again where its group is open, and missed where it has closed: a group that has too few members
-    without it is dropped.
+    Returns their ids, and those of all others that had arrived and have no row.  Such a sample is run again if its
+    group
+    is open, and counts as abandoned if it has closed: a group with too few members left is dropped.
     """
     held = "DELETE FROM trajectories WHERE state = 'buffered' AND trajectory NOT IN (SELECT trajectory FROM payloads)"
     count_lost(journal, journal.execute(held).rowcount)
@@ -33,7 +33,7 @@ def forget_lost_payloads(journal: sqlite3.Connection) -> list[str]:
 
 
 def count_lost(journal: sqlite3.Connection, number: int) -> None:
-    """So many were acknowledged and are nowhere: they leave the count of what is, and none of them is forgotten."""
+    """Move ``number`` acknowledged trajectories that no longer exist from the count ``acknowledged`` to ``lost``."""
     journal.execute("UPDATE meta SET value = value - ? WHERE key = 'acknowledged'", (number,))
     journal.execute("INSERT INTO meta VALUES ('lost', ?) ON CONFLICT DO UPDATE SET value = value + ?", (number, number))
 

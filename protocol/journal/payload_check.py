@@ -1,4 +1,4 @@
-"""Whether stored bytes are what was acknowledged."""
+"""Check of stored payloads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from protocol import codec
 
 
 def is_acknowledged(blob: bytes, digest: bytes) -> bool:
-    """Whether ``blob`` is the whole trajectory that was acknowledged as ``digest``: its own checksum is checked too."""
+    """Return whether ``blob`` is an intact trajectory, by its own checksum too, with the acknowledged ``digest``."""
     try:
         return codec.inspect_blob(blob).digest == digest
     except codec.CodecError:

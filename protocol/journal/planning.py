@@ -1,4 +1,4 @@
-"""The conductor's side: groups, tickets, the task cursor."""
+"""The scheduler's side: groups, rollout requests, the task sampler's state."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from protocol.journal.values import BudgetFullError, ClosedGroup, DiskFullError,
 from protocol.trajectory import GroupId
 
 _DISK_COPIES = 3
-"""A trajectory may stand in the write-ahead log, in the database and in the export at once."""
+"""Copies of a trajectory on disk: it may be in the write-ahead log, the database and the export at once."""
 
 
 class PlanningOperations(GroupClosing):
-    """What is decided before a ticket leaves, and what is given up."""
+    """Opens groups before their requests are sent, and abandons samples and groups."""
 
     def open_group(self, plan: GroupPlan, sampler_state: bytes) -> bool:
-        """Make ``plan``, its tickets and the task cursor's state after it durable.  The same plan again changes
-        nothing, and gives False.
+        """Make ``plan``, its rollout requests and the task sampler's state after it durable.
 
-        Raises BudgetFull or DiskFull when there is no room for the group's largest possible trajectories.
+        Returns False, and changes nothing, if the same plan is already open.  Raises BudgetFullError or DiskFullError
+        when there is no room for the group's largest possible trajectories.
         """
         seeds = orjson.dumps(plan.seeds).decode()
         if known := self._query("SELECT task, seeds FROM groups WHERE id = ?", plan.group):
@@ -71,11 +71,11 @@ class PlanningOperations(GroupClosing):
             )
 
     def read_sampler_state(self) -> bytes | None:
-        """The task cursor's state of the newest group."""
+        """Return the task sampler's state after the newest group."""
         return cast("bytes | None", self._get("sampler_state"))
 
     def list_open_groups(self) -> list[JournalOpenGroup]:
-        """Groups that wait for samples, oldest first."""
+        """Return the groups that wait for samples, oldest first."""
         if self._number("ended"):
             return []
         groups = self._query("SELECT id, task, seeds FROM groups WHERE outcome = 'open' ORDER BY id")
@@ -87,7 +87,7 @@ class PlanningOperations(GroupClosing):
         ]
 
     def abandon_sample(self, group: GroupId, sample: int, reason: str) -> ClosedGroup | None:
-        """Give one sample up.  Returns the closing if it was the last one out; changes nothing if it is not out."""
+        """Abandon a running sample.  Returns the closed group if it was the last one running; else None."""
         if self._number("ended"):
             return None
         with self._transaction():
@@ -101,7 +101,7 @@ class PlanningOperations(GroupClosing):
         return closed[0] if closed else None
 
     def cancel_group(self, group: GroupId, reason: str) -> ClosedGroup | None:
-        """Give an open group up, with what has arrived of it.  None, and nothing changes, where it is not open."""
+        """Abandon an open group and drop its trajectories.  Returns None, and changes nothing, if it is not open."""
         if self._number("ended") or not self._query("SELECT 1 FROM groups WHERE id = ? AND outcome = 'open'", group):
             return None
         with self._transaction():
@@ -114,7 +114,7 @@ class PlanningOperations(GroupClosing):
         return closed[0]
 
     def list_closed_since(self, seen: int, limit: int = 1000) -> list[ClosedGroup]:
-        """Closings after the ``seen``-th, in order, at most ``limit``."""
+        """Return at most ``limit`` groups that closed after the ``seen``-th closing, in order."""
         groups = self._query(
             "SELECT closed_seq, id, task, outcome, size FROM groups WHERE closed_seq > ? ORDER BY closed_seq LIMIT ?",
             seen,

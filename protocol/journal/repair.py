@@ -1,9 +1,10 @@
-"""Looking at a journal that nobody has open, and making a new one of a damaged one.
+"""Checking a journal that no process has open, and recovering a damaged one.
 
-What can be read is kept, and what cannot is rebuilt as far as the rest says what it was
-(:mod:`protocol.journal.salvage`).  A payload whose bytes are gone or wrong is taken from the export, which the buffer
-writes beside the journal; a trajectory that is in neither is named, and where it was yet to be trained, its group goes
-on without it (:mod:`protocol.journal.lost_payloads`).
+Readable rows are kept, and others are rebuilt as far as the rest allows (:mod:`protocol.journal.salvage`).  A missing
+or
+damaged payload is taken from the export, which the buffer writes beside the journal.  A trajectory that is in neither
+is
+reported, and if it was yet to be trained, its group continues without it (:mod:`protocol.journal.lost_payloads`).
 """
 
 from __future__ import annotations
@@ -27,28 +28,28 @@ from protocol.journal.store import PAGE_BYTES, UNREADABLE
 from protocol.run_directory.trajectory_export import ExportIndexEntry, read_export_index, read_exported_blob
 
 JOURNAL_FILE = Path("buffer") / "journal.sqlite"
-"""In a run directory."""
+"""Path within a run directory."""
 _LEAST_ROW_BYTES = 32
 RECOVERED = ".recovered"
-"""Suffix of a journal that is made anew and not yet in its place."""
+"""Suffix of a recovered journal that is not yet in its place."""
 _NEEDED = "state = 'buffered' OR step > coalesce((SELECT value FROM meta WHERE key = 'compacted'), 0)"
-"""Rows whose payload some kept checkpoint may still ask for."""
+"""Rows whose payload a kept checkpoint may still need."""
 
 
 @dataclass(slots=True)
 class JournalFindings:
-    """What a check found."""
+    """Findings of a check."""
 
     damage: list[str] = field(default_factory=list[str])
-    """SQLite's own words, none where the file is whole."""
+    """SQLite's messages; empty if the file is intact."""
     rows: int = 0
-    """Trajectories in the books."""
+    """Trajectories in the journal."""
     payloads: int = 0
-    """That are stored and are what was acknowledged."""
+    """Payloads that are stored intact."""
     bad_payloads: list[str] = field(default_factory=list[str])
-    """Trajectories whose stored bytes are another's, or nobody's."""
+    """Trajectories whose stored bytes do not match their digest."""
     missing_payloads: list[str] = field(default_factory=list[str])
-    """Trajectories that a kept checkpoint may still ask for and whose bytes are not there."""
+    """Trajectories without stored bytes that a kept checkpoint may still need."""
 
     @property
     def whole(self) -> bool:
@@ -57,33 +58,33 @@ class JournalFindings:
 
 @dataclass(slots=True)
 class JournalRecovery:
-    """What became of a damaged journal."""
+    """Result of a recovery."""
 
-    kept_beside: Path
+    damaged_file: Path
     rows: int
     rebuilt: int = 0
-    """Of the rows those that could not be read."""
+    """Rows that could not be read and were rebuilt."""
     payloads: int = 0
-    """Read from the damaged file."""
+    """Payloads read from the damaged file."""
     from_export: int = 0
     lost: list[str] = field(default_factory=list[str])
-    """Trajectories whose bytes are in neither."""
+    """Trajectories whose bytes are neither in the damaged file nor in the export."""
     forgotten_groups: list[int] = field(default_factory=list[int])
-    """Groups of which nothing is left, and nothing had arrived: their tasks are skipped."""
+    """Groups without any trajectory whose row is lost: their tasks are skipped."""
 
 
 def require_journal(run_dir: Path) -> None:
-    """Raises UserError where a run that is to go on has no journal: an empty one in its place would lose all."""
+    """Raise UserError if a run to be resumed has no journal: starting with an empty one would lose everything."""
     path = run_dir / JOURNAL_FILE
     if not path.exists() or path.stat().st_size == 0:
         raise UserError(
-            f"{path} is {'empty' if path.exists() else 'gone'}, and with it what was acknowledged and not trained: put "
-            f"it back, or, where a recovery was cut off, run `python -m protocol.journal recover {run_dir}` again"
+            f"{path} is {'empty' if path.exists() else 'gone'}, and with it every acknowledged trajectory that is not trained yet: put "
+            f"it back, or, if a recovery was interrupted, run `python -m protocol.journal recover {run_dir}` again"
         )
 
 
 def check_journal(path: Path) -> JournalFindings:
-    """Look at every page and every payload.  Raises UserError where there is no journal, or somebody has it open."""
+    """Check every page and every payload.  Raises UserError if there is no journal or another process has it open."""
     found = JournalFindings()
     with closing(_open(path)) as database:
         try:
@@ -106,15 +107,15 @@ def check_journal(path: Path) -> JournalFindings:
 
 
 def recover_journal(run_dir: Path) -> JournalRecovery:
-    """Make a new journal of what can be read and of the export; the damaged one stays beside it.
+    """Make a new journal from everything readable and the export; keep the damaged one beside it.
 
-    Raises UserError where there is none, somebody has it open, or nobody can say whose it is and where it stands.
+    Raises UserError if there is no journal, another process has it open, or its run or sampler state cannot be read.
     """
     path = run_dir / JOURNAL_FILE
     whole, fresh = path.with_suffix(RECOVERED), path.with_suffix(".recovering")
-    if whole.exists() and not path.exists():  # a recovery was cut off there
-        beside, found = _put_in_place(path, whole), check_journal(path)
-        return JournalRecovery(beside, found.rows, payloads=found.payloads, lost=found.missing_payloads)
+    if whole.exists() and not path.exists():  # a recovery was interrupted here
+        damaged, found = _install_recovered(path, whole), check_journal(path)
+        return JournalRecovery(damaged, found.rows, payloads=found.payloads, lost=found.missing_payloads)
     whole.unlink(missing_ok=True)
     fresh.unlink(missing_ok=True)
     with closing(_open(path)) as old, closing(sqlite3.connect(fresh, isolation_level=None)) as new:
@@ -129,7 +130,7 @@ def recover_journal(run_dir: Path) -> JournalRecovery:
             salvage.salvage_rows()
         except UnreadableJournalError as error:
             raise UserError(
-                f"{error} of {path} cannot be read, and without it nobody knows what was trained: the trajectories "
+                f"{error} of {path} cannot be read, and without it the state of training is unknown: the trajectories "
                 f"themselves are in {path.parent.parent / 'trajectories'}; start a new run"
             ) from error
         recovery = JournalRecovery(
@@ -141,43 +142,45 @@ def recover_journal(run_dir: Path) -> JournalRecovery:
         new.execute("COMMIT")
     fresh.rename(whole)
     fsync_path(path.parent)
-    recovery.kept_beside = _put_in_place(path, whole)
+    recovery.damaged_file = _install_recovered(path, whole)
     return recovery
 
 
-def _put_in_place(path: Path, whole: Path) -> Path:
-    """Move the damaged journal aside, where to is returned; the file itself first: from then on nobody takes it,
-    without its log, for what it was, and ``whole`` is what is missing."""
-    free = next(number for number in count(1) if not _beside(path, number).exists())
-    beside = _beside(path, free if path.exists() else max(1, free - 1))
+def _install_recovered(path: Path, whole: Path) -> Path:
+    """Move the damaged journal aside, install ``whole`` in its place, and return the damaged file's new path.
+
+    The database moves before its log, so that an interruption never leaves it in place without the log.
+    """
+    free = next(number for number in count(1) if not _damaged_path(path, number).exists())
+    damaged = _damaged_path(path, free if path.exists() else max(1, free - 1))
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
         if part.exists():
-            part.rename(beside.with_name(beside.name + suffix))
+            part.rename(damaged.with_name(damaged.name + suffix))
     fsync_path(path.parent)
     whole.rename(path)
     fsync_path(path.parent)
-    return beside
+    return damaged
 
 
 @dataclass(slots=True)
 class _PayloadCopies:
-    """Where the bytes of a trajectory may still be."""
+    """Copies of trajectories in the damaged file and in the export."""
 
     run_dir: Path
     old: sqlite3.Connection
     exported: dict[str, ExportIndexEntry] = field(init=False)
-    _places: dict[str, int] = field(default_factory=dict[str, int])
-    """Row of each payload, for one that its index no longer finds."""
+    _rowids: dict[str, int] = field(default_factory=dict[str, int])
+    """Row of each payload, for payloads that the damaged index no longer finds."""
 
     def __post_init__(self) -> None:
         self.exported = {entry.trajectory: entry for entry in read_export_index(self.run_dir)}
-        with suppress(*UNREADABLE):  # where the table cannot be read, its index says the rest
-            for name, place in self.old.execute("SELECT trajectory, rowid FROM payloads NOT INDEXED"):
-                self._places[name] = place
+        with suppress(*UNREADABLE):  # if the table cannot be read, its index is enough
+            for name, rowid in self.old.execute("SELECT trajectory, rowid FROM payloads NOT INDEXED"):
+                self._rowids[name] = rowid
 
     def stored(self, name: str) -> Iterator[bytes]:
-        for where, key in (("trajectory = ?", name), ("rowid = ?", self._places.get(name))):
+        for where, key in (("trajectory = ?", name), ("rowid = ?", self._rowids.get(name))):
             query = f"SELECT blob FROM payloads WHERE {where}"  # noqa: S608  written above
             for (blob,) in _readable(lambda query=query, key=key: self.old.execute(query, (key,))):
                 if isinstance(blob, bytes):
@@ -189,7 +192,7 @@ class _PayloadCopies:
                 yield read_exported_blob(self.run_dir, entry)
 
     def whole(self, name: str) -> bytes | None:
-        """A copy that is what it says, and says that it is ``name``."""
+        """Return an intact copy of trajectory ``name``; None if there is none."""
         for copies in (self.stored(name), self.from_export(name)):
             for blob in copies:
                 with suppress(codec.CodecError):
@@ -228,7 +231,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _readable(query: Callable[[], sqlite3.Cursor], path: Path | None = None) -> Sequence[Any]:
-    """Its rows; none where the file is damaged there."""
+    """Return the rows of a query; none if the file is damaged there."""
     try:
         return query().fetchall()
     except UNREADABLE as error:
@@ -244,5 +247,5 @@ def _require_free(path: Path, error: Exception) -> None:
         ) from error
 
 
-def _beside(path: Path, number: int) -> Path:
+def _damaged_path(path: Path, number: int) -> Path:
     return path.with_suffix(f".damaged-{number}")

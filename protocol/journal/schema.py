@@ -1,4 +1,4 @@
-"""The journal's tables, and how a file with them is opened."""
+"""The journal's tables."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ CREATE TABLE superseded_trajectories (
 """
 
 TRAINED, PASSED_OVER = 1, 2
-"""``groups.used``: how a ready group was used; 0 while it was not."""
+"""Values of ``groups.used``: how a ready group was used; 0 while it is not."""

@@ -1,4 +1,4 @@
-"""One SQLite file: opened for one process, written in transactions that are durable on return."""
+"""One SQLite file, open in one process and written in transactions that are durable on return."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from protocol.journal.schema import SCHEMA, TABLES
 from protocol.journal.values import MIB, DiskFullError, JournalError, JournalSettings
 
 LOCK_WAIT_S = 10.0
-"""How long to wait for the process that has the file open to end."""
+"""Seconds to wait for another process to close the file."""
 PAGE_BYTES = 16384
-"""Of a new file: trajectories are large, and a page is the unit of the write-ahead log."""
+"""Page size of a new file: trajectories are large, and a page is the unit of the write-ahead log."""
 _NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
 _DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
-"""The last: of the tables and columns that every statement here names, one is called otherwise in the file."""
+"""Codes of a damaged file; SQLITE_ERROR because a damaged schema may name tables and columns differently."""
 UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What a read of a damaged file may raise: Python's module decodes SQLite's own messages, names of the file in them."""
+"""Errors from reading a damaged file; Python's module may fail to decode names of the file in SQLite's messages."""
 _IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _SPARE_BYTES = 64 * MIB
-"""With so much free it is not for want of space that a write fails."""
+"""Free space with which a failed write is not due to a full disk."""
 
 
 class JournalStore:
-    """The open file, and what every side of the journal reads of it.
+    """The open file, and the queries that all operations share.
 
     Raises UserError on a network file system, JournalError for another run's file or one that another process has open.
     """
@@ -51,7 +51,7 @@ class JournalStore:
             "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",
-            "secure_delete=OFF",  # where it is built in, a compaction sends all that it frees through the log, zeroed
+            "secure_delete=OFF",  # if on by default, a compaction would write all freed pages to the log, zeroed
             f"wal_autocheckpoint={log_bytes // PAGE_BYTES}",
             f"journal_size_limit={log_bytes}",
         )
@@ -109,10 +109,10 @@ class JournalStore:
 
     def _not_written(self, error: sqlite3.OperationalError) -> DiskFullError | JournalError:
         free = self._free(self.path.parent)
-        said = f"{self.path} could not be written ({error}) with {format_size(free)} free: nothing was acknowledged"
+        message = f"{self.path} could not be written ({error}) with {format_size(free)} free: nothing was acknowledged"
         if _code(error) == sqlite3.SQLITE_IOERR and free > _SPARE_BYTES:
-            return JournalError(f"{said}. The disk itself may fail: `dmesg` says so")
-        return DiskFullError(f"{said}. Free some space (du -xh {self.path.parent.parent} | sort -h | tail)")
+            return JournalError(f"{message}. The disk itself may be failing: see `dmesg`")
+        return DiskFullError(f"{message}. Free some space (du -xh {self.path.parent.parent} | sort -h | tail)")
 
     def _query(self, query: str, *values: object) -> list[Any]:
         try:
@@ -121,21 +121,20 @@ class JournalStore:
             if _is_damage(error):
                 raise JournalError(damage_message(self.path, str(error))) from error
             if _code(error) == sqlite3.SQLITE_IOERR:
-                said = f"{self.path} could not be read ({error}): `dmesg` says whether its disk fails"
-                raise JournalError(said) from error
+                message = f"{self.path} could not be read ({error}): see `dmesg` for disk errors"
+                raise JournalError(message) from error
             raise
 
     @contextmanager
     def _checked_values(self) -> Generator[None]:
-        """What is read within is what the journal wrote: where it is no such value, a disk has changed it, and SQLite,
-        which has no checksum of it, has not noticed."""
+        """Raise JournalError for invalid values in the body: the disk changed them, and SQLite has no checksum."""
         try:
             yield
         except ValueError as error:
             raise JournalError(damage_message(self.path, str(error))) from error
 
     def _count(self, what: str) -> int:
-        return self._query(f"SELECT count(*) FROM {what}")[0][0]  # noqa: S608  # `what` is written in this file
+        return self._query(f"SELECT count(*) FROM {what}")[0][0]  # noqa: S608  # `what` is a constant of this package
 
     def _get(self, key: str) -> object:
         found = self._query("SELECT value FROM meta WHERE key = ?", key)
@@ -154,7 +153,7 @@ class JournalStore:
         return self._query("SELECT coalesce(max(closed_seq), 0) FROM groups")[0][0]
 
     def _reserved(self) -> int:
-        """For what may still arrive: the missing samples of open groups, those that were given up among them."""
+        """Return the bytes reserved for samples of open groups that may still arrive, abandoned ones included."""
         if self._number("ended"):
             return 0
         late = "rollout_requests CROSS JOIN groups ON id = group_id WHERE state = 'abandoned' AND outcome = 'open'"
@@ -177,23 +176,26 @@ def format_size(number: int) -> str:
 
 
 def wal_bytes(budget_bytes: int) -> int:
-    """Size at which the write-ahead log goes into the database.  It can exceed this by one transaction, so that a
-    caller who appends at most as much at once keeps it within a quarter of ``budget_bytes`` (or 2 MiB)."""
+    """Return the size at which the write-ahead log is checkpointed into the database.
+
+    The log can exceed it by one transaction, so a caller that appends at most as much at once keeps the log within a
+    quarter of ``budget_bytes`` (or 2 MiB).
+    """
     return max(MIB, min(64 * MIB, budget_bytes // 8))
 
 
 def damage_message(path: Path, what: str) -> str:
     return (
-        f"{path} is damaged ({what}): `python -m protocol.journal recover {path.parent.parent}` makes a new one of "
-        "what can be read and of the export, and keeps this one beside it"
+        f"{path} is damaged ({what}): `python -m protocol.journal recover {path.parent.parent}` makes a new one from "
+        "everything readable and the export, and keeps this one beside it"
     )
 
 
 def _is_damage(error: BaseException) -> bool:
-    """Pages or a schema that make no sense, or text that is none: for that Python's module has no code of SQLite's."""
+    """Return whether pages, schema or text are invalid; Python's module has no SQLite code for invalid text."""
     return isinstance(error, UNREADABLE) and (_code(error) in _DAMAGE_CODES or "decode" in str(error))
 
 
 def _code(error: Exception) -> int:
-    """SQLite's primary code; 0 where Python's module raised it."""
+    """Return SQLite's primary code; 0 if Python's module raised the error."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,4 +1,4 @@
-"""What the journal takes and gives: outcomes, leases, books, settings, and its errors."""
+"""The journal's values: outcomes, leases, accounting, settings, and its errors."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ MIB = 1024 * 1024
 
 
 class JournalError(LongshoreError):
-    """A call that would break an invariant of the journal, or a file that does.  Nothing was changed."""
+    """A call would break an invariant of the journal, or the file does.  Nothing was changed."""
 
 
 class BudgetFullError(InfraError):
-    """The byte budget has no room for another group; it has once the learner steps and a checkpoint is written."""
+    """The byte budget has no room for another group until the learner steps and a checkpoint is written."""
 
 
 class DiskFullError(InfraError):
-    """The disk has no room for what the operation may write.  Nothing was written, nothing is acknowledged."""
+    """The disk has no room for the operation.  Nothing was written and nothing is acknowledged."""
 
 
 class AppendOutcome(StrEnum):
-    """What became of an arriving trajectory.  All but ``unknown`` are acknowledged: it is in the journal."""
+    """Outcome of an arriving trajectory.  All but ``unknown`` acknowledge it: it is in the journal."""
 
     APPENDED = "appended"
     DUPLICATE = "duplicate"
-    """This very trajectory is there already, as the one of its sample."""
+    """The same trajectory is already stored for its sample."""
     SUPERSEDED = "superseded"
     """Another trajectory of the same sample came first."""
     SUPERSEDED_AGAIN = "superseded_again"
-    """This very trajectory is there already, superseded."""
+    """The same trajectory is already stored as superseded."""
     UNKNOWN = "unknown"
-    """No group waits for it: refused and counted."""
+    """No group waits for it: it is refused and counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class TrajectoryArrival:
     sample: int
     reward: float
     passed: bool
-    """Its task's tests, all of them."""
+    """Whether all of the task's tests passed."""
     status: EpisodeStatus
     digest: bytes
     blob: bytes
     sampled: int
-    """Tokens."""
+    """Number of sampled tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +61,22 @@ class ClosedGroup:
     """A group whose last outstanding sample arrived or was abandoned."""
 
     seq: int
-    """Counts closings over the life of the run, from 1."""
+    """Number of the closing over the life of the run, from 1."""
     group: GroupId
     task: str
     outcome: GroupOutcome
     size: int
     rewards: dict[int, float]
-    """By sample, of those that arrived."""
+    """Reward by arrived sample."""
     passed: frozenset[int] = frozenset()
-    """Samples whose tests all passed, whatever their reward is."""
+    """Samples whose tests all passed, whatever their reward."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalOpenGroup:
     plan: GroupPlan
     missing: tuple[int, ...]
-    """Samples whose tickets are out."""
+    """Samples that are still running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class LeasedGroup:
     group: GroupId
     task: str
     size: int
-    """Samples planned; ``len(rows)`` is how many the baseline has."""
+    """Planned samples; ``len(trajectories)`` is the number in the baseline."""
     trajectories: tuple[LeasedTrajectory, ...]
 
 
@@ -104,7 +104,7 @@ class BatchLease:
 
     @property
     def trajectory_ids(self) -> list[str]:
-        """In payload order: by (group, sample)."""
+        """Trajectory ids in payload order: by (group, sample)."""
         return [row.trajectory for group in self.groups for row in group.trajectories]
 
 
@@ -113,7 +113,7 @@ Reason = TypeVar("Reason", bound=str)
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryAccounting(Generic[Reason]):
-    """Where every acknowledged trajectory is."""
+    """Acknowledged trajectories by state."""
 
     acknowledged: int
     trained: int
@@ -128,18 +128,18 @@ class TrajectoryAccounting(Generic[Reason]):
 
 @dataclass(frozen=True, slots=True)
 class JournalAccounting(TrajectoryAccounting[DropReason]):
-    """The journal's own, and what is not in the sum."""
+    """The journal's accounting, with counts that are not part of the sum."""
 
     unknown: int
-    """Arrived for no open group and were refused: not acknowledged."""
+    """Trajectories that were refused because no open group waited for them: not acknowledged."""
     abandoned: int
-    """Samples given up after infrastructure failed their last replacement."""
+    """Samples abandoned after infrastructure failed their last replacement."""
     bytes: int
-    """Of payloads that are stored."""
+    """Bytes of stored payloads."""
     dropped_tokens: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
-    """What drops cost by length: reason → bucket of length → sampled tokens."""
+    """Sampled tokens of dropped trajectories: reason → length bucket → tokens."""
     lost: int = 0
-    """Had been acknowledged; a damaged file was recovered without them, and they are in ``acknowledged`` no longer."""
+    """Trajectories that a recovery of a damaged file has lost; ``acknowledged`` no longer counts them."""
 
     def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "dropped": {reason.value: number for reason, number in self.dropped.items()}}
@@ -152,16 +152,16 @@ class JournalStatistics:
     opened: int
     open: int
     ready: int
-    """Closed and not leased to the end."""
+    """Groups that are closed and not yet used by a step."""
     dropped: int
-    """Groups that never reach the learner: zero variance, too few members."""
+    """Groups that never reach the learner: zero variance, too few members, cancelled."""
     passed_over: int
-    """Groups of batches in which no token could be trained: they made no step."""
+    """Groups of batches that made no step because no token could be trained."""
     reserved_bytes: int
     live_bytes: int
-    """Held, or trained at a step that no checkpoint covers."""
+    """Bytes that are buffered, or used at a step that no checkpoint covers."""
     uncommitted_bytes: int
-    """The trained part of ``live_bytes``; above half the budget a checkpoint is due."""
+    """Used part of ``live_bytes``; above half the budget a checkpoint is due."""
     committed_step: int
     ended: bool
 
@@ -173,4 +173,4 @@ class JournalSettings:
     budget_bytes: int
     disk_floor_bytes: int = 64 * MIB
     dynamic_sampling: bool = True
-    """Groups without variance are dropped."""
+    """Whether groups without reward variance are dropped."""

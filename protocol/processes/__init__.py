@@ -1,2 +1,2 @@
-"""What a process is to others on its machine and to its own tasks: stack dumps, task stacks and task groups, ports, and
-where torch processes meet. It imports protocol.errors alone."""
+"""Tools for processes and asyncio tasks: stack dumps, task stacks, task groups, cancellation, ports and torch
+rendezvous.  It imports only protocol.errors."""

@@ -1,7 +1,7 @@
-"""A call that the other side finishes even when its caller has gone, and what is to be done about that.
+"""Cancellation of calls that the other side completes anyway.
 
-A daemon goes on with a request that its client has given up.  Where that makes something (a container, a network, an
-image), the one who asked waits for the end all the same, takes back what was made, and only then is cancelled.
+A daemon finishes a request even after its client has gone.  If the request creates something (a container, a network,
+an image), a cancelled caller waits for its end, removes the result, and only then is cancelled.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ T = TypeVar("T")
 async def call_with_undo(
     call: Callable[[], Awaitable[T]], undo_result: Callable[[T], Awaitable[object]], within_s: float | None = None
 ) -> T:
-    """The result of ``call``, which has a deadline of its own.  When this is cancelled, ``call`` is waited for, at most
-    ``within_s`` from then on, and what it gave is handed to ``take_back``, whose InfraError is nobody's any more.
-    Raises what ``call`` raises.
+    """Return the result of ``call``, which has its own deadline.
+
+    When cancelled, wait for ``call``, at most ``within_s`` from then on, and pass its result to ``undo_result``; an
+    InfraError of ``undo_result`` is ignored.  Raises what ``call`` raises.
     """
     results: list[T] = []
     failed: list[Exception] = []
@@ -30,7 +31,7 @@ async def call_with_undo(
     async def work() -> None:
         try:
             results.append(await call())
-        except Exception as error:  # noqa: BLE001  it leaves below as it is, not in a group
+        except Exception as error:  # noqa: BLE001  re-raised below as it is, not in a group
             failed.append(error)
 
     async def undo() -> None:
@@ -47,7 +48,7 @@ async def call_with_undo(
             await asyncio.shield(working)
         except asyncio.CancelledError:
             undoing = group.create_task(undo())
-            while not undoing.done():  # whoever cancels again waits all the same
+            while not undoing.done():  # a second cancellation waits too
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.shield(undoing)
             raise
@@ -60,7 +61,8 @@ async def call_with_undo(
 async def temporary_resource(
     create: Callable[[], Awaitable[T]], remove: Callable[[T], Awaitable[object]]
 ) -> AsyncGenerator[T]:
-    """What ``call`` gave, taken back at the end, however that comes.  Raises what ``call`` and ``take_back`` raise."""
+    """Yield the result of ``create`` and remove it at the end in any case.  Raises what ``create`` and ``remove``
+    raise."""
     result = await call_with_undo(create, remove)
     try:
         yield result

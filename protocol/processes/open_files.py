@@ -1,4 +1,4 @@
-"""How many files this process may have open: each session holds some, and a usual soft limit is 1024."""
+"""Limit of open files: each session holds several, and the usual soft limit is 1024."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def raise_open_file_limit() -> None:
-    """The soft limit to the hard one, as far as the system allows it."""
+    """Raise the soft limit to the hard one, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):

@@ -1,6 +1,6 @@
-"""Where the processes of a torch group meet: on the address that they were told of, and on no other of its host.
+"""Restriction of torch's rendezvous to one address.
 
-torch's TCPStore listens on every address of its host, without a key, whichever it is given
+torch's TCPStore listens on every address of its host, without authentication, whichever address it is given
 (pytorch/pytorch, ``torch/csrc/distributed/c10d/socket.cpp``).
 """
 
@@ -12,19 +12,19 @@ import sys
 from typing import Any
 
 _BACKLOG = 2048
-"""As torch's own."""
+"""Backlog of torch's own socket."""
 
 
 def listen_at(host: str, port: int) -> socket.socket:
-    """Listens on that address of this host.  Raises OSError where it is none, or is taken."""
+    """Listen on one address of this host.  Raises OSError if the address is not local or the port is taken."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
 
 
 @functools.cache
 def restrict_tcp_stores_to_address() -> None:
-    """Let every TCPStore that this process makes from now on keep to its address, those of ``init_process_group``
-    and of SGLang included.  Before sglang is imported, which takes the class by its name."""
+    """Make every later TCPStore of this process, those of ``init_process_group`` and SGLang included, listen on its own
+    address only.  Call it before importing sglang, which imports the class by name."""
     import torch.distributed
 
     untyped: Any = torch.distributed

@@ -1,8 +1,10 @@
-"""A process' stacks, when another one of the same machine asks: whoever hangs can be asked where.
+"""Stack dumps of other processes on the same machine, to see where a process hangs.
 
-:func:`offer_stacks` names a file and waits for a signal; the interpreter's own handler, written in C, then appends the
-stack of every thread, also while the main one hangs in a collective.  :func:`ask_stacks` sends the signal.  A process
-that is stopped (SIGSTOP) could not answer: ask those that are to be killed to go on.
+:func:`register_stack_dump` names a file and installs a signal handler: the interpreter's own, written in C, which
+appends
+the stack of every thread even while the main one hangs in a collective.  :func:`request_stack_dumps` sends the signal.
+A
+stopped process (SIGSTOP) cannot answer, so by default it is continued first.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ _SIGNAL = signal.SIGUSR1
 _PATIENCE_S = 2.0
 _LOOK_S = 0.05
 _open: list[TextIO] = []
-"""What the handler writes to, for the life of the process."""
+"""File that the handler writes to, kept open for the life of the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StackDumpHeader:
-    """The first line of a file of stacks."""
+    """First line of a stack dump file."""
 
     name: str
     pid: int
-    place: str
+    namespace: str
 
 
 def register_stack_dump(path: Path, name: str) -> None:
-    """Let others ask for this process' stacks, which are then written to ``path``; at most one file a process."""
+    """Write this process's stacks to ``path`` on request; one file per process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("w")
     file.write(orjson.dumps(_StackDumpHeader(name, os.getpid(), _process_namespace())).decode() + "\n")
@@ -49,15 +51,19 @@ def register_stack_dump(path: Path, name: str) -> None:
 
 
 async def request_stack_dumps(paths: Sequence[Path], *, wake: bool = True) -> dict[str, str]:
-    """Have every process that offered its stacks in ``paths`` write them there.  Name → what kept one from it, or that
-    it was stopped; nobody else is in the answer.  Without ``wake`` one that is stopped stays so, and is not asked."""
+    """Make every process registered in ``paths`` write its stacks there.
+
+    Returns name → reason for each process that could not, or that was stopped.  Without ``wake``, stopped processes
+    stay
+    stopped and write nothing.
+    """
     found: dict[str, str] = {}
     waiting: dict[Path, int] = {}
     for path in paths:
         header = _read_header(path)
         if header is None:
-            found[path.stem] = "has not come so far as to offer its stacks"
-        elif header.place != _process_namespace():
+            found[path.stem] = "has not registered for stack dumps yet"
+        elif header.namespace != _process_namespace():
             found[header.name] = "runs on another machine"
         elif (state := _state(header.pid)) in {"", "Z"}:
             found[header.name] = PROCESS_ENDED
@@ -75,7 +81,7 @@ async def request_stack_dumps(paths: Sequence[Path], *, wake: bool = True) -> di
 
 
 async def _until_written(before: Mapping[Path, int]) -> None:
-    """Until every file has grown, and none grows any more."""
+    """Wait until every file has grown and none grows any more."""
     former: list[int] = []
     while True:
         sizes = [path.stat().st_size for path in before]
@@ -100,13 +106,13 @@ def _read_header(path: Path) -> _StackDumpHeader | None:
 
 
 def _process_namespace() -> str:
-    """Where a process id means the same process."""
+    """Return an identifier of the namespace in which process ids are unique."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
 
 
 def _state(pid: int) -> str:
-    """The kernel's letter for a process; empty for one that is gone."""
+    """Return the kernel's state letter of a process; empty if it is gone."""
     stat = _read(Path(f"/proc/{pid}/stat"))
     return "" if stat is None else stat.rpartition(b")")[2].split()[0].decode()
 

@@ -1,4 +1,4 @@
-"""Structured concurrency whose errors are the errors themselves."""
+"""Task groups that raise plain errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.errors import iterate_leaf_errors
 
 @asynccontextmanager
 async def task_group() -> AsyncGenerator[asyncio.TaskGroup]:
-    """A task group out of which the first error comes as it was raised, not a group around it."""
+    """Open a task group that raises its first error as it was raised, not in an exception group."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group

@@ -1,7 +1,7 @@
-"""Where asyncio's tasks wait: for each the frames of everything that it awaits in turn, also while it is suspended.
+"""Stacks of asyncio tasks: all frames of a task's await chain, even while it is suspended.
 
-asyncio itself shows of a suspended task its outermost frame alone.  A task that waits for the tasks of a group waits,
-for people, for what those wait for.
+asyncio itself shows only the outermost frame of a suspended task.  A task that waits for a task group lists the group's
+tasks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import CoroutineType, FrameType
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _ROOMS = frozenset({"protocol", "sandbox", "actors", "learner", "launch", "tests"})
-"""Beside them may lie other packages, or an environment of them."""
+"""Top-level packages of longshore; other directories may be an environment."""
 _MOST_FRAMES = 100
 
 
@@ -23,7 +23,7 @@ async def _nothing() -> None: ...
 
 
 def _wrapper_type() -> type:
-    """Of what ``__await__`` of a coroutine gives to those that are no coroutines of Python's; it has no name."""
+    """Return the unnamed type of ``coroutine.__await__()``."""
     coroutine = _nothing()
     try:
         return type(coroutine.__await__())
@@ -36,7 +36,7 @@ _KINDS = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "
 """Attributes of coroutines, generators and asynchronous generators."""
 
 AwaitedNameLookup = Callable[[FrameType], str | None]
-"""Whom a frame waits for, where that is known."""
+"""Returns the name of what a frame waits for, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +45,19 @@ class TaskStack:
     frames: tuple[str, ...]
     """``file:line function``, the outermost first."""
     waits_for: str
-    """What the innermost frame that is known to waits for; "" for none."""
+    """Target of the innermost wait that is known; empty if none is."""
     group: tuple[str, ...] = ()
-    """Tasks of the group that it waits for."""
+    """Names of the tasks that it waits for in a task group."""
 
     @property
     def innermost_frame(self) -> str:
-        """Its innermost frame that is of ours, else its innermost."""
+        """Innermost frame in longshore's code, or else the innermost frame."""
         own = [frame for frame in self.frames if not frame.startswith("/")]
         return (own or list(self.frames) or ["nowhere"])[-1]
 
 
 def collect_task_stacks(tasks: Iterable[asyncio.Task[object]], names: AwaitedNameLookup) -> tuple[TaskStack, ...]:
-    """Of all ``tasks`` that have not ended, by name."""
+    """Return the stacks of all unfinished ``tasks``, sorted by name."""
     found = [_stack(task, names) for task in tasks if not task.done()]
     return tuple(sorted(found, key=lambda stack: stack.name))
 
@@ -70,7 +70,7 @@ def _stack(task: asyncio.Task[object], names: AwaitedNameLookup) -> TaskStack:
 
 
 def await_chain(coroutine: object) -> Iterator[FrameType]:
-    """The frames of what ``coroutine`` awaits in turn, the outermost first."""
+    """Yield the frames of ``coroutine``'s await chain, the outermost first."""
     awaited: object | None = coroutine
     for _ in range(_MOST_FRAMES):
         frame, awaited = _awaited(awaited)
@@ -81,8 +81,12 @@ def await_chain(coroutine: object) -> Iterator[FrameType]:
 
 
 def _awaited(awaitable: object) -> tuple[FrameType | None, object | None]:
-    """The frame of a coroutine or generator, and what it awaits.  By their attributes: Cython has types of its own for
-    them, without frames, and what Ray calls in an actor is awaited by one, through Python's wrapper."""
+    """Return the frame of a coroutine or generator, and what it awaits.
+
+    It looks at attributes, not types: Cython has its own coroutine types without frames, and one of them awaits Ray
+    actor
+    methods through Python's wrapper.
+    """
     if isinstance(awaitable, _WRAPPER):
         wrapped: list[object] = [each for each in gc.get_referents(awaitable) if type(each) is CoroutineType]
         return None, wrapped[0] if wrapped else None
@@ -94,7 +98,7 @@ def _awaited(awaitable: object) -> tuple[FrameType | None, object | None]:
 
 
 def _group(innermost: FrameType) -> tuple[str, ...]:
-    """Names of the tasks that a task group still waits for."""
+    """Return the names of the tasks that a task group still waits for."""
     group = innermost.f_locals.get("self")
     if not isinstance(group, asyncio.TaskGroup):
         return ()
@@ -105,5 +109,5 @@ def _group(innermost: FrameType) -> tuple[str, ...]:
 def _shown(frame: FrameType) -> str:
     code, path = frame.f_code, Path(frame.f_code.co_filename)
     own = path.is_relative_to(_ROOT) and path.relative_to(_ROOT).parts[0] in _ROOMS
-    place = path.relative_to(_ROOT) if own else path
-    return f"{place}:{frame.f_lineno} {code.co_qualname}"
+    shown = path.relative_to(_ROOT) if own else path
+    return f"{shown}:{frame.f_lineno} {code.co_qualname}"

@@ -183,7 +183,7 @@ async def test_every_process_is_asked_and_who_does_not_answer_is_named(
     assert found.silent == {"engine-0": "no answer within 0.05 s", "worker-0-0": "its process ended"}
     assert [(each.pid, each.state) for each in found.stopped] == [(child.pid, "T")]
     assert "in ask_stacks" in found.stacks["driver"] or "_send" in found.stacks["driver"]
-    assert "has not come so far" in found.stacks["none"]
+    assert "has not registered" in found.stacks["none"]
 
 
 def test_the_file_has_the_line_and_every_stack(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_bytes_that_changed_on_the_disk_are_never_handed_to_the_learner(run_dir:
     journal = open_journal(run_dir)
     lease = journal.lease_batch(GROUPS - 1)
     assert lease is not None
-    with pytest.raises(JournalError, match=r"bytes of train-g000003-s02 are not those acknowledged.*journal recover"):
+    with pytest.raises(JournalError, match=r"bytes of train-g000003-s02 do not match its digest.*journal recover"):
         journal.read_payloads(lease)
     journal.close()
 
@@ -155,7 +155,7 @@ def test_a_recovery_that_was_cut_off_is_finished_by_the_next(
             require_journal(run_dir)
     recovery = recover_journal(run_dir)
     require_journal(run_dir)
-    assert (recovery.rows, recovery.lost, recovery.kept_beside.name) == (4 * GROUPS, [], "journal.damaged-1")
+    assert (recovery.rows, recovery.lost, recovery.damaged_file.name) == (4 * GROUPS, [], "journal.damaged-1")
     assert check_journal(run_dir / JOURNAL_FILE).whole
 
 
@@ -164,7 +164,7 @@ def test_what_is_in_neither_is_named_and_nothing_else_is_lost(run_dir: Path) -> 
     overwrite(run_dir, row.blob[:100], 100)
     recovery = recover_journal(run_dir)
     assert recovery.lost == ["train-g000000-s01"]
-    assert recovery.kept_beside.exists()
+    assert recovery.damaged_file.exists()
     assert check_journal(run_dir / JOURNAL_FILE).missing_payloads == recovery.lost
 
 

@@ -65,7 +65,7 @@ async def test_who_cannot_be_asked_is_told_and_nobody_waits_for_it(tmp_path: Pat
     assert await request_stack_dumps([path, elsewhere, tmp_path / "3.stacks"]) == {
         "learner-1": "has ended",
         "learner-2": "runs on another machine",
-        "3": "has not come so far as to offer its stacks",
+        "3": "has not registered for stack dumps yet",
     }
 
 
