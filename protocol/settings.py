@@ -1,7 +1,7 @@
-"""The base of every section, and the one way from a pydantic error to a line that a person can act on.
+"""Base of every configuration section, and the translation of pydantic errors into one actionable line.
 
-A field's docstring is its help text.  Unknown keys are errors with a suggestion.  A check across fields says how
-to mend it.  Values are immutable.
+A field's docstring is its help text.  Unknown keys are errors with a suggestion.  A check across fields says how to fix
+the error.  Values are immutable.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 
 _LARGEST = 2**53 - 1
-"""Every reader of JSON gets it exactly."""
+"""Largest integer that every JSON reader represents exactly."""
 PositiveInt = Annotated[int, Field(ge=1, le=_LARGEST)]
 CountInt = Annotated[int, Field(ge=0, le=_LARGEST)]
 Seconds = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 DecayRate = Annotated[float, Field(ge=0, lt=1)]
-"""Of a running mean; 1 would never take anything in."""
+"""Decay of a running mean; with 1 it would never change."""
 
 
 class ConfigError(UserError):
-    """The configuration cannot be used; the message says what to write instead."""
+    """The configuration is invalid; the message says what to write instead."""
 
 
 class ConfigSection(BaseModel):
@@ -36,7 +36,7 @@ class ConfigSection(BaseModel):
 
 
 def dotted_fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Every key of a configuration, as ``section.key``."""
+    """Yield every key of a configuration as ``section.key``."""
     for name, field in model.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -46,8 +46,11 @@ def dotted_fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def suggest_key(model: type[BaseModel], wrong: str) -> str:
-    """Suggest a key for a dotted one that is unknown: the same name in the section of the nearest spelling, else in
-    another one, else the nearest spelling in that section, else the nearest anywhere."""
+    """Return a suggestion for an unknown dotted key.
+
+    It is the same name in the section with the nearest spelling, else in another section, else the nearest name in that
+    section, else the nearest anywhere.
+    """
     fields = list(dotted_fields(model))
     sections = list(model.model_fields)
     section, _, leaf = wrong.rpartition(".")
@@ -66,8 +69,10 @@ def suggest_key(model: type[BaseModel], wrong: str) -> str:
 
 
 def explain_errors(model: type[BaseModel], error: ValidationError, source: str, see_keys: str = "") -> ConfigError:
-    """One error for all that pydantic found in ``source``, each with its key and what to do; ``see_keys`` says, where a
-    key is unknown, what shows the known ones."""
+    """Return one error for all problems that pydantic found in ``source``, each with its key and a fix.
+
+    ``see_keys`` is appended if a key is unknown; it names a command that lists the known keys.
+    """
     problems: list[str] = []
     found = error.errors(include_url=False, include_context=True)
     for item in found:

@@ -1,10 +1,11 @@
-"""Admission and age: pure rules, no clock, no I/O.
+"""Pure rules for admission and token age, without clock or I/O.
 
-Admission bounds how far rollout may run ahead of training: group i (counted from 0, dropped groups left out) is trained
-by step ⌊i ÷ groups_per_step⌋, so opening it only while ⌊i ÷ groups_per_step⌋ ≤ published step + lead keeps the age of
-what is *begun* at or below the lead (:func:`actors.scheduler.admission.decide`).  Three leads: sync 0, one-step-off 1,
-async η.  What is begun in time may still end late: the age of each token is taken at the step that uses it, and the
-policy decides on it.
+Admission bounds how far rollout may run ahead of training.  Group i (counted from 0, without dropped groups) is trained
+by step ⌊i ÷ groups_per_step⌋, so opening it only while ⌊i ÷ groups_per_step⌋ ≤ published step + steps ahead bounds the
+age of groups at their start (:func:`actors.scheduler.admission.decide`).  Steps ahead are 0 for sync, 1 for
+one-step-off
+and ``max_staleness`` for async.  An episode may still end late: the age of each token is measured at the step that uses
+it, and the stale-token policy decides on the token.
 """
 
 from __future__ import annotations
@@ -22,46 +23,50 @@ from protocol.weights import Lineage
 
 class AdmissionMode(StrEnum):
     SYNC = "sync"
-    """A step's groups are opened when the weights of the step before it are in use."""
+    """A step's groups are opened when the weights of the previous step are in use."""
     ONE_STEP_OFF = "one_step_off"
-    """Rollout works one step ahead."""
+    """Rollout runs one step ahead."""
     ASYNC = "async"
-    """Rollout works up to η steps ahead."""
+    """Rollout runs up to ``max_staleness`` steps ahead."""
 
-    def publish_every(self, asked: int) -> int:
-        """Steps from one set of weights to the next where ``asked`` is what async should have: in the other modes
-        rollout waits for the weights of every step."""
-        return asked if self is AdmissionMode.ASYNC else 1
+    def publish_every(self, async_interval: int) -> int:
+        """Return the number of steps between published weights: ``async_interval`` in async mode, else 1, because
+        rollout
+        waits for the weights of every step."""
+        return async_interval if self is AdmissionMode.ASYNC else 1
 
 
 class StaleTokenPolicy(StrEnum):
     MASK = "mask"
-    """Tokens above η get no loss; the trajectory and its baseline stay."""
+    """Tokens above the bound get no loss; the trajectory and its baseline stay."""
     WAIT = "wait"
-    """The learner does not step past what a running trajectory can bear; see :func:`may_step`.  A token that is above
-    η all the same (after a resume, say) is masked: the bound is hard."""
+    """The learner waits instead of making a running trajectory too old; see :func:`may_take_step`.  A token that is
+    above
+    the bound anyway, for example after a resume, is masked: the bound is hard."""
     DROP = "drop"
-    """A trajectory with any token above η is dropped whole.  Favours short episodes; kept for comparison."""
+    """A trajectory with any token above the bound is dropped.  Favours short episodes; kept for comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimit:
-    """How many groups may be out."""
+    """Limit of the number of open groups."""
 
     mode: AdmissionMode
     groups_per_step: int
     max_staleness: int
-    """Age bound in optimizer steps."""
+    """Largest token age, in optimizer steps."""
 
     def __post_init__(self) -> None:
         if self.groups_per_step < 1 or self.max_staleness < 0:
-            raise ValueError(f"groups_per_step {self.groups_per_step} must be ≥ 1 and eta {self.max_staleness} ≥ 0")
+            raise ValueError(
+                f"groups_per_step {self.groups_per_step} must be ≥ 1, max_staleness {self.max_staleness} must be ≥ 0"
+            )
         if self.mode is AdmissionMode.ONE_STEP_OFF and self.max_staleness < 1:
-            raise ValueError("one_step_off makes tokens of age 1: set eta to 1 or more, or mode to sync")
+            raise ValueError("one_step_off makes tokens of age 1: set max_staleness to 1 or more, or mode to sync")
 
     @property
     def max_steps_ahead(self) -> int:
-        """Steps that rollout may run ahead of the weights in use."""
+        """Number of steps that rollout may run ahead of the weights in use."""
         match self.mode:
             case AdmissionMode.SYNC:
                 return 0
@@ -72,19 +77,22 @@ class AdmissionLimit:
 
 
 def may_take_step(step: int, oldest_running_step: int | None, max_staleness: int) -> bool:
-    """Whether ``wait`` lets the learner go from ``step`` to ``step + 1``: not while a group that is still running
-    holds a token made at ``oldest_running_step`` (see :func:`binding_step`) that the weights of ``step + 1`` may no
-    longer use."""
+    """Return whether the policy ``wait`` lets the learner go from ``step`` to ``step + 1``.
+
+    It may not while a running group holds a token made at ``oldest_running_step`` (see :func:`find_binding_step`) that
+    would be too old for the weights of ``step + 1``.
+    """
     return oldest_running_step is None or step + 1 - oldest_running_step <= max_staleness
 
 
 def find_binding_step(running: Sequence[int], ready: Sequence[int], groups_per_step: int) -> int | None:
-    """The step that binds the policy ``wait``, for groups opened at the steps ``running`` (still open) and ``ready``
-    (closed, to be trained after the step that is about to be taken).
+    """Return the step that binds the policy ``wait``; None if no group is running.
 
-    The oldest groups are trained first, ``groups_per_step`` a step, so the r-th oldest waits ⌊r ÷ groups_per_step⌋
-    steps more: it is as if it had been opened so many steps earlier.  Only those bind for whose sake waiting helps:
-    where no group that was opened then, or before, still runs, all has been done.  None where nothing runs.
+    ``running`` and ``ready`` are the steps at which the open groups, and the closed groups that wait for a later step
+    than
+    the next, were opened.  The oldest groups are trained first, ``groups_per_step`` per step, so the r-th oldest waits
+    ⌊r ÷ groups_per_step⌋ more steps, as if it had been opened that much earlier.  Groups older than the oldest running
+    one do not bind: waiting cannot help them.
     """
     oldest = min(running, default=None)
     if oldest is None:
@@ -94,7 +102,7 @@ def find_binding_step(running: Sequence[int], ready: Sequence[int], groups_per_s
 
 
 def token_ages(versions: Int32Array, loss_mask: Uint8Array, lineage: Lineage, using_version: int) -> Int32Array:
-    """Age [T] of each sampled token, in optimizer steps, when the weights ``using_version`` use it; −1 where
+    """Return the age [T] of each sampled token in optimizer steps, relative to the weights ``using_version``; −1 where
     ``loss_mask`` is 0.  Raises KeyError for a version that is not in ``lineage``."""
     ages = np.full(versions.shape, -1, dtype=np.int32)
     sampled = loss_mask == 1
@@ -106,27 +114,28 @@ def token_ages(versions: Int32Array, loss_mask: Uint8Array, lineage: Lineage, us
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StalenessVerdict:
-    """What a policy leaves of one trajectory."""
+    """Loss masks and ages of one trajectory under a stale-token policy."""
 
     loss_masks: tuple[Uint8Array, ...]
-    """Per segment, uint8 [T]: 1 where the token was sampled and keeps its loss."""
+    """uint8 [T] per segment: 1 where the token was sampled and keeps its loss."""
     ages: tuple[Int32Array, ...]
-    """Per segment, int32 [T]: as :func:`token_ages` gives them."""
+    """int32 [T] per segment: the result of :func:`token_ages`."""
     drop: DropReason | None
-    """Set when nothing is left: the trajectory is dropped, and ``loss_masks`` is all 0."""
+    """Set if no token keeps its loss: the trajectory is dropped, and ``loss_masks`` is all 0."""
     sampled: int
     trained: int
-    """Tokens with loss; ``trained ÷ sampled`` is the trained share."""
+    """Number of tokens with loss; ``trained ÷ sampled`` is the trained share."""
 
 
 def length_bucket(sampled: int) -> str:
-    """The bucket of a trajectory of so many sampled tokens, named by its lower end: a power of two."""
+    """Return the length bucket of a trajectory with ``sampled`` tokens, named by its lower end, a power of two."""
     return str(1 << max(0, sampled.bit_length() - 1))
 
 
 def staleness_loss_mask(policy: StaleTokenPolicy, ages: Int32Array, max_staleness: int) -> npt.NDArray[np.bool_]:
-    """Which of one trajectory's ``ages`` (−1 where nothing was sampled) keep their loss under ``policy``, the bound
-    ``eta``, and whatever each of them stands for: a token, or a run of tokens of one age."""
+    """Return which of one trajectory's ``ages`` (−1 where nothing was sampled) keep their loss under ``policy``.  An
+    age
+    may stand for a token or a run of tokens."""
     if policy is StaleTokenPolicy.DROP and int(ages.max(initial=-1)) > max_staleness:
         return np.zeros(ages.shape, np.bool_)
     return (ages >= 0) & (ages <= max_staleness)
@@ -135,10 +144,11 @@ def staleness_loss_mask(policy: StaleTokenPolicy, ages: Int32Array, max_stalenes
 def apply_stale_token_policy(
     policy: StaleTokenPolicy, segments: Sequence[Segment], lineage: Lineage, using_version: int, max_staleness: int
 ) -> StalenessVerdict:
-    """Apply ``policy`` with age bound ``eta`` to one trajectory at the step that uses it.
+    """Apply ``policy`` to one trajectory at the step that uses it.
 
-    A trajectory of which no token keeps its loss is dropped, reason ``all_stale``; under ``drop`` one token above
-    ``eta`` is enough for that.
+    A trajectory without any token that keeps its loss is dropped with reason ``all_stale``; under ``drop`` one token
+    above
+    ``max_staleness`` suffices.
     """
     ages = [token_ages(segment.versions, segment.loss_mask, lineage, using_version) for segment in segments]
     every = np.concatenate(ages) if ages else np.zeros(0, np.int32)

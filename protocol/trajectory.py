@@ -1,4 +1,4 @@
-"""What an episode is: tickets, trajectories, segments, turns, rewards.
+"""Rollout requests, trajectories, segments, turns and rewards.
 
 Shapes: a segment's arrays all have the segment's length ``T`` (tokens, prompt and observations included).  Versions and
 steps are defined in :mod:`protocol.weights`.  Values are immutable: a trajectory is written once, by the worker that
@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 GroupId = NewType("GroupId", int)
-"""Names one group for the life of a run; issued in cursor order, never reused."""
+"""Identifies a group for the life of a run; issued in the sampler's order and never reused."""
 
 TRAIN_PURPOSE = "train"
-"""The purpose of what the learner is to have; an evaluation's is its own name."""
+"""Purpose of training requests; the purpose of an evaluation request is the evaluation's name."""
 
 Int32Array = npt.NDArray[np.int32]
 Float32Array = npt.NDArray[np.float32]
@@ -26,18 +26,21 @@ Uint8Array = npt.NDArray[np.uint8]
 
 
 class EpisodeStatus(StrEnum):
-    """How an episode ended.  Every value is a policy outcome: it is graded or given the reward of a failed task,
-    trained, and counted in its group's baseline.  Infrastructure failures never become a trajectory: see
-    :class:`InfraFailure`."""
+    """End of an episode.
+
+    Every value is a policy outcome: the episode is graded or gets the reward of a failed task, is trained, and counts
+    in
+    its group's baseline.  Infrastructure failures never become a trajectory: see :class:`InfraFailure`.
+    """
 
     COMPLETED = "completed"
-    """The agent said that it was done."""
+    """The agent declared that it was done."""
     TURN_LIMIT = "turn_limit"
-    """The agent used its last turn without saying so."""
+    """The agent used its last turn without declaring that it was done."""
     CONTEXT_LIMIT = "context_limit"
     """The next prompt, or the reply, would not fit the context."""
     TIME_LIMIT = "time_limit"
-    """Sandbox-busy seconds and sampled tokens at the nominal rate used the agent's time."""
+    """Tool execution, and sampling at the nominal rate, used up the agent's time."""
     MALFORMED_LIMIT = "malformed_limit"
     """Too many actions in a row that did not parse."""
     SANDBOX_DESTROYED = "sandbox_destroyed"
@@ -45,14 +48,14 @@ class EpisodeStatus(StrEnum):
 
 
 class InfraFailure(StrEnum):
-    """Why a ticket came back without a trajectory, through no doing of the policy.  It is issued again."""
+    """Reason why a request ended without a trajectory, for a failure that the policy did not cause.  It is retried."""
 
     SANDBOX_START = "sandbox_start"
     TASK_FAULT = "task_fault"
-    """The same, for the task's own image, setup or service fails: another task would have one."""
+    """The sandbox did not start because the task's own image, setup or service fails; other tasks would start."""
     SANDBOX_LOST = "sandbox_lost"
     SANDBOX_VANISHED = "sandbox_vanished"
-    """For no known cause.  When it befalls the same sample again, it counts as the policy's doing."""
+    """The sandbox disappeared without a known cause.  If it happens to the same sample again, the policy is blamed."""
     ENGINE = "engine"
     DEADLINE = "deadline"
     WORKER_DIED = "worker_died"
@@ -60,18 +63,18 @@ class InfraFailure(StrEnum):
 
 
 class DropReason(StrEnum):
-    """Why an acknowledged trajectory was not trained.  Each is dropped exactly once."""
+    """Reason why an acknowledged trajectory was not trained.  Each is dropped exactly once."""
 
     ZERO_VARIANCE = "zero_variance"
-    """Every member of the group has the same reward, so no advantage."""
+    """All members of the group have the same reward, so no advantage."""
     INFRA_SHORT = "infra_short"
     """Infrastructure left the group with too few members."""
     ALL_STALE = "all_stale"
-    """No token is within the age bound."""
+    """No token is within ``max_staleness``."""
     NONFINITE = "nonfinite"
-    """The loss or the gradient of the update that it was in was not finite, so the update was not made."""
+    """The loss or gradient of its update was not finite, so the update was skipped."""
     CANCELLED = "cancelled"
-    """A person gave its group up."""
+    """A person cancelled its group."""
     RUN_ENDED = "run_ended"
     """The run reached its last step first."""
 
@@ -82,7 +85,7 @@ class TurnKind(StrEnum):
     MODEL = "model"
     """Sampled tokens."""
     OBSERVATION = "observation"
-    """What the environment answered, and the template's own tokens around it."""
+    """The environment's output, and the chat template's tokens around it."""
 
 
 class Turn(NamedTuple):
@@ -93,18 +96,18 @@ class Turn(NamedTuple):
     end: int
     tool: str = ""
     exit_code: int | None = None
-    """As the agent's own shell reported it: for people to read, never for a verdict."""
+    """Exit code as the agent's own shell reported it: for display, never for grading."""
     duration_ms: float = 0.0
     """Wall milliseconds that the engine (model turns) or the tool (observations) took."""
     key_version: int = -1
-    """Version in the KV key under which the engine was asked (model turns)."""
+    """Weight version in the prefix-cache key of the engine request (model turns)."""
     mixed_prefix: bool = False
-    """The reply's first version differs from the key's: part of the prefix was computed by other weights."""
+    """True if the first sampled version differs from the key's: part of the prefix was computed by other weights."""
     malformed: bool = False
     reward: float = 0.0
-    """Of this turn alone, beside the episode's (model turns); the advantage ``step`` takes both together."""
+    """Reward of this turn in addition to the episode's (model turns); the advantage ``step`` adds both."""
     server_switches: int = 0
-    """Times that the server which sampled this turn was lost, and another went on behind its tokens."""
+    """Number of times that the server was lost while sampling this turn and another continued after its tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,26 +143,27 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """``total`` is what the learner uses; ``parts`` is where it came from, by name.  Neither says whether the tests
-    passed: that is :attr:`Trajectory.passed`."""
+    """``total`` is used by the learner; ``parts`` are its components by name.  Neither shows whether the tests passed:
+    see
+    :attr:`Trajectory.passed`."""
 
     total: float
     parts: dict[str, float] = field(default_factory=dict[str, float])
 
 
 def make_trajectory_id(group: int, sample: int, purpose: str = TRAIN_PURPOSE) -> str:
-    """Names the trajectory of a sample, whatever attempt at it made that."""
+    """Return the id of a sample's trajectory, the same for every attempt."""
     return f"{purpose}-g{group:06d}-s{sample:02d}"
 
 
 def is_training_trajectory(name: str) -> bool:
-    """Whether ``name``, a :func:`trajectory_id` or one with its attempt behind it, is of a training sample."""
+    """Return whether ``name``, a trajectory id or attempt id, belongs to a training sample."""
     return name.startswith(f"{TRAIN_PURPOSE}-g")
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutRequest:
-    """The right to run one episode: one sample of one group.  Durable in the journal before it leaves the conductor."""
+    """Request to run one episode: one sample of one group.  Durable in the journal before the scheduler sends it."""
 
     run_id: str
     group: GroupId
@@ -171,13 +175,13 @@ class RolloutRequest:
     seed: int
     """Sampling seed of this sample; the same for each attempt."""
     attempt: int = 0
-    """How many earlier tickets for the same sample came back without a trajectory."""
+    """Number of earlier requests for the same sample that ended without a trajectory."""
     purpose: str = TRAIN_PURPOSE
-    """:data:`TRAIN`, or the name of the evaluation that it belongs to: those never enter the journal."""
+    """:data:`TRAIN_PURPOSE`, or the name of an evaluation, whose requests never enter the journal."""
     vanished_sandboxes: int = 0
-    """How many of the earlier attempts lost their sandbox for no known cause."""
+    """Number of earlier attempts whose sandbox disappeared without a known cause."""
     greedy: bool = False
-    """Take the likeliest token instead of sampling (evaluation only)."""
+    """Take the most likely token instead of sampling (evaluation only)."""
 
     @property
     def trajectory_id(self) -> str:
@@ -185,7 +189,7 @@ class RolloutRequest:
 
     @property
     def attempt_id(self) -> str:
-        """The name of this attempt at the sample: the trajectory's id and the attempt's number."""
+        """Id of this attempt: the trajectory id and the attempt's number."""
         return f"{self.trajectory_id}-a{self.attempt}"
 
 
@@ -206,11 +210,11 @@ class Trajectory:
     timings_ms: dict[str, float] = field(default_factory=dict[str, float])
     """Wall milliseconds by stage: ``acquire``, ``generate``, ``tool``, ``grade``, ``total``."""
     error: str = ""
-    """One line for a person: why the status is not ``completed``."""
+    """One line that explains why the status is not ``completed``."""
 
     @property
     def passed(self) -> bool:
-        """All tests did, whatever the reward's total is; without a test, none has shown it."""
+        """True if all tests passed, whatever the reward; False without tests."""
         return bool(self.tests) and all(test.passed for test in self.tests)
 
     @property
@@ -223,6 +227,6 @@ class Trajectory:
 
     @property
     def sampled_versions(self) -> tuple[int, ...]:
-        """The versions that sampled any of it, each once."""
+        """Distinct versions that sampled its tokens, in ascending order."""
         masked = (segment.versions[segment.loss_mask > 0] for segment in self.segments)
         return tuple(sorted({int(version) for versions in masked for version in versions}))

@@ -1,4 +1,4 @@
-"""Bounded text: the head and the tail of an output of any size."""
+"""Bounded text: head and tail of an output of any size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 class HeadTailBuffer:
-    """Keeps the first ``head`` and the last ``tail`` bytes of what it is fed, and counts the rest."""
+    """Keeps the first ``head`` and the last ``tail`` bytes of its input, and counts the rest."""
 
     def __init__(self, head: int, tail: int) -> None:
         self._head_limit, self._tail_limit = head, tail
@@ -27,16 +27,16 @@ class HeadTailBuffer:
 
     @property
     def dropped(self) -> int:
-        """Bytes between head and tail that were not kept."""
+        """Number of bytes between head and tail that were not kept."""
         return max(0, self.total - len(self._head) - self._tail_limit)
 
     @property
     def tail(self) -> bytes:
-        """What was kept of the end, beyond the head."""
+        """Kept bytes of the end, after the head."""
         return bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""
 
     def text(self) -> str:
-        """What was kept; the cut is marked and never splits a character."""
+        """Return the kept text; the cut is marked and never splits a character."""
         tail = self.tail
         if not self.dropped:
             return (self._head + tail).decode(errors="replace")
@@ -55,11 +55,11 @@ class HeadTailBuffer:
 
 
 def truncate_middle(text: str, limit: int, note: str = "Output truncated") -> str:
-    """Half of ``limit`` characters from each end when the text has more than ``limit``."""
+    """Return ``text``, or half of ``limit`` characters from each end if it has more than ``limit``."""
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]}\n... [{note}] ...\n{text[len(text) - half :]}"
 
 
 def strip_escapes(text: str) -> str:
-    """Text without ANSI escape sequences."""
+    """Return ``text`` without ANSI escape sequences."""
     return _ESCAPES.sub("", text)

@@ -107,7 +107,7 @@ class RolloutWorker:
                 spec.run_id,
                 f"{spec.name}#{incarnation}",
                 curve=spec.curve,
-                acknowledged=self._on_acknowledged,
+                on_acknowledged=self._on_acknowledged,
             ) as sender,
             polling_engines(self._engines, self._router.update_load),
         ):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Generic
 
 from protocol.cli.arguments import ArgumentsT, parse_arguments
 from protocol.cli.exit_codes import EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput
+from protocol.dependencies import installed_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,4 @@ class Command(Generic[ArgumentsT]):
 
 def longshore_version() -> str:
     """Return the version of the installed package, or ``0 (not installed)`` for a plain checkout."""
-    try:
-        return version("longshore")
-    except PackageNotFoundError:
-        return "0 (not installed)"
+    return installed_version("longshore") or "0 (not installed)"

@@ -1,4 +1,4 @@
-"""How a command ends: one line for a person and an exit code for a script.
+"""End of a command: one line for a person and an exit code for a script.
 
 0: success, and all of the command's own checks passed.  1: failure.  2: the user can fix it (the line says how).  130:
 interrupted by Ctrl-C or SIGTERM; both stop the child processes and remove temporary files.  141, without a line:

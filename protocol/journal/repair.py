@@ -78,8 +78,9 @@ def require_journal(run_dir: Path) -> None:
     path = run_dir / JOURNAL_FILE
     if not path.exists() or path.stat().st_size == 0:
         raise UserError(
-            f"{path} is {'empty' if path.exists() else 'gone'}, and with it every acknowledged trajectory that is not trained yet: put "
-            f"it back, or, if a recovery was interrupted, run `python -m protocol.journal recover {run_dir}` again"
+            f"{path} is {'empty' if path.exists() else 'gone'}, and with it every acknowledged trajectory that is not "
+            "trained yet: put it back, or, if a recovery was interrupted, run "
+            f"`python -m protocol.journal recover {run_dir}` again"
         )
 
 

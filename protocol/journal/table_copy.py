@@ -1,7 +1,7 @@
 """Copies the readable rows of a journal's tables around damaged pages.
 
-A table that cannot be read as a whole is read row by row, by key.  A row is copied only if the journal could have written
-it: SQLite detects pages that make no sense, but not bytes that make another valid page.
+A table that cannot be read as a whole is read row by row, by key.  A row is copied only if the journal could have
+written it: SQLite detects pages that make no sense, but not bytes that make another valid page.
 """
 
 from __future__ import annotations

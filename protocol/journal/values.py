@@ -48,7 +48,7 @@ class TrajectoryArrival:
     sample: int
     reward: float
     passed: bool
-    """Whether all of the task's tests passed."""
+    """True if all of the task's tests passed."""
     status: EpisodeStatus
     digest: bytes
     blob: bytes
@@ -173,4 +173,4 @@ class JournalSettings:
     budget_bytes: int
     disk_floor_bytes: int = 64 * MIB
     dynamic_sampling: bool = True
-    """Whether groups without reward variance are dropped."""
+    """Drop groups without reward variance."""

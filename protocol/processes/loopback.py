@@ -1,4 +1,4 @@
-"""This machine's own addresses and ports."""
+"""Loopback addresses and ports of this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether ``host`` is this machine alone."""
+    """Return whether ``host`` is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -15,7 +15,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_loopback_endpoint(address: str) -> bool:
-    """Return whether the host of ``host:port`` is this machine alone."""
+    """Return whether the host of ``host:port`` is reachable from this machine only."""
     return is_loopback(address.rpartition(":")[0].strip("[]"))
 
 

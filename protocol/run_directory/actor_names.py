@@ -1,6 +1,6 @@
-"""Names of actors that the files of a run spell: who places them and who reads the files agree on them here."""
+"""Names of actors as they appear in a run's files, shared by the code that starts them and by readers."""
 
 from __future__ import annotations
 
 EVALUATION_WORKER, EVALUATION_ENGINE = "evaluation-worker", "evaluation-engine"
-"""The worker and the engine of an online evaluation; a number follows."""
+"""Name prefixes of the workers and engines of online evaluation; a number follows."""

@@ -1,4 +1,4 @@
-"""Blobs one after the other in numbered, append-only files: ``NAME-00001.bin``, then the next number.
+"""Concatenated blobs in numbered, append-only files: ``NAME-00001.bin`` and so on.
 
 A full file is sealed: synced to disk and made read-only.  The location of a blob never changes.
 """
@@ -47,13 +47,14 @@ class BlobFileWriter:
 
 
 def is_blob_file_name(name: str) -> bool:
-    """Whether this is the name of such a file: an index may name anything."""
+    """Return whether this is a valid name of a blob file: an index may be damaged."""
     return _BLOB_FILE_NAME.fullmatch(name) is not None
 
 
 def read_blob_bytes(folder: Path, location: BlobLocation, length: int) -> bytes:
-    """Read bytes from a file without checking them.  Raises OSError without such a file, and ValueError where it is
-    shorter or its name is not one of ours."""
+    """Return bytes of a blob file, unchecked.  Raises OSError if there is no such file, and ValueError if it is shorter
+    or
+    its name is invalid."""
     if not is_blob_file_name(location.file_name):
         raise ValueError(f"{location.file_name!r} is not the name of a blob file")
     with (folder / location.file_name).open("rb") as file:

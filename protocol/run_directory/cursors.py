@@ -22,7 +22,7 @@ def format_cursor(cursor: Cursor) -> str:
 
 
 def parse_cursor(text: str) -> Cursor:
-    """Raises ValueError for anything that :func:`format_cursor` did not write."""
+    """Parse the text form of a cursor.  Raises ValueError for anything that :func:`format_cursor` did not write."""
     cursor: Cursor = {}
     for part in filter(None, text.split(",")):
         source, colon, offset = part.rpartition(":")

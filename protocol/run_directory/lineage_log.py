@@ -1,7 +1,7 @@
 """lineage.jsonl: every version of a run's weights, durable before an engine can sample with it.
 
-A checkpoint knows the versions up to its step.  Tokens of later ones wait in the journal when a run is resumed from it,
-and only this file says how old they are.
+A checkpoint knows the versions up to its step.  After a resume from it, the journal may hold tokens of later versions,
+and only this file has their age.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from protocol.weights import Lineage, LineageEntry, WeightVersion
 
 
 class LineageLog:
+    """Appends to and reads the lineage file of one run."""
+
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / "lineage.jsonl"
-        self._whole = False
-        """The last line is known to be."""
+        self._checked = False
+        """True once an incomplete last line would be removed."""
 
     def append(self, entry: LineageEntry) -> None:
         """Append and flush to disk.  One writer at a time."""
-        if not self._whole:
+        if not self._checked:
             cut_torn_line(self._path)
-            self._whole = True
+            self._checked = True
         line = {"version": entry.version, "step": entry.step, "parent": entry.parent}
         append_atomically(self._path, orjson.dumps(line) + b"\n")
         fsync_path(self._path)
 
     def read(self) -> Lineage:
-        """All versions of all attempts; a torn line, which nobody has sampled with, is passed over."""
+        """Return all versions of all attempts; an incomplete line, which no engine has used, is skipped."""
         lineage = Lineage()
         for raw in self._path.read_bytes().splitlines() if self._path.exists() else []:
             try:

@@ -1,10 +1,10 @@
-"""What a process logs, whoever in it does: a file of JSON lines, each with the ids of what it was about.
+"""The log of a process: JSON lines with the ids of the step, group and rollout that they belong to.
 
 A line is ``{"t": unix seconds, "level", "event", "logger", "run", "writer", "node", "step", "group", "rollout", …}``;
-step, group and rollout are null where nothing of the kind was at hand.  Code that works on one of them says so once
-(:func:`bound`), and all that is logged within, by libraries too, carries it.  What libraries say below a warning is
-left out.  Nothing of it goes to standard output, and logging never raises.  Events (:mod:`protocol.events`) say what
-happened; this says what a developer wants to know of it, tracebacks above all.
+step, group and rollout are null if none applies.  Code that works on one of them binds its id once
+(:func:`bind_log_ids`), and every line logged within, by libraries too, carries it.  Libraries log warnings and above
+only.  Nothing goes to standard output, and logging never raises.  Events (:mod:`protocol.events`) are for users; this
+log is for developers, with tracebacks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _IDS = ("step", "group", "rollout")
 
 
 def _seconds(logger: Any, method: str, line: _Line) -> _Line:
-    """A record of the standard library's has its own time."""
+    """Take the time from the standard library's log record."""
     del logger, method
     record: logging.LogRecord | None = line.get("_record")
     line["t"] = round(record.created, 3) if record is not None else None
@@ -44,12 +44,12 @@ structlog.configure(
 
 
 def get_logger(name: str) -> BoundLogger:
-    """The log of a module (``__name__``)."""
+    """Return the logger of a module (``__name__``)."""
     return structlog.stdlib.get_logger(name)
 
 
 def bind_log_ids(**ids: int | str) -> AbstractContextManager[None]:
-    """What is logged within, in this task and in those that it begins, carries ``ids``: step, group, rollout."""
+    """Add ``ids`` (step, group, rollout) to every line logged in the body, by this task and those that it starts."""
     return _bound(ids)
 
 
@@ -61,7 +61,7 @@ def _bound(ids: dict[str, int | str]) -> Generator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessLog:
-    """Where one process of a run logs, and whose it is."""
+    """Log file and identity of one process of a run."""
 
     path: Path
     run: str
@@ -69,7 +69,7 @@ class ProcessLog:
     node: str
 
     def install_handler(self) -> logging.Handler:
-        """From now on, until the process ends or the handler is taken away (:meth:`kept`)."""
+        """Start logging to the file until the process ends or the handler is removed (:meth:`handler_installed`)."""
         handler = _QuietFile(self.path)
         handler.setFormatter(
             ProcessorFormatter(
@@ -86,7 +86,7 @@ class ProcessLog:
 
     @contextmanager
     def handler_installed(self) -> Generator[None]:
-        """While the body runs."""
+        """Log to the file while the body runs."""
         handler = self.install_handler()
         try:
             yield
@@ -95,11 +95,11 @@ class ProcessLog:
             handler.close()
 
     def _line(self, logger: Any, method: str, line: _Line) -> _Line:
-        """In the order in which a person reads it, every id in it."""
+        """Order the fields for reading, with every id present."""
         del logger, method
         head = {name: line.pop(name, None) for name in ("t", "level", "event", "logger")}
-        whose = {"run": self.run, "writer": self.writer, "node": self.node}
-        return {**head, **whose, **{name: line.pop(name, None) for name in _IDS}, **line}
+        origin = {"run": self.run, "writer": self.writer, "node": self.node}
+        return {**head, **origin, **{name: line.pop(name, None) for name in _IDS}, **line}
 
 
 def _as_json(logger: Any, method: str, line: _Line) -> str:
@@ -108,15 +108,15 @@ def _as_json(logger: Any, method: str, line: _Line) -> str:
 
 
 class _QuietFile(logging.FileHandler):
-    """A log that cannot be written (a full disk) is no concern of whoever logs."""
+    """File handler that ignores write errors such as a full disk."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         super().__init__(path, encoding="utf-8", delay=True)
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):  # where it cannot even be opened
+        with suppress(OSError):  # the file cannot be opened
             super().emit(record)
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  its name in the standard library
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  the standard library's name
         del record

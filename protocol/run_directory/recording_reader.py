@@ -1,4 +1,4 @@
-"""Reads terminal recordings while they grow.  What a recording says is untrusted, and only split here."""
+"""Reads terminal recordings while they grow.  Their content is untrusted, and only parsed here."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from protocol.run_directory.json_fields import parse_json_object
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 RecordingEvent: TypeAlias = tuple[float, str]
-"""Seconds since the recording began, and what was printed."""
+"""Seconds since the recording began, and the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingChunk:
     events: list[RecordingEvent]
     offset: int
-    """Where the next read goes on."""
+    """Offset of the next read."""
     width: int = 80
     height: int = 24
     title: str = ""
 
 
 def recording_path(run_dir: Path, trajectory: str) -> Path | None:
-    """Where a trajectory's recording is; None for a name that no trajectory has."""
+    """Return the path of a trajectory's recording; None for an invalid trajectory name."""
     return run_dir / "terminals" / f"{trajectory}.cast" if _NAME.fullmatch(trajectory) else None
 
 
 def read_recording(path: Path, offset: int = 0, max_bytes: int = 1 << 18) -> RecordingChunk:
-    """Whole events from ``offset`` on.  An absent file is empty; torn last lines wait, damaged ones are left out."""
+    """Return the complete events from ``offset`` on.  An absent file is empty; an incomplete last line is left for the
+    next read, and damaged lines are skipped."""
     try:
         with path.open("rb") as file:
             file.seek(offset)

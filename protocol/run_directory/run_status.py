@@ -1,4 +1,4 @@
-"""Whether a run is running, and how it ended, from the files of its directory."""
+"""Status of a run, read from the files of its directory."""
 
 from __future__ import annotations
 

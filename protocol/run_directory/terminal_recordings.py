@@ -1,8 +1,9 @@
-"""Terminal recordings: asciicast v2, appended live, one ``write`` an event, so that a reader can follow a terminal.
+"""Terminal recordings: asciicast v2, appended live with one ``write`` per event, so that a reader can follow.
 
-A recording is for people.  Its writer never raises into the episode and never waits for a reader: what did not fit the
-caps, or could not be written, is counted in ``dropped_events`` and ``cut_chars``.  Text is recorded as the sandbox
-printed it, escape codes included; readers treat it as untrusted (format: docs.asciinema.org/manual/asciicast/v2).
+Recordings are for people.  The writer never raises into the episode and never waits for a reader: output beyond the
+limits, or that could not be written, is counted in ``dropped_events`` and ``cut_chars``.  Text is recorded as the
+sandbox
+printed it, with escape codes; readers treat it as untrusted (format: docs.asciinema.org/manual/asciicast/v2).
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Self
 import orjson
 
 MAX_CAST_EVENT_CHARS = 16_000
-"""A longer output keeps its head and its tail."""
+"""Length limit of one output; a longer one keeps its head and its tail."""
 MAX_CAST_BYTES = 2_000_000
-"""After that only notes, commands and markers are recorded, up to a tenth more."""
+"""Size after which only notes, commands and markers are recorded, up to a tenth more."""
 
 PROMPT = "\x1b[1;36m$\x1b[0m "
 CONTINUATION = "\x1b[2m>\x1b[0m "
@@ -28,17 +29,17 @@ _BARE_NEWLINE = re.compile(r"(?<!\r)\n")
 
 
 def turn_marker_label(turn: int) -> str:
-    """Label of the marker at the model's ``turn``-th turn, counted from 0."""
+    """Return the label of the marker at the model's ``turn``-th turn, counted from 0."""
     return f"turn {turn}"
 
 
 class CastWriter:
-    """Records one episode's terminal.  Make it with :meth:`open`; ``close`` it, or use it as a context manager."""
+    """Records one episode's terminal.  Create it with :meth:`open`; ``close`` it, or use it as a context manager."""
 
     def __init__(self, fd: int | None, *, clock: Callable[[], float], max_bytes: int = MAX_CAST_BYTES) -> None:
         self.dropped_events, self.cut_chars, self.bytes = 0, 0, 0
         self._fd, self._clock, self._start, self._max_bytes = fd, clock, clock(), max_bytes
-        self._at_line_start, self._said_full = True, False
+        self._at_line_start, self._noted_full = True, False
 
     @classmethod
     def open(
@@ -52,8 +53,10 @@ class CastWriter:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> Self:
-        """Start a recording at ``path``; an earlier one of that name (a ticket that was issued again) is replaced.
-        If the file cannot be made, the writer counts and records nothing."""
+        """Start a recording at ``path`` and replace an earlier one (of an earlier attempt at the same sample).
+
+        If the file cannot be created, the writer records nothing and only counts.
+        """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
@@ -66,23 +69,23 @@ class CastWriter:
         return writer
 
     def record_command(self, text: str) -> None:
-        """The command line that the agent typed."""
+        """Record a command line that the agent typed."""
         lines = _CONTROL.sub("·", text.rstrip("\n").replace("\t", "    ")).split("\n")
         start = "" if self._at_line_start else "\n"
         self._event(start + PROMPT + ("\n" + CONTINUATION).join(lines) + "\n", always=True)
 
     def record_output(self, text: str) -> None:
-        """What the sandbox printed, as it came."""
+        """Record output of the sandbox unchanged."""
         if text:
             self._event(text)
 
     def record_note(self, text: str) -> None:
-        """A remark of ours, dim: a grade's verdict, a limit that was reached."""
+        """Record a dimmed note: the result of grading, a limit that was reached."""
         start = "" if self._at_line_start else "\n"
         self._event(f"{start}\x1b[0;2m── {_CONTROL.sub('·', text)}\x1b[0m\n", always=True)
 
     def record_marker(self, label: str) -> None:
-        """Where something begins: players show it, and can go there."""
+        """Record a marker, which players show and can seek to."""
         self._append(orjson.dumps([self._seconds(), "m", _encodable(label)]) + b"\n")
 
     def close(self) -> None:
@@ -104,9 +107,9 @@ class CastWriter:
             text = f"{text[:half]}\r\n\x1b[0;2m── {cut:,} characters not recorded\x1b[0m\r\n{text[-half:]}"
         if self.bytes >= self._max_bytes * (1.1 if always else 1):
             self.dropped_events += 1
-            if self._said_full:
+            if self._noted_full:
                 return
-            self._said_full = True
+            self._noted_full = True
             text = "\r\n\x1b[0;2m── this recording is full; later output is not recorded\x1b[0m\r\n"
         self._at_line_start = text.endswith("\n")
         data = _encodable(_BARE_NEWLINE.sub("\r\n", text))
@@ -126,5 +129,5 @@ class CastWriter:
 
 
 def _encodable(text: str) -> str:
-    """Lone surrogates, which JSON cannot hold, become question marks."""
+    """Replace lone surrogates, which JSON cannot hold, by question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,9 +1,10 @@
-"""What each optimizer step made of each trajectory, for people: nothing decides by it.
+"""Record of how each optimizer step used each trajectory, for people; no decision depends on it.
 
-``trained/index.jsonl`` has one line a step, written by the driver once the step is marked in the journal; a line
-``{"rewound_to": step}`` voids those of later steps before it.  ``trained/tokens-00001.bin`` and so on hold one blob for
-each trained trajectory: what the learner made of each token.  All of it is only ever appended to.  Writing never
-raises: a failure is counted, and harms nothing.
+``trained/index.jsonl`` has one line per step, written by the driver after the step is marked in the journal; a line
+``{"rewound_to": step}`` voids the earlier lines of later steps.  ``trained/tokens-00001.bin`` and so on hold one blob
+per
+trained trajectory with the learner's values for each token.  The files are append-only.  Writing never raises: failures
+are counted.
 """
 
 from __future__ import annotations
@@ -38,94 +39,94 @@ _lz4: Any = lz4.block
 
 
 class TokenLossFlag(IntFlag):
-    """What held a token of a step back."""
+    """Reasons why the loss of a token was limited."""
 
     HIGH = 1
-    """Its ratio was above the upper bound."""
+    """The ratio was above the upper clip bound."""
     LOW = 2
-    """Its ratio was below the lower bound."""
+    """The ratio was below the lower clip bound."""
     DUAL = 4
-    """The dual bound held."""
+    """The dual clip bound applied."""
     CORRECTED = 8
-    """A correction took its loss."""
+    """An importance correction removed the loss."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedTokens:
-    """Of all tokens of a trajectory, its segments one after the other; [T] each."""
+    """The learner's values for all T tokens of a trajectory, segments concatenated."""
 
     logprobs: Float32Array
-    """The learner's log π, by the weights that the token's update began with; NaN for a token without loss."""
+    """Learner log π [T] under the weights at the start of the token's update; NaN for tokens without loss."""
     advantages: Float32Array
-    """NaN for a token without loss."""
+    """Advantages [T]; NaN for tokens without loss."""
     loss_flags: Uint8Array
-    """:class:`Mark`; 0 for a token without loss."""
+    """:class:`TokenLossFlag` values [T]; 0 for tokens without loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedTrainedTokens:
-    """The facts of one trajectory, and their means over its tokens with loss."""
+    """Packed values of one trajectory, and their means over its tokens with loss."""
 
     blob: bytes
-    """:func:`pack_facts`."""
+    """Result of :func:`pack_trained_tokens`."""
     mean_advantage: float
     mean_logprob_gap: float
-    """Of |log π − log μ|, μ the engine's."""
+    """Mean of |log π − log μ|, where μ is the engine's policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedTrajectoryEntry:
     trajectory: str
     reason: str = ""
-    """Why it was dropped; empty for one that was trained."""
+    """Reason why it was dropped; empty if it was trained."""
     advantage: float | None = None
     logprob_gap: float | None = None
     file: str = ""
-    """File beside the index; empty where there are no facts of its tokens."""
+    """Name of the token file beside the index; empty if there are no token values."""
     offset: _Count = 0
     length: _Count = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedStepEntry:
-    """One line of the index."""
+    """One line of the index: a step."""
 
     step: _Count | None
-    """None: the batch made no step, and all of it is dropped for good."""
+    """None if the batch made no step and all of it is dropped for good."""
     t: float
     version: _Whole
-    """Of the weights that it updated: ages are counted up to them."""
+    """Version of the weights that the step updated, to which token ages refer."""
     trajectories: list[TrainedTrajectoryEntry]
 
 
 @dataclass(frozen=True, slots=True)
 class RewindEntry:
-    """One line of the index: what later steps did, as far as they stand before it, was taken back."""
+    """One line of the index: earlier lines of later steps are void."""
 
     rewound_to: int
     t: float
 
 
-def pack_trained_tokens(facts: TrainedTokens) -> bytes:
-    """Magic, number of tokens, then the columns as one LZ4 block."""
-    columns = (facts.logprobs.astype("<f4"), facts.advantages.astype("<f4"), facts.loss_flags.astype(np.uint8))
+def pack_trained_tokens(values: TrainedTokens) -> bytes:
+    """Return a blob: magic, number of tokens, then the columns as one LZ4 block."""
+    columns = (values.logprobs.astype("<f4"), values.advantages.astype("<f4"), values.loss_flags.astype(np.uint8))
     body: bytes = _lz4.compress(b"".join(column.tobytes() for column in columns), store_size=False)
-    return _HEAD.pack(_MAGIC, len(facts.loss_flags)) + body
+    return _HEAD.pack(_MAGIC, len(values.loss_flags)) + body
 
 
 def unpack_trained_tokens(blob: bytes) -> TrainedTokens:
-    """Raises ValueError, and nothing else, for what :func:`pack_facts` did not write."""
+    """Parse a blob.  Raises ValueError, and nothing else, for bytes that :func:`pack_trained_tokens` did not write."""
     if len(blob) < _HEAD.size:
-        raise ValueError("too short for the facts of tokens")
+        raise ValueError("the blob is too short for token values")
     magic, count = cast("tuple[bytes, int]", _HEAD.unpack_from(blob))
     if magic != _MAGIC or count > MAX_TRAINED_TOKENS:
-        raise ValueError("these are no facts of tokens")
+        raise ValueError("the blob does not hold token values")
     try:
         body: bytes = _lz4.decompress(blob[_HEAD.size :], uncompressed_size=count * _TOKEN_BYTES)
     except _lz4.LZ4BlockError as error:
-        raise ValueError(f"facts of tokens cannot be read: {error}") from error
+        raise ValueError(f"token values cannot be read: {error}") from error
     if len(body) != count * _TOKEN_BYTES:
-        raise ValueError("facts of tokens end too early")
+        raise ValueError("the blob of token values is truncated")
     return TrainedTokens(
         np.frombuffer(body, "<f4", count),
         np.frombuffer(body, "<f4", count, 4 * count),
@@ -139,7 +140,7 @@ class TrainedLog:
     def __init__(self, run_dir: Path, file_bytes: int = BLOB_FILE_BYTES, now: Callable[[], float] = time.time) -> None:
         self._folder, self._now = run_dir / TRAINED_FOLDER, now
         self.failures = 0
-        """Lines that could not be written."""
+        """Number of lines that could not be written."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             cut_torn_line(self._folder / TRAINED_INDEX)
@@ -155,7 +156,9 @@ class TrainedLog:
         dropped: Mapping[str, str],
         records: Mapping[str, PackedTrainedTokens],
     ) -> None:
-        """A step used ``trained`` and ``dropped`` (trajectory → reason); ``records`` are of some of the former."""
+        """Record that a step used ``trained`` and ``dropped`` (trajectory → reason); ``records`` has token values of
+        some of
+        ``trained``."""
         try:
             entries = [
                 *self._written(trained, records),
@@ -166,7 +169,7 @@ class TrainedLog:
             self.failures += 1
 
     def record_rewind(self, step: int) -> None:
-        """Later steps are taken back."""
+        """Record that the run continues from ``step`` and later steps are void."""
         try:
             self._append(RewindEntry(step, round(self._now(), 3)))
         except OSError:
@@ -175,7 +178,7 @@ class TrainedLog:
     def _written(
         self, trained: Sequence[str], records: Mapping[str, PackedTrainedTokens]
     ) -> list[TrainedTrajectoryEntry]:
-        """The entries of ``trained``, once the facts of their tokens are on the disk: all of a step in one write."""
+        """Append the token values of a step in one write and return the entries of ``trained``."""
         known = [(name, records[name]) for name in trained if name in records]
         if not known:
             return [TrainedTrajectoryEntry(name) for name in trained]
@@ -195,7 +198,7 @@ _STEP, _REWOUND = msgspec.json.Decoder(TrainedStepEntry), msgspec.json.Decoder(R
 
 
 def parse_trained_line(line: bytes) -> TrainedStepEntry | RewindEntry | None:
-    """One line of the index; None for a damaged one."""
+    """Parse one line of the index; return None for a damaged one."""
     try:
         return _REWOUND.decode(line) if line.startswith(b'{"rewound_to"') else _STEP.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -203,7 +206,7 @@ def parse_trained_line(line: bytes) -> TrainedStepEntry | RewindEntry | None:
 
 
 def read_trained_tokens(run_dir: Path, entry: TrainedTrajectoryEntry) -> TrainedTokens | None:
-    """None where there are none.  Raises ValueError or OSError where they cannot be read."""
+    """Return a trajectory's token values, or None if there are none.  Raises ValueError or OSError if unreadable."""
     if not entry.file:
         return None
     return unpack_trained_tokens(
@@ -212,5 +215,5 @@ def read_trained_tokens(run_dir: Path, entry: TrainedTrajectoryEntry) -> Trained
 
 
 def _rounded(value: float) -> float | None:
-    """As far as a person reads it, which JSON can hold."""
+    """Round to six digits; None for a value that JSON cannot hold."""
     return float(f"{value:.6g}") if np.isfinite(value) else None

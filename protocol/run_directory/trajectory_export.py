@@ -1,10 +1,9 @@
-"""The sealed export: what readers (web, terminal UI, ``ctl``, DuckDB) see of the trajectories.
+"""The export of trajectories for readers (web, terminal UI, ``ctl``, DuckDB).
 
-``trajectories/trajectories-00001.bin`` holds packed blobs (:mod:`protocol.codec`) one after the other.  At 64 MiB the
-file is sealed (on the disk, and read-only) and the next number follows.  ``trajectories/index.jsonl`` has one line per
-trajectory, written after its blob.  Both are only ever appended to.  The journal is the truth and comes first: a
-trajectory that a crash left out of the export is added when the buffer starts again, and a failure here is counted and
-harms nothing.
+``trajectories/trajectories-00001.bin`` holds concatenated packed blobs (:mod:`protocol.codec`).  At 64 MiB the file is
+sealed (synced to disk and read-only) and the next number begins.  ``trajectories/index.jsonl`` has one line per
+trajectory, written after its blob.  Both are append-only.  The journal is authoritative and written first: a trajectory
+that a crash left out of the export is added when the buffer restarts, and failures here are only counted.
 """
 
 from __future__ import annotations
@@ -42,19 +41,19 @@ class ExportIndexEntry:
     sample: _Whole
     task: str
     file: str
-    """File name beside the index."""
+    """Name of the blob file beside the index."""
     offset: _Count
     length: _Count
     status: str
     reward: float
     attempt: _Count = 0
     passed: bool | None = None
-    """See :attr:`Trajectory.passed`.  None, as the values below, in a line that says no more than what is above."""
+    """See :attr:`Trajectory.passed`.  None if the line lacks this and the following fields."""
     tokens: _Count = 0
     sampled: _Count = 0
-    """Tokens, of all segments."""
+    """Number of sampled tokens in all segments."""
     at: float | None = None
-    """When it was exported, which is when it was acknowledged; unix seconds."""
+    """Time of the export, which follows the acknowledgement; unix seconds."""
 
 
 _DAMAGE = (msgspec.DecodeError, UnicodeDecodeError)
@@ -68,7 +67,7 @@ class TrajectoryExporter:
     def __init__(self, run_dir: Path, file_bytes: int = BLOB_FILE_BYTES, now: Callable[[], float] = time.time) -> None:
         self._folder, self._now = run_dir / TRAJECTORIES_FOLDER, now
         self.failures = 0
-        """Trajectories that could not be exported."""
+        """Number of trajectories that could not be exported."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             cut_torn_line(self._folder / EXPORT_INDEX)
@@ -77,7 +76,7 @@ class TrajectoryExporter:
         self._files = BlobFileWriter(self._folder, "trajectories", file_bytes)
 
     def find_unexported(self, names: Iterable[str]) -> list[str]:
-        """Those of ``names`` that are not exported.  Lines are not parsed: after weeks there are millions."""
+        """Return those of ``names`` that are not exported.  Lines are not parsed: after weeks there are millions."""
         left = {_LINE_BEGINS + orjson.dumps(name): name for name in names}
         with suppress(OSError), (self._folder / EXPORT_INDEX).open("rb") as file:
             for line in file:
@@ -86,7 +85,7 @@ class TrajectoryExporter:
         return list(left.values())
 
     def read_newest_id(self) -> str | None:
-        """The trajectory that was exported last, as far as the end of the index can be read."""
+        """Return the trajectory that was exported last, or None if the end of the index is unreadable."""
         lines: list[bytes] = []
         with suppress(OSError), (self._folder / EXPORT_INDEX).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -97,20 +96,20 @@ class TrajectoryExporter:
         return None
 
     def export_trajectory(self, summary: codec.TrajectorySummary, blob: bytes) -> None:
-        """Export one trajectory.  Never raises for what a disk does."""
-        ticket = summary.request
+        """Export one trajectory.  Disk errors are counted, not raised."""
+        request = summary.request
         try:
-            place = self._files.append_blob(blob)
+            location = self._files.append_blob(blob)
             entry = ExportIndexEntry(
-                ticket.trajectory_id,
-                ticket.group,
-                ticket.sample,
-                ticket.task,
-                *place,
+                request.trajectory_id,
+                request.group,
+                request.sample,
+                request.task,
+                *location,
                 len(blob),
                 summary.status.value,
                 summary.reward.total,
-                ticket.attempt,
+                request.attempt,
                 summary.passed,
                 summary.tokens,
                 summary.sampled,
@@ -122,7 +121,7 @@ class TrajectoryExporter:
 
 
 def read_export_index(run_dir: Path) -> Iterator[ExportIndexEntry]:
-    """Entries in the order of arrival; a torn last line, and one that a disk has damaged, is left out."""
+    """Yield entries in the order of arrival; an incomplete last line and damaged lines are skipped."""
     path = run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX
     if not path.exists():
         return
@@ -134,8 +133,9 @@ def read_export_index(run_dir: Path) -> Iterator[ExportIndexEntry]:
 
 
 def read_exported_blob(run_dir: Path, entry: ExportIndexEntry) -> bytes:
-    """The packed trajectory of ``entry``, unchecked.  Raises CodecError for a foreign name or place, OSError without a
-    segment."""
+    """Return the packed trajectory of ``entry``, unchecked.  Raises CodecError for an invalid name or location, OSError
+    if
+    there is no file."""
     try:
         return read_blob_bytes(run_dir / TRAJECTORIES_FOLDER, BlobLocation(entry.file, entry.offset), entry.length)
     except ValueError as error:
@@ -143,5 +143,6 @@ def read_exported_blob(run_dir: Path, entry: ExportIndexEntry) -> bytes:
 
 
 def read_exported_trajectory(run_dir: Path, entry: ExportIndexEntry) -> Trajectory:
-    """The trajectory of ``entry``.  Raises CodecError if the file does not hold it, OSError if there is none."""
+    """Return the trajectory of ``entry``.  Raises CodecError if the file does not hold it, OSError if there is no
+    file."""
     return codec.unpack_trajectory(read_exported_blob(run_dir, entry))

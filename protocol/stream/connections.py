@@ -1,7 +1,7 @@
-"""What became of a socket's connections, from what ZeroMQ says of them: a state machine.
+"""State machine that tracks a socket's connections from ZeroMQ's monitor events.
 
-ZeroMQ drops a peer whose handshake fails, or one of whose frames is above the limit, before a word of it can be read,
-and tells nobody but a monitor of the socket (:class:`protocol.stream.zmq_sockets.Monitor`).
+ZeroMQ silently drops a peer whose handshake fails or whose frame is above the limit; only a monitor of the socket sees
+it (:class:`protocol.stream.zmq_sockets.SocketMonitor`).
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from protocol.stream.messages import RefusalReason
 
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 LISTENING_EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED
-"""What to hear of a bound socket.  Keys that are not admitted are the authenticator's to name: it knows them."""
+"""Events to monitor on a bound socket.  Rejected keys are reported by the authenticator, which knows them."""
 CONNECTING_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | _FAILED
-"""What to hear of a socket that connects."""
+"""Events to monitor on a connecting socket."""
 _KEYS = {
     int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): "one end has keys and the other has none",
     int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): "it was given another receiver's key",
 }
-"""Failures of a handshake that are a matter of keys."""
+"""Handshake failures that are due to keys."""
 
 
 class ConnectionEnd(NamedTuple):
-    """A connection that is no more."""
+    """A connection that ended."""
 
     peer: str
-    """Address of the other end, where that was the one to connect."""
+    """Address of the other end, if it was the one that connected."""
     failure: StreamRefusal | None
-    """Why its handshake failed; None for one that was open."""
+    """Failure of the handshake; None if the connection was open."""
 
 
 def peer_address(descriptor: int) -> str:
-    """The other end of a connection that ZeroMQ holds; ``?`` where it has gone meanwhile."""
+    """Return the address of the other end of a connection that ZeroMQ holds; ``?`` if it has gone."""
     try:
         with fromfd(descriptor, AF_INET, SOCK_STREAM) as connection:
             host, port, *_ = connection.getpeername()
@@ -47,7 +47,7 @@ def peer_address(descriptor: int) -> str:
 
 
 class ConnectionTracker:
-    """ZeroMQ names a connection by its descriptor, and the failure of a handshake just before its end."""
+    """Tracks connections by descriptor; ZeroMQ reports a handshake failure just before the disconnect."""
 
     def __init__(self, address_of: Callable[[int], str] = peer_address) -> None:
         self._address_of = address_of
@@ -55,7 +55,7 @@ class ConnectionTracker:
         self._failure: StreamRefusal | None = None
 
     def handle_event(self, event: int, value: int) -> ConnectionEnd | None:
-        """The connection that ended with ``event``, if one did."""
+        """Return the connection that ended with ``event``, or None."""
         match event:
             case zmq.EVENT_ACCEPTED:
                 self._peers[value] = self._address_of(value)

@@ -1,4 +1,4 @@
-"""Why a trajectory was not acknowledged."""
+"""Errors of sending a trajectory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class StreamError(InfraError):
 
 
 class MessageRefusedError(StreamError):
-    """The receiver refuses this trajectory, or this sender; sending again is no use."""
+    """The receiver refuses this trajectory or this sender; sending again does not help."""
 
     def __init__(self, reason: RefusalReason, detail: str) -> None:
         super().__init__(reason, detail)
@@ -22,7 +22,7 @@ class MessageRefusedError(StreamError):
 
 
 class NotAcknowledgedError(StreamError):
-    """No answer within the deadline.  The trajectory may or may not be in the journal."""
+    """There was no answer within the deadline.  The trajectory may or may not be in the journal."""
 
 
 class SenderClosedError(StreamError):

@@ -1,4 +1,4 @@
-"""What a receiver has counted for each sender and what it may take: pure, no socket and no clock of its own."""
+"""The receiver's count of bytes and credit for each sender: pure, without socket or clock."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class SenderEpoch:
     epoch: int
     last_heard: float
     received: int = 0
-    """Bytes of the epoch that arrived."""
+    """Bytes of the epoch that have arrived."""
     done: int = 0
-    """Bytes of the epoch that were answered."""
+    """Bytes of the epoch that have been answered."""
     credit: int = 0
-    """Offset up to which the sender may send: never taken back."""
+    """Offset up to which the sender may send; it never decreases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class StreamRefusal:
 
 
 class StreamInbox:
-    """The receiver's half of the protocol: who sends, from where each counts, and how far credit reaches."""
+    """The receiver's half of the protocol: senders, their epochs and their credit."""
 
     def __init__(self, run_id: str, window_bytes: int, max_bytes: int, all_windows_bytes: int) -> None:
         self.run_id, self.max_bytes = run_id, max_bytes
         self._window = window_bytes
         self._all_windows = all_windows_bytes
         self.peers: dict[bytes, SenderEpoch] = {}
-        """By ZeroMQ's identity of the connection."""
+        """Senders by ZeroMQ connection identity."""
 
     def grant_credit(self, peer: SenderEpoch) -> int:
-        """Offset up to which the sender may send in this epoch: a window beyond what was answered.  Windows shrink as
-        senders come, but each has room for one trajectory."""
+        """Return the offset up to which the sender may send in this epoch: a window beyond the answered bytes.  Windows
+        shrink with the number of senders, but each has room for one trajectory."""
         share = self._all_windows // max(1, len(self.peers))
         peer.credit = max(peer.credit, peer.done + max(self.max_bytes, min(self._window, share)))
         return peer.credit
@@ -83,7 +83,9 @@ class StreamInbox:
     def handle_data(
         self, identity: bytes, data: StreamData, size: int
     ) -> SenderEpoch | StreamRefusal | StreamResync | None:
-        """The peer whose trajectory of ``size`` bytes is to be taken; None for one that comes again in a new epoch."""
+        """Return the sender whose trajectory of ``size`` bytes is accepted; None for data of an old epoch, which will
+        be
+        sent again."""
         peer = self.peers.get(identity)
         if peer is None or data.epoch > peer.epoch:
             return StreamResync(data.epoch)

@@ -1,7 +1,7 @@
-"""CURVE keys of one run: made when it starts, handed out by Ray, known to nobody else.
+"""CURVE keys of one run, generated when it starts and distributed by Ray.
 
-The receiver has a key pair and the public keys of the senders that it lets in; each sender has its own pair and the
-receiver's public key.  Beyond loopback nothing is sent or taken without them.
+The receiver has a key pair and the public keys of the senders that it admits; each sender has its own pair and the
+receiver's public key.  Beyond loopback nothing is sent or accepted without them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class CurveClient:
 
 @dataclass(frozen=True, slots=True)
 class CurveServer:
-    """Z85 keys of a receiver, and the public keys of the senders that it lets in."""
+    """Z85 keys of a receiver, and the public keys of the senders that it admits."""
 
     public: bytes
     secret: bytes = field(repr=False)
@@ -42,7 +42,7 @@ class RunKeys:
 
 
 def make_run_keys(senders: Iterable[str]) -> RunKeys:
-    """Raises UserError where ZeroMQ was built without CURVE."""
+    """Generate keys for a receiver and ``senders``.  Raises UserError if ZeroMQ was built without CURVE."""
     if not zmq.has("curve"):
         raise UserError("this ZeroMQ has no CURVE, without which nothing leaves the machine: reinstall the pyzmq wheel")
     public, secret = zmq.curve_keypair()
@@ -51,16 +51,16 @@ def make_run_keys(senders: Iterable[str]) -> RunKeys:
 
 
 def require_keys(host: str, curve: CurveClient | CurveServer | None) -> None:
-    """Raises UserError for an address that others can reach and no keys."""
+    """Raise UserError for an address beyond loopback without keys."""
     if curve is None and not is_loopback(host):
         raise UserError(
-            f"trajectories would pass {host} in clear, for anybody to read and to write: give both ends the keys of "
+            f"trajectories would be sent to {host} unencrypted and unauthenticated: give both ends the keys of "
             "protocol.stream.make_run_keys, or use 127.0.0.1"
         )
 
 
 class CurveAllowlist:
-    """What ZeroMQ's authenticator asks."""
+    """Credentials callback for ZeroMQ's authenticator."""
 
     def __init__(self, keys: frozenset[bytes], refuse: Callable[[bytes], None]) -> None:
         self._keys, self._refuse = keys, refuse

@@ -1,7 +1,8 @@
-"""What a receiver does with each message: no socket, no task and no clock of its own.
+"""The receiver's reaction to each message, without socket, task or clock.
 
-It answers senders by the rules of :class:`~protocol.stream.inbox.StreamInbox`, checks the trajectories that arrive,
-holds them until they are appended, and acknowledges them then.
+It answers senders by the rules of :class:`~protocol.stream.inbox.StreamInbox`, checks arriving trajectories, queues
+them
+until they are appended, and then acknowledges them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from protocol.stream.notices import PeerNotices
 from protocol.trajectory import TRAIN_PURPOSE
 
 SendAnswer: TypeAlias = Callable[[bytes, bytes], bool]
-"""Sends (identity, encoded message) without waiting; False where it cannot leave."""
+"""Sends (identity, encoded message) without waiting; returns False if that is not possible."""
 
 
 class ReceivedTrajectory(NamedTuple):
@@ -62,7 +63,7 @@ class ReceivedTrajectory(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PendingAppend:
-    """A trajectory that has arrived and is not appended."""
+    """A trajectory that has arrived and is not yet appended."""
 
     identity: bytes
     peer: SenderEpoch
@@ -145,8 +146,9 @@ class StreamMessageHandler:
         return ReceivedTrajectory(summary, frames, sender)
 
     def take_batch(self) -> list[PendingAppend]:
-        """Take the oldest waiting trajectories off the queue: at least one, at most ``batch_bytes`` of them.  There has
-        to be one."""
+        """Remove and return the oldest waiting trajectories: at least one, and at most ``batch_bytes``.  The queue must
+        not
+        be empty."""
         batch = [self.waiting.popleft()]
         size = batch[0].size
         while self.waiting and size + self.waiting[0].size <= self._batch_bytes:
@@ -174,6 +176,6 @@ class StreamMessageHandler:
         self._answer(identity, StreamNack(seq, refused.reason.value, refused.detail))
 
     def _answer(self, identity: bytes, message: StreamMessage) -> None:
-        """Never waits: the sender's next ping finds an answer missing that could not leave."""
+        """Send without waiting; the sender's next ping recovers an answer that could not be sent."""
         if not self._send(identity, encode_message(message)):
             self._notices.report_unroutable(self.inbox.sender_name(identity), message_kind(message))

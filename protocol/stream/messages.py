@@ -1,4 +1,4 @@
-"""The messages of :mod:`protocol.stream`: one JSON array ``[kind, field, …]`` each, and what a receiver may refuse.
+"""The messages of :mod:`protocol.stream`, one JSON array ``[kind, field, …]`` each, and reasons of a refusal.
 
 A ``Data`` message is followed by the frames of :mod:`protocol.codec`.  Offsets and credit are bytes of such frames,
 counted from the epoch's start; an epoch starts with a ``Hello`` that has a higher number.
@@ -32,7 +32,7 @@ class RefusalReason(StrEnum):
     NOT_FOR_TRAINING = "not_for_training"
     UNAUTHENTICATED = "unauthenticated"
     HANDSHAKE = "handshake"
-    """It is no ZeroMQ, or was gone before that could be said."""
+    """The peer does not speak ZeroMQ, or disconnected during the handshake."""
 
 
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -49,7 +49,7 @@ class _StreamMessageBase(
 
 
 class StreamHello(_StreamMessageBase, frozen=True):
-    """Sender: here I am; count from here."""
+    """Sender: start of an epoch, from which bytes are counted."""
 
     protocol: _Count
     run_id: str
@@ -65,14 +65,14 @@ class StreamData(_StreamMessageBase, frozen=True):
 
 
 class StreamPing(_StreamMessageBase, frozen=True):
-    """Sender: so many bytes went before this message in this epoch."""
+    """Sender: number of bytes sent before this message in this epoch."""
 
     epoch: _Count
     sent: _Count
 
 
 class StreamBye(_StreamMessageBase, frozen=True):
-    """Sender: nothing more will come."""
+    """Sender: end of the connection."""
 
 
 class StreamWelcome(_StreamMessageBase, frozen=True):
@@ -84,17 +84,17 @@ class StreamWelcome(_StreamMessageBase, frozen=True):
 
 
 class StreamAck(_StreamMessageBase, frozen=True):
-    """Receiver: what became of these trajectories, after they are durable."""
+    """Receiver: outcomes of trajectories that are durable."""
 
     epoch: _Count
     credit: _Count
     seqs: list[_Count]
     outcomes: list[str]
-    """As many as ``seqs``."""
+    """Outcomes, one per entry of ``seqs``."""
 
 
 class StreamNack(_StreamMessageBase, frozen=True):
-    """Receiver: this message (``seq`` 0: this sender) is refused; asking again is no use."""
+    """Receiver: this message, or for ``seq`` 0 this sender, is refused; sending again does not help."""
 
     seq: _Count
     reason: str
@@ -110,7 +110,7 @@ class StreamState(_StreamMessageBase, frozen=True):
 
 
 class StreamResync(_StreamMessageBase, frozen=True):
-    """Receiver: something of this epoch is missing here; start another."""
+    """Receiver: data of this epoch is missing; start another."""
 
     epoch: _Count
 
@@ -128,7 +128,7 @@ StreamMessage: TypeAlias = (
 )
 
 MAX_ACK_SEQS = 256
-"""Most trajectories that one ``Ack`` names."""
+"""Most trajectories in one ``Ack``."""
 _MAX_BYTES = 16384
 _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(StreamMessage)
 
@@ -143,7 +143,7 @@ def encode_message(message: StreamMessage) -> bytes:
 
 
 def decode_message(frame: bytes | memoryview) -> StreamMessage:
-    """Raises MessageError, and nothing else, whatever the bytes are."""
+    """Decode a message.  Raises StreamMessageError, and nothing else, for any bytes."""
     if len(frame) > _MAX_BYTES:
         raise StreamMessageError(f"control frame of {len(frame)} bytes")
     try:

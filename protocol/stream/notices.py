@@ -19,7 +19,7 @@ OnDisconnected: TypeAlias = Callable[[str], None]
 above the limit.  ZeroMQ does not distinguish these."""
 
 _BURST, _INTERVAL_S = 20, 10.0
-"""How many reports of one kind are passed on at once, and the interval of those after them."""
+"""Number of reports of one kind that are passed on at once, and the interval of later ones."""
 
 
 class PeerNotices:
@@ -44,8 +44,8 @@ class PeerNotices:
     def report_refused(self, refused: StreamRefusal, sender: str) -> None:
         """A message, a sender or a key was refused."""
         self.refused[refused.reason] += 1
-        if self._on_refused is not None and (untold := self._admit(refused.reason)) is not None:
-            more = f"; {untold} more of this kind since the last report" if untold else ""
+        if self._on_refused is not None and (unreported := self._admit(refused.reason)) is not None:
+            more = f"; {unreported} more of this kind since the last report" if unreported else ""
             self._on_refused(refused.reason, sender, refused.detail + more)
 
     def report_unroutable(self, sender: str, kind: str) -> None:

@@ -1,7 +1,7 @@
-"""What a sender owes and what it may send: pure, no socket and no clock.
+"""The sender's unacknowledged trajectories and its credit: pure, without socket or clock.
 
-Parcels leave in the order in which they came, as far as credit reaches.  A new epoch sends again, in that order, all
-that is not answered.
+Trajectories are sent in the order in which they were added, as far as credit reaches.  A new epoch sends all unanswered
+ones again in that order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from protocol.trajectory import RolloutRequest
 
 @dataclass(slots=True, eq=False)
 class PendingTrajectory:
-    """A trajectory on its way."""
+    """A trajectory that is not yet answered."""
 
     seq: int
     request: RolloutRequest
@@ -52,72 +52,72 @@ class StreamOutbox:
         self.epoch = 1
         self.welcomed = False
         self.bytes = 0
-        """Of parcels that are not answered."""
+        """Bytes of unanswered trajectories."""
         self.sent_messages = 0
         self.pending: dict[int, PendingTrajectory] = {}
         self.unsent: OrderedDict[int, PendingTrajectory] = OrderedDict()
-        """Of those pending the ones that were not sent in this epoch, oldest first."""
+        """Pending trajectories that were not sent in this epoch, oldest first."""
         self._seq = self._sent = self._credit = self._max_bytes = 0
         self._refused: MessageRefusedError | None = None
 
     @property
     def unacknowledged_ids(self) -> list[str]:
-        """Of parcels that are not answered, oldest first."""
-        return [parcel.request.trajectory_id for parcel in self.pending.values()]
+        """Ids of unanswered trajectories, oldest first."""
+        return [pending.request.trajectory_id for pending in self.pending.values()]
 
     def __len__(self) -> int:
         return len(self.pending)
 
-    def add(self, ticket: RolloutRequest, frames: Sequence[Frame]) -> PendingTrajectory:
-        """Raises MessageRefused where it is known to be."""
+    def add(self, request: RolloutRequest, frames: Sequence[Frame]) -> PendingTrajectory:
+        """Queue a trajectory.  Raises MessageRefusedError if the receiver is known to refuse it."""
         size = payload_size(frames)
         if self._refused is not None:
             raise MessageRefusedError(self._refused.reason, self._refused.detail)
         if self.welcomed and size > self._max_bytes:
             raise self._oversized(size)
         self._seq += 1
-        parcel = self.pending[self._seq] = PendingTrajectory(self._seq, ticket, frames, size)
+        pending = self.pending[self._seq] = PendingTrajectory(self._seq, request, frames, size)
         self.bytes += size
-        self.unsent[parcel.seq] = parcel
-        return parcel
+        self.unsent[pending.seq] = pending
+        return pending
 
-    def abandon(self, parcel: PendingTrajectory) -> None:
-        """Nobody waits for it any more; an answer that still comes is overlooked."""
-        if self.pending.pop(parcel.seq, None) is not None:
-            self.unsent.pop(parcel.seq, None)
-            self.bytes -= parcel.size
+    def abandon(self, pending: PendingTrajectory) -> None:
+        """Forget a trajectory whose caller has stopped waiting; a later answer is ignored."""
+        if self.pending.pop(pending.seq, None) is not None:
+            self.unsent.pop(pending.seq, None)
+            self.bytes -= pending.size
 
     def heartbeat_message(self) -> StreamMessage:
-        """What a heartbeat says."""
+        """Return the message of the next heartbeat."""
         if self.welcomed:
             return StreamPing(self.epoch, self._sent)
         return StreamHello(STREAM_PROTOCOL_VERSION, self._run_id, self._sender_id, self.epoch)
 
     def next_to_send(self) -> PendingTrajectory | None:
-        """The parcel to send now; it counts as sent."""
+        """Return the trajectory to send now, which counts as sent; None if there is none or credit is used up."""
         if not self.welcomed or not self.unsent:
             return None
-        parcel = next(iter(self.unsent.values()))
-        if self._sent + parcel.size > self._credit:
+        pending = next(iter(self.unsent.values()))
+        if self._sent + pending.size > self._credit:
             return None
-        del self.unsent[parcel.seq]
-        self._sent += parcel.size
+        del self.unsent[pending.seq]
+        self._sent += pending.size
         self.sent_messages += 1
-        return parcel
+        return pending
 
     def handle_message(self, message: StreamMessage) -> list[PendingTrajectoryAnswer]:
-        """What ``message`` of the receiver answers."""
+        """Process a message of the receiver and return the trajectories that it answers."""
         match message:
             case StreamAck():
                 if message.epoch == self.epoch:
                     self._credit = max(self._credit, message.credit)
                 outcomes = [AppendOutcome(outcome) for outcome in message.outcomes]
-                return self._answered(dict(zip(message.seqs, outcomes, strict=True)))
+                return self._settle(dict(zip(message.seqs, outcomes, strict=True)))
             case StreamWelcome() if message.epoch == self.epoch:
                 self.welcomed, self._max_bytes = True, message.max_bytes
                 self._credit = max(self._credit, message.credit)
-                large = [parcel for parcel in self.pending.values() if parcel.size > self._max_bytes]
-                return self._answered({parcel.seq: self._oversized(parcel.size) for parcel in large})
+                large = [pending for pending in self.pending.values() if pending.size > self._max_bytes]
+                return self._settle({pending.seq: self._oversized(pending.size) for pending in large})
             case StreamState() if message.epoch == self.epoch:
                 self._credit = max(self._credit, message.credit)
                 if message.done == self._sent and len(self.pending) > len(self.unsent):
@@ -130,17 +130,17 @@ class StreamOutbox:
                 refusal = MessageRefusedError(RefusalReason(message.reason), message.detail)
                 if message.seq == 0:
                     self._refused = refusal
-                return self._answered(dict.fromkeys(self.pending if message.seq == 0 else [message.seq], refusal))
+                return self._settle(dict.fromkeys(self.pending if message.seq == 0 else [message.seq], refusal))
             case _:
                 pass
         return []
 
-    def _answered(self, answers: dict[int, AppendOutcome | MessageRefusedError]) -> list[PendingTrajectoryAnswer]:
+    def _settle(self, answers: dict[int, AppendOutcome | MessageRefusedError]) -> list[PendingTrajectoryAnswer]:
         found: list[PendingTrajectoryAnswer] = []
         for seq, answer in answers.items():
-            if (parcel := self.pending.get(seq)) is not None:
-                self.abandon(parcel)
-                found.append(PendingTrajectoryAnswer(parcel, answer))
+            if (pending := self.pending.get(seq)) is not None:
+                self.abandon(pending)
+                found.append(PendingTrajectoryAnswer(pending, answer))
         return found
 
     def _start_epoch(self) -> None:

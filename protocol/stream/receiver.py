@@ -28,11 +28,11 @@ DEFAULT_BATCH_BYTES = 8 * 1024 * 1024
 _WINDOW_BYTES, _ALL_WINDOWS_BYTES = 32 * 1024 * 1024, 256 * 1024 * 1024
 _WAITING_BYTES = 64 * 1024 * 1024
 _APPENDS = 2
-"""At once: while one is being written, the next is made ready."""
+"""Concurrent appends: while one is written, the next is prepared."""
 _BURST = 8
-"""Messages taken before others in this event loop, the acknowledging task for one, have their turn."""
+"""Messages received before other tasks of the event loop, such as the acknowledging one, run."""
 _RECEIVE_HIGH_WATER, _SEND_HIGH_WATER = 256, 1024
-"""Messages that may wait inside ZeroMQ for each sender: trajectories, whose bytes credit bounds, and answers."""
+"""Messages that may wait inside ZeroMQ per sender: trajectories, bounded in bytes by credit, and answers."""
 
 
 AppendTrajectories: TypeAlias = Callable[[Sequence[ReceivedTrajectory]], Awaitable[Sequence[AppendOutcome]]]
@@ -42,31 +42,34 @@ AppendTrajectories: TypeAlias = Callable[[Sequence[ReceivedTrajectory]], Awaitab
 class ReceiverStatistics:
     senders: int
     pending_bytes: int
-    """Of trajectories that arrived and are not appended."""
+    """Bytes of trajectories that have arrived and are not yet appended."""
     received: int
     acknowledged: int
     refused: dict[RefusalReason, int]
-    """All, also those that were not told."""
+    """All refusals by reason, including those that were not reported."""
     unroutable: int
     """Answers that found no connection; the sender asks again."""
     failed_appends: int
-    """Batches that ``append`` could not store; each is tried again until it can."""
+    """Number of failed ``append`` calls; each batch is retried until it is stored."""
 
 
 class TrajectoryReceiver:
-    """Takes trajectories of one run from any number of senders.  ``async with`` owns its tasks.
+    """Receives the trajectories of one run from any number of senders.  ``async with`` owns its tasks.
 
-    ``append`` gets what has arrived since it was last called, ``batch_bytes`` of it or one trajectory, and returns when
-    that is durable; it is called with a second batch meanwhile.  When it raises InfraError (a full disk, say) nothing
-    is acknowledged, and the same batch is tried again every ``retry_s``.
+    ``append`` gets the trajectories that arrived since its last call, up to ``batch_bytes`` but at least one, and
+    returns
+    when they are durable; a second batch may be appended meanwhile.  When it raises InfraError (for example on a full
+    disk), nothing is acknowledged and the same batch is retried every ``retry_s``.
 
-    What has arrived and is not appended takes at most ``window_bytes`` for each sender.  The n-th sender is granted a
-    window of 256 MiB ÷ n (at least one trajectory); what the ones before it were granted is never taken back, only not
-    renewed until they are within their own share.  Raises UserError for an address beyond loopback without keys.
+    Trajectories that are not yet appended take at most ``window_bytes`` per sender.  The n-th sender gets a window of
+    256 MiB ÷ n (at least one trajectory); windows granted earlier are not reduced, only not renewed until they are
+    within
+    their share.  Raises UserError for an address beyond loopback without keys.
 
-    A message is refused that is too large in all; but ZeroMQ, which bounds a single frame, holds all frames of a
-    message until the last has come, so that a peer who sends no last one can fill this process.  Only who is let in
-    can: with keys those who have them, on loopback those on this machine.
+    Messages above the limit are refused.  ZeroMQ, however, only bounds single frames and holds a message until its last
+    frame, so a peer that never sends a last frame can exhaust this process's memory.  Only admitted peers can do so:
+    with
+    keys their owners, on loopback the processes of this machine.
 
     ``on_refused``, ``on_unroutable`` and ``on_disconnected`` are called at a bounded rate, however often a peer fails.
     """
@@ -158,7 +161,7 @@ class TrajectoryReceiver:
         self._context.destroy(linger=0)
 
     def statistics(self) -> ReceiverStatistics:
-        """What has passed through since the start."""
+        """Return counters since the start."""
         handler, notices = self._handler, self._notices
         return ReceiverStatistics(
             len(handler.inbox.peers),
@@ -186,7 +189,7 @@ class TrajectoryReceiver:
             await asyncio.sleep(0)
 
     async def _watch(self) -> None:
-        """Report the peers that ZeroMQ turns away or loses."""
+        """Report peers that ZeroMQ rejects or loses."""
         connections = ConnectionTracker()
         while True:
             for event, value in await self._monitor.receive():

@@ -1,11 +1,10 @@
-"""The sending end, in a worker: the socket and the futures around an :class:`~protocol.stream.outbox.Outbox`."""
+"""The sending end, in a worker: the socket and its tasks around a :class:`~protocol.stream.send_queue.SendQueue`."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
@@ -13,43 +12,41 @@ from typing import Self
 
 import zmq
 
-from protocol import codec
 from protocol.journal import AppendOutcome
 from protocol.stream.connections import CONNECTING_EVENTS, ConnectionTracker
-from protocol.stream.errors import MessageRefusedError, NotAcknowledgedError, SenderClosedError
+from protocol.stream.errors import NotAcknowledgedError, SenderClosedError
 from protocol.stream.keys import CurveClient, require_keys
 from protocol.stream.messages import StreamBye, StreamData, StreamMessageError, decode_message, encode_message
-from protocol.stream.outbox import PendingTrajectory, PendingTrajectoryAnswer, StreamOutbox
+from protocol.stream.outbox import PendingTrajectory, StreamOutbox
+from protocol.stream.send_queue import OnAcknowledged, SendQueue
 from protocol.stream.zmq_sockets import AsyncSocket, SocketMonitor, enable_heartbeats
-from protocol.trajectory import RolloutRequest, Trajectory
+from protocol.trajectory import Trajectory
 
 HEARTBEAT_S = 1.0
 BUDGET_BYTES = 64 * 1024 * 1024
 _HIGH_WATER = 512
 """Messages that may wait inside ZeroMQ, each way; credit bounds their bytes."""
 _BURST = 8
-"""Messages sent before others in this event loop have their turn."""
+"""Messages sent before other tasks of the event loop run."""
 _BYE_MS = 500
-"""The last word to a receiver that was there has so long to leave."""
-
-OnAcknowledged = Callable[[RolloutRequest, AppendOutcome], None]
+"""Milliseconds that the final message has to leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class SenderStatistics:
     epochs: int
     sent: int
-    """Messages, repetitions included."""
+    """Number of messages, repetitions included."""
     unacknowledged: int
     bytes: int
-    """Of trajectories that are not acknowledged: at most the budget, or one trajectory."""
+    """Bytes of unacknowledged trajectories: at most the budget, or one trajectory."""
 
 
 class TrajectorySender:
-    """Sends trajectories of one worker.  ``async with`` owns its tasks; ``send`` may be called by many at once.
+    """Sends the trajectories of one worker.  ``async with`` owns its tasks; ``send`` may be called concurrently.
 
-    ``acknowledged`` hears of each answer as it comes, also of one that no ``send`` waits for any more.
-    Raises UserError for an address beyond loopback without keys.
+    ``on_acknowledged`` is called with each acknowledgement, even if no ``send`` waits for it any more.  Raises
+    UserError for an address beyond loopback without keys.
     """
 
     def __init__(
@@ -61,24 +58,18 @@ class TrajectorySender:
         heartbeat_s: float = HEARTBEAT_S,
         budget_bytes: int = BUDGET_BYTES,
         curve: CurveClient | None = None,
-        acknowledged: OnAcknowledged | None = None,
+        on_acknowledged: OnAcknowledged | None = None,
     ) -> None:
         require_keys(endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]"), curve)
         self.endpoint, self.run_id, self.sender_id = endpoint, run_id, sender_id
         self.unacknowledged: list[str] = []
-        """After the close: ids of trajectories whose fate is unknown."""
-        self._heartbeat_s, self._budget_bytes, self._curve = heartbeat_s, budget_bytes, curve
-        self._acknowledged = acknowledged
+        """Ids of trajectories that were unacknowledged when the sender was closed."""
+        self._heartbeat_s, self._curve = heartbeat_s, curve
         self._outbox = StreamOutbox(run_id, sender_id)
-        self._answers: dict[int, asyncio.Future[AppendOutcome]] = {}
-        self._work, self._room_freed = asyncio.Event(), asyncio.Event()
-        self._room_lock = asyncio.Lock()
-        """Of the caller who waits for room; the others wait for it in the order in which they came."""
-        self._waiting = 0
-        """Callers, he among them."""
-        self._closed = True
+        self._queue = SendQueue(self._outbox, budget_bytes, on_acknowledged)
+        self._work = asyncio.Event()
         self._connection_trouble = ""
-        """Why there is no connection, as far as ZeroMQ says."""
+        """Reason why there is no connection, as far as ZeroMQ reports it."""
 
     async def __aenter__(self) -> Self:
         self._context = zmq.Context[zmq.Socket[bytes]]()
@@ -95,7 +86,7 @@ class TrajectorySender:
         socket.setsockopt(zmq.IPV6, int("[" in self.endpoint))
         socket.connect(self.endpoint)
         self._wire, self._monitor = AsyncSocket(socket), SocketMonitor(self._context, socket, CONNECTING_EVENTS)
-        self._closed = False
+        self._queue.closed = False
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
         self._running = [self._tasks.create_task(each) for each in (self._read(), self._write(), self._watch())]
@@ -104,12 +95,8 @@ class TrajectorySender:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closed = True
-        self._room_freed.set()
+        self._queue.close()
         self.unacknowledged = self._outbox.unacknowledged_ids
-        for future in self._answers.values():
-            if not future.done():
-                future.set_exception(SenderClosedError)
         for task in self._running:
             task.cancel()
         try:
@@ -121,20 +108,20 @@ class TrajectorySender:
             await asyncio.to_thread(self._context.term)
 
     async def send(self, trajectory: Trajectory, deadline_s: float) -> AppendOutcome:
-        """Returns once ``trajectory`` is durable, with what became of it (``unknown``: no group waits for it).
+        """Send ``trajectory`` and return its outcome once it is durable (``unknown``: no group waits for it).
 
-        While others fill the budget it waits, not encoded yet, and who called first is first, however large.  Cancelled
-        after that, it leaves the trajectory on its way: see :meth:`drain`.  Raises CodecError for a trajectory that
-        has no place in frames, and StreamError: :class:`MessageRefused`, :class:`NotAcknowledged` after ``deadline_s``,
-        :class:`SenderClosed`.
+        While the budget is full it waits, in the order of the calls.  If it is cancelled after that, the trajectory
+        stays on its way: see :meth:`drain`.  Raises CodecError for a trajectory that frames cannot hold, and
+        StreamError: :class:`MessageRefusedError`, :class:`NotAcknowledgedError` after ``deadline_s``,
+        :class:`SenderClosedError`.
         """
         name = trajectory.request.trajectory_id
-        parcel: PendingTrajectory | None = None
+        pending: PendingTrajectory | None = None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + deadline_s
         try:
-            parcel = await self._add(trajectory, deadline)
-            answer = self._answers[parcel.seq] = loop.create_future()
+            pending = await self._queue.add(trajectory, deadline)
+            answer = self._queue.expect_answer(pending)
             expiry = loop.call_at(deadline, _expire, answer)
             self._work.set()
             try:
@@ -142,8 +129,8 @@ class TrajectorySender:
             finally:
                 expiry.cancel()
         except TimeoutError:
-            if parcel is not None:
-                self._outbox.abandon(parcel)
+            if pending is not None:
+                self._outbox.abandon(pending)
             raise NotAcknowledgedError(
                 f"no acknowledgement of {name} from {self.endpoint} within {deadline_s:g} s"
                 + ("" if self._outbox.welcomed else "; the buffer does not answer")
@@ -152,50 +139,19 @@ class TrajectorySender:
         except SenderClosedError:
             raise SenderClosedError(f"the sender was closed before {name} was acknowledged") from None
         finally:
-            if parcel is not None:
-                self._answers.pop(parcel.seq, None)
-            self._room_freed.set()
+            self._queue.end_wait(pending)
 
     async def drain(self, deadline_s: float) -> list[str]:
-        """Wait until everything that was given to :meth:`send` is answered; what is not by then, by id."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(deadline_s):
-                while self._outbox and not self._closed:
-                    self._room_freed.clear()
-                    await self._room_freed.wait()
-        return self._outbox.unacknowledged_ids
+        """Wait until everything given to :meth:`send` is answered, at most ``deadline_s``; return the ids of the
+        rest."""
+        return await self._queue.drain(deadline_s)
 
     def statistics(self) -> SenderStatistics:
         outbox = self._outbox
         return SenderStatistics(outbox.epoch, outbox.sent_messages, len(outbox), outbox.bytes)
 
-    async def _add(self, trajectory: Trajectory, deadline: float) -> PendingTrajectory:
-        """Raises TimeoutError at ``deadline``, which is looked at only where it has to wait."""
-        ticket = trajectory.request
-        if not self._waiting and (parcel := self._add_now(ticket, codec.encode_trajectory(trajectory))) is not None:
-            return parcel
-        self._waiting += 1
-        try:
-            async with asyncio.timeout_at(deadline), self._room_lock:
-                frames = codec.encode_trajectory(
-                    trajectory
-                )  # of several segments a copy, and one such is beyond the budget
-                while (parcel := self._add_now(ticket, frames)) is None:
-                    self._room_freed.clear()
-                    await self._room_freed.wait()
-                return parcel
-        finally:
-            self._waiting -= 1
-
-    def _add_now(self, ticket: RolloutRequest, frames: Sequence[codec.Frame]) -> PendingTrajectory | None:
-        """None where there is no room.  Raises SenderClosed."""
-        if self._closed:
-            raise SenderClosedError
-        full = self._outbox and self._outbox.bytes + codec.payload_size(frames) > self._budget_bytes
-        return None if full else self._outbox.add(ticket, frames)
-
     async def _write(self) -> None:
-        """The only task that sends, so that what a ping says is true."""
+        """Send data and heartbeats; only this task sends, so that the byte count of a ping is right."""
         due = 0.0
         clock = asyncio.get_running_loop().time
         while True:
@@ -214,23 +170,21 @@ class TrajectorySender:
                 due = 0.0
 
     async def _send_burst(self) -> bool:
-        """Send what credit covers, up to ``_BURST`` parcels; whether there was any."""
-        parcels = list(islice(iter(self._outbox.next_to_send, None), _BURST))
+        """Send up to ``_BURST`` trajectories that credit covers; return whether there were any."""
+        burst = list(islice(iter(self._outbox.next_to_send, None), _BURST))
         epoch = self._outbox.epoch
-        await self._wire.send(*([encode_message(StreamData(epoch, parcel.seq)), *parcel.frames] for parcel in parcels))
-        return bool(parcels)
+        await self._wire.send(*([encode_message(StreamData(epoch, pending.seq)), *pending.frames] for pending in burst))
+        return bool(burst)
 
     async def _read(self) -> None:
         while True:
             for frames in await self._wire.receive():
                 try:
-                    answers = self._outbox.handle_message(decode_message(frames[0]))
+                    answered = self._outbox.handle_message(decode_message(frames[0]))
                 except (StreamMessageError, ValueError):
-                    continue  # no receiver of ours says that
-                for answered in answers:
-                    self._settle(answered)
+                    continue  # not from a receiver of this protocol
+                self._queue.settle(answered)
             self._work.set()
-            self._room_freed.set()
             await asyncio.sleep(0)
 
     async def _watch(self) -> None:
@@ -242,18 +196,6 @@ class TrajectorySender:
                     self._connection_trouble = ""
                 elif ended is not None and ended.failure is not None:
                     self._connection_trouble = ended.failure.detail
-
-    def _settle(self, answered: PendingTrajectoryAnswer) -> None:
-        parcel, answer = answered
-        if self._acknowledged is not None and not isinstance(answer, MessageRefusedError):
-            self._acknowledged(parcel.request, answer)
-        future = self._answers.get(parcel.seq)
-        if future is None or future.done():
-            return
-        if isinstance(answer, MessageRefusedError):
-            future.set_exception(MessageRefusedError(answer.reason, answer.detail))
-        else:
-            future.set_result(answer)
 
 
 def _expire(answer: asyncio.Future[AppendOutcome]) -> None:

@@ -1,7 +1,7 @@
-"""The seam to ZeroMQ: one socket in one event loop, many messages a wake.
+"""ZeroMQ sockets in an asyncio event loop, with many messages per wake-up.
 
-ZeroMQ's own file descriptor only says that something has changed, and any call may use that word up; so after calls
-that could have, :meth:`Wire._look` asks the socket what it is ready for.
+ZeroMQ's file descriptor is edge-triggered, and any call may consume the edge; so after such calls
+:meth:`AsyncSocket._poll_events` asks the socket what it is ready for.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import zmq
 from protocol.codec import Frame
 
 _MONITOR = "inproc://monitor"
-"""Each socket of ours has a context of its own."""
+"""Address of a monitor; unique because each socket has its own context."""
 _NOW, _AND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _READABLE, _WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
-"""Flags as numbers: as an enum's members they take longer than the calls."""
+"""Flags as integers: converting enum members would take longer than the calls."""
 _COPIED_BYTES = 96 << 10
-"""A smaller frame is copied when it is sent: to be told that ZeroMQ is done with it takes longer than that."""
+"""Size below which a frame is copied when sent: tracking its release by ZeroMQ would take longer."""
 _EVENT = struct.Struct("=Hi")
 
 
@@ -33,7 +33,7 @@ class AsyncSocket:
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self._socket = socket
-        self._send = super(zmq.Socket, socket).send  # without options that are for sockets of other kinds
+        self._send = super(zmq.Socket, socket).send  # without the options of other socket types
         self._readable, self._writable = asyncio.Event(), asyncio.Event()
         self._loop, self._descriptor = asyncio.get_running_loop(), cast("int", socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._descriptor, self._poll_events)
@@ -45,12 +45,14 @@ class AsyncSocket:
         self.close()
 
     def close(self, linger_ms: int = 0) -> None:
-        """What was sent has ``linger_ms`` to leave, in the background: the context's end waits for that."""
+        """Close the socket; pending messages have ``linger_ms`` to be sent in the background, for which the context's
+        end
+        waits."""
         self._loop.remove_reader(self._descriptor)
         self._socket.close(linger=linger_ms)
 
     async def receive(self, most: int = 64) -> list[list[memoryview]]:
-        """At least one message, at most ``most``."""
+        """Wait for and return at least one message and at most ``most``."""
         while True:
             self._readable.clear()
             batch = self._drain(most)
@@ -60,7 +62,7 @@ class AsyncSocket:
             await self._readable.wait()
 
     async def send(self, *messages: Sequence[Frame]) -> None:
-        """Waits while the socket's high-water mark is reached."""
+        """Send messages; waits while the socket's high-water mark is reached."""
         for frames in messages:
             while not self._try_send(frames):
                 self._writable.clear()
@@ -69,8 +71,7 @@ class AsyncSocket:
         self._poll_events()
 
     def send_now(self, frames: Sequence[Frame]) -> bool:
-        """Send without waiting.  False where that is not possible: the high-water mark is reached, or a ROUTER knows no
-        such peer."""
+        """Send without waiting.  Returns False if the high-water mark is reached or a ROUTER has no such peer."""
         sent = self._try_send(frames)
         self._poll_events()
         return sent
@@ -111,18 +112,18 @@ class AsyncSocket:
 
 
 class SocketMonitor:
-    """What ZeroMQ says of the connections of ``socket``.  ``close`` it before the socket."""
+    """Receives ZeroMQ's events about the connections of ``socket``.  ``close`` it before the socket."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], events: int) -> None:
         self._watched = socket
         socket.monitor(_MONITOR, events)
         reader = context.socket(zmq.PAIR)
-        reader.rcvhwm = 0  # ZeroMQ's own thread, and with it every connection, would wait for a reader that is late
+        reader.rcvhwm = 0  # else a slow reader would block ZeroMQ's I/O thread, and with it every connection
         reader.connect(_MONITOR)
         self._wire = AsyncSocket(reader)
 
     async def receive(self) -> list[tuple[int, int]]:
-        """(event, value), at least one."""
+        """Wait for and return at least one (event, value)."""
         return [cast("tuple[int, int]", _EVENT.unpack(head)) for head, _ in await self._wire.receive()]
 
     def close(self) -> None:
@@ -131,7 +132,7 @@ class SocketMonitor:
 
 
 def enable_heartbeats(socket: zmq.Socket[bytes]) -> None:
-    """Let ZeroMQ notice a peer that is gone without a word, and connect again."""
+    """Let ZeroMQ detect a peer that vanished, and reconnect."""
     socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10000)
     socket.setsockopt(zmq.HEARTBEAT_TTL, 10000)

@@ -499,9 +499,9 @@ async def test_the_keys_of_another_run_do_not_open_this_one_and_no_secret_is_pri
 
 @pytest.mark.parametrize("host", ["10.1.2.3", "192.168.7.1", "::", "head.example"])
 def test_beyond_loopback_nothing_goes_in_clear(host: str) -> None:
-    with pytest.raises(UserError, match="in clear"):
+    with pytest.raises(UserError, match="unencrypted"):
         receiver_for(Store(), host=host)
-    with pytest.raises(UserError, match="in clear"):
+    with pytest.raises(UserError, match="unencrypted"):
         TrajectorySender(f"tcp://[{host}]:7000" if ":" in host else f"tcp://{host}:7000", RUN, "a")
 
 
@@ -618,7 +618,7 @@ async def test_a_send_that_is_cancelled_still_arrives_and_draining_waits_for_it(
     trajectory = make_trajectory(3, 1)
     async with (
         receiver_for(store) as receiver,
-        sender_to(receiver, acknowledged=lambda *answer: told.append(answer)) as sender,
+        sender_to(receiver, on_acknowledged=lambda *answer: told.append(answer)) as sender,
         asyncio.TaskGroup() as group,
     ):
         send = group.create_task(sender.send(trajectory, SOON_S))

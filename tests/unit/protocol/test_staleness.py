@@ -39,7 +39,7 @@ def test_the_modes_differ_by_their_lead_alone() -> None:
 
 
 def test_a_bound_that_its_mode_must_break_is_refused() -> None:
-    with pytest.raises(ValueError, match="eta"):
+    with pytest.raises(ValueError, match="max_staleness"):
         AdmissionLimit(AdmissionMode.ONE_STEP_OFF, 2, 0)
 
 

@@ -67,7 +67,7 @@ def test_versions_are_never_reused_across_attempts() -> None:
         lineage.add(WeightVersion(0), 1, NO_VERSION)
     with pytest.raises(ValueError, match="unknown"):
         lineage.add(WeightVersion(9), 1, WeightVersion(1))
-    with pytest.raises(ValueError, match="made after it"):
+    with pytest.raises(ValueError, match="is newer"):
         lineage.add(WeightVersion(1), 1, WeightVersion(9))
     assert make_version(1, 0) > make_version(0, 99)
     assert format_version(make_version(2, 7)) == "2.7"

@@ -61,7 +61,7 @@ async def test_who_cannot_be_asked_is_told_and_nobody_waits_for_it(tmp_path: Pat
     path, elsewhere = tmp_path / "1.stacks", tmp_path / "2.stacks"
     with hanging(path):
         pass
-    elsewhere.write_text('{"name":"learner-2","pid":1,"place":"another machine"}\n')
+    elsewhere.write_text('{"name":"learner-2","pid":1,"namespace":"another machine"}\n')
     assert await request_stack_dumps([path, elsewhere, tmp_path / "3.stacks"]) == {
         "learner-1": "has ended",
         "learner-2": "runs on another machine",

@@ -53,7 +53,7 @@ def test_facts_come_back_bit_by_bit(tokens: int) -> None:
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_facts_are_named_and_nothing_else_happens(blob: bytes) -> None:
-    with pytest.raises(ValueError, match="facts of tokens"):
+    with pytest.raises(ValueError, match="token values"):
         unpack_trained_tokens(blob)
 
 
