@@ -11,7 +11,6 @@ from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, finding_from_error, ok, warning
 from launch.doctor.requirements import HostRequirements
 from protocol.errors import UserError
-from protocol.processes.loopback import require_free_port
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FEWEST = 4000
