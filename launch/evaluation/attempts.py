@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from protocol.trajectory import EpisodeStatus, TestResult
+from launch.trajectory_reader.verdict import AttemptVerdict
 
 
 class AttemptStage(StrEnum):
@@ -56,17 +56,6 @@ class AttemptError:
     """One line."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptVerdict:
-    passed: bool
-    """All tests passed, whatever the reward is."""
-    reward: float
-    pass_ratio: float
-    """Tests that passed ÷ all."""
-    status: EpisodeStatus
-    parts: dict[str, float] = field(default_factory=dict[str, float])
-    """Of the reward, by name."""
-    tests: tuple[TestResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ class AtifTrajectory(msgspec.Struct, frozen=True):
 def to_atif(item: ExportItem) -> AtifTrajectory:
     recorded, origin = item
     tools = [dict(tool.schema) for tool in origin.agent.tools.values()]
-    kind = origin.evaluation_settings.config.agent.kind
+    kind = origin.config.agent.kind
     steps = [*_opening(recorded.opening), *_replies(item)]
     return AtifTrajectory(
         SCHEMA,

@@ -1,1 +1,1 @@
-"""Replays recordings: one trajectory's actions in a fresh sandbox, or a run's training."""
+"""Replays the actions of a trajectory in a fresh sandbox, or the training steps of a run."""

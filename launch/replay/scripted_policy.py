@@ -1,8 +1,8 @@
 """Replays a trajectory's replies, turn by turn, to its own agent in another sandbox.
 
-The loop is an episode's; only the policy is none: it says what was said then, whatever it is told now.  So each reply's
-actions are run whatever came of those before, and what is told now stands beside what was told then.  Time is no limit:
-what was not run for want of it then is not run now either.
+The agent loop is that of an episode, with a policy that repeats the recorded replies whatever it observes.  So the
+actions of each reply run whatever earlier ones led to, and each new observation is paired with the recorded one.  There
+is no time limit: calls that the recording had no time for do not run in the replay either.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, EpisodeTerminal, ToolCallResult
 from actors.tokens.chat_format import ChatMessage
 from actors.tokens.segment_tree import ObservationSource
-from launch.evaluation.attempts import AttemptUsage, AttemptVerdict
+from launch.evaluation.attempts import AttemptUsage
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory, TrajectoryOrigin, read_reply
+from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.task import Task
 
-_PLENTY = 1 << 30
+_UNLIMITED_TOKENS = 1 << 30
 
 
 class _NothingMoreRan(Exception):
@@ -36,7 +37,7 @@ class _NothingMoreRan(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ObservationComparison:
-    """What a reply's actions led to, recorded and replayed."""
+    """The observation after a reply, recorded and replayed."""
 
     turn: int
     commands: tuple[str, ...]
@@ -52,7 +53,7 @@ class ObservationComparison:
 
 @dataclass(slots=True)
 class ScriptedPolicy:
-    """A :class:`actors.rollout.policy.Policy` that repeats one trajectory."""
+    """A :class:`actors.rollout.policy.Policy` that repeats the replies of one trajectory."""
 
     recorded: RecordedTrajectory
     agent: Agent
@@ -62,11 +63,11 @@ class ScriptedPolicy:
     """The index of the turn that is being replayed."""
     observations: list[ObservationComparison] = field(default_factory=list[ObservationComparison])
     calls: int = 0
-    """Calls of the turn so far."""
+    """Number of calls in this turn so far."""
 
     @property
     def remaining_tokens(self) -> int:
-        return _PLENTY
+        return _UNLIMITED_TOKENS
 
     async def complete(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
         del max_new_tokens
@@ -75,7 +76,7 @@ class ScriptedPolicy:
         self.turn, self.calls = turn, 0
         reply = self.recorded.replies[turn]
         tokens = len(reply.sampled.ids) if reply.sampled else 0
-        cut = self.agent.parse_reply(reply.text).final and not self._reading().final
+        cut = self.agent.parse_reply(reply.text).final and not self._parsed_reply().final
         return PolicyCompletion(reply.text, tokens, "length" if cut else "stop", 0.0, 0)
 
     def commit_reply(self, *, malformed: bool) -> None:
@@ -101,23 +102,22 @@ class ScriptedPolicy:
 
     def count_call(self) -> None:
         """Count a call before it runs.  Raises _NothingMoreRan if the recording did not run it."""
-        ran = 0 if self._too_late() else self.recorded.replies[self.turn].calls_run
-        if ran is not None and self.calls >= ran:
+        calls_run = 0 if self._ended_by_time_limit() else self.recorded.replies[self.turn].calls_run
+        if calls_run is not None and self.calls >= calls_run:
             raise _NothingMoreRan
         self.calls += 1
 
-    def _too_late(self) -> bool:
-        """Return whether this is the last reply, which came when the time was up: nothing was told then, and nothing
-        of it was run."""
+    def _ended_by_time_limit(self) -> bool:
+        """Return whether this is a last reply that came after the time limit: none of its calls ran."""
         verdict = self.recorded.verdict
-        return verdict is not None and verdict.status is EpisodeStatus.TIME_LIMIT and self._reading().final
+        return verdict is not None and verdict.status is EpisodeStatus.TIME_LIMIT and self._parsed_reply().final
 
-    def _reading(self) -> ParsedReply:
+    def _parsed_reply(self) -> ParsedReply:
         last = self.turn == len(self.recorded.replies) - 1
         return read_reply(self.agent, self.recorded.replies[self.turn], last=last)
 
     def _commands(self) -> tuple[str, ...]:
-        actions = self._reading().actions
+        actions = self._parsed_reply().actions
         return tuple(
             make_call_record(each.name, each.arguments).command for each in actions if isinstance(each, AgentToolCall)
         )
@@ -125,7 +125,7 @@ class ScriptedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _LimitedTerminal:
-    """A terminal that runs nothing that was not run in the recording."""
+    """A terminal that runs only as many calls as the recording did."""
 
     terminal: EpisodeTerminal
     script: ScriptedPolicy
@@ -140,16 +140,16 @@ class _LimitedTerminal:
 
 @dataclass(frozen=True, slots=True)
 class ReplayEpisode:
-    """One replay, as :class:`launch.evaluation.solvers.solver.Attempting` describes it."""
+    """One replay, as a :class:`launch.evaluation.solvers.solver.SolverRun`."""
 
     script: ScriptedPolicy
-    acting: AgentLoop
+    agent_loop: AgentLoop
     recorded_verdict: AttemptVerdict
 
     async def run(self) -> EpisodeStatus:
         status = EpisodeStatus.COMPLETED
         with contextlib.suppress(_NothingMoreRan):
-            status = await self.acting.run()
+            status = await self.agent_loop.run()
         return (
             self.recorded_verdict.status
             if self.recorded_verdict.status is not EpisodeStatus.SANDBOX_DESTROYED
@@ -158,11 +158,11 @@ class ReplayEpisode:
 
     @property
     def turns(self) -> Sequence[ModelTurn]:
-        return self.acting.transcript.turns
+        return self.agent_loop.transcript.turns
 
     @property
     def final_answer(self) -> str:
-        return self.acting.transcript.last_content
+        return self.agent_loop.transcript.last_content
 
     @property
     def effort(self) -> AttemptUsage:
@@ -183,16 +183,17 @@ def create_replay_episode(
     task: Task,
     terminal: EpisodeTerminal,
     *,
-    then: AttemptVerdict,
+    recorded_verdict: AttemptVerdict,
     observer: EpisodeObserver,
     settings: EpisodeSettings,
 ) -> ReplayEpisode:
-    """Create the replay of ``recorded``, whose verdict was ``then``."""
+    """Create a replay of ``recorded``, whose verdict was ``recorded_verdict``."""
     script = ScriptedPolicy(recorded, origin.agent, origin.shorten)
-    unhurried = settings.model_copy(update={"time_limit_s": math.inf, "max_turns": len(recorded.replies) + 1})
-    ageless = replace(task, agent_timeout_s=math.inf)
-    acting = AgentLoop(ageless, origin.agent, script, _LimitedTerminal(terminal, script), unhurried, observer)
-    return ReplayEpisode(script, acting, then)
+    untimed_settings = settings.model_copy(update={"time_limit_s": math.inf, "max_turns": len(recorded.replies) + 1})
+    untimed_task = replace(task, agent_timeout_s=math.inf)
+    limited = _LimitedTerminal(terminal, script)
+    agent_loop = AgentLoop(untimed_task, origin.agent, script, limited, untimed_settings, observer)
+    return ReplayEpisode(script, agent_loop, recorded_verdict)
 
 
 def _text(messages: Sequence[ChatMessage]) -> str:

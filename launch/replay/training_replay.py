@@ -1,9 +1,9 @@
 """Repeats a run's training on its recorded trajectories and compares the weights.
 
-The replay starts from the oldest checkpoint that is kept, takes the same optimizer steps on the same trajectories in
-the same order, and compares the weights with those of the newest checkpoint, bit by bit. With the run's own settings,
-in each step those of the attempt that took it, they are equal (on the same kind of machine and number of threads); with
-another clip range they are not, wherever the clip was at work.
+The replay starts from the oldest kept checkpoint, takes the same optimizer steps on the same trajectories in the same
+order, and compares the weights with those of the newest checkpoint, bit by bit.  With the settings of the attempt that
+took each step they are equal, on the same kind of machine and number of threads; with another clip range they differ
+wherever a token was clipped.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ from protocol.weights import WeightVersion, version_attempt
 
 @dataclass(frozen=True, slots=True)
 class TrainingReplay:
-    """The result of a training replay; ``equal`` says whether the weights are those of the newest checkpoint."""
+    """The result of a training replay."""
 
     steps: tuple[int, ...]
     digest: str
+    """Digest of the weights after the replay."""
     recorded: str
+    """Digest of the newest checkpoint's weights."""
 
     @property
     def equal(self) -> bool:
@@ -50,14 +52,14 @@ class TrainingReplay:
 
 
 def replay_training(run_dir: Path, overrides: Sequence[str] = ()) -> TrainingReplay:
-    """Repeat the training on one rank.  Raises UserError when there is no such run, it has fewer than two checkpoints,
-    or it was trained on several ranks."""
+    """Repeat the training on one rank.  Raises UserError if there is no such run, if it has fewer than two checkpoints,
+    or if it was trained on several ranks."""
     if not (run_dir / CONFIG_FILE).is_file():
         raise NoSuchRunError(run_dir)
     found = CheckpointStore(run_dir, Retention(1)).list_checkpoints()
     if len(found) < 2:
         raise UserError(
-            f"{run_dir} holds {'one checkpoint' if found else 'no checkpoint'}, and a replay needs two: run with a "
+            f"{run_dir} has {'one checkpoint' if found else 'no checkpoint'} and a replay needs two: run with a "
             "smaller checkpoint.every_steps"
         )
     first, last = found[0], found[-1]
@@ -72,8 +74,8 @@ def replay_training(run_dir: Path, overrides: Sequence[str] = ()) -> TrainingRep
         config = resolve(config_tables(stored), overrides, source=f"attempt {attempt} of run {run_dir.name}")
         if config.learner.ranks > 1:
             raise UserError(
-                f"{run_dir} was trained on {config.learner.ranks} ranks, and a replay computes on one, which adds in "
-                "another order: replay a run with learner.ranks = 1"
+                f"{run_dir} was trained on {config.learner.ranks} ranks and a replay uses one, which sums in another "
+                "order: replay a run with learner.ranks = 1"
             )
         rank = LearnerRank(replace(learner_spec(config, model), lr_changes=changes.get(attempt, ())))
         rank.setup()
@@ -98,7 +100,7 @@ def replay_training(run_dir: Path, overrides: Sequence[str] = ()) -> TrainingRep
 
 
 def _lr_changes(run_dir: Path) -> dict[int, tuple[tuple[int, float], ...]]:
-    """Return attempt → (first step, rate) for each learning rate that a person set during the run."""
+    """Return attempt → (first step, learning rate) of each change of the learning rate during the run."""
     found: dict[int, tuple[tuple[int, float], ...]] = {}
     for change in read_changes(run_dir):
         if change.key == LEARNING_RATE_KEY and isinstance(change.after, int | float):
@@ -112,15 +114,14 @@ def _payload(run_dir: Path, exported: Mapping[str, ExportIndexEntry], line: Ledg
     if missing := [name for name in names if name not in exported]:
         raise UserError(
             f"{run_dir / TRAJECTORIES_FOLDER} lacks {len(missing)} trajectories of step {line.step}, among them "
-            f"{missing[0]}: they could not be exported (a full disk, say), so this run cannot be replayed"
+            f"{missing[0]}: they could not be exported, for example on a full disk, so this run cannot be replayed"
         )
     entries = sorted((exported[name] for name in names), key=lambda entry: (entry.group, entry.sample))
     return [read_exported_blob(run_dir, entry) for entry in entries]
 
 
 def _model_of(checkpoint: Checkpoint, run_dir: Path) -> Path:
-    """Return a weights folder of the run, or the base model of an adapter: it has the model's configuration; the
-    weights come from the checkpoint."""
+    """Return a folder with the model's configuration: weights of the run, or the base model of its adapters."""
     weights = run_dir / "weights"
     if folders := sorted(weights.glob("v*/config.json")):
         return folders[-1].parent

@@ -19,16 +19,17 @@ from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.workers.settings import WorkerSpec
 from launch.config import RunConfig
 from launch.data.task_split import load_usable_tasks
-from launch.evaluation.attempts import AttemptId, AttemptRecord, AttemptVerdict
+from launch.evaluation.attempts import AttemptId, AttemptRecord
 from launch.evaluation.solvers.solver import Solver, SolverRun
 from launch.evaluation.standalone.attempt_runner import run_attempts
 from launch.evaluation.standalone.evaluation_context import open_evaluation_context
 from launch.evaluation.task_selection import select_tasks
+from launch.evaluation.trajectory_lookup import FoundTrajectory
 from launch.replay.scripted_policy import ReplayEpisode, create_replay_episode
 from launch.replay.verdict_comparison import ReplayAttempt, ReplayComparison
 from launch.run_records.run_directory import RunDirectory
-from launch.trajectory_reader.lookup import FoundTrajectory
 from launch.trajectory_reader.run_source import RunTrajectories
+from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.errors import UserError
 from protocol.events import JsonValue
 from sandbox.providers.settings import DOCKER
@@ -39,75 +40,76 @@ _GENERATED = ("training", "held-out")
 
 
 class ReplaySubject(NamedTuple):
-    """The trajectory to replay, with its task."""
+    """A trajectory to replay, with its task."""
 
     found: FoundTrajectory
     task: Task
     recorded_verdict: AttemptVerdict
     task_changed: bool
-    """Whether the task has changed: its prompt is another one."""
+    """Whether the task has another prompt than in the recording."""
 
 
 def prepare_subject(found: FoundTrajectory) -> ReplaySubject:
-    """Prepare a replay.  Raises UserError if there is nothing to replay or the task is gone."""
+    """Find the trajectory's task.  Raises UserError if there is nothing to replay or the task is missing."""
     recorded = found.recorded
     if not recorded.replies:
         raise UserError(
-            f"{recorded.name} has no reply of a model (an oracle, nobody, or a failure): there is nothing to replay"
+            f"{recorded.name} has no reply of a model, so there is nothing to replay: name one of a model's attempts"
         )
     if recorded.verdict is None:
         raise UserError(
-            f"{recorded.name} has no verdict, as infrastructure failed it: there is nothing to compare with"
+            f"{recorded.name} has no verdict to compare with, as the infrastructure failed it: name another one"
         )
     task = _task(found)
-    config, then = found.source.origin.evaluation_settings.config, recorded.verdict
+    config, verdict = found.source.origin.config, recorded.verdict
     if config.judge.enabled and config.judge.into is RewardTarget.TOTAL:
-        then = replace(then, reward=then.reward - then.parts.get("judge", 0.0))
+        verdict = replace(verdict, reward=verdict.reward - verdict.parts.get("judge", 0.0))
     changed = found.source.origin.agent.opening_messages(task) != list(recorded.opening)
-    return ReplaySubject(found, task, then, changed)
+    return ReplaySubject(found, task, verdict, changed)
 
 
-async def replay_trajectory(subject: ReplaySubject, times: int, at_once: int) -> ReplayComparison:
+async def replay_trajectory(subject: ReplaySubject, times: int, concurrency: int) -> ReplayComparison:
     """Replay the trajectory.  Raises UserError if no Docker engine answers."""
     origin, recorded = subject.found.source.origin, subject.found.recorded
-    played: dict[AttemptId, ReplayEpisode] = {}
+    episodes: dict[AttemptId, ReplayEpisode] = {}
     records: dict[AttemptId, AttemptRecord] = {}
 
     @asynccontextmanager
-    async def player(settings: WorkerSpec, agent: Agent) -> AsyncGenerator[Solver]:
+    async def open_solver(settings: WorkerSpec, agent: Agent) -> AsyncGenerator[Solver]:
         del agent
 
-        def play(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
-            played[attempt] = create_replay_episode(
+        def solve(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+            episodes[attempt] = create_replay_episode(
                 recorded,
                 origin,
                 task,
                 terminal,
-                then=subject.recorded_verdict,
+                recorded_verdict=subject.recorded_verdict,
                 observer=observer,
                 settings=settings.episode,
             )
-            return played[attempt]
+            return episodes[attempt]
 
-        yield play
+        yield solve
 
-    def on_record(record: AttemptRecord, told: Mapping[str, JsonValue]) -> None:
-        del told
+    def on_record(record: AttemptRecord, details: Mapping[str, JsonValue]) -> None:
+        del details
         records[record.attempt_id] = record
 
     attempts = [AttemptId(subject.task.id, number) for number in range(times)]
     with TemporaryDirectory(prefix="replay-") as folder, RunDirectory.open(Path(folder)) as directory:
         async with open_evaluation_context(
-            _local_config(origin.evaluation_settings.config), directory, min(at_once, times), player
-        ) as ground:
-            await run_attempts(attempts, {subject.task.id: subject.task}, ground, at_once, on_record)
+            _local_config(origin.config), directory, min(concurrency, times), open_solver
+        ) as context:
+            await run_attempts(attempts, {subject.task.id: subject.task}, context, concurrency, on_record)
     return ReplayComparison(
-        subject.recorded_verdict, tuple(_again(records[attempt], played.get(attempt)) for attempt in attempts)
+        subject.recorded_verdict,
+        tuple(_replay_attempt(records[attempt], episodes.get(attempt)) for attempt in attempts),
     )
 
 
-def _again(record: AttemptRecord, played: ReplayEpisode | None) -> ReplayAttempt:
-    observations = tuple(played.script.observations) if played is not None else ()
+def _replay_attempt(record: AttemptRecord, episode: ReplayEpisode | None) -> ReplayAttempt:
+    observations = tuple(episode.script.observations) if episode is not None else ()
     return ReplayAttempt(record.number, record.verdict, record.failure, observations, record.seconds)
 
 
@@ -118,42 +120,40 @@ def _local_config(config: RunConfig) -> RunConfig:
 
 
 def _task(found: FoundTrajectory) -> Task:
-    setting, name = found.source.origin.evaluation_settings, found.recorded.task
-    if not isinstance(found.source, RunTrajectories):
-        known = select_tasks(setting.tasks, setting.datasets, ()).tasks
-        place = setting.tasks
-    elif setting.config.data.generated:
-        return _generated(found.source.path, name)
+    source, name = found.source, found.recorded.task
+    if isinstance(source, RunTrajectories):
+        config = source.origin.config
+        if config.data.generated:
+            return _generated_task(source.path, name)
+        known, folder = {task.id: task for task in load_usable_tasks(config).tasks}, str(config.data.path)
     else:
-        known, place = (
-            {task.id: task for task in load_usable_tasks(setting.config).tasks},
-            str(setting.config.data.path),
-        )
+        known, folder = select_tasks(source.settings.tasks, source.settings.datasets, ()).tasks, source.settings.tasks
     if name not in known:
         raise UserError(
-            f"{place} has no task {name!r} any more, which {found.recorded.name} is of: put it back, or see "
-            f"{shlex.join([Path(sys.executable).name, '-m', 'sandbox.tasks', 'validate', place])}"
+            f"{folder} no longer has task {name!r} of {found.recorded.name}: put it back, or see "
+            f"{shlex.join([Path(sys.executable).name, '-m', 'sandbox.tasks', 'validate', folder])}"
         )
     return known[name]
 
 
-def _generated(run_dir: Path, name: str) -> Task:
+def _generated_task(run_dir: Path, name: str) -> Task:
     folders = [run_dir / "tasks" / part / name for part in _GENERATED]
     for folder in folders:
         if folder.is_dir():
             return load_task(folder)
     raise UserError(
-        f"{folders[0]} is gone, the task of this trajectory: a run's directory has to be whole to replay it"
+        f"{folders[0]}, the task of this trajectory, is missing: a run's directory has to be complete to replay it"
     )
 
 
-def run_replays(subject: ReplaySubject, times: int, at_once: int) -> ReplayComparison:
+def run_replays(subject: ReplaySubject, times: int, concurrency: int) -> ReplayComparison:
+    """Replay the trajectory in an event loop of its own, which Ctrl-C ends cleanly."""
     from launch.processes.interruption import run_interruptible
 
     found: list[ReplayComparison] = []
 
     async def work() -> dict[str, JsonValue]:
-        found.append(await replay_trajectory(subject, times, at_once))
+        found.append(await replay_trajectory(subject, times, concurrency))
         return {}
 
     asyncio.run(run_interruptible(work(), f"the same command: {shlex.join(['python', *sys.orig_argv[1:]])}"))

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.evaluation.attempts import AttemptError, AttemptVerdict
+from launch.evaluation.attempts import AttemptError
 from launch.replay.scripted_policy import ObservationComparison
+from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.trajectory import TestResult
 
 
@@ -19,7 +20,7 @@ class ReplayAttempt:
     verdict: AttemptVerdict | None
     failure: AttemptError | None
     observations: tuple[ObservationComparison, ...]
-    """The observations that can be compared: recorded and replayed."""
+    """Observations that were recorded, and so can be compared."""
     seconds: float
 
     @property
@@ -32,7 +33,7 @@ class ReplayComparison:
     """All replays of a trajectory, compared with the recording."""
 
     recorded_verdict: AttemptVerdict
-    """The recorded reward without the judge's part, as no judge is asked again."""
+    """The recorded verdict, its reward without the judge's part, as replays have no judge."""
     attempts: tuple[ReplayAttempt, ...]
 
     @property
@@ -41,7 +42,7 @@ class ReplayComparison:
 
     @property
     def failed_attempts(self) -> list[ReplayAttempt]:
-        """Replays that the infrastructure failed."""
+        """Replays without a verdict, because the infrastructure failed."""
         return [each for each in self.attempts if each.verdict is None]
 
     @property
@@ -50,41 +51,45 @@ class ReplayComparison:
 
     @property
     def flaky(self) -> bool:
-        """Whether the replays differ among themselves: nothing but chance, or the machine, can be why."""
+        """Whether the replays differ from each other, which only chance or the machine can explain."""
         verdicts = [each.verdict for each in self.attempts if each.verdict is not None]
         return any(not verdicts_agree(verdicts[0], other) for other in verdicts[1:])
 
     @property
     def explanation(self) -> str:
-        """One line that says where to look."""
+        """One line that says where to look for the difference."""
         if self.all_agree:
             return "the verdict is the same"
-        told_apart = [each for each in self.attempts if each.verdict is not None and each not in self.agreeing_attempts]
-        if not told_apart:
-            return "infrastructure failed what has no verdict: replay it once more"
-        if any(not each.different_observations for each in told_apart):
-            return "the agent saw the same and the verdict is another: look at the tests"
-        turn = min(each.different_observations[0].turn for each in told_apart)
-        return f"the agent saw something else from turn {turn} on: look there first, then at the tests"
+        differing = [each for each in self.attempts if each.verdict is not None and each not in self.agreeing_attempts]
+        if not differing:
+            return "the infrastructure failed replays that have no verdict: replay once more"
+        if any(not each.different_observations for each in differing):
+            return "the agent observed the same but the verdict differs: look at the tests"
+        turn = min(each.different_observations[0].turn for each in differing)
+        return f"the observations differ from turn {turn} on: look there first, then at the tests"
 
 
-def verdicts_agree(then: AttemptVerdict, now: AttemptVerdict | None) -> bool:
+def verdicts_agree(recorded: AttemptVerdict, replayed: AttemptVerdict | None) -> bool:
     """Return whether the same tests passed, as far as they are known, and the reward is the same."""
-    if now is None or (then.passed, round(then.pass_ratio, 9)) != (now.passed, round(now.pass_ratio, 9)):
+    if replayed is None or _ratio(recorded) != _ratio(replayed):
         return False
-    known = not then.tests or _passed(then.tests) == _passed(now.tests)
-    return known and math.isclose(then.reward, now.reward, rel_tol=1e-6, abs_tol=1e-6)
+    same_tests = not recorded.tests or _passed(recorded.tests) == _passed(replayed.tests)
+    return same_tests and math.isclose(recorded.reward, replayed.reward, rel_tol=1e-6, abs_tol=1e-6)
 
 
-def describe_changed_tests(then: AttemptVerdict, now: AttemptVerdict) -> list[str]:
+def describe_changed_tests(recorded: AttemptVerdict, replayed: AttemptVerdict) -> list[str]:
     """Return one line for each test with another result."""
-    before, after = _passed(then.tests), _passed(now.tests)
-    words = {True: "passed", False: "failed", None: "was not there"}
+    before, after = _passed(recorded.tests), _passed(replayed.tests)
+    words = {True: "passed", False: "failed", None: "absent"}
     return [
-        f"{name} {words[before.get(name)]} then, and {words[after.get(name)]} now"
+        f"{name}: {words[before.get(name)]} recorded, {words[after.get(name)]} replayed"
         for name in dict.fromkeys((*before, *after))
         if before and before.get(name) != after.get(name)
     ]
+
+
+def _ratio(verdict: AttemptVerdict) -> tuple[bool, float]:
+    return verdict.passed, round(verdict.pass_ratio, 9)
 
 
 def _passed(tests: Sequence[TestResult]) -> dict[str, bool]:

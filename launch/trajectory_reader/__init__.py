@@ -1,1 +1,4 @@
-"""Reads the recorded trajectories of runs and evaluations, for replay, export and comparison."""
+"""Recorded trajectories as conversations with a verdict, and the reader of those that a run exported.
+
+Evaluations read their own into the same types (:mod:`launch.evaluation.results.saved_trajectories`).
+"""

@@ -1,7 +1,7 @@
 """Reads the trajectories that a run exported.
 
-A run keeps token ids.  The agent of its configuration reads the replies in them, and the model's template shows what
-stands between (:mod:`launch.trajectory_reader.template_inversion`).
+A run stores token ids.  The agent of its configuration parses the replies, and inverting the model's chat template
+recovers the messages between them (:mod:`launch.trajectory_reader.template_inversion`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from actors.agents.registry import make_agent
 from actors.tokens.chat_format import ChatFormat, load_chat_format
 from actors.tokens.truncation import truncate_text
 from launch.config import RunConfig
-from launch.evaluation.attempts import AttemptVerdict
-from launch.evaluation.results.evaluation_settings import EvaluationSettings
 from launch.run_records.run_directory import CONFIG_FILE, load_stored_config
 from launch.trajectory_reader.recorded_trajectory import (
     RecordedReply,
@@ -30,6 +28,7 @@ from launch.trajectory_reader.recorded_trajectory import (
     require_native_agent,
 )
 from launch.trajectory_reader.template_inversion import TemplateInverter
+from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.cli.suggestions import did_you_mean
 from protocol.codec import CodecError
 from protocol.errors import UserError
@@ -44,26 +43,26 @@ from protocol.trajectory import Segment, Trajectory, Turn, TurnKind
 
 _TOKENIZER = "tokenizer_config.json"
 _ATTEMPT = re.compile(r"-a\d+$")
-"""The suffix of the attempt in events and recordings; the journal has one attempt of each trajectory."""
+"""Suffix of an attempt in events and recordings; the export has one attempt of each trajectory."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTrajectories:
-    """The trajectories of a run's directory, read only."""
+    """The exported trajectories of a run."""
 
     path: Path
     origin: TrajectoryOrigin
     chat: ChatFormat
 
-    def read_matching(self, wanted: TrajectoryPredicate) -> Iterator[RecordedTrajectory]:
-        """Yield the trajectories whose task and reward are ``wanted``, in order of arrival.  Raises UserError."""
-        seams = TemplateInverter(self.chat)
+    def read_matching(self, matches: TrajectoryPredicate) -> Iterator[RecordedTrajectory]:
+        """Yield the trajectories whose task and reward match, in order of arrival.  Raises UserError."""
+        inverter = TemplateInverter(self.chat)
         for entry in read_export_index(self.path):
-            if wanted(entry.task, entry.reward):
-                yield self._recorded(entry, seams)
+            if matches(entry.task, entry.reward):
+                yield self._recorded(entry, inverter)
 
     def read_one(self, name: str) -> RecordedTrajectory:
-        """Return the trajectory of a name, with or without its attempt.  Raises UserError."""
+        """Return the trajectory with this id; an attempt's suffix is ignored.  Raises UserError."""
         known: list[str] = []
         for entry in read_export_index(self.path):
             if entry.trajectory == _ATTEMPT.sub("", name):
@@ -71,67 +70,64 @@ class RunTrajectories:
             known.append(entry.trajectory)
         raise UserError(
             f"{self.path} has no trajectory {name!r}{did_you_mean(name, known)}: "
-            f"{self.path / TRAJECTORIES_FOLDER / EXPORT_INDEX} names its {len(known)}, evaluations not among them"
+            f"{self.path / TRAJECTORIES_FOLDER / EXPORT_INDEX} lists its {len(known)}, without those of evaluations"
         )
 
-    def _recorded(self, entry: ExportIndexEntry, seams: TemplateInverter) -> RecordedTrajectory:
+    def _recorded(self, entry: ExportIndexEntry, inverter: TemplateInverter) -> RecordedTrajectory:
         try:
             trajectory = read_exported_trajectory(self.path, entry)
         except (CodecError, OSError) as error:
             raise UserError(
-                f"{self.path}: trajectory {entry.trajectory} cannot be read ({error}): the run's export is damaged "
-                f"there; leave it out, or see python -m protocol.journal check {self.path}"
+                f"{self.path}: trajectory {entry.trajectory} cannot be read ({error}), the export is damaged: leave it "
+                f"out, or see python -m protocol.journal check {self.path}"
             ) from error
         return build_recorded_trajectory(
-            f"{self.path.name}/{entry.trajectory}", trajectory, self.origin.agent, self.chat, seams
+            f"{self.path.name}/{entry.trajectory}", trajectory, self.origin.agent, self.chat, inverter
         )
 
 
 def open_run_trajectories(path: Path) -> RunTrajectories:
-    """Open a run.  Raises UserError if it is no run, one of a harness, or its tokenizer is gone."""
+    """Open a run.  Raises UserError if it is no run, if a harness made it, or if its tokenizer is missing."""
     config = load_stored_config(path)
     require_native_agent(path, config)
     if not (path / TRAJECTORIES_FOLDER / EXPORT_INDEX).is_file():
-        raise UserError(
-            f"{path} has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}: no trajectory of it has come to its end yet"
-        )
+        raise UserError(f"{path} has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}: none of its trajectories is finished yet")
     folder, agent = _tokenizer(path, config), make_agent(config.agent.make_spec())
     chat = load_chat_format(str(folder), agent.offered_tools, thinking=config.agent.thinking.template_argument)
     facts = {"run": path.name, "recipe": config.run.name}
     model = str(config.model.path or f"{config.run.name}'s model of {path.name}")
     shorten = partial(truncate_text, chat.tokenizer)
-    return RunTrajectories(
-        path, TrajectoryOrigin(str(path), model, agent, EvaluationSettings(config, "", Path()), facts, shorten), chat
-    )
+    return RunTrajectories(path, TrajectoryOrigin(str(path), model, agent, config, facts, shorten), chat)
 
 
 def is_run(path: Path) -> bool:
+    """Return whether a folder holds the configuration of a run."""
     return (path / CONFIG_FILE).is_file()
 
 
 def _tokenizer(path: Path, config: RunConfig) -> Path:
-    """Return a folder with the run's tokenizer: all have the same."""
+    """Return a folder that has the run's tokenizer: its model, or any of its weights.  Raises UserError."""
     own = [config.model.path] if config.model.path is not None else []
     folders = [*own, path / "model", *sorted((path / "weights").glob("v*"))]
     for folder in folders:
         if (folder / _TOKENIZER).is_file():
             return folder.absolute()
     raise UserError(
-        f"{path} has no tokenizer any more, by which its tokens are read: put the model's tokenizer files into "
-        f"{path / 'model'}"
+        f"{path} has no tokenizer to decode its tokens with: put the model's tokenizer files into {path / 'model'}"
     )
 
 
 def build_recorded_trajectory(
-    name: str, trajectory: Trajectory, agent: Agent, chat: ChatFormat, seams: TemplateInverter
+    name: str, trajectory: Trajectory, agent: Agent, chat: ChatFormat, inverter: TemplateInverter
 ) -> RecordedTrajectory:
+    """Return a trajectory of token ids as a conversation."""
     spans = [_SegmentTurn(segment, turn) for segment in trajectory.segments for turn in segment.turns]
     first = next((span for span in spans if span.turn.kind is TurnKind.PROMPT), None)
     replies: list[RecordedReply] = []
     for span, after in zip(spans, [*spans[1:], None], strict=False):
         if span.turn.kind is TurnKind.MODEL:
             reply = RecordedReply(chat.reply_prefix + chat.decode_reply(span.ids), sampled=span.sampled)
-            replies.append(_with_observation(reply, after, agent, seams))
+            replies.append(_with_observation(reply, after, agent, inverter))
     tests = trajectory.tests
     verdict = AttemptVerdict(
         trajectory.passed,
@@ -144,7 +140,7 @@ def build_recorded_trajectory(
     return RecordedTrajectory(
         name,
         trajectory.request.task,
-        seams.recover_opening(first.ids) if first else (),
+        inverter.recover_opening(first.ids) if first else (),
         tuple(replies),
         verdict,
         sum(reply.sampled.prompt_tokens for reply in replies if reply.sampled),
@@ -153,21 +149,21 @@ def build_recorded_trajectory(
 
 
 def _with_observation(
-    reply: RecordedReply, after: _SegmentTurn | None, agent: Agent, seams: TemplateInverter
+    reply: RecordedReply, after: _SegmentTurn | None, agent: Agent, inverter: TemplateInverter
 ) -> RecordedReply:
-    """Return ``reply`` with the observation that ``after`` holds, if it is one."""
+    """Return ``reply`` with the observation in the next span, if that is one."""
     if after is None or after.turn.kind is TurnKind.MODEL:
         return reply
-    reading = read_reply(agent, reply, last=False)
-    told = agent.format_outcomes([ActionOutcome(action, "") for action in reading.actions]) or []
-    ran = len(after.turn.tool.split(",")) if after.turn.tool else 0
-    messages = seams.recover_messages(after.ids, [message["role"] for message in told])
-    return replace(reply, observation=messages, calls_run=ran, exit_code=after.turn.exit_code)
+    parsed = read_reply(agent, reply, last=False)
+    expected = agent.format_outcomes([ActionOutcome(action, "") for action in parsed.actions]) or []
+    calls_run = len(after.turn.tool.split(",")) if after.turn.tool else 0
+    messages = inverter.recover_messages(after.ids, [message["role"] for message in expected])
+    return replace(reply, observation=messages, calls_run=calls_run, exit_code=after.turn.exit_code)
 
 
 @dataclass(frozen=True, slots=True)
 class _SegmentTurn:
-    """A turn and the segment that it is in."""
+    """A turn with its segment."""
 
     segment: Segment
     turn: Turn

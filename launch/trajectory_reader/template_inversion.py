@@ -1,7 +1,7 @@
-"""Recovers messages from the token ids that a chat template produced, as runs keep nothing else.
+"""Recovers messages from the token ids that a chat template produced, as runs store nothing else.
 
-A template is asked what it writes around messages whose contents are known; what stands between those pieces in a
-recorded prompt are the recorded messages' contents.
+The template renders probe messages with known contents; the text around the probes is the template's own, and what
+stands between the same pieces in a recorded prompt are the contents of the recorded messages.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from actors.tokens.chat_format import ChatFormat, ChatMessage
 from protocol.errors import UserError
 
-_PROBE = "\u2063seam{}\u2063"
+_PROBE = "\u2063probe{}\u2063"
 _OPENINGS = (("system", "user"), ("user",))
-"""Roles of a first prompt, the likeliest first."""
+"""Possible roles of a first prompt, in the order in which they are tried."""
 
-Render = Callable[[Sequence[ChatMessage]], list[int]]
+_Render = Callable[[Sequence[ChatMessage]], list[int]]
 
 
 class TemplateInverter:
@@ -28,7 +28,7 @@ class TemplateInverter:
         self._end = self._text([chat.turn_end_id])
 
     def recover_opening(self, ids: Sequence[int]) -> tuple[ChatMessage, ...]:
-        """Return the messages of a first prompt; if its template cannot be inverted, one message of all its text."""
+        """Return the messages of a first prompt; one message with all its text if the template cannot be inverted."""
         text = self._text(ids)
         for roles in _OPENINGS:
             if found := _between(text, self._pieces("opening", roles, self._chat.encode_first_prompt), roles):
@@ -36,22 +36,24 @@ class TemplateInverter:
         return ({"role": "user", "content": text},)
 
     def recover_messages(self, ids: Sequence[int], roles: Sequence[str]) -> tuple[ChatMessage, ...]:
-        """Return the messages that follow a reply, of which only ``roles`` is known.  ``ids`` may begin before them."""
+        """Return the messages that follow a reply, given their ``roles``.  ``ids`` may begin before them."""
         text = self._text(ids).removeprefix(self._end)
-        pieces = self._pieces("told", tuple(roles), lambda messages: self._chat.encode_delta(messages, closed=True))
+        pieces = self._pieces(
+            "observation", tuple(roles), lambda messages: self._chat.encode_delta(messages, closed=True)
+        )
         if pieces and not text.startswith(pieces[0]) and (at := text.rfind(pieces[0])) >= 0:
             text = text[at:]
         return _between(text, pieces, roles) or ({"role": roles[0] if roles else "user", "content": text},)
 
-    def _pieces(self, what: str, roles: tuple[str, ...], render: Render) -> list[str] | None:
-        """Return what the template writes before, between and behind messages of ``roles``; None if it accepts no such
+    def _pieces(self, kind: str, roles: tuple[str, ...], render: _Render) -> list[str] | None:
+        """Return the template's text before, between and after messages of ``roles``; None if it accepts no such
         messages."""
-        key = what, roles
+        key = kind, roles
         if key not in self._known:
-            self._known[key] = self._asked(roles, render) if roles else None
+            self._known[key] = self._probe(roles, render) if roles else None
         return self._known[key]
 
-    def _asked(self, roles: tuple[str, ...], render: Render) -> list[str] | None:
+    def _probe(self, roles: tuple[str, ...], render: _Render) -> list[str] | None:
         probes = [_PROBE.format(number) for number in range(len(roles))]
         try:
             text = self._text(
@@ -72,7 +74,7 @@ class TemplateInverter:
 
 
 def _between(text: str, pieces: list[str] | None, roles: Sequence[str]) -> tuple[ChatMessage, ...]:
-    """Return the texts between the pieces; None if ``text`` is not made of them."""
+    """Return the texts between the pieces as messages; none if ``text`` does not contain the pieces."""
     if pieces is None:
         return ()
     found = re.fullmatch("(.*?)".join(map(re.escape, pieces)), text, re.DOTALL)

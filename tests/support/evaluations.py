@@ -7,16 +7,10 @@ from pathlib import Path
 from typing import cast
 
 from launch.config import RunConfig
-from launch.evaluation.attempts import (
-    AttemptError,
-    AttemptId,
-    AttemptRecord,
-    AttemptStage,
-    AttemptUsage,
-    AttemptVerdict,
-)
+from launch.evaluation.attempts import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptUsage
 from launch.evaluation.results.evaluation_folder import TERMINALS_FOLDER, open_evaluation_folder
 from launch.evaluation.results.evaluation_settings import build_evaluation_settings, write_evaluation_settings
+from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.events import JsonValue
 from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.trajectory import EpisodeStatus, TestResult

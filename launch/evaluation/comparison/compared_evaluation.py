@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from actors.scheduler.evaluation import EvaluationAttempt
 from launch.config import RunConfig
-from launch.evaluation.attempts import AttemptId, AttemptRecord, AttemptUsage, AttemptVerdict
+from launch.evaluation.attempts import AttemptId, AttemptRecord, AttemptUsage
 from launch.evaluation.evaluation_options import SolverKind, score_settings
 from launch.evaluation.online.run_evaluations import AFTER, list_evaluation_files
 from launch.evaluation.pass_at_k import TaskTally
@@ -26,6 +26,7 @@ from launch.evaluation.results.evaluation_folder import (
 from launch.evaluation.results.evaluation_summary import tally_tasks
 from launch.run_records.run_directory import config_tables, load_stored_config
 from launch.trajectory_reader.run_source import is_run
+from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.trajectory import make_trajectory_id

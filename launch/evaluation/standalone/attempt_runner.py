@@ -21,15 +21,9 @@ from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.stages import StageDeadlines
 from actors.rollout.terminal import EpisodeGrade, Gradable
 from actors.workers.settings import WorkerSpec
-from launch.evaluation.attempts import (
-    AttemptError,
-    AttemptId,
-    AttemptRecord,
-    AttemptStage,
-    AttemptUsage,
-    AttemptVerdict,
-)
+from launch.evaluation.attempts import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptUsage
 from launch.evaluation.solvers.solver import NullObserver, Solver, SolverRun
+from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.errors import iterate_leaf_errors
 from protocol.events import JsonValue
 from protocol.trajectory import Reward

@@ -13,7 +13,6 @@ from launch.evaluation.attempts import (
     AttemptRecord,
     AttemptStage,
     AttemptUsage,
-    AttemptVerdict,
     latest_records,
     plan_attempts,
     remaining_attempts,
@@ -26,6 +25,7 @@ from launch.evaluation.results.evaluation_summary import (
     RewardStatistics,
     summarise_attempts,
 )
+from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.trajectory import EpisodeStatus
 
 ABOUT = EvaluationDescription("demo", "out", "url", "m", "tasks", AgentFacts("bash", "", 100, 10, 4), EvalFacts(2, 1))

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.evaluation.attempts import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
+from launch.evaluation.attempts import AttemptError, AttemptId, AttemptRecord, AttemptStage
 from launch.evaluation.results.evaluation_folder import ATTEMPTS_FILE, open_evaluation_folder, read_attempt_records
+from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus

@@ -15,7 +15,7 @@ from actors.rollout.chat_policy import truncate_by_length
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import SandboxDestroyedByAgent, ToolCallResult
 from launch.config import RunConfig
-from launch.evaluation.attempts import AttemptError, AttemptStage, AttemptVerdict
+from launch.evaluation.attempts import AttemptError, AttemptStage
 from launch.evaluation.results.evaluation_settings import EvaluationSettings
 from launch.replay.__main__ import COMMAND
 from launch.replay.formatting import build_replay_report, format_replay_lines
@@ -24,6 +24,7 @@ from launch.replay.verdict_comparison import ReplayAttempt, ReplayComparison, de
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory, TrajectoryOrigin
 from launch.trajectory_reader.run_source import build_recorded_trajectory
 from launch.trajectory_reader.template_inversion import TemplateInverter
+from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.cli.exit_codes import EXIT_USER, main_guard
 from protocol.trajectory import EpisodeStatus, TestResult
 from sandbox.tasks.task import Task
@@ -59,7 +60,7 @@ def replayed(
         truncate_by_length,
     )
     playing = create_replay_episode(
-        found, origin, TASK, terminal, then=found.verdict, observer=FakeObserver(), settings=LIMITS
+        found, origin, TASK, terminal, recorded_verdict=found.verdict, observer=FakeObserver(), settings=LIMITS
     )
     try:
         return playing, asyncio.run(playing.run())
@@ -172,10 +173,15 @@ def again(verdict: AttemptVerdict | None, *observations: ObservationComparison, 
     ("replays", "same", "flaky", "says"),
     [
         ((again(PASSED, SAME), again(PASSED, OTHER)), True, False, "the verdict is the same"),
-        ((again(FAILED, SAME),), False, False, "the agent saw the same and the verdict is another: look at the tests"),
+        (
+            (again(FAILED, SAME),),
+            False,
+            False,
+            "the agent observed the same but the verdict differs: look at the tests",
+        ),
         ((again(PASSED, SAME), again(FAILED, SAME)), False, True, "look at the tests"),
         ((again(FAILED, SAME, OTHER),), False, False, "from turn 2 on"),
-        ((again(None), again(PASSED)), False, False, "replay it once more"),
+        ((again(None), again(PASSED)), False, False, "replay once more"),
     ],
 )
 def test_what_replays_mean(replays: tuple[ReplayAttempt, ...], same: bool, flaky: bool, says: str) -> None:
@@ -190,7 +196,7 @@ def test_a_verdict_agrees_when_its_tests_and_its_reward_do() -> None:
     assert verdicts_agree(replace(FAILED, tests=()), swapped)
     assert not verdicts_agree(PASSED, replace(PASSED, reward=0.9))
     assert verdicts_agree(PASSED, replace(PASSED, reward=1.0 + 1e-9))
-    assert describe_changed_tests(PASSED, FAILED) == ["b passed then, and failed now"]
+    assert describe_changed_tests(PASSED, FAILED) == ["b: passed recorded, failed replayed"]
     assert describe_changed_tests(replace(PASSED, tests=()), FAILED) == []
 
 
@@ -199,30 +205,30 @@ def test_a_person_reads_what_changed_and_a_script_has_it_too() -> None:
     judged = ReplayComparison(PASSED, (again(FAILED, SAME, OTHER), again(PASSED, number=1)))
     text = "\n".join(format_replay_lines(found, judged, task_changed=True))
     for part in (
-        "demo-1/x: task t, passed, reward 1, completed then",
-        "its prompt is another now",
-        "1: ANOTHER verdict (failed, reward 0, completed) · 1 of 2 observations differ",
-        "b passed then, and failed now",
+        "demo-1/x: task t, recorded as passed, reward 1, completed",
+        "its prompt is different",
+        "1: DIFFERENT verdict (failed, reward 0, completed) · 1 of 2 observations differ",
+        "b: passed recorded, failed replayed",
         "turn 2: date",
         "-Monday",
         "+Tuesday",
-        "1 of 2 replays agree; they differ among themselves",
+        "1 of 2 replays agree; the replays differ from each other",
     ):
         assert part in text
     said = json.loads(json.dumps(build_replay_report(found, judged, task_changed=False)))
     assert (said["agree"], said["times"], said["same"], said["flaky"]) == (1, 2, False, True)
     assert said["replays"][0]["differences"][0]["recorded"] == "Monday\nx"
-    assert said["replays"][0]["changed_tests"] == ["b passed then, and failed now"]
+    assert said["replays"][0]["changed_tests"] == ["b: passed recorded, failed replayed"]
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["{run}/train-g000000-s00", "--set", "learner.lr=1"], "leave --set out"),
+        (["{run}/train-g000000-s00", "--set", "learner.lr=1"], "leave it out"),
         (["{run}", "--times", "2"], "write RUN/ID"),
         (["{run}/train-g000009-s00"], "has no trajectory 'train-g000009-s00'"),
-        (["{run}/../nowhere/a/b"], "names no trajectory"),
-        (["{run}/train-g000000-s00"], "is gone, the task of this trajectory"),
+        (["{run}/../nowhere/a/b"], "is not a trajectory"),
+        (["{run}/train-g000000-s00"], "the task of this trajectory, is missing"),
         (["{run}/train-g000000-s00", "--times", "0"], "--times: input should be greater than or equal to 1, not '0'"),
         (["{run}/train-g000000-s00", "--times", "10001"], "--times: input should be less than or equal to 10000"),
     ],

@@ -13,7 +13,7 @@ from rich.console import Console
 from actors.engines.settings import EngineSpec
 from launch.bench.tiny_recipes import build_tiny_model
 from launch.config.loader import Toml
-from launch.evaluation.attempts import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
+from launch.evaluation.attempts import AttemptError, AttemptId, AttemptRecord, AttemptStage
 from launch.evaluation.results.evaluation_folder import EvaluationFolder
 from launch.evaluation.solvers import models as model_solvers
 from launch.evaluation.standalone.evaluation import StandaloneEvaluation
@@ -23,6 +23,7 @@ from launch.sweep.definition import SweepFile, SweepKind, build_sweep
 from launch.sweep.evaluation_points import EvaluationPoints, configure_evaluations
 from launch.sweep.point_results import PointState
 from launch.sweep.sweep_folder import open_sweep_folder
+from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.errors import InfraError, UserError
 from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.formats.generated.generator import training_tasks

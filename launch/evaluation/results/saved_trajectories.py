@@ -1,6 +1,6 @@
 """Reads the trajectories that an evaluation saved.
 
-Of an attempt that was tried again the last line counts.
+The last line of an attempt counts, as a failed attempt may have been run again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from actors.tokens.truncation import truncate_text
 from launch.evaluation.attempts import AttemptId, AttemptRecord
 from launch.evaluation.evaluation_options import SolverKind
 from launch.evaluation.results.evaluation_folder import SPEC_FILE, TRAJECTORIES_FILE, read_attempt_records
-from launch.evaluation.results.evaluation_settings import read_evaluation_settings
+from launch.evaluation.results.evaluation_settings import EvaluationSettings, read_evaluation_settings
 from launch.trajectory_reader.recorded_trajectory import (
     RecordedReply,
     RecordedTokens,
@@ -59,29 +59,30 @@ class _EvaluationHeader(msgspec.Struct, rename={"name": "model name"}):
     name: str = ""
 
 
-_LINE, _WHAT = msgspec.json.Decoder(_TrajectoryLine), msgspec.json.Decoder(_EvaluationHeader)
+_LINE, _HEADER = msgspec.json.Decoder(_TrajectoryLine), msgspec.json.Decoder(_EvaluationHeader)
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationTrajectories:
-    """The trajectories of an evaluation's folder, read only."""
+    """The saved trajectories of an evaluation."""
 
     path: Path
     origin: TrajectoryOrigin
+    settings: EvaluationSettings
     attempts: Mapping[AttemptId, AttemptRecord]
 
-    def read_matching(self, wanted: TrajectoryPredicate) -> Iterator[RecordedTrajectory]:
-        """Yield the trajectories whose task and reward are ``wanted``; attempts without a verdict are left out.  Raises
+    def read_matching(self, matches: TrajectoryPredicate) -> Iterator[RecordedTrajectory]:
+        """Yield the trajectories whose task and reward match; attempts without a verdict are left out.  Raises
         UserError."""
         newest = {AttemptId(line.task, line.number): at for at, line in self._lines()}
         for at, line in self._lines():
             attempt = AttemptId(line.task, line.number)
             verdict = self.attempts[attempt].verdict if attempt in self.attempts else None
-            if newest[attempt] == at and verdict is not None and wanted(line.task, verdict.reward):
+            if newest[attempt] == at and verdict is not None and matches(line.task, verdict.reward):
                 yield self._recorded(line)
 
     def read_one(self, attempt: AttemptId) -> RecordedTrajectory:
-        """Read one trajectory.  Raises UserError."""
+        """Return the trajectory of one attempt.  Raises UserError."""
         last: _TrajectoryLine | None = None
         known: set[str] = set()
         for _, line in self._lines():
@@ -101,12 +102,12 @@ class EvaluationTrajectories:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if not line.endswith(b"\n"):
-                    return  # it is being written, or a death tore it
+                    return  # still being written, or torn by a crash
                 try:
                     yield number, _LINE.decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
                     raise UserError(
-                        f"{file}:{number} is no trajectory of an evaluation ({error}): remove the line"
+                        f"{file}:{number} is not a trajectory of an evaluation ({error}): remove the line"
                     ) from error
 
     def _recorded(self, line: _TrajectoryLine) -> RecordedTrajectory:
@@ -125,32 +126,34 @@ class EvaluationTrajectories:
 
 
 def is_evaluation(path: Path) -> bool:
+    """Return whether a folder holds an evaluation."""
     return (path / SPEC_FILE).is_file()
 
 
 def open_evaluation_trajectories(path: Path) -> EvaluationTrajectories:
-    """Open an evaluation's folder.  Raises UserError if it is none or saved no trajectories."""
+    """Open an evaluation's folder.  Raises UserError if it is not one, or if it saved no trajectories."""
     file = path / SPEC_FILE
     try:
-        what = _WHAT.decode(file.read_bytes())
+        header = _HEADER.decode(file.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no evaluation ({error}): give the folder that launch.evaluate wrote") from error
+        raise UserError(f"{path} is not an evaluation ({error}): give the folder that launch.evaluate wrote") from error
     if not (path / TRAJECTORIES_FILE).is_file():
         raise UserError(
-            f"{path} has no {TRAJECTORIES_FILE}: give the evaluation's command again with --save-trajectories and "
-            f"another folder, --output {shlex.quote(f'{path}-saved')}"
+            f"{path} has no {TRAJECTORIES_FILE}: run the evaluation again with --save-trajectories and another "
+            f"folder, --output {shlex.quote(f'{path}-saved')}"
         )
-    setting = read_evaluation_settings(path)
-    require_native_agent(path, setting.config)
-    model = what.name or what.model or what.agent
-    facts = {"evaluation": path.name, "recipe": setting.config.run.name}
-    shorten = _shortening(Path(what.model)) if what.agent == SolverKind.SERVED else truncate_by_length
-    origin = TrajectoryOrigin(str(path), model, make_agent(setting.config.agent.make_spec()), setting, facts, shorten)
-    return EvaluationTrajectories(path, origin, read_attempt_records(path))
+    settings = read_evaluation_settings(path)
+    config = settings.config
+    require_native_agent(path, config)
+    model = header.name or header.model or header.agent
+    facts = {"evaluation": path.name, "recipe": config.run.name}
+    shorten = _make_shortener(Path(header.model)) if header.agent == SolverKind.SERVED else truncate_by_length
+    origin = TrajectoryOrigin(str(path), model, make_agent(config.agent.make_spec()), config, facts, shorten)
+    return EvaluationTrajectories(path, origin, settings, read_attempt_records(path))
 
 
-def _shortening(model: Path) -> Callable[[str, int], str]:
-    """Return a function that shortens text by the tokenizer of a model that was served from a folder."""
+def _make_shortener(model: Path) -> Callable[[str, int], str]:
+    """Return a function that truncates text with the tokenizer of a model folder."""
     tokenizer = cache(lambda: load_tokenizer(str(model)))
     return lambda text, tokens: truncate_text(tokenizer(), text, tokens)
 
@@ -159,8 +162,8 @@ def _split_messages(
     messages: Sequence[ChatMessage], observed: Sequence[_ObservationLine | None]
 ) -> tuple[tuple[ChatMessage, ...], tuple[RecordedReply, ...]]:
     """Split messages into the opening, which may contain assistant messages, and a reply for each of ``observed``."""
-    said = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
-    begins = said[max(0, len(said) - len(observed)) :]
+    replies_at = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+    begins = replies_at[max(0, len(replies_at) - len(observed)) :]
     ends = [*begins[1:], len(messages)]
     replies = tuple(
         RecordedReply(
@@ -179,7 +182,7 @@ def _calls(noted: _ObservationLine) -> int:
 
 
 def _with_tokens(replies: tuple[RecordedReply, ...], segments: Sequence[_Segment]) -> tuple[RecordedReply, ...]:
-    """Return the replies with their tokens, if the model was served here and its history is complete."""
+    """Return the replies with their tokens, if the model was served by longshore and its history is one segment."""
     if len(segments) != 1:
         return replies
     runs = _sampled_runs(segments[0])
@@ -189,7 +192,7 @@ def _with_tokens(replies: tuple[RecordedReply, ...], segments: Sequence[_Segment
 
 
 def _sampled_runs(segment: _Segment) -> list[RecordedTokens]:
-    """Return the sampled tokens of each reply: what stands between two of them was told."""
+    """Return the sampled tokens of each reply; the tokens between two replies were not sampled."""
     found: list[RecordedTokens] = []
     start = 0
     for sampled, each in groupby(range(len(segment.token_ids)), key=lambda index: segment.loss_mask[index]):

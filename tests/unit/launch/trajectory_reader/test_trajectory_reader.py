@@ -8,7 +8,7 @@ import pytest
 
 from actors.agents.agent import ActionOutcome
 from actors.agents.registry import make_agent
-from launch.trajectory_reader.lookup import find_trajectory, open_trajectory_source
+from launch.evaluation.trajectory_lookup import find_trajectory, open_trajectory_source
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory
 from launch.trajectory_reader.run_source import build_recorded_trajectory
 from launch.trajectory_reader.template_inversion import TemplateInverter
@@ -125,7 +125,7 @@ def test_a_harness_s_run_and_one_without_a_tokenizer_are_refused(run_dir: Path, 
             open_trajectory_source(str(tmp_path / folder))
     for file in (run_dir / "model").iterdir():
         file.unlink()
-    with pytest.raises(UserError, match="no tokenizer any more"):
+    with pytest.raises(UserError, match="no tokenizer to decode"):
         open_trajectory_source(str(run_dir))
 
 
@@ -153,7 +153,7 @@ def test_an_attempt_is_found_by_evaluation_task_and_number(evaluation: Path, mon
     [
         ("{out}/a/1", "did you mean 'a/0'"),
         ("{out}/b/0", "trajectories.jsonl has 1, each named TASK/ATTEMPT"),
-        ("{out}/a/last", "'last' is no attempt's number"),
+        ("{out}/a/last", "'last' is not the number of an attempt"),
     ],
 )
 def test_an_attempt_that_is_not_there_says_which_are(evaluation: Path, name: str, says: str) -> None:
@@ -167,5 +167,5 @@ def test_a_line_that_is_being_written_is_none_yet_and_a_foreign_one_is_named(eva
     file.write_bytes(whole + b'{"task": "b", "num')
     assert find_trajectory(f"{evaluation}/a/0").recorded.task == "a"
     file.write_bytes(whole + b'{"task": "b"}\n')
-    with pytest.raises(UserError, match=r"trajectories\.jsonl:3 is no trajectory of an evaluation"):
+    with pytest.raises(UserError, match=r"trajectories\.jsonl:3 is not a trajectory of an evaluation"):
         find_trajectory(f"{evaluation}/a/0")

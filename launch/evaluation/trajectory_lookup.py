@@ -1,6 +1,6 @@
 """Finds trajectories by the names that people type: ``RUN/ID`` and ``EVALUATION/TASK/ATTEMPT``.
 
-RUN and EVALUATION are paths; of what lies in ``runs`` and ``evaluations`` the last part is enough.
+RUN and EVALUATION are paths; for folders in ``runs`` and ``evaluations`` the last part is enough.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from launch.config import RunConfig
 from launch.evaluation.attempts import AttemptId
 from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER
-from launch.trajectory_reader.evaluation_source import (
+from launch.evaluation.results.saved_trajectories import (
     EvaluationTrajectories,
     is_evaluation,
     open_evaluation_trajectories,
@@ -30,12 +30,12 @@ class FoundTrajectory(NamedTuple):
 
 
 def is_trajectory_name(name: str) -> bool:
-    """Return whether a name is that of a trajectory in an existing run or evaluation."""
+    """Return whether a name points into an existing run or evaluation."""
     return _run_of(name) is not None or _evaluation_of(name) is not None
 
 
 def find_trajectory(name: str) -> FoundTrajectory:
-    """Return the trajectory of a name.  Raises UserError if there is none."""
+    """Return the trajectory with this name.  Raises UserError if there is none."""
     path = PurePath(name)
     if (run := _run_of(name)) is not None:
         source = open_run_trajectories(run)
@@ -43,11 +43,11 @@ def find_trajectory(name: str) -> FoundTrajectory:
     if (folder := _evaluation_of(name)) is not None:
         evaluation = open_evaluation_trajectories(folder)
         if not path.name.isdecimal():
-            raise UserError(f"{name}: {path.name!r} is no attempt's number: write EVALUATION/TASK/0")
+            raise UserError(f"{name}: {path.name!r} is not the number of an attempt: write EVALUATION/TASK/0")
         return FoundTrajectory(evaluation.read_one(AttemptId(path.parent.name, int(path.name))), evaluation)
     raise UserError(
-        f"{name} names no trajectory: write RUN/ID (runs/demo-1/train-g000007-s03) of a run, or "
-        "EVALUATION/TASK/ATTEMPT (evaluations/demo-qwen3-tasks/fix-git/0) of an evaluation with --save-trajectories"
+        f"{name} is not a trajectory: write RUN/ID (runs/demo-1/train-g000007-s03) for a run, or "
+        "EVALUATION/TASK/ATTEMPT (evaluations/demo-qwen3-tasks/fix-git/0) for an evaluation with --save-trajectories"
     )
 
 
@@ -59,7 +59,7 @@ def open_trajectory_source(name: str) -> TrajectorySource:
         return open_evaluation_trajectories(folder)
     raise UserError(
         f"{name} is neither a run's directory nor an evaluation's folder: "
-        f"`ls {RunConfig().run.dir} {EVALUATIONS_FOLDER}` shows those that are here"
+        f"`ls {RunConfig().run.dir} {EVALUATIONS_FOLDER}` lists those that exist"
     )
 
 
