@@ -1,4 +1,4 @@
-"""Write docs/config.md: every key of a run's configuration, from the models of launch/config.
+"""Write docs/config.md: every key of a run's configuration, from the settings of each room.
 
 A key's text is its field's docstring, its type and bounds are the field's own, and a choice is explained by the
 docstring of the enum's member.  ``--check`` writes nothing; exit code 1 where the page is not what it would write.
@@ -32,7 +32,7 @@ PAGE = ROOT / "docs" / "config.md"
 HEAD = """\
 # Every configuration key
 
-<!-- Made by `make docs` (tools/config_page.py) from launch/config: change the docstrings there. -->
+<!-- Made by `make docs` (tools/config_page.py) from the settings of each room: change the docstrings there. -->
 
 A recipe is a TOML file that says what differs from the defaults below; `--set section.key=value` says it on the
 command line, and comes last. `--dry-run` prints all of them as they are for a run. An unknown key is an error with a

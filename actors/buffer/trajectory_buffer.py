@@ -17,13 +17,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from actors.buffer.buffer_events import BufferEvents
 from actors.buffer.group_progress import GroupProgress, read_group_progress
 from actors.buffer.journal_thread import JournalThread
 from actors.buffer.receiver_service import ReceiverService
+from actors.buffer.settings import BufferSpec
 from actors.buffer.task_records import TaskRecord, record_outcome
 from protocol.errors import InfraError
 from protocol.groups import GroupOutcome, GroupPlan
@@ -39,33 +39,11 @@ from protocol.journal import (
     JournalStatistics,
     wal_bytes,
 )
-from protocol.stream import DEFAULT_BATCH_BYTES, CurveServer, ReceivedTrajectory, ReceiverStatistics, TrajectoryReceiver
+from protocol.stream import DEFAULT_BATCH_BYTES, ReceivedTrajectory, ReceiverStatistics, TrajectoryReceiver
 from protocol.trajectory import DropReason, GroupId
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BufferSettings:
-    """What the buffer of one run needs."""
-
-    run_dir: Path
-    """The run's directory, on a local disk of the buffer's host."""
-    run_id: str
-    node: str
-    host: str = "127.0.0.1"
-    port: int = 0
-    """The receiver's port; 0 for a free one, which stays the same after a restart."""
-    budget_bytes: int = 1 << 30
-    """Maximum number of bytes that are reserved, held, or trained and not yet in a checkpoint.  At least twice the
-    largest batch (groups per step × group size × ``max_trajectory_bytes``), so one can fill while the last is kept."""
-    max_trajectory_bytes: int = 1 << 20
-    curve: CurveServer | None = None
-    """Keys of the receiver and of those who may send to it; required if ``host`` is not loopback."""
-    disk_floor_bytes: int = 64 << 20
-    dynamic_sampling: bool = True
-    """Groups without reward variance are dropped, and others take their place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +63,8 @@ class BufferStatistics:
 class TrajectoryBuffer:
     """Cheap to construct; the first call of any method opens journal and socket."""
 
-    def __init__(self, settings: BufferSettings) -> None:
-        self.settings = settings
+    def __init__(self, spec: BufferSpec) -> None:
+        self._spec = spec
         self._opening = asyncio.Lock()
         self._changed = asyncio.Condition()
         """Notified when a group closes or bytes are freed."""
@@ -126,17 +104,17 @@ class TrajectoryBuffer:
                 await self._open_all()
 
     async def _open_all(self) -> None:
-        settings = self.settings
+        spec, settings = self._spec, self._spec.settings
         journal_settings = JournalSettings(
-            run_id=settings.run_id,
+            run_id=spec.run_id,
             max_trajectory_bytes=settings.max_trajectory_bytes,
             budget_bytes=settings.budget_bytes,
-            disk_floor_bytes=settings.disk_floor_bytes,
-            dynamic_sampling=settings.dynamic_sampling,
+            disk_floor_bytes=spec.disk_floor_bytes,
+            dynamic_sampling=spec.dynamic_sampling,
         )
-        journal = self._journal = await JournalThread.open(settings.run_dir, journal_settings)
+        journal = self._journal = await JournalThread.open(spec.run_dir, journal_settings)
         try:
-            self._events = BufferEvents(settings.run_dir, settings.node)
+            self._events = BufferEvents(spec.run_dir, spec.node)
             self._newest_closing = (await journal.call(Journal.statistics)).seq
             service = ReceiverService(self._make_receiver)
             await service.start(settings.port or int(await journal.call(Journal.read_owner_value, "port") or 0))
@@ -151,18 +129,18 @@ class TrajectoryBuffer:
         self._service, self._open = service, True
 
     def _make_receiver(self, port: int) -> TrajectoryReceiver:
-        settings = self.settings
+        spec, settings = self._spec, self._spec.settings
         return TrajectoryReceiver(
-            settings.run_id,
+            spec.run_id,
             self._append,
-            host=settings.host,
+            host=spec.host,
             port=port,
             max_bytes=settings.max_trajectory_bytes,
             batch_bytes=min(DEFAULT_BATCH_BYTES, wal_bytes(settings.budget_bytes)),
             on_refused=self._events.emit_refused,
             on_unroutable=self._events.emit_unroutable,
             on_disconnected=self._events.emit_disconnected,
-            curve=settings.curve,
+            curve=spec.curve,
         )
 
     # -- the scheduler's side ------------------------------------------------------------------------------------
@@ -267,7 +245,7 @@ class TrajectoryBuffer:
             self._service.receiver.endpoint,
             journal,
             self._service.receiver.statistics(),
-            journal.uncommitted_bytes > self.settings.budget_bytes // 2,
+            journal.uncommitted_bytes > self._spec.settings.budget_bytes // 2,
             self._journal.exporter.failures,
             await self._call(Journal.dropped_tokens),
         )

@@ -8,7 +8,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from actors.buffer.trajectory_buffer import BufferSettings
+from actors.buffer.settings import BufferSpec
 from actors.engines.settings import EngineSpec
 from actors.rewards.settings import make_reward_spec
 from actors.scheduler.settings import SchedulerSpec
@@ -42,17 +42,15 @@ def colocation_wait_s(config: RunConfig) -> float:
     return config.learner.call_timeout_s if config.colocated else 0.0
 
 
-def buffer_settings(
+def buffer_spec(
     config: RunConfig, directory: RunDirectory, head: ClusterNode, port: int, keys: RunKeys | None
-) -> BufferSettings:
-    return BufferSettings(
+) -> BufferSpec:
+    return BufferSpec(
+        settings=config.buffer.model_copy(update={"port": port}),
         run_dir=directory.path,
         run_id=directory.run_id,
         host=head.address,
-        port=port,
         curve=keys.server if keys is not None else None,
-        budget_bytes=config.buffer.budget_bytes,
-        max_trajectory_bytes=config.buffer.max_trajectory_bytes,
         disk_floor_bytes=config.run.disk_reserve_mb << 20,
         dynamic_sampling=config.dynamic_sampling,
         node=head.name,

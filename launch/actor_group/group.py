@@ -38,7 +38,7 @@ from actors.workers.rollout_worker import RolloutWorker
 from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES, ActorClasses
 from launch.actor_group.actor_settings import (
     ACTOR_STOP_S,
-    buffer_settings,
+    buffer_spec,
     engine_spec,
     evaluation_engine_spec,
     evaluation_worker_settings,
@@ -240,7 +240,7 @@ class ActorGroup:
     async def _start_buffer(self, keys: RunKeys | None) -> str:
         """Where it receives trajectories."""
         head, port = self._nodes[0], self._config.buffer.port or find_free_port()
-        told = buffer_settings(self._config, self._directory, head, port, keys)
+        told = buffer_spec(self._config, self._directory, head, port, keys)
         self.buffer = self._spawn_on(head, "buffer", self._actor_classes.buffer, told)
         try:
             async with asyncio.timeout(ACTOR_START_S):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from launch.config.policy import ModelSection
+from launch.data.settings import ModelSettings
 from launch.demo.model import build_demo_model
 from protocol.files.filesystem import build_folder
 
 POSITIONS = 8192
 """Room for the first prompt of every agent, in tokens of which one is hardly more than two letters."""
-TINY_MODEL = ModelSection(hidden=64, intermediate=128, heads=2)
+TINY_MODEL = ModelSettings(hidden=64, intermediate=128, heads=2)
 
 _EVERYWHERE = (
     "run.disk_reserve_mb=64",

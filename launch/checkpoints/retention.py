@@ -1,51 +1,32 @@
-"""Which checkpoints stay.  Pure.
+"""The rule which checkpoints stay on disk.  Pure.
 
-A run goes on from one of the newest ``keep``: what the journal still needs follows the oldest of those.  What stays
-for longer (the first, every so many steps, the best) can be replayed, evaluated and exported, not gone on with: the
-payloads of the steps after it are gone.
+A run resumes from one of the newest ``keep`` checkpoints: the journal keeps what the oldest of those needs.
+Checkpoints that stay longer (the first, every n-th step, the best) can be replayed, evaluated and exported but not
+resumed from, because the payloads of the steps after them are gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-from launch.config import RunConfig
+from launch.checkpoints.settings import RetentionSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
-    keep: int
-    """Newest ones; at least 1."""
-    keep_first: bool = False
-    """That of step 0."""
-    every_steps: int = 0
-    """Those of steps that this divides; 0 for none."""
-    keep_best: bool = False
-    """The one with the highest score of those that have one, the later of equals, and one whose score is awaited."""
-
-    def steps_to_keep(
-        self, steps: Sequence[int], scores: Mapping[int, float], awaited: Collection[int] = ()
-    ) -> set[int]:
-        """Of ``steps``, those that stay; an evaluation of the ``awaited`` is under way."""
-        found = set(sorted(steps)[-self.keep :])
-        if self.keep_first:
-            found |= {0} & set(steps)
-        if self.every_steps:
-            found |= {step for step in steps if step and step % self.every_steps == 0}
-        if self.keep_best:
-            found |= set(awaited) & set(steps)
-            found |= {best} if (best := best_step(steps, scores)) is not None else set()
-        return found
+def select_steps_to_keep(
+    retention: RetentionSettings, steps: Sequence[int], scores: Mapping[int, float], awaited: Collection[int] = ()
+) -> set[int]:
+    """Return those of ``steps`` that stay; the evaluation of the ``awaited`` ones is still running."""
+    kept = set(sorted(steps)[-retention.keep :])
+    if retention.keep_first:
+        kept |= {0} & set(steps)
+    if retention.keep_every_steps:
+        kept |= {step for step in steps if step and step % retention.keep_every_steps == 0}
+    if retention.keep_best:
+        kept |= set(awaited) & set(steps)
+        kept |= {best} if (best := best_step(steps, scores)) is not None else set()
+    return kept
 
 
 def best_step(steps: Iterable[int], scores: Mapping[int, float]) -> int | None:
-    """Of ``steps`` that have a score, the one with the highest, the later of equals."""
+    """Return the step with the highest score, the later one of equals; None if no step has a score."""
     return max((step for step in steps if step in scores), key=lambda step: (scores[step], step), default=None)
-
-
-def checkpoint_retention(config: RunConfig) -> Retention:
-    checkpoint = config.checkpoint
-    return Retention(
-        checkpoint.keep, checkpoint.keep_first, every_steps=checkpoint.keep_every_steps, keep_best=checkpoint.keep_best
-    )

@@ -19,7 +19,8 @@ from typing import cast
 import orjson
 import xxhash
 
-from launch.checkpoints.retention import Retention, best_step
+from launch.checkpoints.retention import best_step, select_steps_to_keep
+from launch.checkpoints.settings import RetentionSettings
 from protocol.errors import UserError
 from protocol.files.digests import FileDigest, digest_file, find_damage
 from protocol.files.filesystem import append_atomically, fsync_path, replace_file
@@ -118,7 +119,7 @@ def require_intact(checkpoint: Checkpoint) -> None:
 class CheckpointStore:
     """The checkpoints of one run, as many as ``retention`` says."""
 
-    def __init__(self, run_dir: Path, retention: Retention) -> None:
+    def __init__(self, run_dir: Path, retention: RetentionSettings) -> None:
         self._folder, self._retention = run_dir / "checkpoints", retention
         self._expected_scores: frozenset[int] = frozenset()
 
@@ -200,8 +201,8 @@ class CheckpointStore:
         """Remove what need not stay; the step of the oldest that a run can go on from.  What a crash leaves of those
         that were to go, :meth:`begin` removes."""
         found = self.list_checkpoints()
-        kept = self._retention.steps_to_keep(
-            [each.manifest.step for each in found], self.scores(), self._expected_scores
+        kept = select_steps_to_keep(
+            self._retention, [each.manifest.step for each in found], self.scores(), self._expected_scores
         )
         for old in found:
             if old.manifest.step not in kept:

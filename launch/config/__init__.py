@@ -1,13 +1,16 @@
-"""A run's configuration: typed sections, TOML recipes, checks that say how to mend what they refuse.
+"""A run's configuration: tables from each room's settings, TOML recipes, and checks whose messages say the remedy.
 
-Importing this loads no torch, ray or sglang, so that ``--help`` and every wrong key answer at once.
+:mod:`.tables` composes the settings that each room declares, :mod:`.checks` compares them, :mod:`.run` and :mod:`.sft`
+are the two configurations, and :mod:`.loader` reads them from recipes and overrides.  Importing this loads no torch,
+ray or sglang, so that ``--help`` and every wrong key answer at once.
 """
 
 from launch.config.loader import RecipeError, load_recipe, load_sft, recipe_names, resolve, resolve_sft
-from launch.config.policy import OverlongAction
-from launch.config.rollout import DataKind
-from launch.config.run import DevicePlacement, NegativeControl, ProofSection, RunConfig
+from launch.config.run import RunConfig
 from launch.config.sft import SftConfig
+from launch.data.settings import DataKind, OverlongAction
+from launch.hosts.settings import DevicePlacement
+from launch.run.settings import NegativeControl, ProofSettings
 from protocol.settings import ConfigError, dotted_fields
 
 __all__ = [
@@ -16,7 +19,7 @@ __all__ = [
     "DevicePlacement",
     "NegativeControl",
     "OverlongAction",
-    "ProofSection",
+    "ProofSettings",
     "RecipeError",
     "RunConfig",
     "SftConfig",

@@ -22,8 +22,8 @@ import orjson
 from jinja2 import TemplateError
 
 from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer
-from launch.config.policy import OverlongAction
 from launch.data.conversations import Conversation, TrainingDataError, read_conversations
+from launch.data.settings import OverlongAction
 from learner.data.sequences import join_sequences
 from learner.messages import SftBatch
 from protocol.codec import CodecError

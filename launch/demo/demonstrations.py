@@ -24,7 +24,7 @@ from actors.agents.prompt import PromptTemplate
 from actors.agents.registry import make_agent
 from actors.tokens.chat_format import ChatFormat, load_chat_format
 from launch.config import RunConfig
-from launch.config.policy import WarmStartSection
+from launch.data.settings import WarmStartSettings
 from learner.messages import SftBatch
 from protocol.trajectory import Int32Array, Uint8Array
 from sandbox.tasks.dataset_split import TaskSplit
@@ -149,13 +149,13 @@ def make_copy_string(alphabet: Sequence[list[int]], rng: random.Random) -> Demon
     return _arrays([([*before, *string, string[0]], 0), (string[1:], 1)])
 
 
-def warm_start_learning_rate(step: int, settings: WarmStartSection, steps: int) -> float:
+def warm_start_learning_rate(step: int, settings: WarmStartSettings, steps: int) -> float:
     """Of ``step``, counted from 0, of so many: linear warm-up, then a cosine to a twentieth of the peak."""
     warm = min(1.0, (step + 1) / max(settings.warmup_steps, 1))
     return settings.lr * warm * (0.05 + 0.475 * (1 + math.cos(math.pi * step / steps)))
 
 
-def noise_by_family(families: Sequence[str], settings: WarmStartSection, seed: int) -> dict[str, float]:
+def noise_by_family(families: Sequence[str], settings: WarmStartSettings, seed: int) -> dict[str, float]:
     """Family → share of its demonstrations that the third phase spoils: on average ``noise``, evenly spread over
     ``noise_spread`` to both sides, in an order that ``seed`` gives.  Rewards so have something to teach that is rare at
     first, and something that is nearly known."""
@@ -165,7 +165,7 @@ def noise_by_family(families: Sequence[str], settings: WarmStartSection, seed: i
 
 
 def warm_start_curriculum(
-    encoder: DemonstrationEncoder, settings: WarmStartSection, seed: int, *, held_out_family: str = HELD_OUT_FAMILY
+    encoder: DemonstrationEncoder, settings: WarmStartSettings, seed: int, *, held_out_family: str = HELD_OUT_FAMILY
 ) -> Iterator[SftBatch]:
     """The batches of the warm start in order; families in turn, so that each is in a batch as often as the others."""
     rng = random.Random(f"warm start {seed}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launch.config.policy import ModelSection
+from launch.data.settings import ModelSettings
 from launch.demo.tokenizer import train_tokenizer
 
 CONTEXT_TOKENS = 1024
 
 
-def build_demo_model(folder: Path, model: ModelSection, seed: int, positions: int = CONTEXT_TOKENS) -> int:
+def build_demo_model(folder: Path, model: ModelSettings, seed: int, positions: int = CONTEXT_TOKENS) -> int:
     """Write tokenizer and randomly initialised Qwen3 model of ``positions`` to ``folder``; returns its parameter count.
 
     The vocabulary has as many ids as the tokenizer knows, so whatever the model samples can be decoded.

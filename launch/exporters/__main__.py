@@ -19,11 +19,11 @@ from pydantic import Field
 from tyro.conf import UseAppendAction
 
 from launch.config.command_line import RunPath
-from launch.config.metrics import BUILTIN_EXPORTERS
 from launch.exporters.exporter_registry import open_exporter
 from launch.exporters.exporter_thread import POLL_INTERVAL_S, ExporterThread
 from launch.exporters.metric_exporter import ExporterSettings
 from launch.exporters.prometheus import PrometheusServer
+from launch.exporters.settings import BUILTIN_EXPORTERS
 from launch.exporters.step_metrics import STEP_FILES
 from launch.run_records.run_directory import load_stored_tables
 from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Text, option

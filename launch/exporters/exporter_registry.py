@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable
 from typing import cast
 
-from launch.config.metrics import BUILTIN_EXPORTERS
 from launch.exporters.metric_exporter import ExporterFactory, ExporterSettings, MetricExporter
+from launch.exporters.settings import BUILTIN_EXPORTERS
 from launch.exporters.tensorboard import TensorBoardExporter
 from launch.exporters.trackio import TrackioExporter
 from launch.exporters.wandb import WandbExporter

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from launch.config.metrics import MetricsSection
+from launch.exporters.settings import MetricsSettings
 from launch.processes.background_tasks import background_services, stop_process
 from protocol.errors import UserError
 
@@ -26,7 +26,7 @@ _STOP_S = 12.0
 
 @asynccontextmanager
 async def run_exporters_process(
-    run_dir: Path, metrics: MetricsSection, log: Path, say: Callable[[str], None]
+    run_dir: Path, metrics: MetricsSettings, log: Path, say: Callable[[str], None]
 ) -> AsyncGenerator[str]:
     """Yields what it says of itself, "" where nothing is asked for.  ``say`` hears of its death.  Raises UserError."""
     if not metrics.exports_metrics:
@@ -51,7 +51,7 @@ async def run_exporters_process(
         await stop_process(process, signal.SIGTERM, _STOP_S)
 
 
-def _command(run_dir: Path, metrics: MetricsSection) -> list[str]:
+def _command(run_dir: Path, metrics: MetricsSettings) -> list[str]:
     to = [word for name in metrics.exporters for word in ("--to", name)]
     port = ["--prometheus", str(metrics.port)] if metrics.prometheus else []
     command = [sys.executable, "-m", "launch.exporters", str(run_dir), "--follow", "--project", metrics.project]

@@ -13,7 +13,7 @@ from enum import StrEnum
 from statistics import mean
 
 from launch.config import RunConfig
-from launch.config.rollout import RolloutSection
+from launch.config.tables import RolloutTable
 from launch.simulate.episode_workload import DrawnWorkload, EpisodePlan, EpisodeWorkload, RecordedWorkload
 from launch.simulate.run_trace import RunTrace
 from launch.simulate.scenario import Scenario
@@ -76,7 +76,7 @@ class ForecastBasis:
         return tuple(seconds * episodes / self.episodes_per_step for seconds in self.step_s)
 
 
-def basis_from_trace(trace: RunTrace, rollout: RolloutSection) -> ForecastBasis:
+def basis_from_trace(trace: RunTrace, rollout: RolloutTable) -> ForecastBasis:
     """Groups of another size than was measured are made of the members that there are."""
     file, workload = trace.file, trace.workload
     size = rollout.group_size

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launch.config import RunConfig
-from launch.config.policy import ModelSection
+from launch.data.settings import ModelSettings
 from learner.models.qwen import QWEN_FAMILIES, QwenConfig, padded_vocabulary, read_qwen_config
 from learner.settings import LORA_TARGETS, Dtype, LoraSettings, Offload, Recompute, TrainerSettings
 from learner.spec import DEFAULT_LOGPROB_CHUNK_BYTES
@@ -51,7 +51,7 @@ class ProcessMemory:
         }
 
 
-def read_model_shape(model: ModelSection, positions: int) -> QwenConfig:
+def read_model_shape(model: ModelSettings, positions: int) -> QwenConfig:
     """Of the model that ``model`` names, or of the demo model that is built.  Raises UserError."""
     if model.path is not None:
         return read_qwen_config(model.path)

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 from actors.engines.weights.adapter_files import ADAPTER_CONFIG_FILE as ADAPTER_CONFIG
 from launch.actor_group.learner_group import learner_spec
-from launch.checkpoints.retention import Retention
+from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import Checkpoint, CheckpointStore, LedgerLine, require_intact
 from launch.config import resolve
 from launch.run_records.config_changes import read_changes
@@ -56,7 +56,7 @@ def replay_training(run_dir: Path, overrides: Sequence[str] = ()) -> TrainingRep
     or if it was trained on several ranks."""
     if not (run_dir / CONFIG_FILE).is_file():
         raise NoSuchRunError(run_dir)
-    found = CheckpointStore(run_dir, Retention(1)).list_checkpoints()
+    found = CheckpointStore(run_dir, RetentionSettings(keep=1)).list_checkpoints()
     if len(found) < 2:
         raise UserError(
             f"{run_dir} has {'one checkpoint' if found else 'no checkpoint'} and a replay needs two: run with a "

@@ -27,7 +27,6 @@ from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES, ActorClasses
 from launch.actor_group.group import LOCAL_CLUSTER, ActorGroup
 from launch.alerts.alert_watch import AlertWatch, silenced_alerts
 from launch.checkpoints.best_checkpoint import BestCheckpoint, export_best_checkpoint
-from launch.checkpoints.retention import checkpoint_retention
 from launch.checkpoints.store import CheckpointStore
 from launch.config import RunConfig
 from launch.control.actions import ControlActions
@@ -59,7 +58,6 @@ from launch.run.summary import SummaryFacts, list_failed_checks, summarise_run
 from launch.run_records.metrics_log import MetricsLog, read_metrics
 from launch.run_records.run_directory import SUMMARY_FILE, RunDirectory
 from launch.stall_diagnosis.detector import StallDetector
-from launch.training.budget import Budget
 from launch.training.logprob_parity import ParityMonitor
 from launch.training.loop import TrainingLoop, TrainingSettings
 from launch.training.parity_checker import ParityChecker
@@ -180,7 +178,7 @@ class Driver:
         """All of the run on ``nodes``; where its trajectories ended."""
         config, run_dir = self._config, self._directory.path
         self._offer_stacks()
-        checkpoints = self._checkpoint_store(run_dir, checkpoint_retention(config))
+        checkpoints = self._checkpoint_store(run_dir, config.checkpoint)
         checkpoint = (
             await asyncio.to_thread(checkpoints.newest_intact, self._report_torn_checkpoint) if resume else None
         )
@@ -572,13 +570,7 @@ class Driver:
             stale_policy=config.staleness.policy,
             publish_every=config.publish_every,
             checkpoint_every=config.checkpoint.every_steps,
-            budget=Budget(
-                config.stop.after_steps,
-                config.stop.after_tokens,
-                config.stop.after_trajectories,
-                config.stop.after_hours,
-                config.stop.after_s,
-            ),
+            stop=config.stop,
             group_size=config.rollout.group_size,
             nonfinite_limit=config.learner.nonfinite_limit,
             keeps_reference=config.kl.coefficient > 0,

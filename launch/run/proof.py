@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from rich.table import Table
 
-from launch.config import NegativeControl, ProofSection
+from launch.config import NegativeControl, ProofSettings
 from launch.run.arguments import ClusterArguments
 from launch.run_records.run_directory import require_new_run
 from protocol.cli.output import error_console
@@ -50,7 +50,7 @@ def run_proof(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, JsonV
     return {"ok": all(verdicts.values()), "verdicts": cast("dict[str, JsonValue]", verdicts), "runs": runs}
 
 
-def meets_expectation(control: NegativeControl, summary: dict[str, JsonValue], promised: ProofSection) -> bool:
+def meets_expectation(control: NegativeControl, summary: dict[str, JsonValue], promised: ProofSettings) -> bool:
     """Whether a run's difference is what its kind must show."""
     evaluation = cast("dict[str, float]", summary["eval"])
     if evaluation.get("difference_stderr") is None:

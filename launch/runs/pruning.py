@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from launch.checkpoints.retention import Retention
+from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
 from launch.run_records.run_directory import RunDirectoryError, hold_run_lock
 from launch.runs.run_list import folder_bytes
@@ -101,7 +101,9 @@ def _weights(run_dir: Path) -> list[Path]:
 
 
 def _checkpoints(run_dir: Path) -> list[Path]:
-    return [checkpoint.path for checkpoint in CheckpointStore(run_dir, Retention(1)).list_checkpoints()[:-1]]
+    return [
+        checkpoint.path for checkpoint in CheckpointStore(run_dir, RetentionSettings(keep=1)).list_checkpoints()[:-1]
+    ]
 
 
 def _logs(run_dir: Path) -> list[Path]:

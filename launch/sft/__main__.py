@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 import orjson
 from rich.console import Console
 
-from launch.checkpoints.retention import Retention
+from launch.checkpoints.settings import RetentionSettings
 from launch.cluster import print_config
 from launch.config import SftConfig
 from launch.hosts.ray_environment import resolve_ray_environment
@@ -104,7 +104,7 @@ async def _train(
     def tell_torn(aside: Path, why: str) -> None:
         console.print(f"passed over: the checkpoint {display_path(aside)} is damaged ({why})")
 
-    store = CheckpointStore(directory.path, Retention(config.checkpoint.keep))
+    store = CheckpointStore(directory.path, RetentionSettings(keep=config.checkpoint.keep))
     checkpoint = await asyncio.to_thread(store.newest_intact, tell_torn)
     told, left_out = len(prepared.training.examples), sum(prepared.training.exclusions.values())
     console.print(f"{told} sequences, {left_out} left out; starting the learner")

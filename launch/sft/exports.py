@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from safetensors import SafetensorError
 
 from launch.actor_group.learner_group import LearnerGroup
-from launch.config.sft import SftSection
+from launch.sft.settings import SftSettings
 from learner.rank import LearnerRank
 from protocol.errors import UserError
 from protocol.events import JsonValue
@@ -64,7 +64,7 @@ class _Note:
 _NOTES = TypeAdapter(dict[SftExport, _Note])
 
 
-def check_exports(sft: SftSection, run_dir: Path | None) -> None:
+def check_exports(sft: SftSettings, run_dir: Path | None) -> None:
     """Raises UserError where a folder that is asked for could not appear.  ``run_dir``: that of a run that goes on."""
     places, notes = _export_folders(sft, run_dir), {} if run_dir is None else _notes(run_dir)
     for export, folder in places.items():
@@ -86,7 +86,7 @@ class SftExports:
     """What ``python -m launch.sft`` needs to go on with the run."""
 
     @classmethod
-    def from_config(cls, sft: SftSection, run_dir: Path, resume_options: str) -> SftExports:
+    def from_config(cls, sft: SftSettings, run_dir: Path, resume_options: str) -> SftExports:
         return cls(run_dir, _export_folders(sft, run_dir), resume_options)
 
     async def write(self, learners: LearnerGroup, step: int, weights: str) -> None:
@@ -123,7 +123,7 @@ class SftExports:
         replace_file(self.run_dir / NOTES_FILE, notes)
 
 
-def _export_folders(sft: SftSection, run_dir: Path | None) -> dict[SftExport, Path]:
+def _export_folders(sft: SftSettings, run_dir: Path | None) -> dict[SftExport, Path]:
     """Where each folder is to appear, links resolved.  A new run's own directory is always free."""
     inside = None if run_dir is None else run_dir / SftExport.MODEL
     asked = {SftExport.MODEL: sft.output or inside, SftExport.ADAPTERS: sft.adapters}

@@ -17,11 +17,12 @@ from rich.console import Console
 from launch.actor_group.learner_group import LearnerGroup
 from launch.checkpoints.store import Checkpoint, CheckpointManifest, CheckpointStore, shard_digests
 from launch.config import SftConfig
-from launch.data.batch_plan import BatchPlan, scheduled_learning_rate
+from launch.data.batch_plan import BatchPlan
 from launch.data.sft_examples import SftDataset, build_sft_batch, token_sequences
 from launch.processes.background_tasks import BackgroundSlot
 from launch.run_records.metrics_log import read_metrics
 from launch.sft.exports import SftExports
+from launch.sft.learning_rate import scheduled_learning_rate
 from launch.sft.preparation import SftInputs
 from learner.messages import SftReport
 from learner.rank import LearnerRank

@@ -1,28 +1,20 @@
-"""What a run may use before it ends: ``stop.after_…`` against what all its attempts have used.  Pure."""
+"""The limits after which a run stops (``stop.after_…``), compared with the usage of all its attempts.  Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
 from launch.run_records.step_facts import BudgetUsage
+from launch.training.settings import StopSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Each 0 for no limit."""
+def first_limit_reached(stop: StopSettings, steps: int, trajectories: int, usage: BudgetUsage) -> str | None:
+    """Return the first limit that is reached, as ``stop.KEY = VALUE``; None if none is.
 
-    after_steps: int = 0
-    after_tokens: int = 0
-    after_trajectories: int = 0
-    after_hours: float = 0.0
-    after_s: float = 0.0
-
-    def first_limit_reached(self, steps: int, trajectories: int, usage: BudgetUsage) -> str | None:
-        """The first limit that holds, as a person writes it.  ``steps`` are those that stand, ``trajectories`` what was
-        acknowledged."""
-        used = (steps, usage.tokens, trajectories, usage.seconds / 3600, usage.seconds)
-        for field, amount in zip(fields(self), used, strict=True):
-            limit: float = getattr(self, field.name)
-            if limit and amount >= limit:
-                return f"stop.{field.name} = {limit:g}"
-        return None
+    ``steps`` counts the steps of the run's lineage, ``trajectories`` the acknowledged ones."""
+    limits = (
+        ("after_steps", stop.after_steps, steps),
+        ("after_tokens", stop.after_tokens, usage.tokens),
+        ("after_trajectories", stop.after_trajectories, trajectories),
+        ("after_hours", stop.after_hours, usage.seconds / 3600),
+        ("after_s", stop.after_s, usage.seconds),
+    )
+    return next((f"stop.{name} = {limit:g}" for name, limit, used in limits if limit and used >= limit), None)

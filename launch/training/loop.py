@@ -39,9 +39,10 @@ from launch.processes.background_tasks import BackgroundSlot
 from launch.run_records.metrics_log import MetricsLog, read_budget_usage
 from launch.run_records.step_facts import BudgetUsage
 from launch.training.batch_fill import BatchFill
-from launch.training.budget import Budget
+from launch.training.budget import first_limit_reached
 from launch.training.nonfinite_batches import NonfiniteLimit, save_nonfinite_batch
 from launch.training.parity_checker import ParityChecker
+from launch.training.settings import StopSettings
 from launch.training.step_recorder import StepRecorder
 from launch.training.weight_publisher import VersionPublisher
 from launch.weight_sync.colocation import ColocationManager
@@ -82,7 +83,7 @@ class TrainingSettings:
     stale_policy: StaleTokenPolicy
     publish_every: int
     checkpoint_every: int
-    budget: Budget
+    stop: StopSettings
     group_size: int
     nonfinite_limit: int
     keeps_reference: bool
@@ -303,13 +304,13 @@ class TrainingLoop:
         if self.step_hooks.ending is TrainingEnding.STOPPED_BY_REQUEST:
             self.ending = TrainingEnding.STOPPED_BY_REQUEST
             return "it was asked for"
-        budget, tokens, acknowledged = self.settings.budget, 0, 0
-        if budget.after_tokens:
+        stop, tokens, acknowledged = self.settings.stop, 0, 0
+        if stop.after_tokens:
             tokens = self._spent_before.tokens + await self.sampled_tokens() - self._sampled_before
-        if budget.after_trajectories:
+        if stop.after_trajectories:
             acknowledged = (await self.buffer.call(TrajectoryBuffer.accounting)).acknowledged
         spent = BudgetUsage(tokens, self._spent_before.seconds + time.monotonic() - self._begun)
-        if (limit := budget.first_limit_reached(self.step, acknowledged, spent)) is not None:
+        if (limit := first_limit_reached(stop, self.step, acknowledged, spent)) is not None:
             self.ending = TrainingEnding.BUDGET
         return limit
 

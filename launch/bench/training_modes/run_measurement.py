@@ -16,7 +16,7 @@ import orjson
 
 from actors.scheduler.evaluation import EvaluationAttempt
 from launch.bench.training_modes.tool_delays import ToolDelays
-from launch.checkpoints.retention import Retention
+from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
 from launch.evaluation.online.run_evaluations import AFTER, read_evaluation
 from launch.evaluation.scores import drop_held_out_families
@@ -79,7 +79,7 @@ class RunMeasurement:
 def measure_run(run_dir: Path, warm_up: int, waits: ToolDelays) -> RunMeasurement:
     """Of a run that has come to its end; the first ``warm_up`` steps are not measured.  Raises InfraError where it made
     no step after them."""
-    newest = CheckpointStore(run_dir, Retention(1)).list_checkpoints()[-1]
+    newest = CheckpointStore(run_dir, RetentionSettings(keep=1)).list_checkpoints()[-1]
     lines = [line for line in newest.ledger() if line.step > warm_up]
     if not lines:
         raise InfraError(f"{run_dir} took no step after the first {warm_up}: its events and logs say why")

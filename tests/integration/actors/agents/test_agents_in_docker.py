@@ -21,7 +21,7 @@ from actors.rollout.terminal import EpisodeTerminal
 from actors.tokens.chat_format import ChatFormat
 from actors.workers.provider_settings import ProviderSettings
 from actors.workers.sandbox_source import open_sandbox_source
-from launch.config.rollout import AgentSection
+from launch.config.tables import AgentTable
 from protocol.trajectory import EpisodeStatus, Trajectory
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
@@ -75,10 +75,10 @@ def typed(*keys: str, complete: bool = False) -> str:
     return json.dumps({"analysis": "", "plan": "", "commands": commands, "task_complete": complete})
 
 
-EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
-    "hermes, shell": (AgentSection(), WROTE, [hermes("shell_exec", command="cd /app; echo 42 > made"), "done"], ""),
+EPISODES: dict[str, tuple[AgentTable, Task, list[str], str]] = {
+    "hermes, shell": (AgentTable(), WROTE, [hermes("shell_exec", command="cd /app; echo 42 > made"), "done"], ""),
     "hermes, seta": (
-        AgentSection(toolset=ToolsetKind.SETA),
+        AgentTable(toolset=ToolsetKind.SETA),
         WROTE,
         [
             hermes("shell_exec", id="a", command="cat > made", block=False)
@@ -89,7 +89,7 @@ EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
         "has been terminated",
     ),
     "hermes, openclaw": (
-        AgentSection(toolset=ToolsetKind.OPENCLAW, prompt="openclaw-1"),
+        AgentTable(toolset=ToolsetKind.OPENCLAW, prompt="openclaw-1"),
         WROTE,
         [
             hermes("shell_kill_process", id="a"),
@@ -99,7 +99,7 @@ EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
         "Error: unknown tool 'shell_kill_process'. Available: shell_exec, shell_view,",
     ),
     "bash": (
-        AgentSection(kind=AgentKind.BASH),
+        AgentTable(kind=AgentKind.BASH),
         WROTE,
         [
             "THOUGHT: look\n```bash\nls /nowhere\n```",
@@ -109,19 +109,19 @@ EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
         "<returncode>0</returncode>\n<output>\n42\n</output>",
     ),
     "json": (
-        AgentSection(kind=AgentKind.JSON),
+        AgentTable(kind=AgentKind.JSON),
         ANSWERED,
         [action("shell_exec", command="echo 42 > made"), action("stop", final={"answers": {"answer1": "42"}})],
         "(no output)",
     ),
     "keystrokes": (
-        AgentSection(kind=AgentKind.KEYSTROKES),
+        AgentTable(kind=AgentKind.KEYSTROKES),
         WROTE,
         [typed("cat > made\n", "42\n", "C-d"), typed("cat made\n"), typed(complete=True)],
         "cat made\n42",
     ),
     "code_interpreter": (
-        AgentSection(kind=AgentKind.CODE_INTERPRETER),
+        AgentTable(kind=AgentKind.CODE_INTERPRETER),
         SAID,
         [hermes("code_interpreter", code="print(6 * 7)"), "It is 42."],
         "<tool>42",
@@ -131,7 +131,7 @@ EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
 
 @pytest.mark.parametrize(("section", "task", "texts", "reads"), EPISODES.values(), ids=EPISODES)
 async def test_an_agent_that_knows_what_to_do_does_it(
-    docker_engine: SandboxHost, section: AgentSection, task: Task, texts: list[str], reads: str
+    docker_engine: SandboxHost, section: AgentTable, task: Task, texts: list[str], reads: str
 ) -> None:
     agent = make_agent(section.make_spec())
     async with SandboxPool(POOL, docker_engine) as pool, open_sandbox(LocalProvider(pool), task, 600.0) as sandbox:
@@ -143,7 +143,7 @@ ELSEWHERE = {name: each for name, each in EPISODES.items() if name != "keystroke
 
 @pytest.mark.parametrize(("section", "task", "texts", "reads"), ELSEWHERE.values(), ids=ELSEWHERE)
 async def test_it_does_so_in_a_sandbox_of_a_pool_server_and_is_graded_there(
-    docker_engine: SandboxHost, tmp_path: Path, section: AgentSection, task: Task, texts: list[str], reads: str
+    docker_engine: SandboxHost, tmp_path: Path, section: AgentTable, task: Task, texts: list[str], reads: str
 ) -> None:
     agent = make_agent(section.make_spec())
     async with (

@@ -19,7 +19,7 @@ from actors.engines.engine import SGLangEngine
 from actors.engines.messages import GenerateReply, GenerateRequest, OnPartialReply
 from actors.gateway.server import Gateway
 from actors.tokens.chat_format import load_tokenizer
-from launch.config.policy import ModelSection
+from launch.data.settings import ModelSettings
 from launch.demo.model import build_demo_model
 from learner.data.sequences import join_sequences
 from tests.integration.actors.engines.tiny_qwen import manifest
@@ -84,7 +84,7 @@ async def by_anthropic(url: str, key: str) -> None:
 
 async def test_a_trainer_computes_the_log_probabilities_of_what_two_official_clients_sampled(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    build_demo_model(folder, ModelSection(), 7)
+    build_demo_model(folder, ModelSettings(), 7)
     engine = SGLangEngine(
         engine_spec(
             name="tiny",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launch.config.policy import ModelSection
+from launch.data.settings import ModelSettings
 from launch.demo.model import build_demo_model
 from launch.evaluation.results.evaluation_folder import read_attempt_records
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER
@@ -129,7 +129,7 @@ async def test_a_folder_is_served_and_scored_by_an_agent_of_ours_and_by_a_harnes
 ) -> None:
     """Token by token: what was sampled is what the server says, at its log-probabilities."""
     model, out = tmp_path / "model", tmp_path / "out"
-    build_demo_model(model, ModelSection(layers=2, hidden=64, intermediate=128, heads=2, head_dim=32), 0)
+    build_demo_model(model, ModelSettings(layers=2, hidden=64, intermediate=128, heads=2, head_dim=32), 0)
     words = ("--model", model, "--tasks", tasks, "--attempts", 2, "--output", out, "--save-trajectories")
     limits = ("agent.max_turns=2", "agent.max_new_tokens=32", "engine.max_total_tokens=8192")
     keys = [word for key in (*limits, f"agent.harness={harness}") for word in ("--set", key)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launch.checkpoints.retention import Retention
+from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
 from launch.data.preparation import require_model_files
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER
@@ -68,7 +68,7 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
     assert told_by_metrics == [step for step in beside if step in told_by_metrics]
     assert "Beside training" in (run.path / "report.html").read_text()
 
-    store = CheckpointStore(run.path, Retention(1, keep_best=True))
+    store = CheckpointStore(run.path, RetentionSettings(keep=1, keep_best=True))
     best, found = summary["best"], store.best_scored()
     assert found is not None
     assert (best["step"], best["checkpoint"]) == (found[0].manifest.step, str(found[0].path))

@@ -20,7 +20,7 @@ from actors.agents.keystrokes import KeystrokesAgent
 from actors.agents.prompt import PROMPTS_FOLDER, PromptTemplate, list_agent_prompts, load_agent_prompt
 from actors.agents.registry import make_agent
 from actors.agents.settings import AgentKind, AgentSettings, AgentSpec, ToolsetKind
-from launch.config.rollout import AgentSection
+from launch.config.tables import AgentTable
 from protocol.errors import UserError
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, OPENCLAW, SETA, SHELL_ONLY
@@ -102,7 +102,7 @@ def test_whatever_a_model_writes_is_an_action_or_its_last_word(agent: Agent, rep
 
 @pytest.mark.parametrize("kind", AgentKind)
 def test_an_episode_opens_with_the_task_and_nothing_in_it_is_filled_in(kind: AgentKind) -> None:
-    agent = make_agent(AgentSection(kind=kind).make_spec())
+    agent = make_agent(AgentTable(kind=kind).make_spec())
     messages = agent.opening_messages(TASK)
     assert [message["role"] for message in messages][-1] == "user"
     assert TASK.instruction in messages[-1]["content"]

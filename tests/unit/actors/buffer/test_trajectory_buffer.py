@@ -15,8 +15,9 @@ import orjson
 import pytest
 import zmq
 
+from actors.buffer.settings import BufferSettings, BufferSpec
 from actors.buffer.task_records import TaskRecord
-from actors.buffer.trajectory_buffer import BufferSettings, TrajectoryBuffer
+from actors.buffer.trajectory_buffer import TrajectoryBuffer
 from protocol import codec
 from protocol.errors import InfraError, UserError
 from protocol.groups import GroupOutcome
@@ -40,14 +41,22 @@ SOON_S = 30.0
 T = TypeVar("T")
 
 
-def settings_for(run_dir: Path, **changes: object) -> BufferSettings:
-    given: dict[str, object] = {"disk_floor_bytes": 0, "max_trajectory_bytes": 10_000} | changes
-    return BufferSettings(run_dir=run_dir, run_id=RUN, node="node-0", **given)
+def make_spec(run_dir: Path, *, run_id: str = RUN, host: str = "127.0.0.1", **settings: int) -> BufferSpec:
+    return BufferSpec(
+        settings=BufferSettings(**({"max_trajectory_bytes": 10_000} | settings)),
+        run_id=run_id,
+        run_dir=run_dir,
+        node="node-0",
+        host=host,
+        curve=None,
+        disk_floor_bytes=0,
+        dynamic_sampling=True,
+    )
 
 
 @contextlib.asynccontextmanager
-async def running(settings: BufferSettings) -> AsyncIterator[tuple[TrajectoryBuffer, TrajectorySender]]:
-    buffer = TrajectoryBuffer(settings)
+async def running(spec: BufferSpec) -> AsyncIterator[tuple[TrajectoryBuffer, TrajectorySender]]:
+    buffer = TrajectoryBuffer(spec)
     try:
         async with TrajectorySender(await buffer.start(), RUN, "worker-0", heartbeat_s=0.05) as sender:
             yield buffer, sender
@@ -76,7 +85,7 @@ def events(run_dir: Path) -> list[dict[str, object]]:
 
 
 async def test_a_group_goes_from_plan_to_training_and_is_accounted_for(tmp_path: Path) -> None:
-    async with running(settings_for(tmp_path)) as (buffer, sender):
+    async with running(make_spec(tmp_path)) as (buffer, sender):
         await fill(buffer, sender, 0)
         lease = await buffer.lease_batch(1)
         assert lease is not None
@@ -106,7 +115,7 @@ async def test_a_group_goes_from_plan_to_training_and_is_accounted_for(tmp_path:
 
 
 async def test_the_conductor_hears_of_a_closing_group_as_it_closes(tmp_path: Path) -> None:
-    async with running(settings_for(tmp_path)) as (buffer, sender):
+    async with running(make_spec(tmp_path)) as (buffer, sender):
         assert (await buffer.wait_progress(0, 0.0)).closed == ()
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(buffer.wait_progress(0, SOON_S))
@@ -124,7 +133,7 @@ async def test_the_conductor_hears_of_a_closing_group_as_it_closes(tmp_path: Pat
 
 
 async def test_a_freed_budget_wakes_the_conductor(tmp_path: Path) -> None:
-    async with running(settings_for(tmp_path, budget_bytes=44_000)) as (buffer, sender):
+    async with running(make_spec(tmp_path, budget_bytes=44_000)) as (buffer, sender):
         await fill(buffer, sender, 0)
         with pytest.raises(BudgetFullError):
             await buffer.open_group(make_plan(1, 5), b"1")
@@ -140,7 +149,7 @@ async def test_a_freed_budget_wakes_the_conductor(tmp_path: Path) -> None:
 
 
 async def test_a_learner_that_fills_half_the_budget_is_asked_for_a_checkpoint(tmp_path: Path) -> None:
-    async with running(settings_for(tmp_path, max_trajectory_bytes=1500, budget_bytes=12_000)) as (buffer, sender):
+    async with running(make_spec(tmp_path, max_trajectory_bytes=1500, budget_bytes=12_000)) as (buffer, sender):
         for group in range(100):
             await fill(buffer, sender, group)
             lease = await buffer.lease_batch(1)
@@ -155,8 +164,8 @@ async def test_a_learner_that_fills_half_the_budget_is_asked_for_a_checkpoint(tm
 
 
 async def test_a_restarted_buffer_goes_on_where_it_was_on_the_same_port(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path)
-    first = TrajectoryBuffer(settings)
+    spec = make_spec(tmp_path)
+    first = TrajectoryBuffer(spec)
     endpoint = await first.start()
     async with TrajectorySender(endpoint, RUN, "worker-0", heartbeat_s=0.05) as sender:
         await fill(first, sender, 0)
@@ -167,7 +176,7 @@ async def test_a_restarted_buffer_goes_on_where_it_was_on_the_same_port(tmp_path
         with pytest.raises(InfraError, match="stopped"):
             await first.lease_batch(1)
 
-        again = TrajectoryBuffer(settings)
+        again = TrajectoryBuffer(spec)
         try:
             (group,) = await again.open_groups()  # the first call opens everything
             assert (group.plan, group.missing) == (make_plan(1), (1, 3))
@@ -182,7 +191,7 @@ async def test_a_restarted_buffer_goes_on_where_it_was_on_the_same_port(tmp_path
 
 
 async def test_a_receiver_that_cannot_be_made_is_an_answer_and_no_wait_for_ever(tmp_path: Path) -> None:
-    buffer = TrajectoryBuffer(settings_for(tmp_path, host="0.0.0.0"))  # noqa: S104  # this is what is refused
+    buffer = TrajectoryBuffer(make_spec(tmp_path, host="0.0.0.0"))  # noqa: S104  # this is what is refused
     async with asyncio.timeout(SOON_S):
         for _ in range(2):
             with pytest.raises(UserError, match="keys"):
@@ -202,14 +211,14 @@ async def test_a_receiver_that_gets_no_socket_is_tried_again_on_the_same_port(
 
     monkeypatch.setattr(receiver, "SocketMonitor", monitor)
     port = find_free_port()
-    async with asyncio.timeout(SOON_S), running(settings_for(tmp_path, port=port)) as (buffer, sender):
+    async with asyncio.timeout(SOON_S), running(make_spec(tmp_path, port=port)) as (buffer, sender):
         await fill(buffer, sender, 0)
         assert (await buffer.statistics()).endpoint == f"tcp://127.0.0.1:{port}"
     assert len(tries) == 2
 
 
 async def test_what_closed_groups_have_shown_of_a_task_is_known_at_each_point_of_the_run(tmp_path: Path) -> None:
-    async with running(settings_for(tmp_path)) as (buffer, sender):
+    async with running(make_spec(tmp_path)) as (buffer, sender):
         await fill(buffer, sender, 0, (1, 1, 0, 1))
         await fill(buffer, sender, 1, (0, 0, 0, 0))
         first, second = {"task-0": TaskRecord(4, 3.0)}, {"task-1": TaskRecord(4, 0.0)}
@@ -221,13 +230,13 @@ async def test_readers_see_what_arrived_without_the_journal_and_a_crash_leaves_n
     tmp_path: Path, rewards: tuple[float, ...]
 ) -> None:
     """Nor does one that comes between the append that drops a group and its export."""
-    settings = settings_for(tmp_path)
-    async with running(settings) as (buffer, sender):
+    spec = make_spec(tmp_path)
+    async with running(spec) as (buffer, sender):
         await fill(buffer, sender, 0, rewards)
     index = tmp_path / "trajectories" / "index.jsonl"
     lines = index.read_bytes().splitlines(keepends=True)
     index.write_bytes(b"".join(lines[:2]) + lines[2][:10])
-    async with running(settings) as (buffer, sender):
+    async with running(spec) as (buffer, sender):
         await fill(buffer, sender, 1)
         assert (await buffer.statistics()).export_failures == 0
     entries = list(read_export_index(tmp_path))
@@ -243,7 +252,7 @@ async def test_readers_see_what_arrived_without_the_journal_and_a_crash_leaves_n
 
 async def test_an_export_that_fails_costs_no_trajectory(tmp_path: Path) -> None:
     (tmp_path / "trajectories").write_text("in the way")
-    async with running(settings_for(tmp_path)) as (buffer, sender):
+    async with running(make_spec(tmp_path)) as (buffer, sender):
         await fill(buffer, sender, 0)
         assert (await buffer.accounting()).acknowledged == 4
         assert (await buffer.statistics()).export_failures > 0
@@ -251,15 +260,15 @@ async def test_an_export_that_fails_costs_no_trajectory(tmp_path: Path) -> None:
 
 async def test_a_damaged_trajectory_that_was_not_exported_yet_keeps_no_buffer_from_opening(tmp_path: Path) -> None:
     """The others can be trained; who leases this one is told what to do."""
-    settings = settings_for(tmp_path)
-    async with running(settings) as (buffer, sender):
+    spec = make_spec(tmp_path)
+    async with running(spec) as (buffer, sender):
         await fill(buffer, sender, 0)
     (tmp_path / "trajectories" / "index.jsonl").write_bytes(b"")
     journal = tmp_path / "buffer" / "journal.sqlite"
     with contextlib.closing(sqlite3.connect(journal)) as database:
         database.execute("UPDATE payloads SET blob = zeroblob(length(blob)) WHERE trajectory = 'train-g000000-s02'")
         database.commit()
-    async with running(settings) as (buffer, _):
+    async with running(spec) as (buffer, _):
         assert (await buffer.statistics()).export_failures == 1
         assert [entry.sample for entry in read_export_index(tmp_path)] == [0, 1, 3]
         lease = await buffer.lease_batch(1)
@@ -280,7 +289,7 @@ async def test_a_disk_that_was_full_for_a_while_is_named_in_the_events(
         return append(journal, arrivals)
 
     monkeypatch.setattr(Journal, "append_batch", fails)
-    async with running(settings_for(tmp_path)) as (buffer, sender):
+    async with running(make_spec(tmp_path)) as (buffer, sender):
         await buffer.open_group(make_plan(0), b"")
         await sender.send(make_trajectory(0, 0), SOON_S)
     told = [(line["kind"], line["reason"]) for line in events(tmp_path) if str(line["kind"]).startswith("disk.")]
@@ -289,23 +298,23 @@ async def test_a_disk_that_was_full_for_a_while_is_named_in_the_events(
 
 async def test_a_journal_that_is_an_older_copy_is_not_gone_on_with(tmp_path: Path) -> None:
     """What it has acknowledged since would be lost without a word, and its names given to others."""
-    settings, journal = settings_for(tmp_path), tmp_path / "buffer" / "journal.sqlite"
-    async with running(settings) as (buffer, sender):
+    spec, journal = make_spec(tmp_path), tmp_path / "buffer" / "journal.sqlite"
+    async with running(spec) as (buffer, sender):
         await fill(buffer, sender, 0)
     older = journal.read_bytes()
-    async with running(settings) as (buffer, sender):
+    async with running(spec) as (buffer, sender):
         await fill(buffer, sender, 1)
     journal.write_bytes(older)
     with pytest.raises(UserError, match=r"does not know train-g000001-s0.*Put the right one back.*move .*trajectories"):
-        await TrajectoryBuffer(settings).start()
+        await TrajectoryBuffer(spec).start()
     (tmp_path / "trajectories").rename(tmp_path / "aside")
-    async with running(settings) as (buffer, sender):
+    async with running(spec) as (buffer, sender):
         await fill(buffer, sender, 1)
         assert (await buffer.accounting()).acknowledged == 8
 
 
 async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tmp_path: Path) -> None:
-    async with running(settings_for(tmp_path)) as (buffer, sender):
+    async with running(make_spec(tmp_path)) as (buffer, sender):
         assert await sender.send(make_trajectory(9, 0), SOON_S) == "unknown"
         books = await buffer.accounting()
         assert (books.acknowledged, books.unknown) == (0, 1)
@@ -315,7 +324,7 @@ async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tm
 
 async def test_a_trajectory_that_is_sent_again_is_counted_once(tmp_path: Path) -> None:
     """As after a lost acknowledgement: the page and the summary count by these events."""
-    async with running(settings_for(tmp_path)) as (buffer, sender):
+    async with running(make_spec(tmp_path)) as (buffer, sender):
         await buffer.open_group(make_plan(), b"")
         first, second = make_trajectory(), make_trajectory(attempt=1)
         outcomes = [await sender.send(each, SOON_S) for each in (first, first, second, second)]
@@ -325,7 +334,7 @@ async def test_a_trajectory_that_is_sent_again_is_counted_once(tmp_path: Path) -
 
 
 async def test_errors_reach_the_caller_and_survive_the_way_between_processes(tmp_path: Path) -> None:
-    async with running(settings_for(tmp_path, budget_bytes=100)) as (buffer, _):
+    async with running(make_spec(tmp_path, budget_bytes=100)) as (buffer, _):
         with pytest.raises(BudgetFullError, match=r"buffer\.budget_bytes"):
             await buffer.open_group(make_plan(0), b"")
         with pytest.raises(JournalError):
@@ -333,4 +342,4 @@ async def test_errors_reach_the_caller_and_survive_the_way_between_processes(tmp
     for error in (BudgetFullError("a"), DiskFullError("b"), JournalError("c"), UserError("d")):
         assert str(_moved(error)) == str(error)
     with pytest.raises(JournalError, match="belongs to run"):
-        await TrajectoryBuffer(BufferSettings(run_dir=tmp_path, run_id="another", node="n")).start()
+        await TrajectoryBuffer(make_spec(tmp_path, run_id="another")).start()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from actors.rewards.episode_result import EpisodeResult, ModelTurn, ToolCallRecord
 from actors.rewards.process_rules import MALFORMED_RULE, RULES
 from actors.rewards.registry import find_outcome_reward, list_outcome_rewards
-from launch.config.rollout import RolloutSection
+from launch.config.tables import RolloutTable
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, TestResult
 
@@ -143,5 +143,5 @@ def test_the_documents_and_the_help_text_name_every_reward_and_rule() -> None:
     table = (Path(__file__).parents[4] / "docs" / "rewards.md").read_text()
     rules = [rule.name for rule in (*RULES, MALFORMED_RULE)]
     assert [name for name in (*list_outcome_rewards(), *rules) if f"| `{name}` |" not in table] == []
-    help_text = RolloutSection.model_fields["reward"].description or ""
+    help_text = RolloutTable.model_fields["reward"].description or ""
     assert [name for name in list_outcome_rewards() if f"``{name}``" not in help_text] == []

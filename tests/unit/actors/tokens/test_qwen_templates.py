@@ -23,7 +23,7 @@ from actors.rollout.episode import run_agent_episode
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, ToolCallResult
 from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer
-from launch.config.rollout import AgentSection
+from launch.config.tables import AgentTable
 from launch.demo.tokenizer import train_tokenizer
 from learner.data.sequences import join_sequences
 from protocol.errors import UserError
@@ -123,7 +123,7 @@ CASES = {
 async def test_thirty_turns_each_go_on_from_every_token_before(
     bare: Tokenizer, template: str, thinking: ThinkingMode, thought: str, thoughts: int, kind: AgentKind
 ) -> None:
-    settings = AgentSection(kind=kind, thinking=thinking).make_spec()
+    settings = AgentTable(kind=kind, thinking=thinking).make_spec()
     tokenizer, agent = qwen(bare, template), make_agent(settings)
     schemas = [tool.schema for tool in agent.offered_tools.values()]
     chat = ChatFormat(tokenizer, tools=schemas or None, thinking=thinking.template_argument)
@@ -170,7 +170,7 @@ async def test_a_history_that_is_rendered_anew_is_the_templates_and_trains_thoug
     bare: Tokenizer,
 ) -> None:
     """Qwen3's template drops the thoughts of turns before a user's message: each is trained where it was sampled."""
-    tokenizer, agent = qwen(bare, "qwen3"), make_agent(AgentSection(kind=AgentKind.BASH).make_spec())
+    tokenizer, agent = qwen(bare, "qwen3"), make_agent(AgentTable(kind=AgentKind.BASH).make_spec())
     chat = ChatFormat(tokenizer)
     model = FakeModel(tokenizer, chat, lambda turn: THINKS.format(turn) + bash(turn))
     context = episode_context(
@@ -229,10 +229,10 @@ def test_a_template_that_knows_of_no_thinking_is_refused_where_it_is_told_to(bar
 
 def test_no_think_is_the_last_word_of_the_system_message() -> None:
     """SETA's place for it."""
-    first, *_ = make_agent(AgentSection(thinking=ThinkingMode.NO_THINK).make_spec()).opening_messages(TASK)
+    first, *_ = make_agent(AgentTable(thinking=ThinkingMode.NO_THINK).make_spec()).opening_messages(TASK)
     assert first == {"role": "system", "content": "Use the shell.\n/no_think"}
     only, _ = make_agent(
-        AgentSection(kind="code_interpreter", thinking=ThinkingMode.NO_THINK).make_spec()
+        AgentTable(kind="code_interpreter", thinking=ThinkingMode.NO_THINK).make_spec()
     ).opening_messages(TASK)
     assert only == {"role": "system", "content": "/no_think"}
 
@@ -240,7 +240,7 @@ def test_no_think_is_the_last_word_of_the_system_message() -> None:
 def test_calls_in_thoughts_that_the_prompt_opened_are_not_made(bare: Tokenizer) -> None:
     chat = ChatFormat(qwen(bare, "opening"))
     assert chat.reply_prefix == "<think>\n"
-    agent = make_agent(AgentSection().make_spec())
+    agent = make_agent(AgentTable().make_spec())
     reading = agent.parse_reply(f"{chat.reply_prefix}maybe {hermes(2)}\n</think>\n\n{hermes(0)}")
     assert len(reading.actions) == 1
     assert ChatFormat(qwen(bare, "qwen3")).reply_prefix == ""

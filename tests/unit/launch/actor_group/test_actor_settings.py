@@ -12,7 +12,7 @@ import pytest
 from actors.workers.request_poller import REQUEST_POLL_S
 from launch.actor_group.actor_settings import (
     ACTOR_STOP_S,
-    buffer_settings,
+    buffer_spec,
     engine_spec,
     evaluation_engine_spec,
     evaluation_worker_settings,
@@ -236,7 +236,7 @@ def test_a_buffer_that_others_can_reach_lets_in_the_runs_own_workers(directory: 
     config, nodes = load_recipe("demo"), apart(2)
     homes, share = place_workers(config, nodes), share_docker_engine(config, nodes)
     keys = make_run_keys(homes)
-    buffer = buffer_settings(config, directory, nodes[0], 7000, keys)
+    buffer = buffer_spec(config, directory, nodes[0], 7000, keys)
     told = [
         worker_settings(config, directory, MODEL, name, home, endpoint="tcp://10.0.0.0:7000", keys=keys, share=share)
         for name, home in homes.items()

@@ -107,7 +107,7 @@ async def test_the_places_of_a_whole_group_are_asked_of_one_address_that_has_the
     [
         (["sandbox.group_slots=true", "sandbox.provider=docker"], "set sandbox.provider = 'pool'"),
         (["sandbox.group_slots=true", "sandbox.urls=http://c:1,http://d:2"], "or router"),
-        (["sandbox.group_slots=true", "rollout.group_size=17"], "at most 16 places at once"),
+        (["sandbox.group_slots=true", "rollout.group_size=17"], "at most 16 slots at once"),
     ],
 )
 def test_a_group_s_places_that_nobody_could_give_are_refused(said: list[str], why: str) -> None:
@@ -159,7 +159,7 @@ def test_a_run_on_this_machine_alone_says_where_services_elsewhere_call_back() -
     ("said", "why"),
     [
         (["agent.history=individual"], "set agent.history = 'whole'"),
-        (["agent.harness=x"], "has its sandboxes elsewhere"),
+        (["agent.harness=x"], "runs sandboxes elsewhere"),
         (["sandbox.options={a=1}"], "are for daytona and providers that packages add"),
         (["sandbox.image=a:1"], "sets them where it is started"),
         (["sandbox.provider=docker", "sandbox.callback=10.0.0.1"], "remove sandbox.callback"),

@@ -12,7 +12,7 @@ import pytest
 from actors.scheduler.evaluation import EvaluationAttempt
 from launch.bench.training_modes.run_measurement import RunMeasurement, TimeSpan, covered_seconds, measure_run
 from launch.bench.training_modes.tool_delays import ToolDelays
-from launch.checkpoints.retention import Retention
+from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointManifest, CheckpointStore, LedgerLine, shard_digests
 from launch.config import RunConfig
 from launch.run_records.run_directory import config_tables
@@ -69,7 +69,7 @@ class FakeRunDirectory:
     def finish(
         self, lines: Sequence[LedgerLine], attempts: Sequence[EvaluationAttempt] = (), failed: Sequence[str] = ()
     ) -> None:
-        store, step = CheckpointStore(self.path, Retention(1)), lines[-1].step
+        store, step = CheckpointStore(self.path, RetentionSettings(keep=1)), lines[-1].step
         shards = store.begin(step)
         (shards / "shard").write_bytes(b"weights")
         files = shard_digests(digest_files(shards, ["shard"]))

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.checkpoints.retention import Retention, best_step
+from launch.checkpoints.retention import best_step, select_steps_to_keep
+from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import (
     CheckpointManifest,
     CheckpointStore,
@@ -63,7 +64,7 @@ def truncate(file: Path) -> None:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(2))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=2))
     save(store, 4)
     (found,) = store.list_checkpoints()
     assert replace(found.manifest, files={}) == manifest(4)
@@ -74,7 +75,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_a_ledger_has_every_step_of_the_run_whatever_was_pruned(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(1))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=1))
     for step in (0, 2, 5):
         save(store, step)
         store.prune()
@@ -83,17 +84,17 @@ def test_a_ledger_has_every_step_of_the_run_whatever_was_pruned(tmp_path: Path) 
 
 
 def test_an_unfinished_checkpoint_is_none(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(2))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=2))
     save(store, 4)
     (store.begin(8) / "shard").write_bytes(b"half")
-    assert newest(CheckpointStore(tmp_path, Retention(2))) == (4, [])
+    assert newest(CheckpointStore(tmp_path, RetentionSettings(keep=2))) == (4, [])
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000004", "step-000008.unfinished"}
     save(store, 6)
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000004", "step-000006"}
 
 
 def test_the_newest_stay_and_the_oldest_step_is_told(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(2))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=2))
     for step in (0, 4, 8):
         save(store, step)
     assert store.prune() == 4
@@ -103,7 +104,7 @@ def test_the_newest_stay_and_the_oldest_step_is_told(tmp_path: Path) -> None:
 def test_a_driver_that_dies_while_it_removes_a_checkpoint_leaves_nothing_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = CheckpointStore(tmp_path, Retention(1))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=1))
     for step in (0, 4):
         save(store, step)
 
@@ -115,14 +116,14 @@ def test_a_driver_that_dies_while_it_removes_a_checkpoint_leaves_nothing_for_eve
         patch.setattr("launch.checkpoints.store.shutil.rmtree", dies)
         with pytest.raises(KeyboardInterrupt):
             store.prune()
-    resumed = CheckpointStore(tmp_path, Retention(1))
+    resumed = CheckpointStore(tmp_path, RetentionSettings(keep=1))
     save(resumed, 8)
     resumed.prune()
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000008"}
 
 
 def test_the_first_stays_if_it_is_to_stay(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(1, keep_first=True))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=1, keep_first=True))
     for step in (0, 4, 8):
         save(store, step)
         oldest = store.prune()
@@ -236,7 +237,7 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
     tmp_path: Path, harm: Callable[[Path], None], file: str
 ) -> None:
     """Else a run goes on from weights, books or a lineage that never were."""
-    store = CheckpointStore(tmp_path, Retention(3))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=3))
     for step in (0, 4, 8):
         save(store, step)
     harm(tmp_path / "checkpoints" / "step-000008" / file)
@@ -249,7 +250,7 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
 
 
 def test_where_no_checkpoint_is_whole_all_stay_and_the_person_is_told(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(2))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=2))
     for step in (0, 4):
         save(store, step)
         flip_a_bit(tmp_path / "checkpoints" / f"step-{step:06d}" / "learner" / "shard")
@@ -261,12 +262,12 @@ def test_where_no_checkpoint_is_whole_all_stay_and_the_person_is_told(tmp_path: 
 
 
 def test_a_run_without_checkpoints_has_none(tmp_path: Path) -> None:
-    assert newest(CheckpointStore(tmp_path, Retention(2))) == (None, [])
+    assert newest(CheckpointStore(tmp_path, RetentionSettings(keep=2))) == (None, [])
 
 
 @pytest.mark.parametrize("missing", [True, False])
 def test_a_shard_that_is_not_what_the_learner_says_is_no_checkpoint(tmp_path: Path, *, missing: bool) -> None:
-    store = CheckpointStore(tmp_path, Retention(2))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=2))
     shards = store.begin(4)
     (shards / "shard").write_bytes(b"weights")
     files = shard_digests(digest_files(shards, ["shard"]))
@@ -280,7 +281,7 @@ def test_a_shard_that_is_not_what_the_learner_says_is_no_checkpoint(tmp_path: Pa
 
 
 def test_the_best_by_score_stays_and_a_score_of_weights_that_were_rolled_back_does_not_count(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(1, keep_best=True))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=1, keep_best=True))
     save(store, 0)
     store.record_score(0, 0.4)
     save(store, 4)
@@ -298,7 +299,7 @@ def test_the_best_by_score_stays_and_a_score_of_weights_that_were_rolled_back_do
 
 def test_a_score_that_came_before_its_checkpoint_was_written_is_kept(tmp_path: Path) -> None:
     """An evaluation waits for no checkpoint."""
-    store = CheckpointStore(tmp_path, Retention(1, keep_best=True))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=1, keep_best=True))
     store.record_score(4, 0.9)
     for step in (0, 4, 8):
         save(store, step)
@@ -311,7 +312,7 @@ def test_a_score_that_came_before_its_checkpoint_was_written_is_kept(tmp_path: P
 
 def test_a_checkpoint_whose_score_is_awaited_stays_until_it_is_known(tmp_path: Path) -> None:
     """Else the best is gone before anybody knows that it is."""
-    store = CheckpointStore(tmp_path, Retention(1, keep_best=True))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=1, keep_best=True))
     store.record_score(0, 0.4)
     for step in (0, 4):
         save(store, step)
@@ -327,7 +328,7 @@ def test_a_checkpoint_whose_score_is_awaited_stays_until_it_is_known(tmp_path: P
 
 
 def test_where_nothing_that_was_evaluated_has_a_checkpoint_there_is_no_best(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(1, keep_best=True))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=1, keep_best=True))
     store.record_score(4, 0.9)
     save(store, 8)
     assert store.best_scored() is None
@@ -342,7 +343,7 @@ SCORES = st.dictionaries(st.integers(0, 30), st.sampled_from([0.0, 0.25, 0.5, 1.
 def test_no_step_that_stays_out_is_better_than_the_best_that_stays(
     steps: list[int], scores: dict[int, float], awaited: set[int], keep: int
 ) -> None:
-    kept = Retention(keep, keep_best=True).steps_to_keep(steps, scores, awaited)
+    kept = select_steps_to_keep(RetentionSettings(keep=keep, keep_best=True), steps, scores, awaited)
     assert kept <= set(steps)
     assert set(sorted(steps)[-keep:]) <= kept
     assert awaited & set(steps) <= kept
@@ -358,19 +359,19 @@ def test_no_step_that_stays_out_is_better_than_the_best_that_stays(
 @pytest.mark.parametrize(
     ("retention", "kept"),
     [
-        (Retention(1), {20}),
-        (Retention(2, keep_first=True), {0, 16, 20}),
-        (Retention(1, every_steps=8), {8, 16, 20}),
-        (Retention(1, keep_best=True), {12, 20}),
-        (Retention(9), {0, 4, 8, 12, 16, 20}),
+        (RetentionSettings(keep=1), {20}),
+        (RetentionSettings(keep=2, keep_first=True), {0, 16, 20}),
+        (RetentionSettings(keep=1, keep_every_steps=8), {8, 16, 20}),
+        (RetentionSettings(keep=1, keep_best=True), {12, 20}),
+        (RetentionSettings(keep=9), {0, 4, 8, 12, 16, 20}),
     ],
 )
-def test_what_stays(retention: Retention, kept: set[int]) -> None:
-    assert retention.steps_to_keep([0, 4, 8, 12, 16, 20], {0: 0.5, 4: 0.7, 12: 0.7, 24: 1.0}) == kept
+def test_what_stays(retention: RetentionSettings, kept: set[int]) -> None:
+    assert select_steps_to_keep(retention, [0, 4, 8, 12, 16, 20], {0: 0.5, 4: 0.7, 12: 0.7, 24: 1.0}) == kept
 
 
 def test_the_journal_keeps_what_the_oldest_that_a_run_can_go_on_from_needs(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(2, keep_first=True, every_steps=4))
+    store = CheckpointStore(tmp_path, RetentionSettings(keep=2, keep_first=True, keep_every_steps=4))
     for step in (0, 4, 8, 12):
         save(store, step)
     assert store.prune() == 8

@@ -164,7 +164,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("staleness.max_staleness=0", "set staleness.max_staleness = 1 or run.mode = 'sync'"),
         ("cluster.placement=colocated", "set run.mode = 'sync' or cluster.placement = 'separate'"),
         ("learner.publish_every=3", "set staleness.max_staleness = 3 or learner.publish_every = 2"),
-        ("evaluation.every_steps=5", "no multiple of learner.publish_every = 2"),
+        ("evaluation.every_steps=5", "not a multiple of learner.publish_every = 2"),
         ("model.path=/some/where", "set warm_start.enabled = false"),
         ("data.kind=terminal_bench", "set data.path"),
         (
@@ -215,7 +215,7 @@ def test_a_wrong_key_or_value_is_refused_with_the_remedy(override: str, says: st
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (["engine.device=cuda"], "would take turns on nothing: set both alike"),
+        (["engine.device=cuda"], "share no device: set both alike"),
         (["engine.device=cuda", "learner.device=cuda", "learner.ranks=2"], "is for one GPU, and learner.ranks = 2"),
         (
             ["engine.device=cuda", "learner.device=cuda", "engine.count=2"],

@@ -13,7 +13,7 @@ import pytest
 from actors.agents.hermes import AgentToolCall, FinalReply, MalformedAction, parse_tool_calls
 from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer, load_chat_format, load_tokenizer
 from launch.config import load_recipe
-from launch.config.policy import ModelSection, WarmStartSection
+from launch.data.settings import ModelSettings, WarmStartSettings
 from launch.demo.demonstrations import (
     NO_OUTPUT,
     Demonstration,
@@ -46,7 +46,7 @@ SYSTEM = "You are a shell agent."
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("demo") / "model"
-    build_demo_model(path, ModelSection(), seed=0)
+    build_demo_model(path, ModelSettings(), seed=0)
     return path
 
 
@@ -213,15 +213,15 @@ def test_the_model_knows_every_id_and_no_more(folder: Path, tokenizer: Tokenizer
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert model.config.vocab_size == len(tokenizer) == model.get_input_embeddings().weight.shape[0]
     assert len(tokenizer) % 64 == 0
-    assert len(tokenizer) <= ModelSection().vocab_tokens
+    assert len(tokenizer) <= ModelSettings().vocab_tokens
     assert tokenizer.eos_token_id == model.config.eos_token_id == model.generation_config.eos_token_id == 2
     assert tokenizer.decode([2], skip_special_tokens=False) == "<|im_end|>"
     assert all(tokenizer.decode([n], skip_special_tokens=False) for n in range(len(tokenizer)))
 
 
 def test_the_same_seed_gives_the_same_model(folder: Path, tmp_path: Path):
-    build_demo_model(tmp_path / "again", ModelSection(), seed=0)
-    build_demo_model(tmp_path / "other", ModelSection(), seed=1)
+    build_demo_model(tmp_path / "again", ModelSettings(), seed=0)
+    build_demo_model(tmp_path / "other", ModelSettings(), seed=1)
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
     assert (tmp_path / "other/model.safetensors").read_bytes() != (folder / "model.safetensors").read_bytes()
@@ -229,10 +229,10 @@ def test_the_same_seed_gives_the_same_model(folder: Path, tmp_path: Path):
 
 def test_too_small_a_vocabulary_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match="too few"):
-        build_demo_model(tmp_path / "small", ModelSection(vocab_tokens=320), seed=0)
+        build_demo_model(tmp_path / "small", ModelSettings(vocab_tokens=320), seed=0)
 
 
-SHORT = WarmStartSection(copy_steps=2, clean_steps=9, noisy_steps=3, batch_size=18, copy_batch_size=4, warmup_steps=2)
+SHORT = WarmStartSettings(copy_steps=2, clean_steps=9, noisy_steps=3, batch_size=18, copy_batch_size=4, warmup_steps=2)
 
 
 def test_the_curriculum_copies_then_shows_then_spoils(encoder: DemonstrationEncoder, tokenizer: Tokenizer):

@@ -12,7 +12,7 @@ import pytest
 
 from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
 from actors.scheduler.online_evaluation import EvaluationAttemptFile, OnlineEvaluationPlan
-from launch.checkpoints.retention import Retention
+from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
 from launch.evaluation.online import online_evaluator as exams_module
 from launch.evaluation.online.online_evaluator import NoOnlineEvaluation, OnlineEvaluator
@@ -74,7 +74,7 @@ class Around:
         """Its engine can be started, and has ended."""
         self.servable.set()
         self.may_leave.set()
-        self.checkpoints = CheckpointStore(run_dir, Retention(1, keep_best=True))
+        self.checkpoints = CheckpointStore(run_dir, RetentionSettings(keep=1, keep_best=True))
         self.exams = OnlineEvaluator(
             run_dir=run_dir,
             schedule=EvaluationSchedule(EVERY, LAST),

@@ -17,13 +17,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from launch.config import load_recipe
-from launch.config.metrics import MetricsSection
 from launch.exporters import prometheus
 from launch.exporters.exporter_registry import check_exporters, open_exporter
 from launch.exporters.exporter_thread import ExporterThread
 from launch.exporters.metric_exporter import ExporterSettings
 from launch.exporters.process import run_exporters_process
 from launch.exporters.prometheus import STEP_METRIC_HELP, PrometheusServer
+from launch.exporters.settings import MetricsSettings
 from launch.exporters.step_metrics import numeric_metrics
 from launch.run_records.metrics_log import MetricsLog
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USER
@@ -330,7 +330,7 @@ def test_bad_input_is_one_line(
 
 
 async def test_beside_a_run_it_opens_follows_and_ends_with_it(run_dir: Path, tracker: Path, tmp_path: Path) -> None:
-    metrics = MetricsSection(prometheus=True, exporters=("tensorboard",))
+    metrics = MetricsSettings(prometheus=True, exporters=("tensorboard",))
     async with run_exporters_process(run_dir, metrics, tmp_path / "exporters.log", pytest.fail) as said:
         name, _, url = said.partition(" and ")
         assert name == "tensorboard"
@@ -343,7 +343,7 @@ async def test_a_run_does_not_begin_where_it_cannot_be_opened(
     run_dir: Path, tracker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACKER", "refuses")
-    metrics = MetricsSection(exporters=("tensorboard",))
+    metrics = MetricsSettings(exporters=("tensorboard",))
     with pytest.raises(UserError, match=r"tensorboard cannot be opened \(ConnectionError: no key\)"):
         async with run_exporters_process(run_dir, metrics, tmp_path / "exporters.log", pytest.fail):
             pytest.fail("it began")
@@ -354,7 +354,7 @@ async def test_a_run_whose_fan_out_dies_is_told_once_and_goes_on(
 ) -> None:
     monkeypatch.setenv("TRACKER", "dies")
     told: asyncio.Queue[str] = asyncio.Queue()
-    metrics = MetricsSection(exporters=("tensorboard",))
+    metrics = MetricsSettings(exporters=("tensorboard",))
     async with run_exporters_process(run_dir, metrics, tmp_path / "exporters.log", told.put_nowait):
         with (run_dir / "metrics.jsonl").open("a") as file:
             file.write('{"step": 4, "loss": 1.0, "t": 1}\n')
@@ -363,6 +363,6 @@ async def test_a_run_whose_fan_out_dies_is_told_once_and_goes_on(
 
 
 async def test_a_run_that_asks_for_nothing_starts_nothing(tmp_path: Path) -> None:
-    async with run_exporters_process(tmp_path, MetricsSection(), tmp_path / "exporters.log", pytest.fail) as said:
+    async with run_exporters_process(tmp_path, MetricsSettings(), tmp_path / "exporters.log", pytest.fail) as said:
         assert said == ""
     assert not (tmp_path / "exporters.log").exists()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launch.config import NegativeControl, ProofSection
+from launch.config import NegativeControl, ProofSettings
 from launch.run.arguments import ClusterArguments, parse_cluster_arguments
 from launch.run.proof import meets_expectation, run_proof
 from launch.run_records.run_directory import RunDirectoryError
@@ -43,7 +43,7 @@ def summary(
 def test_three_standard_errors_tell_learning_from_luck(
     control: NegativeControl, difference: float, verdict: bool
 ) -> None:
-    assert meets_expectation(control, summary(difference), ProofSection()) is verdict
+    assert meets_expectation(control, summary(difference), ProofSettings()) is verdict
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_run_keeps_what_its_recipe_promises_and_no_family_pays_for_it(
 
 @pytest.mark.parametrize("control", list(NegativeControl))
 def test_without_both_evaluations_nothing_is_proved(control: NegativeControl) -> None:
-    assert not meets_expectation(control, summary(None), ProofSection())
+    assert not meets_expectation(control, summary(None), ProofSettings())
 
 
 def run_all(results: dict[NegativeControl, Any], run_id: str | None = "p") -> tuple[dict[str, JsonValue], list[str]]:

@@ -77,7 +77,7 @@ def test_adapters_that_no_layer_has_are_refused() -> None:
 
 def test_a_warm_start_trains_all_weights(tmp_path: Path) -> None:
     """Adapters of a warm start that is kept would be merged in the next run, and not in the first."""
-    with pytest.raises(ConfigError, match=r"lora\.rank = 4 leaves the model's weights as they are, and the warm start"):
+    with pytest.raises(ConfigError, match=r"lora\.rank = 4 freezes the model's weights, and the warm start"):
         load_recipe("demo", ["lora.rank=4", f"model.path={tmp_path}", 'warm_start.data=["a.jsonl"]'])
 
 

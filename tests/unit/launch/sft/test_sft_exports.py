@@ -12,8 +12,8 @@ import pytest
 
 from launch.actor_group.learner_group import LearnerGroup
 from launch.config import load_sft
-from launch.config.sft import SftSection
 from launch.sft.exports import NOTES_FILE, SftExports, check_exports
+from launch.sft.settings import SftSettings
 from learner.rank import LearnerRank
 from protocol.errors import UserError
 
@@ -45,11 +45,11 @@ def is_called_empty(path: Path) -> bool:
     return path.name == "empty"
 
 
-def asked(**places: Path) -> SftSection:
+def asked(**places: Path) -> SftSettings:
     return load_sft(None, [f"sft.{name}={place}" for name, place in places.items()] + ["lora.rank=2"]).sft
 
 
-def write(learners: FakeLearners, sft: SftSection, run_dir: Path, weights: str = "w") -> None:
+def write(learners: FakeLearners, sft: SftSettings, run_dir: Path, weights: str = "w") -> None:
     run_dir.mkdir(exist_ok=True)
     check_exports(sft, run_dir)
     exports = SftExports.from_config(sft, run_dir, "--resume mine")

@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from launch.config.loader import Toml, parse_override
-from launch.config.run import RUN_ID_PATTERN
 from launch.sweep.axes import (
     SweepAxis,
     build_points,
@@ -20,6 +19,7 @@ from launch.sweep.axes import (
     plain_axis,
 )
 from protocol.errors import UserError
+from protocol.run_directory.layout import RUN_ID_PATTERN
 
 
 def test_the_points_are_the_product_of_the_axes_the_last_one_first() -> None:

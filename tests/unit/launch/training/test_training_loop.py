@@ -19,17 +19,17 @@ from actors.scheduler.rollout_scheduler import SchedulerStatistics
 from actors.scheduler.settings import SchedulerRunState
 from launch.actor_group.learner_group import LearnerGroup
 from launch.checkpoints.best_checkpoint import export_best_checkpoint
-from launch.checkpoints.retention import Retention
+from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
 from launch.control.run_state import RunStatePublisher
 from launch.control.step_hooks import StepHooks, TrainingEnding
 from launch.evaluation.scores import OnlineEvaluationScore, PassRateEstimate
 from launch.run_records.metrics_log import MetricsLog, read_metrics
-from launch.training.budget import Budget
 from launch.training.logprob_parity import ParityMonitor
 from launch.training.loop import TrainingLoop, TrainingSettings
 from launch.training.parity_checker import ParityChecker
 from launch.training.parity_probe import ParityProbeSettings
+from launch.training.settings import StopSettings
 from launch.weight_sync.colocation import ColocationManager
 from launch.weight_sync.manager import WeightSyncManager
 from learner.messages import CheckpointSaveError, StepReport
@@ -203,7 +203,7 @@ class Run:
         self.generations: list[FakeLearner] = []
         events = EventLog(run_dir, "driver", "node-0")
         self.pusher = NotedWeightSyncManager(RunStatePublisher(LocalRemote(self.conductor)), events)
-        self.checkpoints = CheckpointStore(run_dir, Retention(3))
+        self.checkpoints = CheckpointStore(run_dir, RetentionSettings(keep=3))
         self.training = TrainingLoop(
             settings=TrainingSettings(
                 run_dir=run_dir,
@@ -214,7 +214,7 @@ class Run:
                 stale_policy=StaleTokenPolicy.MASK,
                 publish_every=1,
                 checkpoint_every=2,
-                budget=Budget(),
+                stop=StopSettings(),
                 group_size=2,
                 nonfinite_limit=2,
                 keeps_reference=False,
@@ -562,7 +562,7 @@ async def test_a_stop_condition_ends_training_between_steps_and_says_so(
     tmp_path: Path, stop: dict[str, float], steps: int
 ) -> None:
     run = Run(tmp_path)
-    run.change(budget=Budget(**stop))
+    run.change(stop=StopSettings.model_validate(stop))
     await run.go()
     assert run.training.step == steps
     assert run.training.ending is (TrainingEnding.STEPS if steps == 4 else TrainingEnding.BUDGET)
@@ -582,7 +582,7 @@ async def test_trajectories_that_could_not_be_exported_are_told_once(tmp_path: P
 
 async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(budget=Budget(after_trajectories=PER_STEP))
+    run.change(stop=StopSettings(after_trajectories=PER_STEP))
     await run.training.publish_initial_weights()
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
@@ -624,13 +624,13 @@ async def test_a_run_that_is_stopped_keeps_its_last_step(tmp_path: Path) -> None
     """Else its last weights, which were evaluated, are in no checkpoint, and a resume takes its last steps back."""
     run = Run(tmp_path)
     await run.buffer.add_ready(3 * PER_STEP)
-    run.change(budget=Budget(after_trajectories=10_000), publish_every=2)
+    run.change(stop=StopSettings(after_trajectories=10_000), publish_every=2)
     await run.training.publish_initial_weights()
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         while run.training.step < 3 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
-        run.change(budget=Budget(after_trajectories=1))
+        run.change(stop=StopSettings(after_trajectories=1))
         await run.buffer.free()
         await going
     assert run.saved == [0, 2, 3]
@@ -831,7 +831,7 @@ async def test_a_learner_that_dies_in_its_turn_keeps_it_until_it_is_there_again(
 
 async def test_the_engine_serves_again_after_a_run_that_ends_early(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(budget=Budget(after_trajectories=1), checkpoint_every=100)
+    run.change(stop=StopSettings(after_trajectories=1), checkpoint_every=100)
     await run.buffer.add_ready(PER_STEP)
     async with sharing(run), asyncio.timeout(SOON_S):
         await run.training.run()

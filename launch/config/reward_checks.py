@@ -1,4 +1,4 @@
-"""Checks of the reward's sections against each other and against the learner's advantage."""
+"""Checks of the reward's tables against each other and against the learner's advantage."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from learner.losses.settings import AdvantageEstimator
 from protocol.errors import UserError
 
 
-def check_reward_sections(
+def check_reward_tables(
     name: str, reward: RewardSettings, judge: JudgeSettings, advantage: AdvantageEstimator
 ) -> list[str]:
-    """Return what of the reward's sections contradicts each other or would have no effect."""
+    """Return the keys that contradict each other or would have no effect, one line each."""
     try:
         margin = find_outcome_reward(name, reward.bonus).pass_margin
     except UserError as error:
         return [str(error)]
-    found: list[str] = []
+    problems: list[str] = []
     if (
         reward.process is not ProcessRewardKind.NONE
         and reward.process_into is RewardTarget.TOTAL
         and 2 * reward.process_cap >= margin
     ):
         lower = f"reward.process_cap below {margin / 2:g}, " if margin else ""
-        found.append(
+        problems.append(
             f"reward.process_cap = {reward.process_cap:g} up and down could make a failed episode worth more than a "
             f"full pass, which rollout.reward = '{name}' puts {margin:g} above it: set {lower}reward.process_into = "
             "'turns', or rollout.reward = 'art'"
@@ -36,8 +36,8 @@ def check_reward_sections(
     }
     if advantage is not AdvantageEstimator.STEP and any(by_turn.values()):
         remedies = " and ".join(remedy for remedy, wanted in by_turn.items() if wanted)
-        found.append(
+        problems.append(
             f"learner.advantage = '{advantage}' reads no turn's own reward, which would be written for nothing: set "
             f"learner.advantage = 'step', or {remedies}"
         )
-    return found
+    return problems

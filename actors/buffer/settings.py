@@ -1,0 +1,47 @@
+"""The buffer's settings, ``[buffer]``, and what only a run knows.
+
+Light: the configuration imports it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from protocol.settings import ConfigSection, PositiveInt
+
+if TYPE_CHECKING:
+    from protocol.stream import CurveServer
+
+
+class BufferSettings(ConfigSection):
+    budget_bytes: PositiveInt = 1 << 30
+    """Maximum bytes of trajectories that are reserved, held, or trained and not yet in a checkpoint.  At least twice
+    the largest batch (groups per step × group size × ``max_trajectory_bytes``)."""
+    max_trajectory_bytes: PositiveInt = 256 * 1024
+    """Maximum bytes of one trajectory, reserved for each rollout request."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Port that trajectories are sent to; 0 for a free one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferSpec:
+    """What the buffer of one run needs."""
+
+    settings: BufferSettings
+    """With port 0 the buffer takes a free port and keeps it when it restarts."""
+    run_id: str
+    run_dir: Path
+    """The run's directory, on a local disk of the buffer's host."""
+    node: str
+    host: str
+    """Address that the receiver binds to."""
+    curve: CurveServer | None
+    """Keys of the receiver and of its senders; required unless ``host`` is loopback."""
+    disk_floor_bytes: int
+    """Free disk space below which no new group is opened."""
+    dynamic_sampling: bool
+    """Groups without reward variance are dropped, and others take their place."""
