@@ -7,12 +7,12 @@ setup or service fails is left out, as long as there are others.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protocol.errors import InfraError
-from protocol.trajectory import EpisodeStatus, GroupId, InfraFailure, RolloutRequest
+from protocol.evaluation import AttemptId, AttemptRecord
+from protocol.trajectory import GroupId, InfraFailure, RolloutRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class EvaluationPlan:
                 sample,
                 size,
                 task,
-                random.Random(f"{self.seed}/{task}/{sample}").getrandbits(31),
+                AttemptId(task, sample).sampling_seed(self.seed),
                 purpose=self.name,
                 greedy=sample >= self.attempts,
             )
@@ -47,30 +47,13 @@ class EvaluationPlan:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationAttempt:
-    """The result of one attempt."""
-
-    task: str
-    family: str
-    greedy: bool
-    passed: bool
-    reward: float
-    status: EpisodeStatus
-    sampled_tokens: int
-    versions: tuple[int, ...] = ()
-    """The weight versions that sampled it, each once; empty if it ended before the first token."""
-    group: int = -1
-    """The index of its task in the plan; −1 if that is not known."""
-
-
 @dataclass(slots=True)
 class EvaluationTracker:
     """Collects the attempts of one plan and knows when it is over."""
 
     plan: EvaluationPlan
-    finished_attempts: dict[tuple[int, int], EvaluationAttempt] = field(
-        default_factory=dict[tuple[int, int], EvaluationAttempt]
+    finished_attempts: dict[tuple[int, int], AttemptRecord] = field(
+        default_factory=dict[tuple[int, int], AttemptRecord]
     )
     """(task index, sample) → attempt."""
     finished: asyncio.Event = field(default_factory=asyncio.Event)
@@ -87,7 +70,7 @@ class EvaluationTracker:
         """Whether the attempt of ``request`` is still missing."""
         return (request.group, request.sample) not in self.finished_attempts and request.task not in self.excluded_tasks
 
-    def add_attempt(self, request: RolloutRequest, attempt: EvaluationAttempt) -> bool:
+    def add_attempt(self, request: RolloutRequest, attempt: AttemptRecord) -> bool:
         """Count an attempt.  False if it is there already, or its task was excluded."""
         if not self.is_open(request):
             return False
@@ -118,7 +101,7 @@ class EvaluationTracker:
         self.finished.set()
         return ""
 
-    def attempts(self) -> Sequence[EvaluationAttempt]:
+    def attempts(self) -> Sequence[AttemptRecord]:
         """Return the attempts so far, in plan order."""
         return [self.finished_attempts[key] for key in sorted(self.finished_attempts)]
 

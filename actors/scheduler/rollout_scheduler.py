@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
 from actors.runtime.remote import Remote
 from actors.scheduler.core import SchedulerCore
-from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
+from actors.scheduler.evaluation import EvaluationPlan
 from actors.scheduler.journal_restore import restore_from_journal
 from actors.scheduler.online_evaluation import OnlineEvaluationPlan
 from actors.scheduler.request_queue import AssignedRequest
@@ -35,6 +35,7 @@ from actors.scheduler.running_evaluation import RunningEvaluation
 from actors.scheduler.settings import FailedRequestFate, SchedulerRunState, SchedulerSpec
 from actors.scheduler.worker_registry import WorkerRegistry
 from protocol.errors import InfraError, UserError
+from protocol.evaluation import AttemptRecord
 from protocol.events import EventLog
 from protocol.journal import BudgetFullError, DiskFullError
 from protocol.trajectory import TRAIN_PURPOSE, DropReason, GroupId, InfraFailure, RolloutRequest
@@ -106,7 +107,7 @@ class RolloutScheduler:
         await self._restore()
         return self._core.groups.staleness.binding_step(step, leased)
 
-    async def run_evaluation(self, plan: EvaluationPlan) -> Sequence[EvaluationAttempt]:
+    async def run_evaluation(self, plan: EvaluationPlan) -> Sequence[AttemptRecord]:
         """Run ``plan`` on the workers of training; return its attempts in plan order.
 
         Raises :class:`InfraError` if infrastructure fails an attempt and all its replacements: without it the
@@ -118,7 +119,7 @@ class RolloutScheduler:
             if self._evaluation is evaluation:
                 self._evaluation = None
 
-    async def run_online_evaluation(self, plan: OnlineEvaluationPlan) -> Sequence[EvaluationAttempt]:
+    async def run_online_evaluation(self, plan: OnlineEvaluationPlan) -> Sequence[AttemptRecord]:
         """Run ``plan`` beside training, on the evaluation worker alone, after the attempts that are on disk already.
 
         One at a time.  Raises as :meth:`run_evaluation`, and OSError if the attempts cannot be read."""
@@ -132,7 +133,7 @@ class RolloutScheduler:
             if self._online_evaluation is evaluation:
                 self._online_evaluation = None
 
-    async def _finish_evaluation(self, evaluation: RunningEvaluation) -> Sequence[EvaluationAttempt]:
+    async def _finish_evaluation(self, evaluation: RunningEvaluation) -> Sequence[AttemptRecord]:
         await self._notify()
         await evaluation.tracker.finished.wait()
         if evaluation.tracker.failure is not None:
@@ -255,7 +256,7 @@ class RolloutScheduler:
         if self._core.mark_arrived(request, self._clock()) and self._core.groups.tuning.in_flight:
             await self._notify()
 
-    async def report_evaluated(self, request: RolloutRequest, attempt: EvaluationAttempt) -> None:
+    async def report_evaluated(self, request: RolloutRequest, attempt: AttemptRecord) -> None:
         """An attempt of an evaluation has ended.  Raises OSError if it cannot be kept."""
         if (evaluation := self._evaluation_of(request)) is not None:
             evaluation.report_evaluated(request, attempt)

@@ -6,13 +6,14 @@ version sampled a token counts as an infrastructure failure and is tried again.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan, EvaluationTracker
-from actors.scheduler.online_evaluation import EvaluationAttemptFile, OnlineEvaluationPlan
+from actors.scheduler.evaluation import EvaluationPlan, EvaluationTracker
+from actors.scheduler.online_evaluation import OnlineEvaluationPlan
 from actors.scheduler.request_queue import AssignedRequest, RolloutRequestQueue, request_key
 from actors.scheduler.settings import SchedulerSpec
+from protocol.evaluation import AttemptFile, AttemptId, AttemptRecord, read_attempts
 from protocol.events import EmitEvent
 from protocol.trajectory import InfraFailure, RolloutRequest
 from protocol.weights import WeightVersion, format_version
@@ -27,17 +28,17 @@ class RunningEvaluation:
     emit: EmitEvent
     version: WeightVersion | None = None
     """The only weights that may sample it; None for any."""
-    attempt_file: EvaluationAttemptFile | None = None
-    """Where attempts are kept; None keeps them in memory only."""
+    attempt_file: AttemptFile | None = None
+    """The file that keeps attempts; None keeps them in memory only."""
+    known: Mapping[AttemptId, AttemptRecord] = field(default_factory=dict[AttemptId, AttemptRecord])
+    """Attempts that are finished already."""
     tracker: EvaluationTracker = field(init=False)
     requests: RolloutRequestQueue = field(default_factory=RolloutRequestQueue)
 
     def __post_init__(self) -> None:
-        """Raises OSError if the attempt file cannot be read."""
         self.tracker = EvaluationTracker(self.plan)
-        known = self.attempt_file.read_attempts() if self.attempt_file is not None else {}
         for request in self.plan.make_requests(self.spec.run_id):
-            if (attempt := known.get((request.group, request.sample))) is not None:
+            if (attempt := self.known.get(AttemptId(request.task, request.sample))) is not None:
                 self.tracker.add_attempt(request, attempt)
             else:
                 self.requests.add(request)
@@ -45,7 +46,9 @@ class RunningEvaluation:
     @staticmethod
     def open_online(plan: OnlineEvaluationPlan, spec: SchedulerSpec, emit: EmitEvent) -> RunningEvaluation:
         """Open an evaluation beside training after the attempts that are on disk.  Raises OSError."""
-        return RunningEvaluation(plan.evaluation, spec, emit, plan.version, EvaluationAttemptFile(plan.attempts_path))
+        file = AttemptFile(plan.attempts_path)
+        known = read_attempts(plan.attempts_path, skip_damaged=True)
+        return RunningEvaluation(plan.evaluation, spec, emit, plan.version, file, known)
 
     def assign_requests(self, worker: str, free: int, now: float) -> list[RolloutRequest]:
         """Assign up to ``free`` requests to ``worker`` (``NAME#INCARNATION``)."""
@@ -55,7 +58,7 @@ class RunningEvaluation:
         """See :meth:`RolloutRequestQueue.find_undelivered`."""
         return self.requests.find_undelivered(worker, holds)
 
-    def report_evaluated(self, request: RolloutRequest, attempt: EvaluationAttempt) -> None:
+    def report_evaluated(self, request: RolloutRequest, attempt: AttemptRecord) -> None:
         """Count a finished attempt.  Raises OSError if it cannot be kept; then it does not count."""
         if self.version is not None and (others := set(attempt.versions) - {self.version}):
             labels = ", ".join(map(format_version, sorted(others)))
@@ -64,7 +67,7 @@ class RunningEvaluation:
             return
         if self.tracker.is_open(request):
             if self.attempt_file is not None:
-                self.attempt_file.append_attempt(request, attempt)
+                self.attempt_file.append(attempt)
             self.tracker.add_attempt(request, attempt)
             key = request_key(request)
             self.requests.withdraw(lambda waiting: request_key(waiting) == key)

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from actors.engines.messages import EngineUnavailable
 from actors.rollout.stages import StageOverrun
 from actors.runtime.remote import Remote
-from actors.scheduler.evaluation import EvaluationAttempt
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.workers.settings import WorkerSettings
 from protocol.activity import ActivityLog
 from protocol.errors import InfraError
+from protocol.evaluation import record_of_trajectory
 from protocol.run_directory.process_log import get_logger
 from protocol.stream.sender import TrajectorySender
 from protocol.trajectory import TRAIN_PURPOSE, InfraFailure, RolloutRequest, Trajectory
@@ -97,15 +97,5 @@ class AttemptRunner:
                 await self.sender.send(trajectory, self.settings.send_deadline_s)
             await self.scheduler.call(RolloutScheduler.report_finished, request)
             return
-        attempt = EvaluationAttempt(
-            request.task,
-            self.tasks[request.task].family,
-            request.greedy,
-            trajectory.passed,
-            trajectory.reward.total,
-            trajectory.status,
-            trajectory.sampled_tokens,
-            trajectory.sampled_versions,
-            request.group,
-        )
+        attempt = record_of_trajectory(trajectory, self.tasks[request.task].family)
         await self.scheduler.call(RolloutScheduler.report_evaluated, request, attempt)

@@ -1,1 +1,1 @@
-"""Evaluations held against each other, task by task."""
+"""The command ``longshore compare``: compares evaluations task by task."""

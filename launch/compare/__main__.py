@@ -1,8 +1,8 @@
-"""``python -m launch.compare A B …``: compare evaluations of the same tasks, task by task.
+"""``longshore compare A B …``: compare evaluations of the same tasks, task by task.
 
-Each is a folder that ``launch.evaluate`` wrote, or a run's own evaluation (``runs/ID/before``, ``runs/ID/step-000008``,
-``runs/ID/after``).  It prints the paired difference of pass@k with its interval and the tasks that changed, and writes
-a page with both terminals of each side by side.
+Each is a folder that ``longshore evaluate`` wrote, or a run's own evaluation (``runs/ID/before``,
+``runs/ID/step-000008``, ``runs/ID/after``).  The command prints the paired difference of pass@k with its interval and
+the tasks that changed, and writes a page with their terminals side by side.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class CompareArguments(CommandArguments):
     others: Positional[Annotated[tuple[RunFolder, ...], option("OTHER")]] = ()
     """Other evaluations of the same tasks, each of which is compared with the first."""
     anyway: Flag = False
-    """Compare tasks of the same name where data sets or sampling differ."""
+    """Compare tasks of the same name even if data sets or sampling differ."""
     seed: Count = 0
     """Seed of the confidence intervals."""
     terminals: Count = 20
-    """Changed tasks whose terminals the page shows."""
+    """Number of changed tasks whose terminals the page shows."""
     output: Annotated[Path | None, option("FILE.html")] = None
-    """The page; default: beside the first, FIRST-and-OTHER.html."""
+    """Path of the page; default: beside the first, FIRST-and-OTHER.html."""
     as_json: JsonFlag = False
 
 
 def run(given: CompareArguments, out: JsonOutput) -> None:
     """Print the comparison and write its page."""
     if not given.others:
-        raise UserError(f"{given.first} alone has nothing to be compared with: name another evaluation after it")
+        raise UserError(f"{given.first} alone has nothing to compare with: name another evaluation after it")
     names = [str(path) for path in (given.first, *given.others)]
     comparison = compare_evaluations(open_evaluations(names), anyway=given.anyway, seed=given.seed)
     file = _write_page(given.output or _default_page(comparison), render_comparison_page(comparison, given.terminals))
@@ -74,7 +74,7 @@ def _write_page(file: Path, text: str) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, text.encode())
     except OSError as error:
-        raise UserError(f"cannot write {file}: {error.strerror}; name another place, --output FILE.html") from error
+        raise UserError(f"cannot write {file}: {error.strerror}; choose another path, --output FILE.html") from error
     return file
 
 

@@ -1,1 +1,1 @@
-"""Evaluating a model on tasks, apart from any run."""
+"""The command ``longshore evaluate``: evaluates a model on tasks outside of any run."""

@@ -1,7 +1,7 @@
-"""``python -m launch.evaluate RECIPE …``: evaluate a model on tasks, with pass@k, errors by stage, tokens.
+"""``longshore evaluate RECIPE …``: evaluate a model on tasks, with pass@k, errors by stage, and tokens.
 
-Exit code 0: each attempt has a verdict; 1: infrastructure failed some, which ``--retry-errors`` tries again.  Ctrl-C
-stops; the same command goes on, and repeats nothing.
+Exit code 0: every attempt has a verdict; 1: infrastructure failed some, which ``--retry-errors`` runs again.  Ctrl-C
+stops; the same command continues and repeats nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from launch.evaluation.attempts import AttemptId
-from launch.evaluation.evaluation_options import EvaluateArguments, SolverKind, parse_options
+from launch.evaluation.evaluation_options import EvaluateArguments, SolverKind
 from launch.evaluation.results.evaluation_folder import (
     EvaluationFolder,
     check_evaluation_folder,
@@ -33,16 +32,18 @@ from launch.evaluation.standalone.evaluation import (
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, display_path, error_console, output_console
+from protocol.evaluation import AttemptId
 from protocol.events import JsonValue
 
 
 def run(given: EvaluateArguments, out: JsonOutput) -> int:
-    """Evaluate, and return 0 where each attempt has a verdict."""
-    evaluation = build_evaluation(parse_options(given))
-    folder = evaluation.options.folder()
+    """Evaluate, and return 0 if every attempt has a verdict."""
+    given.check()
+    evaluation = build_evaluation(given)
     _check(evaluation)
-    if evaluation.options.dry_run:
-        out.set_result(_would_run(evaluation))
+    folder = evaluation.arguments.folder
+    if given.dry_run:
+        out.set_result(_describe_plan(evaluation))
         return EXIT_OK
     summary = _run(asyncio.run(resolve_model_name(evaluation)))
     out.set_result(cast("dict[str, JsonValue]", {**asdict(summary), "output": str(folder)}))
@@ -50,22 +51,22 @@ def run(given: EvaluateArguments, out: JsonOutput) -> int:
 
 
 def _check(evaluation: StandaloneEvaluation) -> None:
-    """Before anything is written or started.  Raises UserError."""
-    wanted = evaluation.options
-    check_evaluation_folder(wanted.folder(), evaluation.spec)
-    if wanted.solver is SolverKind.SERVED and evaluation.remaining_attempts(read_attempt_records(wanted.folder())):
+    """Raise UserError for what can be known to fail, before anything is written or started."""
+    given = evaluation.arguments
+    check_evaluation_folder(given.folder, evaluation.spec)
+    if given.solver is SolverKind.SERVED and evaluation.remaining_attempts(read_attempt_records(given.folder)):
         from launch.data.preparation import require_model_files
 
-        require_model_files(Path(wanted.model))
+        require_model_files(Path(given.model or ""))
 
 
-def _would_run(evaluation: StandaloneEvaluation) -> dict[str, JsonValue]:
-    folder, chosen = evaluation.options.folder(), evaluation.task_selection
+def _describe_plan(evaluation: StandaloneEvaluation) -> dict[str, JsonValue]:
+    folder, selection = evaluation.arguments.folder, evaluation.selection
     return {
-        "what": dict(evaluation.spec),
+        "evaluation": asdict(evaluation.spec),
         "output": str(folder),
-        "tasks": list(chosen.tasks),
-        "left_out": list(chosen.left_out),
+        "tasks": list(selection.tasks),
+        "left_out": list(selection.left_out),
         "planned": len(evaluation.plan),
         "to_run": len(evaluation.remaining_attempts(read_attempt_records(folder))),
     }
@@ -74,27 +75,29 @@ def _would_run(evaluation: StandaloneEvaluation) -> dict[str, JsonValue]:
 def _run(evaluation: StandaloneEvaluation) -> EvaluationSummary:
     from launch.processes.interruption import run_interruptible
 
-    console, chosen, plan = error_console(), evaluation.task_selection, evaluation.plan
-    for line in chosen.left_out:
+    console, selection, plan = error_console(), evaluation.selection, evaluation.plan
+    for line in selection.left_out:
         console.print(f"left out: {line}")
-    with open_evaluation_folder(evaluation.options.folder(), evaluation.spec) as folder:
+    with open_evaluation_folder(evaluation.arguments.folder, evaluation.spec) as folder:
         to_run = evaluation.remaining_attempts(folder.records)
         console.print(
-            f"{len(plan)} attempts at {len(chosen.tasks)} tasks, {len(to_run)} to run: {display_path(folder.path)}"
+            f"{len(plan)} attempts at {len(selection.tasks)} tasks, {len(to_run)} to run: {display_path(folder.path)}"
         )
         try:
             if to_run:
                 again = f"the same command: {shlex.join(['python', *sys.orig_argv[1:]])}"
                 asyncio.run(run_interruptible(_work(evaluation, to_run, folder), again))
         finally:
-            found = write_results(evaluation, folder)
+            summary = write_results(evaluation, folder)
         result = output_console()
-        for k, each in found.pass_at_k.items():
-            result.print(f"pass@{k}: {each.value:.1%} ({each.low:.1%} to {each.high:.1%}, {each.tasks} tasks)")
-        if found.error_count:
-            console.print(f"{found.error_count} attempts have no verdict: the same command with --retry-errors")
+        for k, estimate in summary.pass_at_k.items():
+            result.print(
+                f"pass@{k}: {estimate.value:.1%} ({estimate.low:.1%} to {estimate.high:.1%}, {estimate.tasks} tasks)"
+            )
+        if summary.error_count:
+            console.print(f"{summary.error_count} attempts have no verdict: repeat the command with --retry-errors")
         result.print(f"report: {display_path(folder.path / 'report.html')}")
-        return found
+        return summary
 
 
 async def _work(

@@ -1,6 +1,5 @@
-"""Everything that evaluates: online (before, beside and after training), standalone (longshore evaluate), and the
-comparison of evaluations.
+"""Evaluations: of a run (before, beside and after training), standalone (``longshore evaluate``), and compared.
 
-Layers: pass_at_k, scores and attempts; results and solvers; online and standalone; comparison. The training loop
-imports only online and scores.
+All produce the same attempts (:mod:`protocol.evaluation`), in folders of one format (``results``), with the same
+``scores``.  Layers: scores and results; solvers; online and standalone; comparison.
 """

@@ -1,9 +1,8 @@
-"""The command line of ``python -m launch.evaluate``, and what of it makes two evaluations the same."""
+"""The command line of ``longshore evaluate``, and the part of it that a score depends on."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +12,11 @@ from tyro.conf import UseAppendAction, create_mutex_group
 
 from launch.config import RunConfig
 from launch.config.command_line import RecipeName, require_nonempty
-from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER
+from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER, EvaluationSpec, ScoreSetting
 from launch.evaluation.task_selection import TaskSelection
 from launch.run_records.run_directory import config_tables
 from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, Overrides, TaskGlobs, option
 from protocol.errors import UserError
-from protocol.events import JsonValue
 
 _SCORE_KEYS = (
     *("agent.", "reward.", "rollout.reward", "sandbox.image", "sandbox.allow_hosts"),
@@ -26,89 +24,44 @@ _SCORE_KEYS = (
 )
 """Keys of a recipe that a score depends on; a final dot means the whole section."""
 MAX_ATTEMPTS = 10_000
-"""At a task: more is a slip, and would take the memory before anything is run."""
+"""Limit of attempts at each task: more is a typing error and would exhaust memory before anything runs."""
 _SHORT = re.compile(r"[^A-Za-z0-9._-]+")
+_URL = re.compile(r"https?://[^\s/?#]")
 
 
 class SolverKind(StrEnum):
-    """Attempts the tasks."""
+    """Solver of the tasks."""
 
     SERVED = "served"
-    """A folder, which is served here."""
+    """A model in a folder, which is served here."""
     URL = "url"
-    """A model somewhere, by OpenAI's chat API."""
+    """A model behind OpenAI's chat API."""
     ORACLE = "oracle"
+    """The tasks' own solutions."""
     NOOP = "noop"
+    """Nothing."""
+
+    @property
+    def samples(self) -> bool:
+        """Whether it samples from a model."""
+        return self in {SolverKind.SERVED, SolverKind.URL}
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationOptions:
-    recipe: str
-    solver: SolverKind
-    model: str
-    """Folder or URL; empty for who needs none."""
-    model_name: str
-    """Of a model at a URL; empty until the server has been asked for it."""
-    key_file: Path | None
-    tasks: str
-    datasets: Path
-    only: tuple[str, ...]
-    task_ids: tuple[str, ...]
-    attempts: int
-    concurrency: int | None
-    temperature: float
-    greedy: bool
-    seed: int
-    output: Path | None
-    overrides: tuple[str, ...]
-    retry_errors: bool
-    save_trajectories: bool
-    record: bool
-    """Each attempt's terminal."""
-    dry_run: bool
-
-    def folder(self) -> Path:
-        """The same for the same evaluation."""
-        who = (
-            self.model.rstrip("/").rpartition("/")[2]
-            if self.solver is SolverKind.SERVED
-            else self.model_name or self.model
-        )
-        parts = (Path(self.recipe).stem, who or self.solver, Path(self.tasks).stem)
-        return self.output or EVALUATIONS_FOLDER / "-".join(_SHORT.sub("_", part).strip("_") for part in parts)
-
-    def build_spec(self, config: RunConfig, chosen: TaskSelection) -> dict[str, JsonValue]:
-        """All that a score depends on."""
-        model = str(Path(self.model).absolute()) if self.solver is SolverKind.SERVED else self.model
-        sampling: dict[str, JsonValue] = {"temperature": self.temperature, "greedy": self.greedy, "seed": self.seed}
-        own: dict[str, JsonValue] = {"agent": self.solver.value, "model": model, "model name": self.model_name}
-        prompt, tasks = config.agent.make_spec().prompt.checksum, chosen.checksum
-        read: dict[str, JsonValue] = {"prompt": config.agent.prompt_file, "prompt's checksum": prompt}
-        return {
-            **own,
-            **sampling,
-            **read,
-            "tasks": self.tasks,
-            "tasks' checksum": tasks,
-            "recipe": score_settings(config),
-        }
-
-
-def score_settings(config: RunConfig) -> dict[str, JsonValue]:
-    """``section.key`` → value, of all that a score depends on."""
+def score_settings(config: RunConfig) -> dict[str, ScoreSetting]:
+    """Return ``section.key`` → value of the configuration that a score depends on."""
     return {
-        f"{table}.{key}": _json(value)
+        f"{table}.{key}": _plain(value)
         for table, keys in config_tables(config).items()
         for key, value in keys.items()
         if f"{table}.{key}".startswith(_SCORE_KEYS)
     }
 
 
-def _json(value: object) -> JsonValue:
+def _plain(value: object) -> ScoreSetting:
     return value if isinstance(value, str | int | float | bool) else str(value)
 
 
-_SOLVER = create_mutex_group(required=True, title="who solves the tasks")
+_SOLVER = create_mutex_group(required=True, title="solver of the tasks")
 
 
 class EvaluateArguments(CommandArguments):
@@ -123,11 +76,11 @@ class EvaluateArguments(CommandArguments):
     oracle: Annotated[bool, option(), _SOLVER] = False
     """Run the tasks' own solutions."""
     noop: Annotated[bool, option(), _SOLVER] = False
-    """Do nothing: what tasks give for nothing."""
+    """Do nothing: the score that tasks give without any work."""
     tasks: Annotated[str, option("LABEL|PATH")]
     """A data set of datasets.toml, a folder, or a file of rows."""
     datasets: Annotated[Path, option("FILE")] = Path("datasets.toml")
-    """File in which labels are looked up."""
+    """File that defines data set labels."""
     only: TaskGlobs = ()
     task_ids: UseAppendAction[Annotated[tuple[str, ...], option("IDS")]] = ()
     """Take only these tasks: ids, numbers and ranges, for example 101-110,fix-git."""
@@ -138,82 +91,83 @@ class EvaluateArguments(CommandArguments):
     temperature: Annotated[float, option("X"), Field(ge=0)] = 1.0
     """Temperature of sampling."""
     greedy: Flag = False
-    """Take the likeliest token each time, instead of sampling."""
+    """Take the likeliest token each time instead of sampling."""
     seed: Count = 0
     """Seed of sampling and of confidence intervals."""
     model_name: Annotated[str, option("NAME")] = ""
-    """The model at the URL; default: the first that it lists."""
+    """Name of the model at the URL; default: the first that it lists."""
     key_file: Annotated[Path | None, option("FILE")] = None
     """File with the API key of the URL, alone on one line."""
     output: Annotated[Path | None, option("FOLDER")] = None
     """Folder of the evaluation; default: evaluations/RECIPE-MODEL-TASKS."""
     overrides: Overrides = ()
     retry_errors: Flag = False
-    """Try again what infrastructure failed."""
+    """Retry attempts that infrastructure failed."""
     save_trajectories: Flag = False
     """Write trajectories as JSON Lines."""
     no_record: Flag = False
-    """Do not record terminals, which longshore compare shows."""
+    """Do not record the terminals that longshore compare shows."""
     dry_run: Flag = False
     """Print what would run as one JSON object, and stop."""
     as_json: JsonFlag = False
 
+    @property
+    def solver(self) -> SolverKind:
+        if self.oracle:
+            return SolverKind.ORACLE
+        if self.noop:
+            return SolverKind.NOOP
+        return SolverKind.URL if _URL.match(self.model or "") else SolverKind.SERVED
 
-def parse_options(given: EvaluateArguments) -> EvaluationOptions:
-    """Return what is to be evaluated.  Raises UserError."""
-    require_nonempty({"--model": given.model, "--tasks": given.tasks, "--only": given.only})
-    read_key(given.key_file)
-    if given.oracle:
-        solver = SolverKind.ORACLE
-    else:
-        solver = SolverKind.NOOP if given.noop else _solver_of_model(given.model or "")
-    if solver is not SolverKind.URL and (given.model_name or given.key_file):
-        raise UserError("--model-name and --key-file are of a model at a URL: leave them out, or give --model URL")
-    if not given.temperature and not given.greedy and solver in {SolverKind.SERVED, SolverKind.URL}:
-        raise UserError("sampling at --temperature 0 takes the likeliest token: write --greedy for that")
-    return EvaluationOptions(
-        recipe=given.recipe,
-        solver=solver,
-        model=given.model or "",
-        model_name=given.model_name,
-        key_file=given.key_file,
-        tasks=given.tasks,
-        datasets=given.datasets,
-        only=given.only,
-        task_ids=_parse_task_ids(",".join(given.task_ids)) if given.task_ids else (),
-        attempts=given.attempts,
-        concurrency=given.concurrency,
-        temperature=given.temperature,
-        greedy=given.greedy,
-        seed=given.seed,
-        output=given.output,
-        overrides=given.overrides,
-        retry_errors=given.retry_errors,
-        save_trajectories=given.save_trajectories,
-        record=not given.no_record,
-        dry_run=given.dry_run,
-    )
+    @property
+    def selected_task_ids(self) -> tuple[str, ...]:
+        return tuple(each.strip() for each in ",".join(self.task_ids).split(",") if each.strip())
 
+    @property
+    def folder(self) -> Path:
+        """Folder of the evaluation, the same each time for the same evaluation."""
+        path = (self.model or "").rstrip("/").rpartition("/")[2]
+        solver = path if self.solver is SolverKind.SERVED else self.model_name or self.model or self.solver
+        parts = (Path(self.recipe).stem, solver, Path(self.tasks).stem)
+        return self.output or EVALUATIONS_FOLDER / "-".join(_SHORT.sub("_", part).strip("_") for part in parts)
 
-def _parse_task_ids(said: str) -> tuple[str, ...]:
-    ids = tuple(each.strip() for each in said.split(",") if each.strip())
-    if not ids:
-        raise UserError("--task-ids names no task: write 101-110,fix-git, or leave it out for all")
-    return ids
+    def check(self) -> None:
+        """Raise UserError for options that do not go together or name nothing."""
+        require_nonempty({"--model": self.model, "--tasks": self.tasks, "--only": self.only})
+        read_key(self.key_file)
+        solver, model = self.solver, self.model or ""
+        if solver is SolverKind.SERVED and not Path(model).is_dir():
+            raise UserError(
+                f"{model!r} is neither a folder nor a URL: give --model the folder of a checkpoint, or "
+                "http://HOST:PORT/v1"
+            )
+        if solver is not SolverKind.URL and (self.model_name or self.key_file):
+            raise UserError("--model-name and --key-file need a model at a URL: leave them out, or give --model URL")
+        if not self.temperature and not self.greedy and solver.samples:
+            raise UserError("sampling at --temperature 0 takes the likeliest token: write --greedy for that")
+        if self.task_ids and not self.selected_task_ids:
+            raise UserError("--task-ids names no task: write 101-110,fix-git, or leave it out for all")
 
-
-def _solver_of_model(model: str) -> SolverKind:
-    if re.match(r"https?://[^\s/?#]", model):
-        return SolverKind.URL
-    if not Path(model).is_dir():
-        raise UserError(
-            f"{model!r} is neither a folder nor a URL: give --model the folder of a checkpoint, or http://HOST:PORT/v1"
+    def build_spec(self, config: RunConfig, selection: TaskSelection) -> EvaluationSpec:
+        """Return everything that the score depends on."""
+        model = self.model or ""
+        return EvaluationSpec(
+            solver=self.solver.value,
+            model=str(Path(model).absolute()) if self.solver is SolverKind.SERVED else model,
+            model_name=self.model_name,
+            temperature=self.temperature,
+            greedy=self.greedy,
+            seed=self.seed,
+            prompt=config.agent.prompt_file,
+            prompt_checksum=config.agent.make_spec().prompt.checksum,
+            tasks=self.tasks,
+            tasks_checksum=selection.checksum,
+            recipe=score_settings(config),
         )
-    return SolverKind.SERVED
 
 
 def read_key(file: Path | None) -> str:
-    """Empty for no file.  Raises UserError."""
+    """Return the API key in ``file``, or "" without a file.  Raises UserError."""
     if file is None:
         return ""
     try:

@@ -1,7 +1,12 @@
-"""What evaluations say: pass@1, standard errors, differences.  Pure.
+"""Scores of evaluations: pass@1 with standard errors, unbiased pass@k with intervals, differences.  Pure.
 
 pass@1 is the mean over tasks of the share of sampled attempts that passed.  Attempts at one task are not independent,
-so the standard error is that of the task means: sd(task means) ÷ √tasks.  A difference is paired by task.
+so its standard error is that of the task means, sd(task means) ÷ √tasks, and a difference is paired by task.
+
+pass@k of a task with n attempts, c of which passed, is 1 − C(n−c, k) ÷ C(n, k): the chance that k of them, drawn
+without replacement, include one that passed (Chen et al. 2021, Evaluating Large Language Models Trained on Code,
+equation 1).  pass@k of an evaluation is the mean over the tasks with at least k attempts that have a verdict; its
+interval is a percentile bootstrap over tasks.
 """
 
 from __future__ import annotations
@@ -10,29 +15,57 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from actors.scheduler.evaluation import EvaluationAttempt
+import numpy as np
+
+from protocol.evaluation import AttemptRecord
 from protocol.events import JsonValue
 
 Z95 = 1.959964
+_RESAMPLES = 2000
+_TAIL = 0.025
+
+
+class TaskTally(NamedTuple):
+    """The attempts at one task that have a verdict."""
+
+    attempts: int
+    passed: int
+
+    @property
+    def pass_rate(self) -> float:
+        return self.passed / self.attempts
+
+
+def tally_tasks(records: Iterable[AttemptRecord]) -> dict[str, TaskTally]:
+    """Return task → its attempts that have a verdict, sorted by task."""
+    found: dict[str, list[bool]] = defaultdict(list)
+    for record in records:
+        if record.verdict is not None:
+            found[record.task].append(record.verdict.passed)
+    return {task: TaskTally(len(each), sum(each)) for task, each in sorted(found.items())}
+
+
+# -- pass@1 and its standard error -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PassRateEstimate:
-    """``n`` counts attempts, ``tasks`` tasks; a single task has no ``stderr``."""
-
     pass_at_1: float
     stderr: float | None
+    """Standard error; None for a single task."""
     n: int
+    """Number of attempts."""
     tasks: int
 
 
 @dataclass(frozen=True, slots=True)
 class OnlineEvaluationScore:
-    """Of an evaluation beside training."""
+    """The score of an evaluation beside training."""
 
     step: int
-    """Of the weights."""
+    """Optimizer step of the weights."""
     score: PassRateEstimate
 
 
@@ -43,31 +76,22 @@ class ScoreDifference:
     ci95: tuple[float, float] | None
 
 
-def task_means(attempts: Iterable[EvaluationAttempt], *, greedy: bool = False) -> dict[str, float]:
-    """Task → share of its sampled (or greedy) attempts that passed."""
-    passed: dict[str, list[bool]] = defaultdict(list)
-    for attempt in attempts:
-        if attempt.greedy == greedy:
-            passed[attempt.task].append(attempt.passed)
-    return {task: sum(each) / len(each) for task, each in passed.items()}
+def score_attempts(attempts: Iterable[AttemptRecord], *, greedy: bool = False) -> PassRateEstimate:
+    """Return pass@1 of the sampled, or of the greedy, attempts."""
+    tallies = _tally(attempts, greedy=greedy)
+    mean, stderr = _mean_and_error([tally.pass_rate for tally in tallies.values()])
+    return PassRateEstimate(mean, stderr, sum(tally.attempts for tally in tallies.values()), len(tallies))
 
 
-def score_attempts(attempts: Sequence[EvaluationAttempt], *, greedy: bool = False) -> PassRateEstimate:
-    means = list(task_means(attempts, greedy=greedy).values())
-    mean, stderr = _mean_and_error(means)
-    return PassRateEstimate(mean, stderr, sum(attempt.greedy == greedy for attempt in attempts), len(means))
-
-
-def compare_attempts(before: Sequence[EvaluationAttempt], after: Sequence[EvaluationAttempt]) -> ScoreDifference:
-    """After − before over the tasks that both have."""
-    first, second = task_means(before), task_means(after)
-    mean, stderr = _mean_and_error([second[task] - first[task] for task in first if task in second])
+def compare_attempts(before: Iterable[AttemptRecord], after: Iterable[AttemptRecord]) -> ScoreDifference:
+    """Return after − before over the tasks of both, by sampled attempts."""
+    first, second = _tally(before), _tally(after)
+    mean, stderr = _mean_and_error([second[task].pass_rate - first[task].pass_rate for task in first if task in second])
     return ScoreDifference(mean, stderr, None if stderr is None else (mean - Z95 * stderr, mean + Z95 * stderr))
 
 
-def round_score(value: float | None) -> float | None:
-    """As summaries tell it."""
-    return None if value is None else round(value, 4)
+def _tally(attempts: Iterable[AttemptRecord], *, greedy: bool = False) -> dict[str, TaskTally]:
+    return tally_tasks(attempt for attempt in attempts if attempt.greedy == greedy)
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
@@ -78,49 +102,94 @@ def _mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     return mean, math.sqrt(variance / len(values))
 
 
-def group_by_family(attempts: Iterable[EvaluationAttempt]) -> dict[str, list[EvaluationAttempt]]:
-    families: dict[str, list[EvaluationAttempt]] = defaultdict(list)
-    for attempt in attempts:
-        families[attempt.family].append(attempt)
-    return dict(sorted(families.items()))
+def round_score(value: float | None) -> float | None:
+    """Round to the four digits that summaries have."""
+    return None if value is None else round(value, 4)
 
 
-def drop_held_out_families(attempts: Iterable[EvaluationAttempt], held_out: Collection[str]) -> list[EvaluationAttempt]:
-    """The attempts of families that were trained."""
+# -- pass@k and its interval -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PassAtK:
+    value: float
+    low: float
+    """Lower end of the 95 % interval."""
+    high: float
+    tasks: int
+    """Number of tasks with enough attempts."""
+
+
+def pass_at_k(tally: TaskTally, k: int) -> float:
+    """Return pass@k of one task.  Raises ValueError unless 1 ≤ ``k`` ≤ attempts."""
+    if not 1 <= k <= tally.attempts:
+        raise ValueError(f"pass@{k} of {tally.attempts} attempts")
+    return 1.0 - math.comb(tally.attempts - tally.passed, k) / math.comb(tally.attempts, k)
+
+
+def reported_ks(attempts: int) -> list[int]:
+    """Return 1, 2, 4, … and ``attempts`` itself."""
+    powers = [1 << power for power in range(attempts.bit_length()) if 1 << power < attempts]
+    return [*powers, attempts] if attempts > 0 else []
+
+
+def estimate_pass_at_k(tallies: Iterable[TaskTally], k: int, seed: int) -> PassAtK | None:
+    """Return pass@k over all tasks, or None if none has ``k`` attempts.  Deterministic in ``tallies`` and ``seed``."""
+    values = [pass_at_k(tally, k) for tally in tallies if tally.attempts >= k]
+    if not values:
+        return None
+    low, high = bootstrap_interval(values, seed)
+    return PassAtK(math.fsum(values) / len(values), low, high, len(values))
+
+
+def bootstrap_interval(values: Sequence[float], seed: int) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of ``values``, one for each task."""
+    draws, by_task = np.random.default_rng(seed), np.asarray(values, dtype=np.float64)
+    means = [by_task[draws.integers(len(by_task), size=len(by_task))].mean() for _ in range(_RESAMPLES)]
+    low, high = np.quantile(means, (_TAIL, 1 - _TAIL))
+    return float(low), float(high)
+
+
+# -- by family -------------------------------------------------------------------------------------------------------
+
+
+def drop_held_out_families(attempts: Iterable[AttemptRecord], held_out: Collection[str]) -> list[AttemptRecord]:
+    """Return the attempts of families that were trained."""
     return [attempt for attempt in attempts if attempt.family not in held_out]
 
 
-def evaluation_headline(attempts: Sequence[EvaluationAttempt], held_out: Collection[str]) -> dict[str, JsonValue]:
-    """What is told of an evaluation: of the families that were trained."""
+def evaluation_headline(attempts: Iterable[AttemptRecord], held_out: Collection[str]) -> dict[str, JsonValue]:
+    """Return the score of the families that were trained, as events and summaries show it."""
     counted = drop_held_out_families(attempts, held_out)
-    sampled = score_attempts(counted)
-    return {
-        "pass_at_1": round(sampled.pass_at_1, 4),
-        "stderr": round_score(sampled.stderr),
-        "n": sampled.n,
-        "tasks": len({attempt.task for attempt in counted}),
-        "greedy": round(score_attempts(counted, greedy=True).pass_at_1, 4),
-    }
+    return {**_score_fields(counted), "tasks": len({attempt.task for attempt in counted})}
 
 
-def family_table(
-    evaluations: Mapping[str, Sequence[EvaluationAttempt]], held_out: Collection[str]
-) -> dict[str, JsonValue]:
-    """Family → for each evaluation pass@1, its error, n and greedy pass rate; with two, the paired difference."""
+def family_table(evaluations: Mapping[str, Sequence[AttemptRecord]], held_out: Collection[str]) -> dict[str, JsonValue]:
+    """Return, for each family, the score of each evaluation, and the paired difference of before and after."""
     table: dict[str, JsonValue] = {}
-    split = {name: group_by_family(attempts) for name, attempts in evaluations.items()}
+    split = {name: _group_by_family(attempts) for name, attempts in evaluations.items()}
     for family in sorted({family for families in split.values() for family in families}):
         row: dict[str, JsonValue] = {"held_out": family in held_out}
-        for name, families in split.items():
-            sampled = score_attempts(families.get(family, []))
-            row[name] = {
-                "pass_at_1": round(sampled.pass_at_1, 4),
-                "stderr": round_score(sampled.stderr),
-                "n": sampled.n,
-                "greedy": round(score_attempts(families.get(family, []), greedy=True).pass_at_1, 4),
-            }
+        row |= {name: _score_fields(families.get(family, [])) for name, families in split.items()}
         if {"before", "after"} <= split.keys():
             change = compare_attempts(split["before"].get(family, []), split["after"].get(family, []))
             row["difference"], row["difference_stderr"] = round(change.difference, 4), round_score(change.stderr)
         table[family] = row
     return table
+
+
+def _score_fields(attempts: Sequence[AttemptRecord]) -> dict[str, JsonValue]:
+    sampled = score_attempts(attempts)
+    return {
+        "pass_at_1": round(sampled.pass_at_1, 4),
+        "stderr": round_score(sampled.stderr),
+        "n": sampled.n,
+        "greedy": round(score_attempts(attempts, greedy=True).pass_at_1, 4),
+    }
+
+
+def _group_by_family(attempts: Iterable[AttemptRecord]) -> dict[str, list[AttemptRecord]]:
+    families: dict[str, list[AttemptRecord]] = defaultdict(list)
+    for attempt in attempts:
+        families[attempt.family].append(attempt)
+    return dict(sorted(families.items()))

@@ -10,16 +10,15 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from launch.config import RunConfig
-from launch.evaluation.attempts import AttemptId
-from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER
+from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER, is_evaluation
 from launch.evaluation.results.saved_trajectories import (
     EvaluationTrajectories,
-    is_evaluation,
     open_evaluation_trajectories,
 )
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory
 from launch.trajectory_reader.run_source import RunTrajectories, is_run, open_run_trajectories
 from protocol.errors import UserError
+from protocol.evaluation import AttemptId
 
 TrajectorySource = RunTrajectories | EvaluationTrajectories
 

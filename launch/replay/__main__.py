@@ -98,7 +98,7 @@ def _training(given: ReplayArguments, out: JsonOutput) -> int:
 
 def _require_run(path: Path) -> None:
     """Raise UserError unless the path is a run."""
-    from launch.evaluation.results.saved_trajectories import is_evaluation
+    from launch.evaluation.results.evaluation_folder import is_evaluation
     from launch.evaluation.trajectory_lookup import find_trajectory
     from launch.trajectory_reader.run_source import is_run
 

@@ -14,7 +14,7 @@ from typing import cast
 from launch.replay.scripted_policy import ObservationComparison
 from launch.replay.verdict_comparison import ReplayAttempt, ReplayComparison, describe_changed_tests, verdicts_agree
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory
-from launch.trajectory_reader.verdict import AttemptVerdict
+from protocol.evaluation import AttemptVerdict
 from protocol.events import JsonValue
 from protocol.truncation import truncate_middle
 

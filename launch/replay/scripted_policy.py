@@ -21,9 +21,8 @@ from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, EpisodeTerminal, ToolCallResult
 from actors.tokens.chat_format import ChatMessage
 from actors.tokens.segment_tree import ObservationSource
-from launch.evaluation.attempts import AttemptUsage
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory, TrajectoryOrigin, read_reply
-from launch.trajectory_reader.verdict import AttemptVerdict
+from protocol.evaluation import AttemptUsage, AttemptVerdict
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.task import Task
@@ -165,7 +164,7 @@ class ReplayEpisode:
         return self.agent_loop.transcript.last_content
 
     @property
-    def effort(self) -> AttemptUsage:
+    def usage(self) -> AttemptUsage:
         recorded = self.script.recorded
         return AttemptUsage(
             turns=len(self.turns),

@@ -19,7 +19,6 @@ from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.workers.settings import WorkerSpec
 from launch.config import RunConfig
 from launch.data.task_split import load_usable_tasks
-from launch.evaluation.attempts import AttemptId, AttemptRecord
 from launch.evaluation.solvers.solver import Solver, SolverRun
 from launch.evaluation.standalone.attempt_runner import run_attempts
 from launch.evaluation.standalone.evaluation_context import open_evaluation_context
@@ -29,8 +28,8 @@ from launch.replay.scripted_policy import ReplayEpisode, create_replay_episode
 from launch.replay.verdict_comparison import ReplayAttempt, ReplayComparison
 from launch.run_records.run_directory import RunDirectory
 from launch.trajectory_reader.run_source import RunTrajectories
-from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.errors import UserError
+from protocol.evaluation import AttemptId, AttemptRecord, AttemptVerdict
 from protocol.events import JsonValue
 from sandbox.providers.settings import DOCKER
 from sandbox.tasks.formats.terminal_bench import load_task

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.evaluation.attempts import AttemptError
 from launch.replay.scripted_policy import ObservationComparison
-from launch.trajectory_reader.verdict import AttemptVerdict
+from protocol.evaluation import AttemptError, AttemptVerdict
 from protocol.trajectory import TestResult
 
 

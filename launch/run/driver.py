@@ -21,7 +21,7 @@ from rich.console import Console
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
 from actors.scheduler.admission import RolloutFlow
-from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
+from actors.scheduler.evaluation import EvaluationPlan
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES, ActorClasses
 from launch.actor_group.group import LOCAL_CLUSTER, ActorGroup
@@ -37,9 +37,17 @@ from launch.control.step_hooks import StepHooks, TrainingEnding
 from launch.data.preparation import PreparedRun, prepare_run
 from launch.data.warm_start import run_warm_start
 from launch.evaluation.online.online_evaluator import OnlineEvaluator
-from launch.evaluation.online.result_store import OnlineEvaluationResult, results_on_lineage
-from launch.evaluation.online.run_evaluations import AFTER, BEFORE, read_evaluation, write_evaluation
+from launch.evaluation.online.run_evaluations import (
+    AFTER,
+    BEFORE,
+    OnlineEvaluationResult,
+    make_run_spec,
+    read_run_evaluation,
+    results_on_lineage,
+    write_run_evaluation,
+)
 from launch.evaluation.online.schedule import EvaluationSchedule
+from launch.evaluation.results.evaluation_folder import EvaluationSpec
 from launch.evaluation.scores import evaluation_headline, score_attempts
 from launch.exporters.process import run_exporters_process
 from launch.hosts.cluster_nodes import ClusterNode, join_cluster_nodes, ray_head_processes, start_local_nodes
@@ -67,6 +75,7 @@ from launch.weight_sync.manager import WeightSyncManager
 from protocol.cli.exit_codes import EXIT_FAILED
 from protocol.cli.output import JsonOutput, display_path
 from protocol.errors import InfraError, UserError
+from protocol.evaluation import AttemptRecord
 from protocol.events import EventLog, JsonValue
 from protocol.files.filesystem import free_bytes
 from protocol.journal import DiskFullError, JournalAccounting
@@ -371,7 +380,8 @@ class Driver:
             schedule=EvaluationSchedule(config.evaluation.every_steps, config.run.steps),
             plan=self._evaluation_plan("", prepared),
             held_out_families=self._held_out_families,
-            conductor=fleet.scheduler,
+            spec=self._evaluation_spec,
+            scheduler=fleet.scheduler,
             evaluation_actors=fleet.evaluation_actors,
             wait_servable=served,
             newest_weights=lambda: None if turns.learner_active else pusher.newest,
@@ -381,6 +391,10 @@ class Driver:
             own_engine=not config.colocated,
         )
         return exams
+
+    @property
+    def _evaluation_spec(self) -> EvaluationSpec:
+        return make_run_spec(self._config, self._directory.run_id)
 
     def _evaluation_plan(self, name: str, prepared: PreparedRun) -> EvaluationPlan:
         told = self._config.evaluation
@@ -432,7 +446,7 @@ class Driver:
     ) -> None:
         """Evaluate the weights of ``step``, unless an earlier attempt of this run has done so, or has gone past it."""
         self._evaluated_steps[name] = step
-        done = training.step != step or read_evaluation(self._directory.path, name, step) is not None
+        done = training.step != step or read_run_evaluation(self._directory.path, name, step) is not None
         if done or not prepared.held_out_ids:
             return
         self._enter_phase(f"eval_{name}", "")
@@ -441,12 +455,13 @@ class Driver:
             attempts = await fleet.scheduler.call(
                 RolloutScheduler.run_evaluation, self._evaluation_plan(name, prepared)
             )
-        write_evaluation(self._directory, name, step, attempts)
+        spec = replace(self._evaluation_spec, name=name, step=step, version=training.version)
+        write_run_evaluation(self._directory.path, spec, attempts)
         await asyncio.to_thread(training.checkpoints.record_score, step, score_attempts(attempts).pass_at_1)
         told = evaluation_headline(attempts, self._held_out_families)
         self._events.emit("eval.finished", name=name, step=step, **told)
 
-    async def _find_online_attempts(self, step: int, training: TrainingLoop) -> Sequence[EvaluationAttempt] | None:
+    async def _find_online_attempts(self, step: int, training: TrainingLoop) -> Sequence[AttemptRecord] | None:
         """What an evaluation of these weights beside training came to, where there was one."""
         standing = await asyncio.to_thread(results_on_lineage, self._directory.path, training.lineage, training.version)
         return next((exam.attempts for exam in standing if exam.step == step), None)
@@ -580,7 +595,7 @@ class Driver:
         self, books: JournalAccounting, seconds: float, stock: DockerInventory | None
     ) -> dict[str, JsonValue]:
         config, path = self._config, self._directory.path
-        evaluations = {name: read_evaluation(path, name, step) for name, step in self._evaluated_steps.items()}
+        evaluations = {name: read_run_evaluation(path, name, step) for name, step in self._evaluated_steps.items()}
         facts = SummaryFacts(
             recipe=config.run.name,
             mode=config.run.mode.value,

@@ -8,18 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from actors.scheduler.evaluation import EvaluationAttempt
 from launch.checkpoints.best_checkpoint import BestCheckpoint
-from launch.evaluation.online.result_store import OnlineEvaluationResult
+from launch.evaluation.online.run_evaluations import OnlineEvaluationResult
 from launch.evaluation.scores import (
     compare_attempts,
     drop_held_out_families,
     evaluation_headline,
     family_table,
     round_score,
-    score_attempts,
 )
 from launch.run_records.metrics_log import read_metrics
+from protocol.evaluation import AttemptRecord
 from protocol.events import JsonValue
 from protocol.journal import JournalAccounting
 from protocol.run_directory.run_tail import read_events
@@ -39,7 +38,7 @@ class SummaryFacts:
     max_staleness: int
     seconds: float
     """Of the last attempt."""
-    evaluations: Mapping[str, Sequence[EvaluationAttempt]]
+    evaluations: Mapping[str, Sequence[AttemptRecord]]
     """``before`` and ``after``, as far as they were run."""
     held_out_families: tuple[str, ...]
     accounting: JournalAccounting
@@ -250,16 +249,7 @@ def list_failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]
 def _evaluation(facts: SummaryFacts) -> dict[str, JsonValue]:
     result: dict[str, JsonValue] = {}
     for name, attempts in facts.evaluations.items():
-        sampled = score_attempts(drop_held_out_families(attempts, facts.held_out_families))
-        result[name] = {
-            "pass_at_1": round(sampled.pass_at_1, 4),
-            "stderr": round_score(sampled.stderr),
-            "n": sampled.n,
-            "tasks": sampled.tasks,
-            "greedy": round(
-                score_attempts(drop_held_out_families(attempts, facts.held_out_families), greedy=True).pass_at_1, 4
-            ),
-        }
+        result[name] = evaluation_headline(attempts, facts.held_out_families)
     if {"before", "after"} <= facts.evaluations.keys():
         change = compare_attempts(
             drop_held_out_families(facts.evaluations["before"], facts.held_out_families),

@@ -21,13 +21,13 @@ from pathlib import Path
 
 import orjson
 
-from launch.evaluation.online.run_evaluations import list_evaluation_files
+from launch.evaluation.online.run_evaluations import list_run_evaluations
+from launch.evaluation.results.evaluation_folder import read_attempt_records, read_spec
 from launch.run_records.metrics_log import read_metrics
 from launch.runs.duckdb_session import DuckDbSession
 from launch.runs.run_list import read_run_row
 from protocol.errors import UserError
 from protocol.events import JsonValue
-from protocol.run_directory.json_fields import get_list, read_json_object
 from protocol.run_directory.run_tail import read_events
 from protocol.run_directory.trajectory_export import read_export_index
 
@@ -124,11 +124,25 @@ def _trajectories(run_dir: Path, now: float) -> Iterator[TableRow]:
 
 def _evaluations(run_dir: Path, now: float) -> Iterator[TableRow]:
     del now
-    for name, path in list_evaluation_files(run_dir).items():
-        found = read_json_object(path) or {}
-        for attempt in get_list(found, "attempts"):
-            if isinstance(attempt, dict):
-                yield {"run": run_dir.name, "name": name, "step": found.get("step"), **attempt}
+    for name, folder in list_run_evaluations(run_dir).items():
+        step = read_spec(folder).step
+        for attempt in read_attempt_records(folder).values():
+            verdict = attempt.verdict
+            yield {
+                "run": run_dir.name,
+                "name": name,
+                "step": step,
+                "task": attempt.task,
+                "number": attempt.number,
+                "family": attempt.family,
+                "greedy": attempt.greedy,
+                "passed": attempt.passed,
+                "reward": verdict.reward if verdict else None,
+                "status": verdict.status.value if verdict else None,
+                "seconds": attempt.seconds,
+                "sampled_tokens": attempt.usage.completion_tokens,
+                "versions": attempt.versions,
+            }
 
 
 def _events(run_dir: Path, now: float) -> Iterator[TableRow]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launch.simulate.simulation_rows import SimulationRow, best_rows
+from protocol.cli.output import align_columns
 
-_TEXTS = 2
-"""Columns that are no numbers, in both tables."""
+_TEXT_COLUMNS = 2
+"""Number of leading text columns of both tables."""
 
 HEAD = (
     "mode",
@@ -84,17 +85,5 @@ def fault_cells(rows: Sequence[SimulationRow]) -> list[list[str]]:
 def table_lines(rows: Sequence[SimulationRow]) -> list[str]:
     """The rows, and below them what each fault cost."""
     faults = fault_cells(rows)
-    below = ["", *_aligned([list(FAULTS_HEAD), *faults])] if faults else []
-    return [*_aligned([list(HEAD), *(row_cells(row) for row in rows)]), *below]
-
-
-def _aligned(texts: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as they need, text to the left, numbers to the right: whole also where no terminal is."""
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if number < _TEXTS else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(text, widths, strict=True))
-        ).rstrip()
-        for text in texts
-    ]
+    below = ["", *align_columns([FAULTS_HEAD, *faults], text_columns=_TEXT_COLUMNS)] if faults else []
+    return [*align_columns([HEAD, *map(row_cells, rows)], text_columns=_TEXT_COLUMNS), *below]

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from launch.config.loader import Toml
 from launch.config.toml_text import format_toml
-from launch.evaluation.evaluation_options import EvaluateArguments, EvaluationOptions, SolverKind, parse_options
+from launch.evaluation.evaluation_options import EvaluateArguments, SolverKind
 from launch.evaluation.results.evaluation_folder import (
     check_evaluation_folder,
     open_evaluation_folder,
@@ -75,13 +75,15 @@ def configure_evaluations(sweep: Sweep, folder: Path) -> dict[str, StandaloneEva
     return found
 
 
-def _point_options(sweep: Sweep, point: SweepPoint, output: Path) -> EvaluationOptions:
+def _point_options(sweep: Sweep, point: SweepPoint, output: Path) -> EvaluateArguments:
     """As evaluate's own command line has it.  Raises UserError."""
     values = sweep.values(point)
     options = [word for key, value in values.items() if "." not in key for word in _option(key, value)]
     sets = [f"--set={each}" for each in format_assignments({key: value for key, value in values.items() if "." in key})]
     words = [sweep.recipe, *options, *sets, f"--output={output}"]
-    return parse_options(parse_arguments(EvaluateArguments, words, "python -m launch.evaluate"))
+    given = parse_arguments(EvaluateArguments, words, "python -m launch.evaluate")
+    given.check()
+    return given
 
 
 def _option(key: str, value: Toml) -> list[str]:
@@ -118,8 +120,8 @@ class EvaluationPoints:
 
         require_answering_engine(current_host())
         for point in points:
-            if (wanted := self.evaluations[point.name].options).solver is SolverKind.SERVED:
-                require_model_files(Path(wanted.model))
+            if (wanted := self.evaluations[point.name].arguments).solver is SolverKind.SERVED:
+                require_model_files(Path(wanted.model or ""))
 
     def read_result(self, point: SweepPoint) -> PointResult:
         evaluation, done = self.evaluations[point.name], read_attempt_records(self.point_folder(point))
@@ -127,7 +129,7 @@ class EvaluationPoints:
         if not summary.total_trajs:
             why = self.failed.get(point.name, "")
             return PointResult(PointState.FAILED if why else PointState.PLANNED, why)
-        one, most = summary.pass_at_k.get("1"), summary.pass_at_k.get(str(evaluation.options.attempts))
+        one, most = summary.pass_at_k.get("1"), summary.pass_at_k.get(str(evaluation.arguments.attempts))
         figures = {
             "pass_at_1": one.value if one else None,
             "low": one.low if one else None,
@@ -178,8 +180,8 @@ class EvaluationPoints:
         found: list[tuple[EngineSpec | None, list[SweepPoint]]] = [(None, [])]
         for point in points:
             evaluation = self.evaluations[point.name]
-            served = evaluation.options.solver is SolverKind.SERVED
-            server = build_engine_spec(evaluation.options, evaluation.config, folder.directory) if served else None
+            served = evaluation.arguments.solver is SolverKind.SERVED
+            server = build_engine_spec(evaluation.arguments, evaluation.config, folder.directory) if served else None
             together = next((others for known, others in found if known == server), None)
             if together is None:
                 found.append((server, together := []))
@@ -209,7 +211,7 @@ class EvaluationPoints:
         with log.open("w", encoding="utf-8") as said:
             evaluation = await resolve_model_name(self.evaluations[point.name])
             console = Console(file=said, soft_wrap=True, markup=False, highlight=False)
-            for line in evaluation.task_selection.left_out:
+            for line in evaluation.selection.left_out:
                 console.print(f"left out: {line}")
             with open_evaluation_folder(self.point_folder(point), evaluation.spec) as folder:
                 try:

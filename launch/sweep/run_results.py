@@ -10,7 +10,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from launch.config import RunConfig
-from launch.evaluation.online.run_evaluations import AFTER, BEFORE, read_evaluation
+from launch.evaluation.online.run_evaluations import AFTER, BEFORE, read_run_evaluation
 from launch.evaluation.scores import compare_attempts, drop_held_out_families, score_attempts
 from launch.run_records.run_directory import CONFIG_FILE, SUMMARY_FILE
 from launch.sweep.point_results import FigureFormat, PointResult, PointState, ResultColumn
@@ -79,8 +79,8 @@ def read_run_result(run_dir: Path, others: Sequence[Path], config: RunConfig) ->
 def _scores(run_dir: Path, before_dir: Path | None, steps: int, config: RunConfig) -> dict[str, float]:
     """pass@1 over held-out tasks of families that are trained, as the run's own summary has it."""
     held_out, found = (config.data.held_out_family,), dict[str, float]()
-    before = None if before_dir is None else read_evaluation(before_dir, BEFORE, 0)
-    after = read_evaluation(run_dir, AFTER, steps)
+    before = None if before_dir is None else read_run_evaluation(before_dir, BEFORE, 0)
+    after = read_run_evaluation(run_dir, AFTER, steps)
     if before:
         found["before"] = score_attempts(drop_held_out_families(before, held_out)).pass_at_1
     if after:

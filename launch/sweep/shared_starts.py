@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 
 from launch.config import RunConfig
-from launch.evaluation.online.run_evaluations import BEFORE, read_evaluation
+from launch.evaluation.online.run_evaluations import BEFORE, read_run_evaluation
 from launch.run_records.run_directory import config_tables
 from learner.settings import LearnerSettings, TrainerSettings
 from protocol.events import JsonValue
@@ -58,7 +58,7 @@ def first_weights(run_dir: Path) -> str:
 
 def is_evaluated(run_dir: Path) -> bool:
     """Whether a run has an evaluation of its first weights."""
-    return read_evaluation(run_dir, BEFORE, 0) is not None
+    return read_run_evaluation(run_dir, BEFORE, 0) is not None
 
 
 def find_shared_evaluation(run_dir: Path, others: Sequence[Path]) -> Path | None:

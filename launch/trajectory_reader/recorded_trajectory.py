@@ -12,8 +12,8 @@ from pathlib import Path
 from actors.agents.agent import Agent, MalformedAction, ParsedReply
 from actors.tokens.chat_format import ChatMessage
 from launch.config import RunConfig
-from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.errors import UserError
+from protocol.evaluation import AttemptVerdict
 
 _CUT = "the reply was cut"
 

@@ -28,10 +28,10 @@ from launch.trajectory_reader.recorded_trajectory import (
     require_native_agent,
 )
 from launch.trajectory_reader.template_inversion import TemplateInverter
-from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.cli.suggestions import did_you_mean
 from protocol.codec import CodecError
 from protocol.errors import UserError
+from protocol.evaluation import AttemptVerdict
 from protocol.run_directory.trajectory_export import (
     EXPORT_INDEX,
     TRAJECTORIES_FOLDER,

@@ -1,32 +1,30 @@
-"""Evaluations' folders, as launch.evaluate leaves them, without an evaluation."""
+"""Folders of evaluations, written without running one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from launch.config import RunConfig
-from launch.evaluation.attempts import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptUsage
-from launch.evaluation.results.evaluation_folder import TERMINALS_FOLDER, open_evaluation_folder
+from launch.evaluation.online.run_evaluations import SOLVER, write_run_evaluation
+from launch.evaluation.results.evaluation_folder import TERMINALS_FOLDER, EvaluationSpec, open_evaluation_folder
 from launch.evaluation.results.evaluation_settings import build_evaluation_settings, write_evaluation_settings
-from launch.trajectory_reader.verdict import AttemptVerdict
+from protocol.evaluation import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptUsage, AttemptVerdict
 from protocol.events import JsonValue
 from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.trajectory import EpisodeStatus, TestResult
 from tests.support.recorded_trajectories import call
 
-WHAT: dict[str, JsonValue] = {
-    "agent": "url",
-    "model": "http://h/v1",
-    "model name": "v1",
-    "temperature": 1.0,
-    "greedy": False,
-    "seed": 0,
-    "tasks": "tasks",
-    "tasks' checksum": "abc",
-    "recipe": {"agent.kind": "bash", "agent.max_turns": 4},
-}
+SPEC = EvaluationSpec(
+    solver="url",
+    model="http://h/v1",
+    model_name="v1",
+    tasks="tasks",
+    tasks_checksum="abc",
+    recipe={"agent.kind": "bash", "agent.max_turns": 4},
+)
 
 
 def verdict(*, passed: bool) -> AttemptVerdict:
@@ -34,22 +32,26 @@ def verdict(*, passed: bool) -> AttemptVerdict:
 
 
 def write_evaluation(
-    folder: Path, attempts: Mapping[str, Sequence[bool | None]], *, recorded: bool = True, **what: JsonValue
+    folder: Path, attempts: Mapping[str, Sequence[bool | None]], *, recorded: bool = True, **spec: Any
 ) -> Path:
     """Task → whether each attempt passed; None for one that infrastructure failed."""
-    with open_evaluation_folder(
-        folder, {**WHAT, **{key.replace("_", " "): value for key, value in what.items()}}
-    ) as made:
+    with open_evaluation_folder(folder, replace(SPEC, **spec)) as made:
         for task, each in attempts.items():
             for number, passed in enumerate(each):
                 failure = (
                     AttemptError(AttemptStage.RESET, "SandboxStartError", "no sandbox") if passed is None else None
                 )
                 graded = verdict(passed=passed) if passed is not None else None
-                made.add_record(AttemptRecord(task, number, "f", 1.0, graded, failure, AttemptUsage(2, 2, 1, 0, 40, 7)))
+                attempt = AttemptRecord(task, number, "f", 1.0, graded, failure, AttemptUsage(2, 2, 1, 0, 40, 7))
+                made.add_record(replace(attempt, recording=attempt.attempt_id.uid))
                 if recorded and passed is not None:
                     record(folder, AttemptId(task, number), f"{task} {number} {passed}")
     return folder
+
+
+def write_run_attempts(run_dir: Path, name: str, attempts: Iterable[AttemptRecord], step: int = 0) -> None:
+    """Write an evaluation of a run."""
+    write_run_evaluation(run_dir, EvaluationSpec(solver=SOLVER, model=run_dir.name, name=name, step=step), attempts)
 
 
 def record(folder: Path, attempt: AttemptId, output: str) -> None:
@@ -62,7 +64,7 @@ def write_saved(folder: Path, run: RunConfig) -> Path:
     """With the trajectory of one attempt, ``a/0``, at an agent of Hermes calls that thinks; it was tried twice."""
     opening = [{"role": "system", "content": "sys"}, {"role": "user", "content": "Do a."}]
     looks = {"role": "assistant", "content": f"<think>\nhm\n</think>\n\nI look.\n{call('ls')}"}
-    with open_evaluation_folder(folder, WHAT) as made:
+    with open_evaluation_folder(folder, SPEC) as made:
         write_evaluation_settings(
             folder, build_evaluation_settings(run, str(folder.parent / "tasks"), folder.parent / "datasets.toml")
         )
@@ -77,5 +79,5 @@ def write_saved(folder: Path, run: RunConfig) -> Path:
             }
             made.add_trajectory(cast("dict[str, JsonValue]", told))
         graded = AttemptVerdict(True, 1.0, 1.0, EpisodeStatus.COMPLETED, {"tests": 1.0}, (TestResult("one", True),))
-        made.add_record(AttemptRecord("a", 0, "f", 1.0, graded, effort=AttemptUsage(2, 1, 1, 0, 40, 14)))
+        made.add_record(AttemptRecord("a", 0, "f", 1.0, graded, usage=AttemptUsage(2, 1, 1, 0, 40, 14)))
     return folder

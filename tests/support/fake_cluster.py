@@ -15,13 +15,14 @@ from pathlib import Path
 
 import orjson
 
-from actors.scheduler.evaluation import EvaluationAttempt
 from launch.config import load_recipe
-from launch.evaluation.online.run_evaluations import AFTER, BEFORE, write_evaluation
+from launch.evaluation.online.run_evaluations import AFTER, BEFORE
 from launch.run.arguments import parse_cluster_arguments
 from launch.run_records.run_directory import RunDirectory, config_tables, load_stored_config
+from protocol.evaluation import AttemptRecord
 from protocol.events import EventLog
-from protocol.trajectory import EpisodeStatus
+from tests.support.attempts import make_attempt
+from tests.support.evaluations import write_run_attempts
 
 COMMIT = "c0ffee"
 TASKS = 4
@@ -50,11 +51,11 @@ def main() -> int:
             time.sleep(0.01)
     events.emit("weights.published", version=1, step=0, sha256=f"weights of seed {config.run.seed}")
     if config.evaluation.before_training:
-        write_evaluation(directory, BEFORE, 0, _attempts(1))
+        write_run_attempts(directory.path, BEFORE, _attempts(1))
     events.emit("run.phase", phase="training", detail="")
     if does == "break":
         return _die("the engine is gone", 1)
-    write_evaluation(directory, AFTER, config.run.steps, _attempts(3))
+    write_run_attempts(directory.path, AFTER, _attempts(3), config.run.steps)
     directory.write_json("summary.json", _summary(config.run.steps, does == "miss"))
     return 1 if does == "miss" else 0
 
@@ -71,12 +72,9 @@ def _lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def _attempts(passed: int) -> list[EvaluationAttempt]:
+def _attempts(passed: int) -> list[AttemptRecord]:
     """One at each of a few tasks, of which the first ``passed`` passed."""
-    return [
-        EvaluationAttempt(f"t-{n}", "copy", False, n < passed, float(n < passed), EpisodeStatus.COMPLETED, 9)
-        for n in range(TASKS)
-    ]
+    return [make_attempt(f"t-{n}", passed=n < passed, family="copy") for n in range(TASKS)]
 
 
 def _summary(steps: int, missed: bool) -> dict[str, object]:

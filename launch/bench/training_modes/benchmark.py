@@ -18,7 +18,6 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, TypeAlias
 
-from actors.scheduler.evaluation import EvaluationAttempt
 from launch.bench.output_folder import OutputFolder, make_output_folder, require_empty_folder
 from launch.bench.training_modes.mode_runs import BATCH, MODES, ModeBenchmarkSetup, ModeRun, max_in_flight
 from launch.bench.training_modes.run_measurement import RunMeasurement, measure_run
@@ -32,6 +31,7 @@ from launch.run_records.run_directory import SUMMARY_FILE
 from protocol.cli.arguments import AtLeastOne, CommandArguments, Count, JsonFlag, Overrides, option
 from protocol.cli.output import error_console
 from protocol.errors import InfraError, UserError
+from protocol.evaluation import AttemptRecord
 from protocol.events import JsonValue
 from protocol.staleness import AdmissionMode
 
@@ -145,7 +145,7 @@ class ModeBenchmarkReport:
             "failed": [*self.failures],
         }
 
-    def _pooled(self, mode: AdmissionMode) -> list[EvaluationAttempt]:
+    def _pooled(self, mode: AdmissionMode) -> list[AttemptRecord]:
         return [attempt for each in self.rounds[mode] for attempt in each.attempts]
 
     def _evaluation(self, mode: AdmissionMode) -> JsonValue:

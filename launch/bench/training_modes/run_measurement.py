@@ -14,14 +14,14 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from actors.scheduler.evaluation import EvaluationAttempt
 from launch.bench.training_modes.tool_delays import ToolDelays
 from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
-from launch.evaluation.online.run_evaluations import AFTER, read_evaluation
+from launch.evaluation.online.run_evaluations import AFTER, read_run_evaluation
 from launch.evaluation.scores import drop_held_out_families
 from launch.run_records.run_directory import SUMMARY_FILE, load_stored_config
 from protocol.errors import InfraError
+from protocol.evaluation import AttemptRecord
 from protocol.events import JsonValue
 from protocol.run_directory.run_tail import read_events
 from protocol.trajectory import is_training_trajectory
@@ -57,7 +57,7 @@ class RunMeasurement:
     sleep_share: float
     """Of the time that these took, how much was their one wait."""
     idle: IdleShares
-    attempts: Sequence[EvaluationAttempt]
+    attempts: Sequence[AttemptRecord]
     """Of the evaluation after training, at tasks of families that were trained."""
     failed: Sequence[str]
     """Checks of the run's own that did not hold."""
@@ -93,7 +93,7 @@ def measure_run(run_dir: Path, warm_up: int, waits: ToolDelays) -> RunMeasuremen
     ended = [each for each in seen.ended if clock.begin <= each.end <= clock.end]
     total_s = sum(each.seconds for each in ended)
     config, summary = load_stored_config(run_dir), orjson.loads((run_dir / SUMMARY_FILE).read_bytes())
-    attempts = read_evaluation(run_dir, AFTER, lines[-1].step) or []
+    attempts = read_run_evaluation(run_dir, AFTER, lines[-1].step) or []
     return RunMeasurement(
         seconds=seconds,
         after_warm_up_s=warm_s,

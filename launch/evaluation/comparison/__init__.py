@@ -1,5 +1,5 @@
-"""Evaluations of the same tasks compared with the first one.
+"""Compares evaluations of the same tasks with the first one.
 
-`compared_evaluation` reads each from disk, `compatibility` refuses what cannot be compared, `paired_tasks` computes,
-`comparison_tables` and `comparison_page` show it.
+``compared_evaluation`` opens them, ``compatibility`` refuses those that cannot be compared, ``paired_tasks`` computes,
+``comparison_tables`` and ``comparison_page`` show the result.
 """

@@ -1,7 +1,7 @@
-"""The page of a comparison: tables, and of the tasks that changed both terminals side by side, in one file.
+"""Renders the page of a comparison: tables, and both terminals of the tasks that changed, in one file.
 
-Of each such task an attempt is shown that is like its side: where the other passes more often, one that it passed
-beside one that the first failed.  Recordings are bounded, and what sandboxes printed is data, drawn as text nodes.
+The attempts shown are typical: if the other passes a task more often, one that it passed beside one that the first
+failed.  Recordings are bounded, and sandbox output is data that is drawn as text nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from html import escape
 
 import orjson
 
-from launch.evaluation.attempts import AttemptId, AttemptRecord
 from launch.evaluation.comparison.compared_evaluation import ComparedEvaluation
 from launch.evaluation.comparison.comparison_tables import (
     CHANGES_HEAD,
@@ -27,6 +26,7 @@ from launch.evaluation.comparison.evaluation_comparison import EvaluationCompari
 from launch.evaluation.comparison.paired_tasks import TaskPair
 from launch.pages.html_document import PageHeader, PageSection, html_document, html_section, html_table
 from launch.pages.script_bundle import bundle_scripts
+from protocol.evaluation import AttemptId, AttemptRecord
 from protocol.events import JsonValue
 from protocol.run_directory.recording_reader import read_recording
 
@@ -41,7 +41,7 @@ _STYLE = """
 
 
 def render_comparison_page(comparison: EvaluationComparison, most: int) -> str:
-    """With the terminals of at most ``most`` tasks that changed, for each evaluation but the first."""
+    """Return the page with the terminals of at most ``most`` changed tasks per evaluation."""
     pairs: list[JsonValue] = []
     sections = [
         html_section(PageSection("Evaluations", html_table(OVERVIEW_HEAD, overview_rows(comparison)), _MATRIX_NOTE))
@@ -65,7 +65,7 @@ def render_comparison_page(comparison: EvaluationComparison, most: int) -> str:
 
 
 _MATRIX_NOTE = (
-    "pass@1 is over each evaluation's own tasks; the difference is paired, over those that it has in common with the "
+    "pass@1 is over each evaluation's own tasks; the difference is paired, over the tasks that it shares with the "
     "first. Intervals: 95 %, a bootstrap over tasks."
 )
 
@@ -74,8 +74,8 @@ def _verdict(each: PairedEvaluation) -> str:
     at_1 = each.paired.at_k.get(1)
     if at_1 is None:
         return "nothing to compare"
-    sure = at_1.low > 0 or at_1.high < 0
-    return f"{format_change(at_1.difference)}{'' if sure else ', within chance'}"
+    significant = at_1.low > 0 or at_1.high < 0
+    return f"{format_change(at_1.difference)}{'' if significant else ', within chance'}"
 
 
 def _against(first: ComparedEvaluation, each: PairedEvaluation, most: int, pairs: list[JsonValue]) -> Iterator[str]:
@@ -84,21 +84,19 @@ def _against(first: ComparedEvaluation, each: PairedEvaluation, most: int, pairs
     yield html_section(
         PageSection(title, html_table(PASS_AT_K_HEAD, pass_at_k_rows(each)) + notes, "first: " + first.name)
     )
-    note = "p: the chance of a difference like this or a rarer one, were both the same (Fisher's exact test)"
+    note = "p: probability of a difference at least as rare if both pass equally often (Fisher's exact test)"
     yield html_section(PageSection("Tasks that changed", html_table(CHANGES_HEAD, changed_task_rows(each)), note))
     shown = list(_terminals(first, each.evaluation, each.paired.changes[:most], pairs))
     if shown:
         left = len(each.paired.changes) - len(shown)
-        more = f"{left} more tasks changed and are not shown. " if left > 0 else ""
-        yield html_section(
-            PageSection("Terminals", "".join(shown), f"{more}Pauses are evened out so that a person can read.")
-        )
+        more = f"{left} more changed tasks are not shown. " if left > 0 else ""
+        yield html_section(PageSection("Terminals", "".join(shown), f"{more}Pauses are evened out for reading."))
 
 
 def _terminals(
     first: ComparedEvaluation, other: ComparedEvaluation, changed: list[TaskPair], pairs: list[JsonValue]
 ) -> Iterator[str]:
-    """A place for each pair of terminals; what is drawn there goes into ``pairs``."""
+    """Yield a placeholder for each pair of terminals, and append their data to ``pairs``."""
     for pair in changed:
         improved = pair.difference > 0
         chosen = [_chosen(first, pair.task, passed=not improved), _chosen(other, pair.task, passed=improved)]
@@ -113,7 +111,7 @@ def _terminals(
 
 
 def _chosen(side: ComparedEvaluation, task: str, *, passed: bool) -> AttemptId:
-    """The first attempt at the task that passed, or did not; one that was recorded if there is one."""
+    """Return the first attempt at the task that passed (or failed), preferably a recorded one."""
     graded = _graded(side.records, task)
     return min(
         graded,

@@ -1,16 +1,17 @@
-"""How a comparison is told: as one JSON object, and as tables.  Pure."""
+"""Formats a comparison as a JSON object and as tables.  Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import cast
 
 from launch.evaluation.comparison.compared_evaluation import ComparedEvaluation
 from launch.evaluation.comparison.evaluation_comparison import EvaluationComparison, PairedEvaluation
 from launch.evaluation.comparison.paired_tasks import PassAtKDifference, TaskPair
-from launch.evaluation.pass_at_k import PassAtK, TaskTally, estimate_pass_at_k
 from launch.evaluation.results.evaluation_summary import count_failures_by_stage
+from launch.evaluation.scores import PassAtK, TaskTally, estimate_pass_at_k
+from protocol.cli.output import align_columns
 from protocol.events import JsonValue
 
 OVERVIEW_HEAD = (
@@ -85,12 +86,12 @@ def _change(pair: TaskPair) -> JsonValue:
 
 
 def estimate_own_pass_at_1(side: ComparedEvaluation) -> PassAtK | None:
-    """pass@1 over all of its own tasks."""
+    """Return pass@1 over all of its own tasks."""
     return estimate_pass_at_k([*side.tallies.values()], 1, 0)
 
 
 def overview_rows(comparison: EvaluationComparison) -> list[tuple[str, ...]]:
-    """A row for each evaluation: its own pass@1, and how it differs from the first on the tasks of both."""
+    """Return a row per evaluation: its own pass@1, and its difference from the first on the tasks of both."""
     rows = [(*_own_cells(comparison.first), *("",) * 5, str(comparison.first.errors))]
     for each in comparison.others:
         both, at_1 = each.paired, each.paired.at_k.get(1)
@@ -113,7 +114,7 @@ def _difference_cells(at: PassAtKDifference | None) -> tuple[str, str]:
 
 
 def task_rows(comparison: EvaluationComparison) -> list[tuple[str, ...]]:
-    """A row for each task, a column for each evaluation."""
+    """Return a row per task with a column per evaluation."""
     tallies = [side.tallies for side in comparison.evaluations]
     return [(task, *(_tally(each[task]) if task in each else "-" for each in tallies)) for task in _tasks(comparison)]
 
@@ -154,27 +155,15 @@ def format_interval(low: float, high: float, *, plus: bool = False) -> str:
 
 
 def comparison_lines(comparison: EvaluationComparison, most: int = 20) -> Iterator[str]:
-    """For a person; of the tasks that changed the first ``most``."""
-    yield from align_columns([OVERVIEW_HEAD, *overview_rows(comparison)], texts=2)
+    """Yield the comparison as text with the first ``most`` tasks that changed."""
+    yield from align_columns([OVERVIEW_HEAD, *overview_rows(comparison)], text_columns=2)
     yield from (f"notice: {notice}" for notice in comparison.notices)
     for each in comparison.others:
         yield ""
         yield f"{each.evaluation.name} against {comparison.first.name}"
-        yield from align_columns([PASS_AT_K_HEAD, *pass_at_k_rows(each)], texts=1)
+        yield from align_columns([PASS_AT_K_HEAD, *pass_at_k_rows(each)])
         yield from (f"notice: {notice}" for notice in each.notices)
         if rows := changed_task_rows(each):
-            yield from align_columns([CHANGES_HEAD, *rows[:most]], texts=1)
+            yield from align_columns([CHANGES_HEAD, *rows[:most]])
         if len(rows) > most:
-            yield f"… and {len(rows) - most} tasks more that changed: the page and --json have all"
-
-
-def align_columns(rows: Sequence[Sequence[str]], *, texts: int) -> list[str]:
-    """Columns as wide as they need: the first ``texts`` to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if number < texts else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+            yield f"… and {len(rows) - most} more tasks changed: the page and --json have all of them"

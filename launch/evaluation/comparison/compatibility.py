@@ -1,4 +1,4 @@
-"""Which evaluations can be compared, and what a person has to know who compares them.  Pure."""
+"""Decides whether evaluations can be compared, and what the reader of a comparison must know.  Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from protocol.errors import UserError
 from protocol.events import JsonValue
 
 _FEW = 10
-"""Tasks; a bootstrap over fewer finds intervals that are too narrow."""
+"""Number of tasks below which bootstrap intervals are too narrow."""
 _NAMED = 3
 
 
 def require_comparable(sides: Sequence[ComparedEvaluation], *, anyway: bool) -> list[str]:
-    """What ``anyway`` has let pass, a line each.  Raises UserError where a difference would be of tasks or of sampling,
-    and not of models."""
+    """Return the differences that ``anyway`` allowed, one line each.
+
+    Raises UserError if a difference in score could come from the tasks or the sampling instead of the model."""
     first, notices = sides[0], list[str]()
     for other in sides[1:]:
         if not first.tallies.keys() & other.tallies.keys():
@@ -27,8 +28,8 @@ def require_comparable(sides: Sequence[ComparedEvaluation], *, anyway: bool) -> 
         problems = _problems(first, other)
         if problems and not anyway:
             raise UserError(
-                f"{first.name} and {other.name} {' and '.join(problems)}: evaluate both alike, or compare the tasks of "
-                "the same name, --anyway"
+                f"{first.name} and {other.name} {' and '.join(problems)}: evaluate both alike, or compare tasks of "
+                "the same name with --anyway"
             )
         notices += [f"{first.name} and {other.name} {problem}: they are compared --anyway" for problem in problems]
     return notices
@@ -36,39 +37,38 @@ def require_comparable(sides: Sequence[ComparedEvaluation], *, anyway: bool) -> 
 
 def _problems(first: ComparedEvaluation, other: ComparedEvaluation) -> list[str]:
     found: list[str] = []
-    if first.data_set != other.data_set:
-        names = first.data_name, other.data_name
-        of = f" ({names[0]}, {names[1]})" if names[0] != names[1] else f" (what {names[0]} holds has changed)"
-        found.append(f"are of other data sets{of}")
+    if first.spec.tasks_checksum != other.spec.tasks_checksum:
+        names = first.spec.tasks, other.spec.tasks
+        details = f" ({names[0]}, {names[1]})" if names[0] != names[1] else f" ({names[0]} has changed in between)"
+        found.append(f"are of different data sets{details}")
     if first.sampling and other.sampling and first.sampling != other.sampling:
-        found.append(f"sampled in other ways ({first.sampling}, {other.sampling})")
+        found.append(f"sampled differently ({first.sampling}, {other.sampling})")
     return found
 
 
 def comparison_notices(first: ComparedEvaluation, other: ComparedEvaluation, both: PairedTasks) -> list[str]:
-    """A line each."""
-    said: list[str] = []
+    """Return notices about one pair, one line each."""
+    notices: list[str] = []
     if other_keys := _differing(first, other):
-        more = f" and {len(other_keys) - _NAMED} keys more" if len(other_keys) > _NAMED else ""
-        said.append(f"they differ in {', '.join(other_keys[:_NAMED])}{more}, beside the model")
-    said += [
-        f"{side.name} has {side.errors} attempts without a verdict, which are not counted: --retry-errors tries them "
-        "again"
+        more = f" and {len(other_keys) - _NAMED} more keys" if len(other_keys) > _NAMED else ""
+        notices.append(f"they differ in {', '.join(other_keys[:_NAMED])}{more}, beside the model")
+    notices += [
+        f"{side.name} has {side.errors} attempts without a verdict, which do not count: --retry-errors runs them again"
         for side in (first, other)
         if side.errors
     ]
     for side, tasks in ((first, both.only_first), (other, both.only_other)):
         if tasks:
             named = ", ".join(tasks[:_NAMED]) + (" …" if len(tasks) > _NAMED else "")
-            said.append(f"{len(tasks)} tasks have a verdict in {side.name} alone, and are left out: {named}")
+            notices.append(f"{len(tasks)} tasks have a verdict only in {side.name} and are left out: {named}")
     if len(both.pairs) < _FEW:
-        said.append(f"of {len(both.pairs)} tasks, intervals are too narrow: evaluate more")
-    return said
+        notices.append(f"intervals over {len(both.pairs)} tasks are too narrow: evaluate more tasks")
+    return notices
 
 
 def _differing(first: ComparedEvaluation, other: ComparedEvaluation) -> list[str]:
-    keys = sorted(first.score_settings.keys() | other.score_settings.keys())
-    pairs = [(key, first.score_settings.get(key), other.score_settings.get(key)) for key in keys]
+    keys = sorted(first.spec.recipe.keys() | other.spec.recipe.keys())
+    pairs = [(key, first.spec.recipe.get(key), other.spec.recipe.get(key)) for key in keys]
     return [f"{key} ({_short(one)}, {_short(two)})" for key, one, two in pairs if one != two]
 
 

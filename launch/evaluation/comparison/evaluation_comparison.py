@@ -1,4 +1,4 @@
-"""A comparison: evaluations of the same tasks, each held against the first."""
+"""Compares evaluations of the same tasks, each with the first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launch.evaluation.comparison.paired_tasks import PairedTasks, pair_tasks
 
 @dataclass(frozen=True, slots=True)
 class PairedEvaluation:
-    """One evaluation and the first."""
+    """One evaluation compared with the first."""
 
     evaluation: ComparedEvaluation
     paired: PairedTasks
@@ -24,7 +24,7 @@ class EvaluationComparison:
     first: ComparedEvaluation
     others: tuple[PairedEvaluation, ...]
     notices: tuple[str, ...]
-    """Of all."""
+    """Differences that were allowed."""
 
     @property
     def evaluations(self) -> list[ComparedEvaluation]:
@@ -34,11 +34,11 @@ class EvaluationComparison:
 def compare_evaluations(
     sides: Sequence[ComparedEvaluation], *, anyway: bool = False, seed: int = 0
 ) -> EvaluationComparison:
-    """Raises UserError where they cannot be compared."""
-    said = require_comparable(sides, anyway=anyway)
+    """Compare evaluations with the first.  Raises UserError if they cannot be compared."""
+    allowed = require_comparable(sides, anyway=anyway)
     first, *rest = sides
     others: list[PairedEvaluation] = []
     for side in rest:
         both = pair_tasks(first.tallies, side.tallies, seed)
         others.append(PairedEvaluation(side, both, tuple(comparison_notices(first, side, both))))
-    return EvaluationComparison(first, tuple(others), tuple(said))
+    return EvaluationComparison(first, tuple(others), tuple(allowed))

@@ -1,9 +1,8 @@
-"""Two evaluations of the same tasks, paired: differences with intervals, and which tasks changed.  Pure.
+"""Pairs two evaluations of the same tasks: differences with intervals, and the tasks that changed.  Pure.
 
-A task is hard or easy for both, so that its difference says more than the difference of two means.  The interval of a
-mean difference is a percentile bootstrap over tasks, as that of pass@k is (:mod:`launch.evaluation.pass_at_k`).  A
-single task's change is held against chance by Fisher's exact test (two-sided) on its attempts.  Attempts without a
-verdict are nobody's doing and are in neither.
+Pairing removes the variance of task difficulty.  The interval of a mean difference is a percentile bootstrap over
+tasks, like that of pass@k (:mod:`launch.evaluation.scores`).  The change of a single task is tested by Fisher's exact
+test (two-sided) on its attempts.  Attempts without a verdict do not count.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launch.evaluation.pass_at_k import TaskTally, bootstrap_interval, pass_at_k, reported_ks
+from launch.evaluation.scores import TaskTally, bootstrap_interval, pass_at_k, reported_ks
 
-_ALIKE = 1e-9
+_EPSILON = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPair:
-    """One task."""
+    """One task in both evaluations."""
 
     task: str
     first: TaskTally
@@ -27,28 +26,28 @@ class TaskPair:
 
     @property
     def difference(self) -> float:
-        """Of the shares of attempts that passed, other − first."""
-        return _share(self.other) - _share(self.first)
+        """Difference of the pass rates, other − first."""
+        return self.other.pass_rate - self.first.pass_rate
 
     @property
     def changed(self) -> bool:
-        return abs(self.difference) > _ALIKE
+        return abs(self.difference) > _EPSILON
 
     @property
     def p(self) -> float:
-        """Of a difference like this or a rarer one, were both the same."""
+        """Probability of a difference at least as rare if both pass equally often."""
         return fisher_exact_p(self.first, self.other)
 
 
 @dataclass(frozen=True, slots=True)
 class PassAtKDifference:
-    """Of pass@k, other − first, over the tasks with attempts enough in both."""
+    """Difference of pass@k, other − first, over the tasks with enough attempts in both."""
 
     first: float
     other: float
     difference: float
     low: float
-    """Of the 95 % interval."""
+    """Lower end of the 95 % interval."""
     high: float
     tasks: int
 
@@ -56,15 +55,15 @@ class PassAtKDifference:
 @dataclass(frozen=True, slots=True)
 class PairedTasks:
     pairs: tuple[TaskPair, ...]
-    """Of each task with a verdict in both, by name."""
+    """Tasks with a verdict in both, by name."""
     at_k: dict[int, PassAtKDifference]
     only_first: tuple[str, ...]
-    """Tasks with a verdict in the first alone."""
+    """Tasks with a verdict only in the first."""
     only_other: tuple[str, ...]
 
     @property
     def better(self) -> int:
-        """Tasks that the other passes more often."""
+        """Number of tasks that the other passes more often."""
         return sum(pair.changed and pair.difference > 0 for pair in self.pairs)
 
     @property
@@ -73,13 +72,13 @@ class PairedTasks:
 
     @property
     def changes(self) -> list[TaskPair]:
-        """The tasks that changed, the surest first."""
+        """Tasks that changed, most significant first."""
         changed = (pair for pair in self.pairs if pair.changed)
         return sorted(changed, key=lambda pair: (pair.p, -abs(pair.difference), pair.task))
 
 
 def pair_tasks(first: Mapping[str, TaskTally], other: Mapping[str, TaskTally], seed: int = 0) -> PairedTasks:
-    """``first`` and ``other``: task → its attempts that have a verdict."""
+    """Pair ``first`` and ``other``, each task → its attempts that have a verdict."""
     pairs = tuple(TaskPair(task, first[task], other[task]) for task in sorted(first.keys() & other.keys()))
     most = max((min(pair.first.attempts, pair.other.attempts) for pair in pairs), default=0)
     at_k = {k: _difference(pairs, k, seed) for k in reported_ks(most)}
@@ -89,19 +88,15 @@ def pair_tasks(first: Mapping[str, TaskTally], other: Mapping[str, TaskTally], s
 
 
 def _difference(pairs: Sequence[TaskPair], k: int, seed: int) -> PassAtKDifference:
-    able = [pair for pair in pairs if min(pair.first.attempts, pair.other.attempts) >= k]
-    before, after = [pass_at_k(pair.first, k) for pair in able], [pass_at_k(pair.other, k) for pair in able]
+    enough = [pair for pair in pairs if min(pair.first.attempts, pair.other.attempts) >= k]
+    before, after = [pass_at_k(pair.first, k) for pair in enough], [pass_at_k(pair.other, k) for pair in enough]
     low, high = bootstrap_interval([late - early for early, late in zip(before, after, strict=True)], seed)
-    first, other = math.fsum(before) / len(able), math.fsum(after) / len(able)
-    return PassAtKDifference(first, other, other - first, low, high, len(able))
-
-
-def _share(tally: TaskTally) -> float:
-    return tally.passed / tally.attempts
+    first, other = math.fsum(before) / len(enough), math.fsum(after) / len(enough)
+    return PassAtKDifference(first, other, other - first, low, high, len(enough))
 
 
 def fisher_exact_p(first: TaskTally, other: TaskTally) -> float:
-    """The chance that attempts which pass alike in both are parted at least as unevenly as these."""
+    """Return the two-sided p-value of Fisher's exact test that both pass equally often."""
     passed, attempts = first.passed + other.passed, first.attempts + other.attempts
     ways = {
         here: math.comb(first.attempts, here) * math.comb(other.attempts, passed - here)

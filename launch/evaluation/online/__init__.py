@@ -1,5 +1,5 @@
-"""Evaluations that belong to a run.
+"""Evaluations of a run: before and after training, and beside it.
 
-The schedule says which weight versions are due, the online evaluator runs them beside training, result_store keeps
-every attempt of those, and run_evaluations finds all of a run's evaluations.
+``schedule`` decides which weights are due, ``online_evaluator`` runs the evaluations beside training, and
+``run_evaluations`` stores and finds all of a run's evaluations.
 """

@@ -1,19 +1,18 @@
-"""Evaluations beside training: which there are, what they come to, and that they stand in nobody's way.
+"""Runs the evaluations beside training without getting in its way.
 
-Training says which weights it has published (:meth:`OnlineEvaluator.on_published`) and goes on.  Those that are due
-(:mod:`launch.evaluation.online.schedule`) are kept as they are (:mod:`launch.evaluation.online.result_store`) and
-evaluated, one after the other, by an engine and a worker that come and go with each
-(:meth:`launch.actor_group.group.ActorGroup.evaluation_actors`): no engine of training's keeps old weights for it, and
-none of training's episodes waits for a place.  Where learner and engine share a device there is no memory for a second
-server: the engine that there is serves the very weights until the learner's next turn, which waits for the end
+Training reports the weights that it has published (:meth:`OnlineEvaluator.on_published`) and continues.  Those that are
+due (:mod:`launch.evaluation.online.schedule`) are kept (:mod:`launch.evaluation.online.run_evaluations`) and evaluated
+one after the other by an engine and a worker that exist only for that evaluation
+(:meth:`launch.actor_group.group.ActorGroup.evaluation_actors`): no training engine keeps old weights for it, and no
+training episode waits for a sandbox.  If learner and engine share a device, which has no memory for a second server,
+the training engine serves these weights until the learner's next step, which waits for the end
 (:meth:`OnlineEvaluator.wait_idle`).
 
-A person may ask for one of the newest weights (:meth:`OnlineEvaluator.request_evaluation`), and learns at once whether
-it is under way.  Each that is due ends in exactly one of these, as an event: ``eval.finished``, ``eval.skipped``
-(another was under way), ``eval.failed`` (infrastructure), ``eval.aborted`` (its weights were rolled back).  One that is
-cut off by the end of the driver goes on with the run, behind the attempts that there are; on a shared device, where the
-same weights come back under another version, it begins anew.  Nobody waits for one but the end of training and a shared
-device.
+A person may request an evaluation of the newest weights (:meth:`OnlineEvaluator.request_evaluation`) and learns at once
+whether it starts.  Each evaluation that is due ends in exactly one event: ``eval.finished``, ``eval.skipped`` (another
+was running), ``eval.failed`` (infrastructure) or ``eval.aborted`` (its weights were rolled back).  If the driver ends
+during an evaluation, the resumed run continues it after the finished attempts; on a shared device, where the same
+weights return under another version, it starts over.  Only the end of training and a shared device wait for one.
 """
 
 from __future__ import annotations
@@ -26,55 +25,57 @@ from pathlib import Path
 from typing import Protocol
 
 from actors.runtime.remote import Remote
-from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
+from actors.scheduler.evaluation import EvaluationPlan
 from actors.scheduler.online_evaluation import OnlineEvaluationPlan
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from launch.checkpoints.store import CheckpointStore
-from launch.evaluation.online.result_store import (
+from launch.evaluation.online.run_evaluations import (
     attempts_file,
     discard_pending_evaluation,
+    finish_evaluation,
     load_pending_evaluations,
     online_evaluation_name,
     results_on_lineage,
     store_pending_evaluation,
-    write_evaluation_result,
 )
 from launch.evaluation.online.schedule import EvaluationSchedule, ScheduleDecision
+from launch.evaluation.results.evaluation_folder import EvaluationSpec
 from launch.evaluation.scores import OnlineEvaluationScore, evaluation_headline, score_attempts
 from protocol.errors import InfraError, UserError
+from protocol.evaluation import AttemptRecord
 from protocol.events import EventLog, JsonValue
 from protocol.weights import Lineage, WeightManifest, WeightVersion
 
 _ROLLED_BACK = "its weights were rolled back"
-_ANEW = "the same weights come back under another version: where they are due it begins anew"
+_RESTARTED = "the same weights return under another version and are evaluated again if due"
 
 
 class EvaluationHooks(Protocol):
-    """What training says and asks."""
+    """What the training loop calls."""
 
     async def on_published(self, manifest: WeightManifest) -> None:
-        """These weights are there, on their way to the engines."""
+        """These weights were published and are on their way to the engines."""
         ...
 
     async def on_rollback(self, step: int) -> None:
-        """The run goes on from ``step``: later weights are gone."""
+        """The run continues from ``step``; later weights are discarded."""
         ...
 
     async def wait_idle(self) -> None:
-        """Return when none is under way."""
+        """Return when no evaluation is running."""
         ...
 
     def take_score(self) -> OnlineEvaluationScore | None:
-        """What the last one came to, once."""
+        """Return the score of the last evaluation, once."""
         ...
 
     async def request_evaluation(self, reason: str) -> str:
-        """A person wants the newest weights evaluated: what is under way now.  Raises UserError where it cannot be."""
+        """Evaluate the newest weights for a person; return a sentence.  Raises UserError if that is not possible."""
         ...
 
 
 class NoOnlineEvaluation:
-    """For a run that holds out no task."""
+    """The hooks of a run without held-out tasks."""
 
     async def on_published(self, manifest: WeightManifest) -> None: ...
     async def on_rollback(self, step: int) -> None: ...
@@ -83,7 +84,7 @@ class NoOnlineEvaluation:
 
     async def request_evaluation(self, reason: str) -> str:
         del reason
-        raise UserError("there is nothing to evaluate on: evaluation.tasks_per_family = 0 holds no task out")
+        raise UserError("there are no tasks to evaluate on: evaluation.tasks_per_family = 0 holds none out")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,24 +92,26 @@ class OnlineEvaluator:
     run_dir: Path
     schedule: EvaluationSchedule
     plan: EvaluationPlan
-    """What each of them is, but for the name."""
+    """The plan of every evaluation; each gets a name."""
+    spec: EvaluationSpec
+    """The specification of every evaluation; each gets a name, step and version."""
     held_out_families: Sequence[str]
-    conductor: Remote[RolloutScheduler]
+    scheduler: Remote[RolloutScheduler]
     evaluation_actors: Callable[[WeightManifest], AbstractAsyncContextManager[None]]
     wait_servable: Callable[[WeightManifest], Awaitable[None]]
-    """Returns when those who are to evaluate these weights can be started."""
+    """Waits until the evaluation of these weights can start."""
     newest_weights: Callable[[], WeightManifest | None]
-    """What was published last; None while no engine could serve it."""
+    """Returns the weights published last; None while no engine could serve them."""
     require_capacity: Callable[[], None]
-    """Raises UserError where there is neither sandbox nor device for one."""
+    """Raises UserError if there is no sandbox or device for an evaluation."""
     checkpoints: CheckpointStore
     events: EventLog
     own_engine: bool = True
-    """Each is by an engine of its own; else by those that serve training."""
+    """Whether each evaluation has an engine of its own; otherwise training's engines serve it."""
     _queued: WeightManifest | None = None
-    """Kept, and to be evaluated."""
+    """Stored weights to be evaluated next."""
     _running_timeout: asyncio.Timeout | None = None
-    """Around the one that is under way."""
+    """Cancels the running evaluation on a roll-back."""
     _score: OnlineEvaluationScore | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
@@ -119,34 +122,33 @@ class OnlineEvaluator:
     # -- training's side -----------------------------------------------------------------------------------------
 
     async def resume(self, lineage: Lineage, version: WeightVersion) -> None:
-        """The run goes on with ``version``: what was under way does too, if its weights stand and an engine can serve
-        them under the version that they had."""
-        standing = await asyncio.to_thread(results_on_lineage, self.run_dir, lineage, version)
-        self.schedule.evaluated_steps |= {exam.step for exam in standing}
+        """Continue a pending evaluation after a resume from ``version``.
+
+        Its weights must not be rolled back, and an engine must be able to serve them under their old version."""
+        results = await asyncio.to_thread(results_on_lineage, self.run_dir, lineage, version)
+        self.schedule.evaluated_steps |= {result.step for result in results}
         known, line = self.checkpoints.scores(), set(lineage.walk_ancestors(version))
-        for exam in standing:
-            if exam.step not in known:  # the driver died in between
+        for result in results:
+            if result.step not in known:  # the driver died in between
                 await asyncio.to_thread(
-                    self.checkpoints.record_score, exam.step, score_attempts(exam.attempts).pass_at_1
+                    self.checkpoints.record_score, result.step, score_attempts(result.attempts).pass_at_1
                 )
         for kept in reversed(await asyncio.to_thread(load_pending_evaluations, self.run_dir)):
             if kept.version not in line:
                 await self._abort(kept, _ROLLED_BACK)
             elif self._queued is not None or kept.step in self.schedule.evaluated_steps or not self.own_engine:
-                await self._abort(kept, _ANEW)
+                await self._abort(kept, _RESTARTED)
             else:
                 self.schedule.begin(kept.step)
                 self._queue(kept)
 
     async def on_published(self, manifest: WeightManifest) -> None:
-        under_way = self.schedule.running_step
+        running = self.schedule.running_step
         match self.schedule.on_published(manifest.step):
             case ScheduleDecision.BEGIN:
                 await self._store_and_queue(manifest)
-            case ScheduleDecision.OVERLAPS if under_way is not None:
-                self._emit(
-                    "eval.skipped", manifest, why=f"that of {online_evaluation_name(under_way)} is still under way"
-                )
+            case ScheduleDecision.OVERLAPS if running is not None:
+                self._emit("eval.skipped", manifest, why=f"{online_evaluation_name(running)} is still running")
             case _:
                 pass
 
@@ -173,27 +175,25 @@ class OnlineEvaluator:
     async def request_evaluation(self, reason: str) -> str:
         self.require_capacity()
         if (manifest := self.newest_weights()) is None:
-            raise UserError("the learner has the device, and no engine serves the newest weights: ask again")
-        step, under_way = manifest.step, self.schedule.running_step
+            raise UserError("the learner has the device, and no engine serves the newest weights: try again")
+        step, running = manifest.step, self.schedule.running_step
         match self.schedule.request(step):
             case ScheduleDecision.NOT_DUE:
-                raise UserError(
-                    f"step {step}'s weights are the newest, and were evaluated already, or are being evaluated"
-                )
+                raise UserError(f"the newest weights, of step {step}, were evaluated already or are being evaluated")
             case ScheduleDecision.OVERLAPS:
-                raise UserError(f"the evaluation of step {under_way} is still under way: ask again when it is over")
+                raise UserError(f"the evaluation of step {running} is still running: try again when it has finished")
             case ScheduleDecision.BEGIN:
                 pass
         self._emit("eval.requested", manifest, reason=reason)
         await self._store_and_queue(manifest)
         if self.schedule.running_step != step:
-            raise UserError(f"the weights of step {step} could not be kept: the run's last eval events say why")
-        return f"the weights of step {step} are evaluated beside training; the event eval.finished says what it came to"
+            raise UserError(f"the weights of step {step} could not be stored: the run's last eval events say why")
+        return f"the weights of step {step} are evaluated beside training; the event eval.finished has the score"
 
     # -- beside training -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Evaluate what is due and what was asked for, until cancelled: what is under way then is kept for later."""
+        """Evaluate what is due or requested until cancelled; a running evaluation then stays pending."""
         while True:
             if (kept := self._queued) is None:
                 self._changed.clear()
@@ -204,18 +204,18 @@ class OnlineEvaluator:
             self._update_idle()
 
     async def _store_and_queue(self, manifest: WeightManifest) -> None:
-        """Keep the weights, and have them evaluated next: the agenda says so."""
+        """Store the weights and evaluate them next, as the schedule has decided."""
         self._idle.clear()
         self.checkpoints.expect_score(manifest.step)
         try:
-            kept = await asyncio.to_thread(store_pending_evaluation, self.run_dir, manifest)
+            kept = await asyncio.to_thread(store_pending_evaluation, self.run_dir, self.spec, manifest)
         except OSError as error:
             await self._fail(manifest, error)
             self._update_idle()
             return
         if self.schedule.running_step == manifest.step:
             self._queue(kept)
-        else:  # rolled back meanwhile
+        else:  # rolled back in the meantime
             await self._abort(kept, _ROLLED_BACK)
             self._update_idle()
 
@@ -226,13 +226,13 @@ class OnlineEvaluator:
         self.checkpoints.expect_score(kept.step)
 
     def _update_idle(self) -> None:
-        """Nothing is under way, unless the next is there already."""
+        """Become idle unless an evaluation is queued or running."""
         if self._queued is None and self._running_timeout is None and self.schedule.running_step is None:
             self.checkpoints.expect_score(None)
             self._idle.set()
 
     async def _run_evaluation(self, kept: WeightManifest) -> None:
-        """Evaluate these weights, which are the agenda's until they were rolled back."""
+        """Evaluate stored weights and record how it ended."""
         self._emit("eval.started", kept)
         try:
             attempts = await self._evaluate_unless_rolled_back(kept)
@@ -243,20 +243,20 @@ class OnlineEvaluator:
         except (InfraError, UserError, OSError) as error:
             await self._fail(kept, error)
 
-    async def _evaluate_unless_rolled_back(self, kept: WeightManifest) -> Sequence[EvaluationAttempt] | None:
-        """What these weights did; None where they were rolled back meanwhile."""
-        holding = self._running_timeout = asyncio.timeout(None)
+    async def _evaluate_unless_rolled_back(self, kept: WeightManifest) -> Sequence[AttemptRecord] | None:
+        """Return the attempts, or None if the weights were rolled back in the meantime."""
+        timeout = self._running_timeout = asyncio.timeout(None)
         try:
-            async with holding:
+            async with timeout:
                 return await self._evaluate(kept)
         except TimeoutError:
-            if not holding.expired():
+            if not timeout.expired():
                 raise
             return None
         finally:
             self._running_timeout = None
 
-    async def _evaluate(self, kept: WeightManifest) -> Sequence[EvaluationAttempt]:
+    async def _evaluate(self, kept: WeightManifest) -> Sequence[AttemptRecord]:
         await self.wait_servable(kept)
         plan = OnlineEvaluationPlan(
             replace(self.plan, name=online_evaluation_name(kept.step)),
@@ -264,12 +264,12 @@ class OnlineEvaluator:
             attempts_file(self.run_dir, kept.version),
         )
         async with self.evaluation_actors(kept):
-            return await self.conductor.call(RolloutScheduler.run_online_evaluation, plan)
+            return await self.scheduler.call(RolloutScheduler.run_online_evaluation, plan)
 
-    async def _finish(self, kept: WeightManifest, attempts: Sequence[EvaluationAttempt]) -> None:
-        """Raises OSError where it cannot be kept what it came to."""
-        await asyncio.to_thread(write_evaluation_result, self.run_dir, kept, attempts)
-        if self.schedule.running_step != kept.step:  # no score of what stands
+    async def _finish(self, kept: WeightManifest, attempts: Sequence[AttemptRecord]) -> None:
+        """Record a result.  Raises OSError."""
+        await asyncio.to_thread(finish_evaluation, self.run_dir, kept.version, attempts)
+        if self.schedule.running_step != kept.step:  # rolled back
             self._emit("eval.aborted", kept, why=_ROLLED_BACK)
             return
         found = score_attempts(attempts)
@@ -279,7 +279,7 @@ class OnlineEvaluator:
         self._emit("eval.finished", kept, **evaluation_headline(attempts, self.held_out_families))
 
     async def _fail(self, manifest: WeightManifest, error: Exception) -> None:
-        """It costs itself alone, and its step may be evaluated another time."""
+        """Drop a failed evaluation; its step may be evaluated again."""
         await asyncio.to_thread(discard_pending_evaluation, self.run_dir, manifest.version)
         if self.schedule.running_step == manifest.step:
             self.schedule.finish(complete=False)

@@ -1,8 +1,8 @@
-"""Which published weights are evaluated beside training.  Pure.
+"""Decides which published weights are evaluated beside training.  Pure.
 
-Every ``every_steps``-th step's are due, but for the run's last, which are evaluated after training; a person may ask
-for the newest at any time.  One evaluation at a time: what is due or asked for while another is under way is passed
-over, which is said.  No step's weights are evaluated twice, unless they were rolled back and made again.
+The weights of every ``every_steps``-th step are due, except the run's last, which are evaluated after training; a
+person may request the newest at any time.  Evaluations run one at a time: what is due or requested while another is
+running is skipped and reported.  No step is evaluated twice, unless it was rolled back and trained again.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from enum import StrEnum
 
 class ScheduleDecision(StrEnum):
     NOT_DUE = "not_due"
-    """These need not be evaluated, or are or were already."""
+    """The weights need no evaluation, or have one already."""
     BEGIN = "begin"
-    """The evaluation of these is under way from here on."""
+    """The evaluation of the weights starts now."""
     OVERLAPS = "overlaps"
-    """Another is under way."""
+    """Another evaluation is running."""
 
 
 @dataclass(slots=True)
 class EvaluationSchedule:
     every_steps: int
-    """0: none is due."""
+    """0 if none is ever due."""
     last_step: int
     evaluated_steps: set[int] = field(default_factory=set[int])
-    """Steps whose weights were evaluated, or are."""
+    """Steps whose weights were or are being evaluated."""
     running_step: int | None = None
 
     def on_published(self, step: int) -> ScheduleDecision:
-        """The weights of ``step`` can be evaluated."""
+        """Decide on the weights of ``step``, which were just published."""
         due = self.every_steps and 0 < step < self.last_step and step % self.every_steps == 0
         return self.request(step) if due else ScheduleDecision.NOT_DUE
 
     def request(self, step: int) -> ScheduleDecision:
-        """A person wants those of ``step`` to be."""
+        """Decide on the weights of ``step``, which a person wants evaluated."""
         if step in self.evaluated_steps:
             return ScheduleDecision.NOT_DUE
         if self.running_step is not None:
@@ -44,18 +44,18 @@ class EvaluationSchedule:
         return ScheduleDecision.BEGIN
 
     def begin(self, step: int) -> None:
-        """The evaluation of ``step`` is under way, or again."""
+        """Start, or continue, the evaluation of ``step``."""
         self.evaluated_steps.add(step)
         self.running_step = step
 
     def finish(self, *, complete: bool) -> None:
-        """What was under way has come to its end; what is not ``complete`` may be tried again."""
+        """End the running evaluation; one that is not ``complete`` may be tried again."""
         if not complete and self.running_step is not None:
             self.evaluated_steps.discard(self.running_step)
         self.running_step = None
 
     def roll_back(self, step: int) -> bool:
-        """The weights after ``step`` are gone.  Whether what was under way is of such, and therefore ends."""
+        """Forget the steps after ``step``; return whether the running evaluation was one of them and ends."""
         self.evaluated_steps = {each for each in self.evaluated_steps if each <= step}
         if self.running_step is None or self.running_step <= step:
             return False

@@ -1,4 +1,4 @@
-"""results.csv, a line for each attempt, and evaluated_tasks.csv, a line for each task.  Pure.
+"""Renders results.csv, a line per attempt, and evaluated_tasks.csv, a line per task.  Pure.
 
 The columns of results.csv begin with SETA's (utils/results.py), in its order; ours come after them.
 """
@@ -9,7 +9,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 
-from launch.evaluation.attempts import AttemptId, AttemptRecord
+from protocol.evaluation import AttemptId, AttemptRecord
 
 CsvCell = str | int | float | bool | None
 
@@ -22,12 +22,12 @@ COLUMNS = (
 
 
 def render_results_csv(plan: Iterable[AttemptId], done: Mapping[AttemptId, AttemptRecord]) -> str:
-    """Task by task, as far as they were tried."""
+    """Return the attempts that were made, task by task."""
     return _render_csv(COLUMNS, (_row(done[key]) for key in sorted(plan) if key in done))
 
 
 def _row(record: AttemptRecord) -> Sequence[CsvCell]:
-    verdict, failure, effort = record.verdict, record.failure, record.effort
+    verdict, failure, usage = record.verdict, record.failure, record.usage
     return (
         record.task,
         record.number,
@@ -36,14 +36,14 @@ def _row(record: AttemptRecord) -> Sequence[CsvCell]:
         failure.kind if failure else None,
         failure.stage if failure else None,
         failure.message if failure else None,
-        effort.turns,
+        usage.turns,
         verdict.status if verdict else None,
-        effort.calls,
-        effort.widest,
-        effort.malformed,
-        effort.prompt_tokens,
-        effort.completion_tokens,
-        effort.prompt_tokens + effort.completion_tokens,
+        usage.tool_calls,
+        usage.max_parallel_calls,
+        usage.malformed_turns,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.prompt_tokens + usage.completion_tokens,
         verdict.passed if verdict else None,
         verdict.pass_ratio if verdict else None,
         round(record.seconds, 3),
@@ -51,7 +51,7 @@ def _row(record: AttemptRecord) -> Sequence[CsvCell]:
 
 
 def render_tasks_csv(plan: Sequence[AttemptId], done: Mapping[AttemptId, AttemptRecord]) -> str:
-    """The reward of each attempt; ``error`` where there is no verdict, nothing where it was not tried."""
+    """Return the reward of each attempt: ``error`` without a verdict, empty if it was not made."""
     attempts = max((key.number for key in plan), default=-1) + 1
     head = ("task_id", *(f"traj_{number}" for number in range(attempts)))
     rows = (

@@ -1,14 +1,17 @@
-"""An evaluation's folder: what is evaluated, and an append-only file of what each attempt came to.
+"""The folder of an evaluation: what is evaluated, and an append-only file of its attempts.
 
-One process has it at a time.  A line is there whole or not at all, so that the same command goes on wherever an earlier
-one ended.  A folder is of one evaluation: other weights, another agent or other tasks are refused.
+A standalone evaluation has a folder of its own; a run keeps one for each of its evaluations
+(:mod:`launch.evaluation.online.run_evaluations`).  Both have the first two files:
 
-    evaluation.json        what is evaluated
-    setting.json           where and how: the whole configuration, the tasks' place
-    attempts.jsonl         the truth; what follows is made of it
+    evaluation.json        the specification: everything that the score depends on
+    attempts.jsonl         one line per attempt, whole or not there; everything below is made from it
+    settings.json          the whole configuration, and the path of the tasks
     results.csv  evaluated_tasks.csv  summary.json  report.html
-    terminals/             each attempt's recording, unless --no-record
+    terminals/             recordings of the attempts, unless --no-record
     trajectories.jsonl     with --save-trajectories
+
+One process at a time has a folder.  The same command continues an evaluation; a folder of other weights, another agent
+or other tasks is refused.
 """
 
 from __future__ import annotations
@@ -16,38 +19,76 @@ from __future__ import annotations
 import shlex
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import cast
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from launch.evaluation.attempts import AttemptId, AttemptRecord, latest_records
-from launch.run_records.run_directory import RunDirectory
+from launch.run_records.output_folder import is_output_folder, open_output_folder
+from launch.run_records.run_directory import RunDirectory, write_json
 from protocol.errors import UserError
+from protocol.evaluation import ATTEMPTS_FILE, AttemptFile, AttemptId, AttemptRecord, latest_records, read_attempts
 from protocol.events import JsonValue
 from protocol.files.filesystem import append_atomically, cut_torn_line, replace_file
 
-SPEC_FILE, ATTEMPTS_FILE, TRAJECTORIES_FILE = "evaluation.json", "attempts.jsonl", "trajectories.jsonl"
+SPEC_FILE, TRAJECTORIES_FILE = "evaluation.json", "trajectories.jsonl"
 TERMINALS_FOLDER = "terminals"
 EVALUATIONS_FOLDER = Path("evaluations")
-"""Where folders are that nobody has given another place."""
-_NEW_FOLDER_ENTRIES = {"attempts", ".lock"}
-"""What is there of a folder that was opened and not yet written to."""
-_RECORD = TypeAdapter(AttemptRecord)
+"""Default parent of standalone evaluations' folders."""
+
+
+ScoreSetting = str | int | float | bool
+"""Value of a configuration key; lists and tables are stored as text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSpec:
+    """What is evaluated: everything that the score depends on."""
+
+    solver: str
+    """``served``, ``url``, ``oracle``, ``noop``, or ``run`` for a run's own evaluation."""
+    model: str = ""
+    """Folder, URL, or id of the run."""
+    model_name: str = ""
+    temperature: float = 1.0
+    greedy: bool = False
+    seed: int = 0
+    prompt: str = ""
+    prompt_checksum: str = ""
+    tasks: str = ""
+    """Data set, for people."""
+    tasks_checksum: str = ""
+    recipe: Mapping[str, ScoreSetting] = field(default_factory=dict[str, ScoreSetting])
+    """Configuration keys that the score depends on."""
+    name: str = ""
+    """Name of a run's own evaluation: ``before``, ``step-000008``, ``after``."""
+    step: int = 0
+    """Optimizer step of a run's weights."""
+    version: int = -1
+    """Version of a run's weights."""
+
+    @property
+    def sampling(self) -> str:
+        """How replies are sampled, for people."""
+        return "greedy" if self.greedy else f"temperature {self.temperature}"
+
+
+_SPEC = TypeAdapter(EvaluationSpec)
 
 
 class EvaluationFolder:
-    """One that is open: :func:`opened`."""
+    """An open folder; see :func:`open_evaluation_folder`."""
 
-    def __init__(self, directory: RunDirectory, done: dict[AttemptId, AttemptRecord]) -> None:
+    def __init__(self, directory: RunDirectory) -> None:
         self.directory, self.path = directory, directory.path
-        self.records = done
-        """What each attempt has come to."""
+        self._attempts = AttemptFile(self.path / ATTEMPTS_FILE)
+        self.records: dict[AttemptId, AttemptRecord] = read_attempts(self.path / ATTEMPTS_FILE)
+        """The latest record of each attempt."""
 
     def add_record(self, record: AttemptRecord) -> None:
-        """Raises OSError, and then the attempt is none."""
-        append_atomically(self.path / ATTEMPTS_FILE, _RECORD.dump_json(record) + b"\n")
+        """Append a record.  Raises OSError; then it does not count."""
+        self._attempts.append(record)
         before = self.records.get(record.attempt_id)
         self.records |= latest_records([record] if before is None else [before, record])
 
@@ -59,65 +100,55 @@ class EvaluationFolder:
 
 
 @contextmanager
-def open_evaluation_folder(path: Path, what: Mapping[str, JsonValue]) -> Generator[EvaluationFolder]:
-    """``path``, made where it is not there, for the evaluation of ``what``.  Raises UserError where it is another's."""
-    check_evaluation_folder(path, what)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make {path}: {error.strerror}; choose another place, --output FOLDER") from error
-    with RunDirectory.open(path) as directory:
-        check_evaluation_folder(path, what)  # nobody else writes into it any more
-        directory.write_json(SPEC_FILE, what)
-        for name in (ATTEMPTS_FILE, TRAJECTORIES_FILE):
-            cut_torn_line(path / name)
-        yield EvaluationFolder(directory, read_attempt_records(path))
+def open_evaluation_folder(path: Path, spec: EvaluationSpec) -> Generator[EvaluationFolder]:
+    """Open ``path`` for the evaluation of ``spec``, creating it if needed.  Raises UserError if it is another's."""
+    with open_output_folder(path, lambda: check_evaluation_folder(path, spec)) as directory:
+        write_spec(path, spec)
+        cut_torn_line(path / TRAJECTORIES_FILE)
+        yield EvaluationFolder(directory)
 
 
 def read_attempt_records(path: Path) -> dict[AttemptId, AttemptRecord]:
-    """Of a folder that may have none.  Raises UserError for a file that nobody of us wrote."""
-    file = path / ATTEMPTS_FILE
-    found: list[AttemptRecord] = []
-    for number, line in enumerate(file.read_bytes().splitlines() if file.exists() else [], 1):
-        try:
-            found.append(_RECORD.validate_json(line))
-        except ValidationError as error:
-            raise UserError(
-                f"{file}:{number} is no attempt of an evaluation: remove the line, whose attempt is run again then"
-            ) from error
-    return latest_records(found)
+    """Return the attempts of a folder, which may have none.  Raises UserError for a damaged line."""
+    return read_attempts(path / ATTEMPTS_FILE)
 
 
-def read_spec(path: Path) -> dict[str, JsonValue]:
-    """What is evaluated into ``path``: nothing of a folder that was not opened yet.  Raises UserError."""
+def is_evaluation(path: Path) -> bool:
+    return (path / SPEC_FILE).is_file()
+
+
+def read_spec(path: Path) -> EvaluationSpec:
+    """Return what the folder evaluates.  Raises UserError if it is no evaluation."""
     file = path / SPEC_FILE
     try:
-        return cast("dict[str, JsonValue]", orjson.loads(file.read_bytes())) if file.exists() else {}
-    except ValueError as error:
-        raise UserError(f"{file} is not readable ({error}): choose another folder, --output FOLDER") from error
+        return _SPEC.validate_json(file.read_bytes())
+    except (OSError, ValidationError) as error:
+        why = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        raise UserError(f"{file} is not readable ({why}): choose another folder, --output FOLDER") from error
 
 
-def check_evaluation_folder(path: Path, what: Mapping[str, JsonValue]) -> None:
-    """Raises UserError unless ``what`` may be evaluated into ``path``."""
-    if (path / SPEC_FILE).exists():
-        _require_same(path, what)
-    elif path.exists() and (not path.is_dir() or any(each.name not in _NEW_FOLDER_ENTRIES for each in path.iterdir())):
-        raise UserError(f"{path} holds something else than an evaluation: choose another folder, --output FOLDER")
+def write_spec(path: Path, spec: EvaluationSpec) -> None:
+    write_json(path / SPEC_FILE, asdict(spec))
 
 
-def _require_same(path: Path, what: Mapping[str, JsonValue]) -> None:
-    before = read_spec(path)
-    now = cast("dict[str, JsonValue]", orjson.loads(orjson.dumps(dict(what))))
-    if other := [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]:
+def check_evaluation_folder(path: Path, spec: EvaluationSpec) -> None:
+    """Raise UserError unless ``spec`` may be evaluated into ``path``."""
+    if is_output_folder(path, SPEC_FILE, "an evaluation"):
+        _require_same(path, spec)
+
+
+def _require_same(path: Path, spec: EvaluationSpec) -> None:
+    before, now = asdict(read_spec(path)), asdict(spec)
+    if other := [key for key in now if before[key] != now[key]]:
         raise UserError(
             f"{path} is the evaluation of another {', '.join(_difference(key, before, now) for key in other[:3])}: "
-            "give what it had to go on with it, --output FOLDER to write elsewhere, or remove it "
-            f"(rm -r {shlex.quote(str(path))}) to begin anew"
+            "give what it had to continue it, --output FOLDER to write elsewhere, or remove it "
+            f"(rm -r {shlex.quote(str(path))}) to start over"
         )
 
 
 def _difference(key: str, before: Mapping[str, JsonValue], now: Mapping[str, JsonValue]) -> str:
-    """Of a table only the first key that differs."""
+    """Describe a key that differs; of a table only its first one."""
     old, new = before.get(key), now.get(key)
     if isinstance(old, dict) and isinstance(new, dict):
         inner = next(each for each in sorted(old.keys() | new.keys()) if old.get(each) != new.get(each))

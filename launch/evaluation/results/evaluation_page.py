@@ -1,12 +1,12 @@
-"""report.html: what an evaluation came to, in one file that needs no network."""
+"""Renders report.html, the results of an evaluation in one file that needs no network."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from launch.evaluation.attempts import AttemptId, AttemptRecord
-from launch.evaluation.results.evaluation_summary import EvaluationSummary, tally_tasks
+from launch.evaluation.results.evaluation_summary import EvaluationSummary
+from launch.evaluation.scores import tally_tasks
 from launch.pages.html_document import (
     PageHeader,
     PageSection,
@@ -15,6 +15,7 @@ from launch.pages.html_document import (
     html_section,
     html_table,
 )
+from protocol.evaluation import AttemptId, AttemptRecord
 
 _MOST_FAILURES = 200
 
@@ -23,16 +24,16 @@ def render_evaluation_page(
     summary: EvaluationSummary, plan: Sequence[AttemptId], done: Mapping[AttemptId, AttemptRecord]
 ) -> str:
     records = [done[key] for key in plan if key in done]
-    of_tasks = {task: [record for record in records if record.task == task] for task in {key.task for key in plan}}
+    by_task = {task: [record for record in records if record.task == task] for task in {key.task for key in plan}}
     sections = [
         PageSection("pass@k", _at_k(summary), "unbiased; the interval is a bootstrap over tasks, 95 %"),
         PageSection("Facts", html_facts(_facts(summary))),
         PageSection(
-            "Tasks", html_table(("task", "passed", "graded", "errors", "turns", "tokens", "seconds"), _tasks(of_tasks))
+            "Tasks", html_table(("task", "passed", "graded", "errors", "turns", "tokens", "seconds"), _tasks(by_task))
         ),
     ]
     if failures := [record for record in records if record.failure is not None]:
-        note = "Infrastructure's, and no outcome of the policy: --retry-errors tries again what has no verdict."
+        note = "Infrastructure failures, not outcomes of the policy: --retry-errors repeats attempts without a verdict."
         sections.append(PageSection("Errors", _failures(failures[:_MOST_FAILURES]), note))
     verdict = "complete" if summary.complete else f"{summary.total_trajs} of {summary.planned}"
     facts = "".join(f"<span>{escape(text)}</span>" for text in (summary.model_type, summary.dataset))
@@ -65,18 +66,18 @@ def _facts(summary: EvaluationSummary) -> list[tuple[str, str]]:
     ]
 
 
-def _tasks(of_tasks: Mapping[str, Sequence[AttemptRecord]]) -> list[tuple[str, ...]]:
+def _tasks(by_task: Mapping[str, Sequence[AttemptRecord]]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for task, records in sorted(of_tasks.items()):
+    for task, records in sorted(by_task.items()):
         tally = tally_tasks(records).get(task)
-        tokens = sum(record.effort.prompt_tokens + record.effort.completion_tokens for record in records)
+        tokens = sum(record.usage.prompt_tokens + record.usage.completion_tokens for record in records)
         rows.append(
             (
                 task,
                 str(tally.passed if tally else 0),
                 str(tally.attempts if tally else 0),
                 str(sum(record.verdict is None for record in records)),
-                str(sum(record.effort.turns for record in records)),
+                str(sum(record.usage.turns for record in records)),
                 f"{tokens:,}",
                 f"{sum(record.seconds for record in records):.1f}",
             )

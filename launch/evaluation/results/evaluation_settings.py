@@ -1,7 +1,7 @@
-"""setting.json: where and how an evaluation's attempts were run, for what runs one of them again.
+"""settings.json: the whole configuration of an evaluation and the path of its tasks, with which replay runs an attempt
+again.
 
-Beside ``evaluation.json``, which holds what a score depends on, it has the rest of the configuration (deadlines, say)
-and where the tasks lie.  It is that of the last command.
+``evaluation.json`` has only what a score depends on; this has the rest too, of the last command.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from launch.run_records.run_directory import config_tables, write_json
 from protocol.errors import UserError
 from protocol.events import JsonValue
 
-SETTINGS_FILE = "setting.json"
+SETTINGS_FILE = "settings.json"
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSettings:
     config: RunConfig
     tasks: str
-    """A path, or a label of ``datasets``."""
+    """Path, or label of ``datasets``."""
     datasets: Path
 
 
 def build_evaluation_settings(config: RunConfig, tasks: str, datasets: Path) -> EvaluationSettings:
-    """Paths become absolute, so that they hold wherever they are read."""
-    place = str(Path(tasks).absolute()) if Path(tasks).exists() else tasks
-    return EvaluationSettings(config, place, datasets.absolute())
+    """Return settings with absolute paths, which are valid from any folder."""
+    path = str(Path(tasks).absolute()) if Path(tasks).exists() else tasks
+    return EvaluationSettings(config, path, datasets.absolute())
 
 
-def write_evaluation_settings(folder: Path, setting: EvaluationSettings) -> None:
-    config = cast("JsonValue", config_tables(setting.config))
-    write_json(folder / SETTINGS_FILE, {"tasks": setting.tasks, "datasets": str(setting.datasets), "config": config})
+def write_evaluation_settings(folder: Path, settings: EvaluationSettings) -> None:
+    config = cast("JsonValue", config_tables(settings.config))
+    write_json(folder / SETTINGS_FILE, {"tasks": settings.tasks, "datasets": str(settings.datasets), "config": config})
 
 
 def read_evaluation_settings(folder: Path) -> EvaluationSettings:
-    """Raises UserError where there is none, or it is no setting any more."""
+    """Raises UserError if the file is missing or damaged."""
     file = folder / SETTINGS_FILE
-    mend = f"give the evaluation's own command again, which writes it: {shlex.join(_command(folder))}"
+    fix = f"repeat the evaluation's command, which writes it: {shlex.join(_command(folder))}"
     try:
-        said = cast("dict[str, object]", orjson.loads(file.read_bytes()))
-        config = resolve(cast("dict[str, dict[str, Toml]]", said["config"]), source=str(file))
-        return EvaluationSettings(config, str(said["tasks"]), Path(str(said["datasets"])))
+        stored = cast("dict[str, object]", orjson.loads(file.read_bytes()))
+        config = resolve(cast("dict[str, dict[str, Toml]]", stored["config"]), source=str(file))
+        return EvaluationSettings(config, str(stored["tasks"]), Path(str(stored["datasets"])))
     except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}): {mend}") from error
+        raise UserError(f"{file} cannot be read ({error.strerror}): {fix}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file} is no evaluation's setting ({error}): {mend}") from error
+        raise UserError(f"{file} has no settings of an evaluation ({error}): {fix}") from error
 
 
 def _command(folder: Path) -> list[str]:

@@ -1,8 +1,8 @@
-"""summary.json: what an evaluation came to.  Pure.
+"""Builds summary.json of an evaluation.  Pure.
 
-The keys of SETA's summary have its names (utils/results.py), with three differences: a pass is that all tests passed,
-not that the reward is 1.0; ``pass_ratio`` is of the attempts that have a verdict; and failures of the infrastructure
-are no zero among the rewards.
+Keys that SETA's summary has too (utils/results.py) bear its names, with three differences: an attempt passes if all
+tests pass, not if the reward is 1.0; ``pass_ratio`` is over the attempts that have a verdict; and infrastructure
+failures are not rewards of zero.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launch.evaluation.attempts import AttemptId, AttemptRecord, AttemptStage
-from launch.evaluation.pass_at_k import PassAtK, TaskTally, estimate_pass_at_k, reported_ks
+from launch.evaluation.scores import PassAtK, estimate_pass_at_k, reported_ks, tally_tasks
+from protocol.evaluation import AttemptId, AttemptRecord, AttemptStage
 
 
 @dataclass(frozen=True, slots=True)
 class RewardStatistics:
     mean: float
     std: float
-    """Of the population."""
+    """Standard deviation of the population."""
     min: float
     max: float
 
     @staticmethod
     def from_values(values: Sequence[float]) -> RewardStatistics | None:
-        """None of nothing."""
+        """Return None for no values."""
         if not values:
             return None
         mean = math.fsum(values) / len(values)
@@ -51,14 +51,14 @@ class EvalFacts:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationDescription:
-    """What was evaluated."""
+    """What was evaluated, for the summary."""
 
     trial_name: str
     experiment_name: str
     model_platform: str
     """``sglang``, ``url``, or none."""
     model_type: str
-    """The folder, the model's name at its URL, ``oracle`` or ``noop``."""
+    """Folder, name of the model at its URL, ``oracle`` or ``noop``."""
     dataset: str
     agent: AgentFacts
     eval: EvalFacts
@@ -79,37 +79,37 @@ class EvaluationSummary:
     model_type: str
     dataset: str
     total_trajs: int
-    """Attempts that were tried."""
+    """Number of attempts that were made."""
     graded: int
-    """Those that have a verdict."""
+    """Number of attempts with a verdict."""
     error_count: int
-    """Those that have none."""
+    """Number of attempts without a verdict."""
     errors_by_stage: dict[str, int]
-    """Of all failures, those included that came after a verdict."""
+    """Number of failures by stage, including those after a verdict."""
     pass_count: int
     pass_ratio: float | None
-    """Passes ÷ graded."""
+    """``pass_count`` ÷ ``graded``."""
     reward: RewardStatistics | None
     pass_at_k: dict[str, PassAtK]
     tokens: AttemptTokens
     seconds: float
-    """Of all attempts, one after the other."""
+    """Total seconds of all attempts."""
     agent: AgentFacts
     eval: EvalFacts
     planned: int
     complete: bool
-    """Each attempt that was planned was tried."""
+    """Whether every planned attempt was made."""
 
 
 def summarise_attempts(
     about: EvaluationDescription, plan: Sequence[AttemptId], done: Mapping[AttemptId, AttemptRecord], *, seed: int
 ) -> EvaluationSummary:
-    """Of the attempts of ``plan`` alone."""
+    """Summarise the attempts of ``plan``."""
     records = [done[key] for key in plan if key in done]
     verdicts = [record.verdict for record in records if record.verdict is not None]
     passes = sum(verdict.passed for verdict in verdicts)
-    prompt = sum(record.effort.prompt_tokens for record in records)
-    completion = sum(record.effort.completion_tokens for record in records)
+    prompt = sum(record.usage.prompt_tokens for record in records)
+    completion = sum(record.usage.completion_tokens for record in records)
     return EvaluationSummary(
         trial_name=about.trial_name,
         experiment_name=about.experiment_name,
@@ -138,16 +138,7 @@ def count_failures_by_stage(records: Sequence[AttemptRecord]) -> dict[str, int]:
     return {stage.value: counts[stage] for stage in AttemptStage}
 
 
-def tally_tasks(records: Sequence[AttemptRecord]) -> dict[str, TaskTally]:
-    """Task → its attempts that have a verdict, in the order of the tasks' names."""
-    found: dict[str, list[bool]] = {}
-    for record in records:
-        if record.verdict is not None:
-            found.setdefault(record.task, []).append(record.verdict.passed)
-    return {task: TaskTally(len(each), sum(each)) for task, each in sorted(found.items())}
-
-
 def _estimate_all_k(records: Sequence[AttemptRecord], attempts: int, seed: int) -> dict[str, PassAtK]:
-    of_tasks = list(tally_tasks(records).values())
-    found = {str(k): estimate_pass_at_k(of_tasks, k, seed) for k in reported_ks(attempts)}
+    tallies = list(tally_tasks(records).values())
+    found = {str(k): estimate_pass_at_k(tallies, k, seed) for k in reported_ks(attempts)}
     return {k: each for k, each in found.items() if each is not None}

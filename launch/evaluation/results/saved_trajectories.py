@@ -18,9 +18,8 @@ from actors.agents.registry import make_agent
 from actors.rollout.chat_policy import truncate_by_length
 from actors.tokens.chat_format import ChatMessage, load_tokenizer
 from actors.tokens.truncation import truncate_text
-from launch.evaluation.attempts import AttemptId, AttemptRecord
 from launch.evaluation.evaluation_options import SolverKind
-from launch.evaluation.results.evaluation_folder import SPEC_FILE, TRAJECTORIES_FILE, read_attempt_records
+from launch.evaluation.results.evaluation_folder import TRAJECTORIES_FILE, read_attempt_records, read_spec
 from launch.evaluation.results.evaluation_settings import EvaluationSettings, read_evaluation_settings
 from launch.trajectory_reader.recorded_trajectory import (
     RecordedReply,
@@ -32,6 +31,7 @@ from launch.trajectory_reader.recorded_trajectory import (
 )
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
+from protocol.evaluation import AttemptId, AttemptRecord
 
 
 class _ObservationLine(msgspec.Struct):
@@ -53,13 +53,7 @@ class _TrajectoryLine(msgspec.Struct):
     segments: list[_Segment] = msgspec.field(default_factory=list[_Segment])
 
 
-class _EvaluationHeader(msgspec.Struct, rename={"name": "model name"}):
-    agent: str
-    model: str
-    name: str = ""
-
-
-_LINE, _HEADER = msgspec.json.Decoder(_TrajectoryLine), msgspec.json.Decoder(_EvaluationHeader)
+_LINE = msgspec.json.Decoder(_TrajectoryLine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,30 +107,21 @@ class EvaluationTrajectories:
     def _recorded(self, line: _TrajectoryLine) -> RecordedTrajectory:
         record = self.attempts.get(AttemptId(line.task, line.number))
         opening, replies = _split_messages(line.messages, line.observed)
-        effort = record.effort if record else None
+        usage = record.usage if record else None
         return RecordedTrajectory(
             f"{self.path.name}/{line.task}/{line.number}",
             line.task,
             opening,
             _with_tokens(replies, line.segments),
             record.verdict if record else None,
-            effort.prompt_tokens if effort else 0,
-            effort.completion_tokens if effort else 0,
+            usage.prompt_tokens if usage else 0,
+            usage.completion_tokens if usage else 0,
         )
-
-
-def is_evaluation(path: Path) -> bool:
-    """Return whether a folder holds an evaluation."""
-    return (path / SPEC_FILE).is_file()
 
 
 def open_evaluation_trajectories(path: Path) -> EvaluationTrajectories:
     """Open an evaluation's folder.  Raises UserError if it is not one, or if it saved no trajectories."""
-    file = path / SPEC_FILE
-    try:
-        header = _HEADER.decode(file.read_bytes())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not an evaluation ({error}): give the folder that launch.evaluate wrote") from error
+    spec = read_spec(path)
     if not (path / TRAJECTORIES_FILE).is_file():
         raise UserError(
             f"{path} has no {TRAJECTORIES_FILE}: run the evaluation again with --save-trajectories and another "
@@ -145,9 +130,9 @@ def open_evaluation_trajectories(path: Path) -> EvaluationTrajectories:
     settings = read_evaluation_settings(path)
     config = settings.config
     require_native_agent(path, config)
-    model = header.name or header.model or header.agent
+    model = spec.model_name or spec.model or spec.solver
     facts = {"evaluation": path.name, "recipe": config.run.name}
-    shorten = _make_shortener(Path(header.model)) if header.agent == SolverKind.SERVED else truncate_by_length
+    shorten = _make_shortener(Path(spec.model)) if spec.solver == SolverKind.SERVED else truncate_by_length
     origin = TrajectoryOrigin(str(path), model, make_agent(config.agent.make_spec()), config, facts, shorten)
     return EvaluationTrajectories(path, origin, settings, read_attempt_records(path))
 

@@ -1,4 +1,5 @@
-"""Who attempts a task: a served model, a model at a URL, a harness in the sandbox, the task's own solution, or nobody.
+"""Solvers of tasks: a served model, a model at a URL, a harness in the sandbox, the task's own solution, or nothing.
 
-`solver` has the protocol; `models` and `harnesses` implement it; `api_relay` carries a harness's requests to a URL.
+``solver`` has the interface; ``models`` and ``harnesses`` implement it; ``api_relay`` forwards requests of a harness to
+a URL.
 """

@@ -1,12 +1,12 @@
-"""Between a harness in a sandbox and a model at a URL: what it asks goes there, and what it asked is known.
+"""Relays requests of a harness in a sandbox to a model at a URL and records the replies.
 
-A harness has a base URL on its sandbox's own loopback and a key of its attempt alone; the endpoint's address and key
-stay outside.  Requests pass as they are, by OpenAI's or Anthropic's API, but for the model, the temperature and, where
-one is asked for, the seed, which are the evaluation's; answers pass as they come.  Of these only the text and the
-counts of tokens are read, as far as the endpoint tells them.
+A harness gets a base URL on its sandbox's loopback and a key of its attempt; the endpoint's address and key stay
+outside the sandbox.  Requests of OpenAI's or Anthropic's API pass unchanged except for the model, the temperature and,
+if present, the seed, which are set to the evaluation's.  Replies pass unchanged; only their text and token counts are
+read, as far as the endpoint reports them.
 
-What a harness does with a refusal is its own; that the endpoint was not there, or would not have it, is
-infrastructure's failure if it was its last word (:attr:`Relayed.trouble`).
+How a harness handles a refusal is up to the harness.  If the last request failed because the endpoint was unreachable
+or refused it, the attempt is an infrastructure failure (:attr:`RelaySession.last_error`).
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ from sandbox.docker.container_sockets import listen_in_container
 from sandbox.session.sandbox_session import SandboxSession
 
 _MOST_BYTES = 64 << 20
-_SAID_CHARS = 300
-_PASSED = ("Content-Type", "anthropic-version", "anthropic-beta", "Accept")
-"""Headers of a request that reach the endpoint."""
-_NOT_THERE = 502
-_OUR_SIDE = {401, 403, 404, 429}
-"""What an endpoint says to who asks it wrongly, which the harness does not."""
+_ERROR_CHARS = 300
+_PASSED_HEADERS = ("Content-Type", "anthropic-version", "anthropic-beta", "Accept")
+"""Request headers that are forwarded."""
+_BAD_GATEWAY = 502
+_RELAY_ERRORS = {401, 403, 404, 429}
+"""Statuses that are due to the evaluation's settings or the endpoint, not to the harness."""
 
 
 OnReply = Callable[[int, "RelayedReply", float], None]
-"""Told of each reply: its number, what can be read of it, and milliseconds from the request to its end."""
+"""Callback for each reply: its number, the parsed reply, and the milliseconds from request to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelaySettings:
     url: str
-    """As OpenAI's clients have it, usually with ``/v1`` at its end."""
+    """Base URL as in OpenAI's clients, usually ending in ``/v1``."""
     model: str
     key: str
     temperature: float
     max_replies: int
     deadline_s: float
-    """Of one reply."""
+    """Seconds that one reply may take."""
 
 
 @dataclass(slots=True)
 class RelaySession:
-    """One attempt's, as :class:`actors.rollout.harness.Line` has it."""
+    """Session of one attempt (:class:`actors.rollout.harness.HarnessSession`)."""
 
     name: str
     seed: int
@@ -73,7 +73,7 @@ class RelaySession:
     last_error: InfraError | None = None
     ended: bool = False
     _turns: list[ModelTurn] = field(default_factory=list[ModelTurn])
-    _under_way: int = 0
+    _pending: int = 0
     _waited_s: float = 0.0
     _since: float = 0.0
 
@@ -81,7 +81,7 @@ class RelaySession:
         return self._turns
 
     def segments(self) -> Sequence[Segment]:
-        """Nobody knows its tokens."""
+        """Return none: token ids are unknown."""
         return ()
 
     @property
@@ -90,52 +90,51 @@ class RelaySession:
 
     @property
     def waited_s(self) -> float:
-        return self._waited_s + (self.clock() - self._since if self._under_way else 0.0)
+        return self._waited_s + (self.clock() - self._since if self._pending else 0.0)
 
     @property
     def is_full(self) -> bool:
-        return len(self._turns) + self._under_way >= self.max_replies
+        return len(self._turns) + self._pending >= self.max_replies
 
     def close(self) -> None:
         self.ended = True
 
     @contextmanager
     def track_call(self) -> Generator[None]:
-        """A call is under way."""
-        if not self._under_way:
+        """Count a call as pending."""
+        if not self._pending:
             self._since = self.clock()
-        self._under_way += 1
+        self._pending += 1
         try:
             yield
         finally:
             self._waited_s = self.waited_s
             self._since = self.clock()
-            self._under_way -= 1
+            self._pending -= 1
 
     def record_failure(self, url: str, error: Exception) -> str:
-        """A call came to nothing; why, for who reads it."""
+        """Record that a call failed; return why."""
         why = f"{url}: {str(error) or 'no answer in time'}"
         self.last_error = EngineUnavailable(why)
         return why
 
-    def record_reply(self, said: RelayedReply, ms: float) -> None:
+    def record_reply(self, reply: RelayedReply, ms: float) -> None:
         self.limit = self.last_error = None
-        self.on_reply(len(self._turns), said, ms)
-        self.prompt_tokens += said.prompt_tokens
-        self.sampled_tokens += said.sampled_tokens
-        self._turns.append(ModelTurn(said.text))
+        self.on_reply(len(self._turns), reply, ms)
+        self.prompt_tokens += reply.prompt_tokens
+        self.sampled_tokens += reply.sampled_tokens
+        self._turns.append(ModelTurn(reply.text))
 
 
 @dataclass(slots=True)
 class RelayedReply:
-    """What can be read of a reply, by either API, whole or streamed."""
+    """Text and token counts of a reply of either API, whole or streamed."""
 
     text: str = ""
     prompt_tokens: int = 0
     sampled_tokens: int = 0
 
     def parse_body(self, body: bytes) -> None:
-        """The body of an answer."""
         lines = [line[5:] for line in body.splitlines() if line.startswith(b"data:")]
         for part in lines or [body]:
             try:
@@ -159,15 +158,15 @@ class RelayedReply:
         self.text += get_text(get_mapping(value, "delta"), "text")
 
     def _read_usage(self, usage: Event) -> None:
-        """The last word of an answer is all of it."""
+        """Take the counts of ``usage``; a later one replaces an earlier one."""
         self.prompt_tokens = get_integer(usage, "prompt_tokens", get_integer(usage, "input_tokens", self.prompt_tokens))
         sampled = get_integer(usage, "output_tokens", self.sampled_tokens)
         self.sampled_tokens = get_integer(usage, "completion_tokens", sampled)
 
 
 class ApiRelay:
-    """``async with Relay(settings) as relay: with relay.session(name, seed, on_reply) as line: async with
-    relay.door(…) as key:`` and a harness may ask."""
+    """``async with ApiRelay(settings) as relay: with relay.open_session(…) as session: async with
+    relay.listen_in_sandbox(…, session) as key:`` and a harness may send requests."""
 
     def __init__(self, settings: RelaySettings) -> None:
         self.settings = settings
@@ -190,101 +189,103 @@ class ApiRelay:
 
     @contextmanager
     def open_session(self, name: str, seed: int, on_reply: OnReply) -> Generator[RelaySession]:
-        """``name`` is no other open one's."""
-        line = self._open[name] = RelaySession(name, seed, self.settings.max_replies, on_reply)
+        """Open a session under a name that no open session has."""
+        session = self._open[name] = RelaySession(name, seed, self.settings.max_replies, on_reply)
         try:
-            yield line
+            yield session
         finally:
-            line.close()
+            session.close()
             del self._open[name]
 
     @asynccontextmanager
-    async def listen_in_sandbox(self, sandbox: SandboxSession, port: int, line: RelaySession) -> AsyncGenerator[str]:
-        """Be reached at ``port`` of the sandbox's loopback; gives the key that ``line``'s harness has to show."""
+    async def listen_in_sandbox(self, sandbox: SandboxSession, port: int, session: RelaySession) -> AsyncGenerator[str]:
+        """Listen on ``port`` of the sandbox's loopback; yield the key that the harness of ``session`` must send."""
         site = web.SockSite(self._runner, await listen_in_container(sandbox.engine, sandbox.container, port))
         await site.start()
         try:
-            yield self._keys.create_key(line.name)
+            yield self._keys.create_key(session.name)
         finally:
             await site.stop()
 
     async def _handle_request(self, request: web.Request) -> web.StreamResponse:
-        line = self._session_of(request)
-        if line is None:
-            return _error_response(401, "this API key is of no attempt that is under way")
+        session = self._session_of(request)
+        if session is None:
+            return _error_response(401, "this API key belongs to no running attempt")
         counts = request.method == "POST" and not request.path.endswith("/count_tokens")
-        if counts and line.is_full:
-            line.limit = EpisodeStatus.TURN_LIMIT
-            return _error_response(429, f"the session has had its {line.max_replies} replies")
-        with line.track_call():
-            return await self._forward(request, line, counts=counts)
+        if counts and session.is_full:
+            session.limit = EpisodeStatus.TURN_LIMIT
+            return _error_response(429, f"the session has had its {session.max_replies} replies")
+        with session.track_call():
+            return await self._forward(request, session, counts=counts)
 
     def _session_of(self, request: web.Request) -> RelaySession | None:
-        told = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
-        line = self._open.get(self._keys.verify_key(told) or "")
-        return line if line is not None and not line.ended else None
+        key = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
+        session = self._open.get(self._keys.verify_key(key) or "")
+        return session if session is not None and not session.ended else None
 
-    async def _forward(self, request: web.Request, line: RelaySession, *, counts: bool) -> web.StreamResponse:
+    async def _forward(self, request: web.Request, session: RelaySession, *, counts: bool) -> web.StreamResponse:
         settings, body = self.settings, await request.read()
         headers = {"Content-Type": "application/json"} if body else {}
-        headers |= {name: value for name in _PASSED if (value := request.headers.get(name))}
+        headers |= {name: value for name in _PASSED_HEADERS if (value := request.headers.get(name))}
         if settings.key:
             headers |= {"Authorization": f"Bearer {settings.key}", "x-api-key": settings.key}
         url = f"{settings.url}/{request.path.removeprefix('/v1').lstrip('/')}"
-        limit, begun = aiohttp.ClientTimeout(total=settings.deadline_s), line.clock()
+        limit, begun = aiohttp.ClientTimeout(total=settings.deadline_s), session.clock()
         try:
             async with self._upstream.request(
                 request.method,
                 url,
-                data=self._rewrite_body(body, line) if body else None,
+                data=self._rewrite_body(body, session) if body else None,
                 headers=headers,
                 timeout=limit,
             ) as answer:
-                return await _stream_answer(request, answer, line, begun, counts=counts)
+                return await _stream_answer(request, answer, session, begun, counts=counts)
         except (aiohttp.ClientError, TimeoutError) as error:
-            return _error_response(_NOT_THERE, line.record_failure(settings.url, error))
+            return _error_response(_BAD_GATEWAY, session.record_failure(settings.url, error))
 
-    def _rewrite_body(self, body: bytes, line: RelaySession) -> bytes:
-        """The request with the evaluation's own settings; what is no JSON object passes as it is."""
+    def _rewrite_body(self, body: bytes, session: RelaySession) -> bytes:
+        """Return the request with the evaluation's settings; a body that is no JSON object passes unchanged."""
         try:
-            asked = msgspec.json.decode(body)
+            fields = msgspec.json.decode(body)
         except msgspec.DecodeError:
             return body
-        if not isinstance(asked, dict):
+        if not isinstance(fields, dict):
             return body
         ours = {"model": self.settings.model, "temperature": self.settings.temperature}
-        seeded = {"seed": line.seed + len(line.turns())} if "seed" in asked else {}
-        return msgspec.json.encode({**asked, **ours, **seeded})
+        seeded = {"seed": session.seed + len(session.turns())} if "seed" in fields else {}
+        return msgspec.json.encode({**fields, **ours, **seeded})
 
 
 async def _stream_answer(
-    request: web.Request, answer: aiohttp.ClientResponse, line: RelaySession, begun: float, *, counts: bool
+    request: web.Request, answer: aiohttp.ClientResponse, session: RelaySession, begun: float, *, counts: bool
 ) -> web.StreamResponse:
-    """Hand on an answer as it comes.  ``begun``: when it was asked for, by the line's clock."""
-    told = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.headers.get("Content-Type", "")})
-    await told.prepare(request)
+    """Forward a reply as it arrives.  ``begun`` is the time of the request by the session's clock."""
+    response = web.StreamResponse(
+        status=answer.status, headers={"Content-Type": answer.headers.get("Content-Type", "")}
+    )
+    await response.prepare(request)
     body = bytearray()
     try:
         async for chunk in answer.content.iter_any():
             if len(body) < _MOST_BYTES:
                 body += chunk
-            await told.write(chunk)
+            await response.write(chunk)
     except (aiohttp.ClientError, TimeoutError) as error:
-        line.record_failure(str(answer.url), error)
+        session.record_failure(str(answer.url), error)
         if request.transport is not None:
-            request.transport.close()  # an end without a break would pass for the whole answer
-        return told
-    if answer.status in _OUR_SIDE or answer.status >= 500:
-        said = " ".join(bytes(body[:_SAID_CHARS]).decode(errors="replace").split())
-        line.last_error = ChatRefusedError(f"the endpoint answered {answer.status}: {said}")
+            request.transport.close()  # a clean end would look like the whole reply
+        return response
+    if answer.status in _RELAY_ERRORS or answer.status >= 500:
+        text = " ".join(bytes(body[:_ERROR_CHARS]).decode(errors="replace").split())
+        session.last_error = ChatRefusedError(f"the endpoint answered {answer.status}: {text}")
     elif counts and answer.ok:
-        said = RelayedReply()
-        said.parse_body(bytes(body))
-        line.record_reply(said, (line.clock() - begun) * 1000)
-    await told.write_eof()
-    return told
+        reply = RelayedReply()
+        reply.parse_body(bytes(body))
+        session.record_reply(reply, (session.clock() - begun) * 1000)
+    await response.write_eof()
+    return response
 
 
 def _error_response(status: int, why: str) -> web.Response:
-    """In the shape that both APIs' clients read."""
+    """Return an error in the shape that the clients of both APIs read."""
     return web.json_response({"type": "error", "error": {"type": "invalid_request", "message": why}}, status=status)

@@ -1,4 +1,5 @@
-"""A harness by its model: a program in the sandbox that asks a served model by the gateway, or a URL by a relay."""
+"""Solves tasks with a harness: a program in the sandbox that reaches a served model through the gateway, or a model at
+a URL through a relay."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.rollout.terminal import SandboxDestroyedByAgent
 from actors.workers.harness_runner import HarnessRunner
-from launch.evaluation.attempts import AttemptId, AttemptUsage
 from launch.evaluation.solvers.api_relay import ApiRelay, OnReply, RelayedReply, RelaySession
 from launch.evaluation.solvers.segments_json import segments_as_json
 from launch.evaluation.solvers.solver import Solver, SolverRun
+from protocol.evaluation import AttemptId, AttemptUsage
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus, RolloutRequest, Segment
 from protocol.weights import NO_VERSION
@@ -30,7 +31,7 @@ BuildSampling = Callable[[AttemptId], EpisodeSampling]
 
 
 class HarnessConversation(HarnessSession, Protocol):
-    """Of what was said on a line, all that is known."""
+    """A harness session with what is known of its conversation."""
 
     @property
     def last_content(self) -> str: ...
@@ -47,23 +48,23 @@ class StartedHarness(NamedTuple):
 
 @dataclass(slots=True)
 class HarnessSolverRun:
-    """One attempt of a harness."""
+    """One attempt by a harness."""
 
     start: Callable[[], AbstractContextManager[StartedHarness]]
-    """Opens its line."""
+    """Opens its session and starts the harness."""
     _conversation: HarnessConversation | None = None
 
     async def run(self) -> EpisodeStatus:
-        with self.start() as (acting, speaker):
-            self._conversation = speaker
+        with self.start() as (harness, conversation):
+            self._conversation = conversation
             try:
-                status = await acting.run()
+                status = await harness.run()
             except SandboxDestroyedByAgent as gone:
-                if not speaker.turns():
+                if not conversation.turns():
                     raise no_reply_error(str(gone)) from gone
                 raise
-        if not speaker.turns():
-            raise no_reply_error(acting.exit_summary)
+        if not conversation.turns():
+            raise no_reply_error(harness.exit_summary)
         return status
 
     @property
@@ -75,21 +76,21 @@ class HarnessSolverRun:
         return self._conversation.last_content if self._conversation is not None else ""
 
     @property
-    def effort(self) -> AttemptUsage:
-        speaker, turns = self._conversation, self.turns
-        if speaker is None:
+    def usage(self) -> AttemptUsage:
+        conversation, turns = self._conversation, self.turns
+        if conversation is None:
             return AttemptUsage()
         return AttemptUsage(
             turns=len(turns),
-            calls=sum(turn.tool_call_count for turn in turns),
-            widest=max((turn.tool_call_count for turn in turns), default=0),
-            malformed=sum(turn.malformed for turn in turns),
-            prompt_tokens=speaker.prompt_tokens,
-            completion_tokens=speaker.sampled_tokens,
+            tool_calls=sum(turn.tool_call_count for turn in turns),
+            max_parallel_calls=max((turn.tool_call_count for turn in turns), default=0),
+            malformed_turns=sum(turn.malformed for turn in turns),
+            prompt_tokens=conversation.prompt_tokens,
+            completion_tokens=conversation.sampled_tokens,
         )
 
     def trajectory_json(self) -> dict[str, JsonValue]:
-        """Its model's replies; what the harness asked is in the segments, where there are any."""
+        """Return the model's replies; the harness's prompts are in the segments, if there are any."""
         segments = self._conversation.segments() if self._conversation is not None else ()
         return {
             "messages": [{"role": "assistant", "content": turn.text} for turn in self.turns],
@@ -98,44 +99,44 @@ class HarnessSolverRun:
 
 
 def gateway_solver(harnesses: HarnessRunner, settings: EpisodeSettings, build_sampling: BuildSampling) -> Solver:
-    def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+    def start(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
         @contextmanager
-        def begin() -> Generator[StartedHarness]:
-            with harnesses.open_run(task, terminal, settings, build_sampling(attempt), observer) as begun:
-                yield StartedHarness(*begun)
+        def open_harness() -> Generator[StartedHarness]:
+            with harnesses.open_run(task, terminal, settings, build_sampling(attempt), observer) as started:
+                yield StartedHarness(*started)
 
-        return HarnessSolverRun(begin)
+        return HarnessSolverRun(open_harness)
 
-    return player
+    return start
 
 
 def notify_observer(observer: EpisodeObserver) -> OnReply:
-    """Shows an observer what a model at a URL says; nobody knows its version."""
+    """Return a callback that shows an observer the replies of a model at a URL, which has no version."""
 
-    def told(turn: int, said: RelayedReply, ms: float) -> None:
-        observer.on_turn(turn, said.text, said.sampled_tokens, (NO_VERSION, NO_VERSION), ms)
+    def on_reply(turn: int, reply: RelayedReply, ms: float) -> None:
+        observer.on_turn(turn, reply.text, reply.sampled_tokens, (NO_VERSION, NO_VERSION), ms)
 
-    return told
+    return on_reply
 
 
 def relay_solver(
-    relay: ApiRelay, harness: HarnessSettings, settings: EpisodeSettings, ticket_of: BuildRequest
+    relay: ApiRelay, harness: HarnessSettings, settings: EpisodeSettings, build_request: BuildRequest
 ) -> Solver:
-    def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+    def start(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
         @asynccontextmanager
-        async def reach(line: RelaySession) -> AsyncGenerator[Mapping[str, str]]:
-            async with relay.listen_in_sandbox(terminal.session, harness.harness_port, line) as key:
+        async def listen(session: RelaySession) -> AsyncGenerator[Mapping[str, str]]:
+            async with relay.listen_in_sandbox(terminal.session, harness.harness_port, session) as key:
                 yield harness_environment(
                     f"http://{PROXY_HOST}:{harness.harness_port}", key, relay.settings.model, task
                 )
 
         @contextmanager
-        def begin() -> Generator[StartedHarness]:
-            ticket = ticket_of(attempt)
-            with relay.open_session(ticket.trajectory_id, ticket.seed, notify_observer(observer)) as line:
-                acting = HarnessRun(task, line, terminal, harness.harness, reach(line), settings, observer)
-                yield StartedHarness(acting, line)
+        def open_harness() -> Generator[StartedHarness]:
+            request = build_request(attempt)
+            with relay.open_session(request.trajectory_id, request.seed, notify_observer(observer)) as session:
+                run = HarnessRun(task, session, terminal, harness.harness, listen(session), settings, observer)
+                yield StartedHarness(run, session)
 
-        return HarnessSolverRun(begin)
+        return HarnessSolverRun(open_harness)
 
-    return player
+    return start

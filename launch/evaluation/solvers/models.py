@@ -1,4 +1,4 @@
-"""A model by its agent: served here from a folder, or at a URL."""
+"""Solves tasks with a model and an agent: a model served here from a folder, or one at a URL."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ from actors.workers.settings import WorkerSpec
 from launch.actor_group.actor_settings import engine_spec
 from launch.config import RunConfig
 from launch.data.preparation import require_model_files
-from launch.evaluation.attempts import AttemptId, AttemptUsage
-from launch.evaluation.evaluation_options import EvaluationOptions, read_key
+from launch.evaluation.evaluation_options import EvaluateArguments, read_key
 from launch.evaluation.solvers.api_relay import ApiRelay, RelaySettings
 from launch.evaluation.solvers.harnesses import BuildRequest, gateway_solver, relay_solver
 from launch.evaluation.solvers.segments_json import segments_as_json
@@ -46,6 +45,7 @@ from launch.hosts.cluster_nodes import ClusterNode
 from launch.run_records.run_directory import RunDirectory
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
+from protocol.evaluation import AttemptId, AttemptUsage
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Segment
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
@@ -56,13 +56,13 @@ PURPOSE = "evaluate"
 
 
 class RecordingPolicy:
-    """A policy, and what was said with it."""
+    """Wraps a policy and records its conversation."""
 
     def __init__(self, policy: Policy, opening: list[ChatMessage]) -> None:
         self._policy, self.messages = policy, [*opening]
-        self.noted: list[ObservationSource | None] = []
-        """Of each reply what came of it; None where nothing was told."""
-        self._said = ""
+        self.observations: list[ObservationSource | None] = []
+        """Source of the observation after each reply; None without one."""
+        self._reply = ""
 
     @property
     def remaining_tokens(self) -> int:
@@ -73,18 +73,18 @@ class RecordingPolicy:
         return self._policy.reply_prefix
 
     async def complete(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
-        said = await self._policy.complete(turn, max_new_tokens)
-        self._said = said.text
-        return said
+        completion = await self._policy.complete(turn, max_new_tokens)
+        self._reply = completion.text
+        return completion
 
     def commit_reply(self, *, malformed: bool) -> None:
         self._policy.commit_reply(malformed=malformed)
-        self.messages.append({"role": "assistant", "content": self._policy.reply_prefix + self._said})
-        self.noted.append(None)
+        self.messages.append({"role": "assistant", "content": self._policy.reply_prefix + self._reply})
+        self.observations.append(None)
 
     def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
         self.messages += messages
-        self.noted[-1] = source
+        self.observations[-1] = source
         return self._policy.append_observation(messages, source)
 
     def truncate_text(self, text: str, tokens: int) -> str:
@@ -93,7 +93,7 @@ class RecordingPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ModelSolverRun:
-    """One attempt of a model."""
+    """One attempt by a model."""
 
     agent_loop: AgentLoop
     policy: RecordingPolicy
@@ -111,13 +111,13 @@ class ModelSolverRun:
         return self.agent_loop.transcript.last_content
 
     @property
-    def effort(self) -> AttemptUsage:
+    def usage(self) -> AttemptUsage:
         turns = self.turns
         return AttemptUsage(
             turns=len(turns),
-            calls=sum(turn.tool_call_count for turn in turns),
-            widest=max((turn.tool_call_count for turn in turns), default=0),
-            malformed=sum(turn.malformed for turn in turns),
+            tool_calls=sum(turn.tool_call_count for turn in turns),
+            max_parallel_calls=max((turn.tool_call_count for turn in turns), default=0),
+            malformed_turns=sum(turn.malformed for turn in turns),
             prompt_tokens=self.agent_loop.prompt_tokens,
             completion_tokens=self.agent_loop.sampled_tokens,
         )
@@ -126,8 +126,8 @@ class ModelSolverRun:
         return {
             "messages": cast("JsonValue", self.policy.messages),
             "observed": [
-                {"tool": noted.tool, "exit_code": noted.exit_code, "ms": round(noted.ms, 1)} if noted else None
-                for noted in self.policy.noted
+                {"tool": source.tool, "exit_code": source.exit_code, "ms": round(source.ms, 1)} if source else None
+                for source in self.policy.observations
             ],
             "segments": segments_as_json(self.segments()),
         }
@@ -147,35 +147,35 @@ def build_model_run(
     return ModelSolverRun(AgentLoop(task, agent, transcript, terminal, settings, observer), transcript, segments)
 
 
-def request_builder(asked: EvaluationOptions) -> BuildRequest:
-    """An attempt's ticket; tasks are numbered as they come."""
-    places: dict[str, int] = {}
+def request_builder(given: EvaluateArguments) -> BuildRequest:
+    """Return a function that builds an attempt's request; tasks are numbered in order of their first attempt."""
+    indices: dict[str, int] = {}
 
-    def ticket_of(attempt: AttemptId) -> RolloutRequest:
+    def build_request(attempt: AttemptId) -> RolloutRequest:
         return RolloutRequest(
             PURPOSE,
-            GroupId(places.setdefault(attempt.task, len(places))),
+            GroupId(indices.setdefault(attempt.task, len(indices))),
             attempt.number,
-            asked.attempts,
+            given.attempts,
             attempt.task,
-            attempt.sampling_seed(asked.seed),
+            attempt.sampling_seed(given.seed),
             purpose=PURPOSE,
-            greedy=asked.greedy,
+            greedy=given.greedy,
         )
 
-    return ticket_of
+    return build_request
 
 
-def build_engine_spec(asked: EvaluationOptions, config: RunConfig, directory: RunDirectory) -> EngineSpec:
-    """Of a server of the folder's model.  Raises UserError for a folder that is no model's."""
-    folder = require_model_files(Path(asked.model)).absolute()
+def build_engine_spec(given: EvaluateArguments, config: RunConfig, directory: RunDirectory) -> EngineSpec:
+    """Return the engine of the folder's model.  Raises UserError for a folder without a model."""
+    folder = require_model_files(Path(given.model or "")).absolute()
     own = engine_spec(config, directory, folder, "engine-0", ClusterNode("node-0", "", "127.0.0.1"))
     return replace(own, lora=None, offloads_memory=False)
 
 
 @asynccontextmanager
 async def serve_model(spec: EngineSpec) -> AsyncGenerator[Engine]:
-    """A server in this process's care, gone at the end.  Raises EngineStartError."""
+    """Serve a model with a server owned by this process.  Raises EngineStartError."""
     engine = SGLangEngine(spec)
     try:
         await engine.start(WeightManifest(WeightVersion(0), 0, NO_VERSION, spec.model_path, "", 0, 0))
@@ -184,11 +184,11 @@ async def serve_model(spec: EngineSpec) -> AsyncGenerator[Engine]:
         await engine.stop()
 
 
-async def load_chat_format(asked: EvaluationOptions, config: RunConfig, agent: Agent) -> ChatFormat:
-    """How ``agent`` speaks with the folder's model.  Raises UserError where they do not go together."""
+async def load_chat_format(given: EvaluateArguments, config: RunConfig, agent: Agent) -> ChatFormat:
+    """Load the chat format of ``agent`` and the folder's model.  Raises UserError if they do not fit together."""
 
     def read() -> ChatFormat:
-        folder = str(Path(asked.model).absolute())
+        folder = str(Path(given.model or "").absolute())
         return chat_format.load_chat_format(
             folder, agent.offered_tools, thinking=config.agent.thinking.template_argument
         )
@@ -198,10 +198,10 @@ async def load_chat_format(asked: EvaluationOptions, config: RunConfig, agent: A
 
 @asynccontextmanager
 async def served_model_solver(
-    engine: Engine, chat: ChatFormat, asked: EvaluationOptions, settings: WorkerSpec, agent: Agent
+    engine: Engine, chat: ChatFormat, given: EvaluateArguments, settings: WorkerSpec, agent: Agent
 ) -> AsyncGenerator[Solver]:
-    """Who is served by ``engine``, which may serve others too."""
-    episode, build_request = settings.episode, request_builder(asked)
+    """Open a solver that samples from ``engine``, which may serve others too."""
+    episode, build_request = settings.episode, request_builder(given)
 
     def build_sampling(attempt: AttemptId) -> EpisodeSampling:
         return make_sampling(
@@ -209,79 +209,79 @@ async def served_model_solver(
             build_request(attempt),
             reply_timeout_s=settings.reply_timeout_s,
             restart_timeout_s=settings.restart_timeout_s,
-            evaluation_temperature=asked.temperature or EVALUATION_TEMPERATURE,
+            evaluation_temperature=given.temperature or EVALUATION_TEMPERATURE,
         )
 
-    def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+    def start(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
         context = open_prompt_context(episode, chat, agent.opening_messages(task))
         policy = TokenPolicy(chat, context, engine.generate, build_sampling(attempt))
         return build_model_run(task, agent, policy, terminal, observer, settings=episode, segments=context.segments)
 
     if not settings.harness.harness:
-        yield player
+        yield start
     else:
         async with HarnessRunner(settings.harness, chat.tokenizer, engine.generate) as harnesses:
             yield gateway_solver(harnesses, episode, build_sampling)
 
 
-async def fetch_first_model(asked: EvaluationOptions, config: RunConfig) -> str:
-    """The first that the server at the URL lists.  Raises UserError where nobody is there, or none is listed."""
-    async with ChatEndpoint(_endpoint_settings(asked, config)) as asking:
-        known = await asking.list_models()
+async def fetch_first_model(given: EvaluateArguments, config: RunConfig) -> str:
+    """Return the first model that the server at the URL lists.  Raises UserError if it is down or lists none."""
+    async with ChatEndpoint(_endpoint_settings(given, config)) as endpoint:
+        known = await endpoint.list_models()
     if not known:
-        raise UserError(f"{asked.model} does not say which models it has: name one, --model-name NAME")
+        raise UserError(f"{given.model} lists no models: name one, --model-name NAME")
     return known[0]
 
 
-def _endpoint_settings(asked: EvaluationOptions, config: RunConfig) -> ChatEndpointSettings:
+def _endpoint_settings(given: EvaluateArguments, config: RunConfig) -> ChatEndpointSettings:
     return ChatEndpointSettings(
-        url=asked.model.rstrip("/"),
-        model=asked.model_name,
-        key=read_key(asked.key_file),
+        url=(given.model or "").rstrip("/"),
+        model=given.model_name,
+        key=read_key(given.key_file),
         deadline_s=config.engine.request_timeout_s,
     )
 
 
 @asynccontextmanager
 async def remote_model_solver(
-    asked: EvaluationOptions, config: RunConfig, settings: WorkerSpec, agent: Agent
+    given: EvaluateArguments, config: RunConfig, settings: WorkerSpec, agent: Agent
 ) -> AsyncGenerator[Solver]:
-    """A model at a URL.  Raises UserError where nobody is there, or not that model."""
-    reaching, name = _endpoint_settings(asked, config), asked.model_name
-    async with ChatEndpoint(reaching) as asking:
-        known = await asking.list_models()
+    """Open a solver for a model at a URL.  Raises UserError if the server is down or lacks the model."""
+    endpoint_settings, name = _endpoint_settings(given, config), given.model_name
+    async with ChatEndpoint(endpoint_settings) as endpoint:
+        known = await endpoint.list_models()
     if known and name not in known:
         raise UserError(
-            f"{asked.model} has no model {name!r}: it has {', '.join(known[:10])}{did_you_mean(name, known)}: name the "
-            "one that is meant, --model-name NAME, and for another one than the folder's --output FOLDER"
+            f"{given.model} has no model {name!r}: it has {', '.join(known[:10])}{did_you_mean(name, known)}: name "
+            "one of them, --model-name NAME, and for another model than the folder's also --output FOLDER"
         )
     episode = settings.episode
     if settings.harness.harness:
-        temperature = 0.0 if asked.greedy else asked.temperature
-        told = RelaySettings(
-            url=reaching.url,
+        temperature = 0.0 if given.greedy else given.temperature
+        relay_settings = RelaySettings(
+            url=endpoint_settings.url,
             model=name,
-            key=reaching.key,
+            key=endpoint_settings.key,
             temperature=temperature,
             max_replies=episode.max_turns,
-            deadline_s=reaching.deadline_s,
+            deadline_s=endpoint_settings.deadline_s,
         )
-        async with ApiRelay(told) as relay:
-            yield relay_solver(relay, settings.harness, episode, request_builder(asked))
+        async with ApiRelay(relay_settings) as relay:
+            yield relay_solver(relay, settings.harness, episode, request_builder(given))
         return
     tools = [tool.schema for tool in agent.offered_tools.values()]
     thinking = config.agent.thinking.template_argument
-    async with ChatEndpoint(replace(reaching, thinking=thinking)) as endpoint:
+    async with ChatEndpoint(replace(endpoint_settings, thinking=thinking)) as endpoint:
 
-        def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+        def start(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
             policy = ChatPolicy(
                 endpoint,
                 agent.opening_messages(task),
                 tools=tools,
                 context_tokens=episode.context_tokens,
-                temperature=0.0 if asked.greedy else asked.temperature,
-                seed=attempt.sampling_seed(asked.seed),
+                temperature=0.0 if given.greedy else given.temperature,
+                seed=attempt.sampling_seed(given.seed),
             )
             return build_model_run(task, agent, policy, terminal, observer, settings=episode)
 
-        yield player
+        yield start

@@ -1,4 +1,4 @@
-"""What an attempt says of itself to whoever keeps trajectories."""
+"""Segments of a trajectory as JSON, for ``--save-trajectories``."""
 
 from __future__ import annotations
 

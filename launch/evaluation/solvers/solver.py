@@ -1,4 +1,4 @@
-"""Who attempts a task: a model by its agent, the task's own solution, or nobody."""
+"""The interface of solvers, and the two without a model: the task's own solution, and nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from actors.rewards.episode_result import ModelTurn
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent
-from launch.evaluation.attempts import AttemptId, AttemptUsage
+from protocol.evaluation import AttemptId, AttemptUsage
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus, Reward
 from sandbox.errors import SandboxDestroyed
@@ -19,10 +19,10 @@ from sandbox.validation.proofs import run_oracle
 
 
 class SolverRun(Protocol):
-    """One attempt, under way."""
+    """One running attempt."""
 
     def run(self) -> Coroutine[None, None, EpisodeStatus]:
-        """Act until it is to be graded.  Raises InfraError and SandboxGone."""
+        """Act until the attempt can be graded.  Raises InfraError and SandboxGone."""
         ...
 
     @property
@@ -30,14 +30,14 @@ class SolverRun(Protocol):
 
     @property
     def final_answer(self) -> str:
-        """By which a task that asks for an answer is graded."""
+        """Answer by which a task that asks for one is graded."""
         ...
 
     @property
-    def effort(self) -> AttemptUsage: ...
+    def usage(self) -> AttemptUsage: ...
 
     def trajectory_json(self) -> dict[str, JsonValue]:
-        """Its trajectory, for who saves it."""
+        """Return the trajectory for ``--save-trajectories``."""
         ...
 
 
@@ -45,7 +45,7 @@ Solver = Callable[[Task, AttemptId, SandboxTerminal, EpisodeObserver], SolverRun
 
 
 class NullObserver:
-    """Nobody watches."""
+    """Ignores everything."""
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None: ...
     def on_call(self, name: str, command: str) -> None: ...
@@ -56,12 +56,12 @@ class NullObserver:
 
 @dataclass(slots=True)
 class ScriptedSolverRun:
-    """Without a model."""
+    """One attempt without a model."""
 
     act: Callable[[], Coroutine[None, None, None]]
     final_answer: str = ""
     turns: Sequence[ModelTurn] = ()
-    effort: AttemptUsage = field(default_factory=AttemptUsage)
+    usage: AttemptUsage = field(default_factory=AttemptUsage)
 
     async def run(self) -> EpisodeStatus:
         await self.act()
@@ -72,7 +72,7 @@ class ScriptedSolverRun:
 
 
 def oracle_solver(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
-    """The task's own solution."""
+    """Run the task's own solution."""
     del attempt
 
     async def act() -> None:
@@ -88,7 +88,7 @@ def oracle_solver(task: Task, attempt: AttemptId, terminal: SandboxTerminal, obs
 
 
 def noop_solver(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
-    """Nothing at all."""
+    """Do nothing."""
     del task, attempt, terminal, observer
 
     async def act() -> None:

@@ -1,5 +1,4 @@
-"""One evaluation apart from any run.
+"""Standalone evaluations (``longshore evaluate``).
 
-`evaluation` wires it, `evaluation_context` opens sandboxes, rewards and solver, `attempt_runner` runs attempts at a
-bounded concurrency.
+``evaluation`` wires one, ``evaluation_context`` opens sandboxes, reward and solver, ``attempt_runner`` runs attempts.
 """

@@ -1,7 +1,7 @@
-"""Runs the attempts of an evaluation, some at once, each in a sandbox of its own.
+"""Runs the attempts of a standalone evaluation with bounded concurrency, each in a sandbox of its own.
 
-An attempt ends in a record, whatever happens in it: none stops the others.  One that is cancelled leaves none, and its
-sandbox goes before :func:`run_attempts` returns.
+Every attempt ends in a record, whatever fails in it, and stops no other.  A cancelled attempt leaves no record, and its
+sandbox is removed before :func:`run_attempts` returns.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.stages import StageDeadlines
 from actors.rollout.terminal import EpisodeGrade, Gradable
 from actors.workers.settings import WorkerSpec
-from launch.evaluation.attempts import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptUsage
 from launch.evaluation.solvers.solver import NullObserver, Solver, SolverRun
-from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.errors import iterate_leaf_errors
+from protocol.evaluation import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptUsage, AttemptVerdict
 from protocol.events import JsonValue
 from protocol.trajectory import Reward
 from sandbox.errors import SandboxStartError
@@ -34,41 +33,42 @@ from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 
 OnRecord = Callable[[AttemptRecord, Mapping[str, JsonValue]], None]
-"""Told of each attempt as it ends, with its trajectory."""
+"""Callback for each finished attempt and its trajectory."""
 _MESSAGE_CHARS = 500
 _RECORDING_BYTES = 400_000
-"""Of one attempt's terminal; after that only what the agent says and types, up to a tenth more."""
+"""Size of a terminal recording beyond which only replies and commands are recorded, up to a tenth more."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationContext:
-    """Where and how attempts are run."""
+    """What attempts share: the sandbox pool, settings, solver and reward."""
 
     pool: SandboxPool
     settings: WorkerSpec
     tools: Toolset
     solver: Solver
-    rewarding: RewardFunction
+    reward: RewardFunction
+    greedy: bool = False
     terminals: Path | None = None
-    """Where terminals are recorded; None for nowhere."""
+    """Folder of terminal recordings; None records none."""
 
 
 @dataclass(slots=True)
 class _AttemptState:
-    """How far one attempt has come."""
+    """Progress of one attempt."""
 
     stage: AttemptStage = AttemptStage.RESET
     solver_run: SolverRun | None = None
     verdict: AttemptVerdict | None = None
 
     @property
-    def effort(self) -> AttemptUsage:
-        return self.solver_run.effort if self.solver_run is not None else AttemptUsage()
+    def usage(self) -> AttemptUsage:
+        return self.solver_run.usage if self.solver_run is not None else AttemptUsage()
 
 
 @dataclass(slots=True)
 class _StagedGrading:
-    """Where it is graded: from then on what goes wrong is the grading's."""
+    """A terminal whose grading starts the evaluate stage, so that later failures count as grading failures."""
 
     terminal: Gradable
     state: _AttemptState
@@ -85,7 +85,7 @@ async def run_attempts(
     concurrency: int,
     on_record: OnRecord,
 ) -> None:
-    """Run them in their order, ``at_once`` of them at a time."""
+    """Start attempts in order, ``concurrency`` at a time."""
     waiting = iter(attempts)
 
     async def work(waiting: Iterator[AttemptId]) -> None:
@@ -100,66 +100,68 @@ async def run_attempts(
 async def run_attempt(
     attempt: AttemptId, task: Task, context: EvaluationContext
 ) -> tuple[AttemptRecord, Mapping[str, JsonValue]]:
-    """One attempt from its sandbox to its end.  Raises nothing for what goes wrong in it."""
-    course, begun, failure = _AttemptState(), time.monotonic(), None
+    """Run one attempt; return its record and trajectory.  A failure becomes part of the record."""
+    state, begun, failure = _AttemptState(), time.monotonic(), None
     try:
         async with asyncio.timeout(context.settings.settings.episode_deadline_s):
-            await _run_stages(attempt, task, context, course)
-    except Exception as error:  # noqa: BLE001  # the boundary: what goes wrong costs one attempt, is named, and is counted
-        failure = _failure(course.stage, error)
+            await _run_stages(attempt, task, context, state)
+    except Exception as error:  # noqa: BLE001  # the boundary: a failure costs one attempt, is named, and is counted
+        failure = _failure(state.stage, error)
     record = AttemptRecord(
         attempt.task,
         attempt.number,
         task.family,
         time.monotonic() - begun,
-        course.verdict,
+        state.verdict,
         failure,
-        course.effort,
+        state.usage,
+        greedy=context.greedy,
+        recording=attempt.uid if context.terminals is not None else "",
     )
-    return record, course.solver_run.trajectory_json() if course.solver_run is not None else {"messages": []}
+    return record, state.solver_run.trajectory_json() if state.solver_run is not None else {"messages": []}
 
 
 def _failure(stage: AttemptStage, error: Exception) -> AttemptError:
     first = next(iterate_leaf_errors(error))
-    message = " ".join(str(first).split()) or "it was not over in its time"
+    message = " ".join(str(first).split()) or "it did not finish in time"
     return AttemptError(stage, type(first).__name__, message[:_MESSAGE_CHARS])
 
 
-async def _run_stages(attempt: AttemptId, task: Task, ground: EvaluationContext, course: _AttemptState) -> None:
-    settings = ground.settings
+async def _run_stages(attempt: AttemptId, task: Task, context: EvaluationContext, state: _AttemptState) -> None:
+    settings = context.settings
     deadlines = StageDeadlines.for_episode(
         asyncio.get_running_loop().time(),
         settings.settings.episode_deadline_s,
         evaluate_s=settings.grade_timeout_s,
         after_s=settings.settings.cleanup_timeout_s,
     )
-    async with _sandbox(task, ground) as sandbox:
-        course.stage = AttemptStage.AGENT
+    async with _sandbox(task, context) as sandbox:
+        state.stage = AttemptStage.AGENT
         terminal = SandboxTerminal(
             sandbox,
             task,
             settings.command_timeout_s,
             settings.grade_timeout_s,
             settings.episode.observation_chars,
-            tools=ground.tools,
+            tools=context.tools,
         )
-        with _observing(attempt, task, ground.terminals) as observer:
-            playing = course.solver_run = ground.solver(task, attempt, terminal, observer)
-            place = _StagedGrading(terminal, course)
-            ended = await run_and_grade(playing.run(), place, task, lambda: playing.final_answer, deadlines)
-            course.stage = AttemptStage.EVALUATE
-            reward = await _reward(ended, task, playing, ground.rewarding)
+        with _observing(attempt, task, context.terminals) as observer:
+            run = state.solver_run = context.solver(task, attempt, terminal, observer)
+            grading = _StagedGrading(terminal, state)
+            ended = await run_and_grade(run.run(), grading, task, lambda: run.final_answer, deadlines)
+            state.stage = AttemptStage.EVALUATE
+            reward = await _reward(ended, task, run, context.reward)
             observer.on_grade(ended.grade, reward)
         graded = ended.grade
-        course.verdict = AttemptVerdict(
+        state.verdict = AttemptVerdict(
             graded.all_passed, reward.total, graded.pass_ratio, ended.status, reward.parts, graded.tests
         )
-        course.stage = AttemptStage.CLEAN_UP
+        state.stage = AttemptStage.CLEAN_UP
 
 
-async def _reward(ended: GradedEpisode, task: Task, playing: SolverRun, rewarding: RewardFunction) -> Reward:
-    played = ended.to_result(task, playing.turns, playing.effort.completion_tokens)
-    return (await rewarding.compute_reward(played)).reward
+async def _reward(ended: GradedEpisode, task: Task, run: SolverRun, reward: RewardFunction) -> Reward:
+    result = ended.to_result(task, run.turns, run.usage.completion_tokens)
+    return (await reward.compute_reward(result)).reward
 
 
 @contextmanager
@@ -173,30 +175,30 @@ def _observing(attempt: AttemptId, task: Task, terminals: Path | None) -> Genera
 
 
 @asynccontextmanager
-async def _sandbox(task: Task, ground: EvaluationContext) -> AsyncGenerator[LocalSandbox]:
-    settings = ground.settings.settings
+async def _sandbox(task: Task, context: EvaluationContext) -> AsyncGenerator[LocalSandbox]:
+    settings = context.settings.settings
     try:
         async with asyncio.timeout(settings.acquire_timeout_s):
-            sandbox = await LocalProvider(ground.pool).open(task, settings.episode_deadline_s)
+            sandbox = await LocalProvider(context.pool).open(task, settings.episode_deadline_s)
     except TimeoutError as error:
         raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
     try:
         yield sandbox
     except BaseException:
-        with suppress(Exception):  # what went wrong first is what is told
-            await _close_sandbox(sandbox, ground)
+        with suppress(Exception):  # the first failure is reported
+            await _close_sandbox(sandbox, context)
         raise
-    await _close_sandbox(sandbox, ground)
+    await _close_sandbox(sandbox, context)
 
 
-async def _close_sandbox(sandbox: LocalSandbox, ground: EvaluationContext) -> None:
-    async with asyncio.timeout(ground.settings.settings.cleanup_timeout_s):
+async def _close_sandbox(sandbox: LocalSandbox, context: EvaluationContext) -> None:
+    async with asyncio.timeout(context.settings.settings.cleanup_timeout_s):
         await sandbox.close()
 
 
 @dataclass(slots=True)
 class AttemptProgress:
-    """Of the attempts of one command, as they end."""
+    """Counts of the attempts of one command that have ended."""
 
     total: int
     done: int = 0

@@ -1,7 +1,6 @@
-"""One evaluation, from what is asked to what it came to: the same for the command and for a sweep of them.
+"""One standalone evaluation from its arguments to its results, for ``longshore evaluate`` and for sweeps.
 
-An engine that serves the model may be shared by the evaluations of it, one after the other or at a time; without one
-each has its own.
+Evaluations of one model may share an engine, one after the other or at a time; otherwise each starts its own.
 """
 
 from __future__ import annotations
@@ -15,10 +14,15 @@ import orjson
 from rich.console import Console
 
 from launch.config import RunConfig, load_recipe
-from launch.evaluation.attempts import AttemptId, AttemptRecord, plan_attempts, remaining_attempts
-from launch.evaluation.evaluation_options import EvaluationOptions, SolverKind
+from launch.evaluation.evaluation_options import EvaluateArguments, SolverKind
 from launch.evaluation.results.csv_tables import render_results_csv, render_tasks_csv
-from launch.evaluation.results.evaluation_folder import TERMINALS_FOLDER, EvaluationFolder, read_spec
+from launch.evaluation.results.evaluation_folder import (
+    TERMINALS_FOLDER,
+    EvaluationFolder,
+    EvaluationSpec,
+    is_evaluation,
+    read_spec,
+)
 from launch.evaluation.results.evaluation_page import render_evaluation_page
 from launch.evaluation.results.evaluation_settings import build_evaluation_settings, write_evaluation_settings
 from launch.evaluation.results.evaluation_summary import (
@@ -28,8 +32,10 @@ from launch.evaluation.results.evaluation_summary import (
     EvaluationSummary,
     summarise_attempts,
 )
+from launch.evaluation.standalone.attempt_plan import plan_attempts, remaining_attempts
 from launch.evaluation.task_selection import TaskSelection, select_tasks
 from protocol.errors import UserError
+from protocol.evaluation import AttemptId, AttemptRecord
 from protocol.events import JsonValue
 
 if TYPE_CHECKING:
@@ -38,102 +44,105 @@ if TYPE_CHECKING:
     from actors.workers.settings import WorkerSpec
     from launch.evaluation.solvers.solver import Solver
 
-
-_LOCAL_SANDBOXES = ("sandbox.provider=docker", "sandbox.urls=", "sandbox.callback=", "sandbox.group_slots=false",
-         "sandbox.options={}")  # fmt: skip
-"""Attempts have this machine's sandboxes, wherever a run's are."""
+_LOCAL_SANDBOXES = (
+    *("sandbox.provider=docker", "sandbox.urls=", "sandbox.callback=", "sandbox.group_slots=false"),
+    "sandbox.options={}",
+)
+"""Attempts use local sandboxes, whatever the recipe's run uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandaloneEvaluation:
-    options: EvaluationOptions
+    arguments: EvaluateArguments
     config: RunConfig
-    task_selection: TaskSelection
+    selection: TaskSelection
     plan: tuple[AttemptId, ...]
-    spec: Mapping[str, JsonValue]
-    """All that a score depends on."""
+    spec: EvaluationSpec
 
     @property
     def concurrency(self) -> int:
-        return self.options.concurrency or self.config.rollout.episodes_per_worker
+        return self.arguments.concurrency or self.config.rollout.episodes_per_worker
 
     def remaining_attempts(self, done: Mapping[AttemptId, AttemptRecord]) -> list[AttemptId]:
-        """What is still to be run."""
-        return remaining_attempts(self.plan, done, retry_errors=self.options.retry_errors)
+        """Return the attempts still to be run."""
+        return remaining_attempts(self.plan, done, retry_errors=self.arguments.retry_errors)
 
     def summarise(self, name: str, done: Mapping[AttemptId, AttemptRecord]) -> EvaluationSummary:
-        return summarise_attempts(self._description(name), self.plan, done, seed=self.options.seed)
+        return summarise_attempts(self._description(name), self.plan, done, seed=self.arguments.seed)
 
     def _description(self, name: str) -> EvaluationDescription:
-        wanted, config, agent = self.options, self.config, self.config.agent
-        kind = "harness" if agent.harness else agent.kind
-        platforms = {
-            SolverKind.SERVED: "sglang",
-            SolverKind.URL: "url",
-            SolverKind.ORACLE: "none",
-            SolverKind.NOOP: "none",
-        }
+        given, config, agent = self.arguments, self.config, self.config.agent
         return EvaluationDescription(
             trial_name=name,
             experiment_name=config.run.name,
-            model_platform=platforms[wanted.solver],
-            model_type=wanted.model_name or wanted.model or wanted.solver.value,
-            dataset=wanted.tasks,
-            agent=AgentFacts(kind, agent.prompt_file, agent.context_tokens, agent.max_new_tokens, agent.max_turns),
-            eval=EvalFacts(wanted.attempts, self.concurrency),
+            model_platform={SolverKind.SERVED: "sglang", SolverKind.URL: "url"}.get(given.solver, "none"),
+            model_type=given.model_name or given.model or given.solver.value,
+            dataset=given.tasks,
+            agent=AgentFacts(
+                "harness" if agent.harness else agent.kind,
+                agent.prompt_file,
+                agent.context_tokens,
+                agent.max_new_tokens,
+                agent.max_turns,
+            ),
+            eval=EvalFacts(given.attempts, self.concurrency),
         )
 
 
 def load_local_recipe(recipe: str, overrides: Sequence[str]) -> RunConfig:
-    """Raises ConfigError."""
+    """Load a recipe with local sandboxes.  Raises ConfigError."""
     config = load_recipe(recipe, overrides)
     return config if config.sandbox.uses_worker_pools else load_recipe(recipe, [*overrides, *_LOCAL_SANDBOXES])
 
 
-def build_evaluation(wanted: EvaluationOptions) -> StandaloneEvaluation:
-    """Raises UserError for what cannot be evaluated."""
-    if _lacks_model_name(wanted):  # a folder goes on with its own, whichever the server lists first by now
-        wanted = _with_model_name(wanted, str(read_spec(wanted.folder()).get("model name", "")))
-    config = load_local_recipe(wanted.recipe, wanted.overrides)
-    chosen = _solvable(wanted, select_tasks(wanted.tasks, wanted.datasets, wanted.only, wanted.task_ids))
-    plan = plan_attempts(list(chosen.tasks), wanted.attempts)
-    return StandaloneEvaluation(wanted, config, chosen, tuple(plan), wanted.build_spec(config, chosen))
+def build_evaluation(given: EvaluateArguments) -> StandaloneEvaluation:
+    """Build an evaluation from checked arguments.  Raises UserError for what cannot be evaluated."""
+    if _lacks_model_name(given) and is_evaluation(given.folder):
+        # A folder keeps its model, even if the server lists another one first by now.
+        given = _with_model_name(given, read_spec(given.folder).model_name)
+    config = load_local_recipe(given.recipe, given.overrides)
+    selected = select_tasks(given.tasks, given.datasets, given.only, given.selected_task_ids)
+    selection = _require_solutions(given, selected) if given.oracle else selected
+    plan = plan_attempts(list(selection.tasks), given.attempts)
+    return StandaloneEvaluation(given, config, selection, tuple(plan), given.build_spec(config, selection))
 
 
 async def resolve_model_name(evaluation: StandaloneEvaluation) -> StandaloneEvaluation:
-    """By the name of its model, which the server at a URL is asked for where nobody has said it.  Raises UserError."""
-    if not _lacks_model_name(evaluation.options):
+    """Return the evaluation with the name of its model, which a server at a URL is asked for if needed.
+
+    Raises UserError."""
+    given, config = evaluation.arguments, evaluation.config
+    if not _lacks_model_name(given):
         return evaluation
     from launch.evaluation.solvers.models import fetch_first_model
 
-    wanted = _with_model_name(evaluation.options, await fetch_first_model(evaluation.options, evaluation.config))
-    return replace(evaluation, options=wanted, spec=wanted.build_spec(evaluation.config, evaluation.task_selection))
+    named = _with_model_name(given, await fetch_first_model(given, config))
+    return replace(evaluation, arguments=named, spec=named.build_spec(config, evaluation.selection))
 
 
-def _lacks_model_name(wanted: EvaluationOptions) -> bool:
-    return wanted.solver is SolverKind.URL and not wanted.model_name
+def _lacks_model_name(given: EvaluateArguments) -> bool:
+    return given.solver is SolverKind.URL and not given.model_name
 
 
-def _with_model_name(wanted: EvaluationOptions, name: str) -> EvaluationOptions:
-    """In the folder that it has without the name."""
-    return replace(wanted, model_name=name, output=wanted.folder())
+def _with_model_name(given: EvaluateArguments, name: str) -> EvaluateArguments:
+    """Set the model's name without changing the folder."""
+    return given.model_copy(update={"model_name": name, "output": given.folder})
 
 
-def _solvable(wanted: EvaluationOptions, chosen: TaskSelection) -> TaskSelection:
-    """The tasks that can be: an oracle has to have a solution."""
-    if wanted.solver is not SolverKind.ORACLE:
-        return chosen
-    without = [task.id for task in chosen.tasks.values() if not (task.solution or task.answer)]
-    kept = {name: task for name, task in chosen.tasks.items() if name not in without}
+def _require_solutions(given: EvaluateArguments, selection: TaskSelection) -> TaskSelection:
+    """Drop the tasks that the oracle cannot solve.  Raises UserError if none is left."""
+    without = [task.id for task in selection.tasks.values() if not (task.solution or task.answer)]
+    kept = {name: task for name, task in selection.tasks.items() if name not in without}
     if not kept:
-        raise UserError(f"no task of {wanted.tasks} has a solution: evaluate a model on them, --model PATH|URL")
-    return chosen._replace(tasks=kept, left_out=(*chosen.left_out, *(f"{name}: it has no oracle" for name in without)))
+        raise UserError(f"no task of {given.tasks} has a solution: evaluate a model on them, --model PATH|URL")
+    left_out = (*selection.left_out, *(f"{name}: it has no solution" for name in without))
+    return selection._replace(tasks=kept, left_out=left_out)
 
 
 def write_results(evaluation: StandaloneEvaluation, folder: EvaluationFolder) -> EvaluationSummary:
-    """All that is made of the attempts, and how they were run."""
-    wanted = evaluation.options
-    write_evaluation_settings(folder.path, build_evaluation_settings(evaluation.config, wanted.tasks, wanted.datasets))
+    """Write settings, tables, summary and page from the attempts of ``folder``."""
+    given = evaluation.arguments
+    write_evaluation_settings(folder.path, build_evaluation_settings(evaluation.config, given.tasks, given.datasets))
     plan, summary = evaluation.plan, evaluation.summarise(folder.path.name, folder.records)
     folder.write_text("results.csv", render_results_csv(plan, folder.records))
     folder.write_text("evaluated_tasks.csv", render_tasks_csv(plan, folder.records))
@@ -149,27 +158,34 @@ async def run_evaluation(
     console: Console,
     engine: Engine | None = None,
 ) -> None:
-    """Run the attempts ``to_run``.  Raises UserError and InfraError for what keeps all of them from being run."""
+    """Run the attempts ``to_run`` on ``engine``, or on one of its own.
+
+    Raises UserError and InfraError for what prevents all of them."""
     from launch.evaluation.standalone.attempt_runner import run_attempts
     from launch.evaluation.standalone.evaluation_context import open_evaluation_context
     from launch.evaluation.standalone.evaluation_progress import report_progress
 
-    terminals = folder.path / TERMINALS_FOLDER if evaluation.options.record else None
-    with report_progress(len(to_run), console) as told:
+    given = evaluation.arguments
+    with report_progress(len(to_run), console) as progress:
 
         def on_record(record: AttemptRecord, trajectory: Mapping[str, JsonValue]) -> None:
-            if evaluation.options.save_trajectories:
+            if given.save_trajectories:
                 folder.add_trajectory({"task": record.task, "number": record.number, **trajectory})
             folder.add_record(record)
-            told.add(record)
+            progress.add(record)
 
-        def player(settings: WorkerSpec, agent: Agent) -> AbstractAsyncContextManager[Solver]:
+        def open_solver(settings: WorkerSpec, agent: Agent) -> AbstractAsyncContextManager[Solver]:
             return _open_solver(evaluation, folder, settings, agent, engine)
 
         async with open_evaluation_context(
-            evaluation.config, folder.directory, evaluation.concurrency, player, terminals=terminals
-        ) as ground:
-            await run_attempts(to_run, evaluation.task_selection.tasks, ground, evaluation.concurrency, on_record)
+            evaluation.config,
+            folder.directory,
+            evaluation.concurrency,
+            open_solver,
+            greedy=given.greedy,
+            terminals=None if given.no_record else folder.path / TERMINALS_FOLDER,
+        ) as context:
+            await run_attempts(to_run, evaluation.selection.tasks, context, evaluation.concurrency, on_record)
 
 
 @asynccontextmanager
@@ -189,22 +205,22 @@ async def _open_solver(
     )
     from launch.evaluation.solvers.solver import noop_solver, oracle_solver
 
-    wanted, config = evaluation.options, evaluation.config
-    match wanted.solver:
+    given, config = evaluation.arguments, evaluation.config
+    match given.solver:
         case SolverKind.ORACLE:
             yield oracle_solver
         case SolverKind.NOOP:
             yield noop_solver
         case SolverKind.SERVED:
-            server, chat = (
-                build_engine_spec(wanted, config, folder.directory),
-                await load_chat_format(wanted, config, agent),
+            spec, chat = (
+                build_engine_spec(given, config, folder.directory),
+                await load_chat_format(given, config, agent),
             )
             async with (
-                nullcontext(engine) if engine is not None else serve_model(server) as serves,
-                served_model_solver(serves, chat, wanted, settings, agent) as player,
+                nullcontext(engine) if engine is not None else serve_model(spec) as served,
+                served_model_solver(served, chat, given, settings, agent) as solver,
             ):
-                yield player
+                yield solver
         case SolverKind.URL:
-            async with remote_model_solver(wanted, config, settings, agent) as player:
-                yield player
+            async with remote_model_solver(given, config, settings, agent) as solver:
+                yield solver

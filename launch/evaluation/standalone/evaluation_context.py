@@ -1,4 +1,4 @@
-"""Where attempts are run: this machine's sandboxes, by a run's own settings of agent, limits and reward."""
+"""Opens what attempts need: local sandboxes, and the agent, limits and reward of a recipe."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ async def open_evaluation_context(
     concurrency: int,
     open_solver: OpenSolver,
     *,
+    greedy: bool = False,
     terminals: Path | None = None,
 ) -> AsyncGenerator[EvaluationContext]:
-    """``directory`` names the sandboxes; ``at_once`` of them.  Raises UserError where no Docker engine answers."""
+    """Open up to ``concurrency`` sandboxes, named after ``directory``.  Raises UserError without a Docker engine."""
     host = require_answering_engine(current_host())
     settings = worker_settings(
         config,
@@ -48,6 +49,6 @@ async def open_evaluation_context(
     async with (
         open_reward(settings.reward) as rewards,
         SandboxPool(settings.pool, host) as pool,
-        open_solver(settings, agent) as playing,
+        open_solver(settings, agent) as solver,
     ):
-        yield EvaluationContext(pool, settings, agent.tools, playing, rewards.without_judge(), terminals)
+        yield EvaluationContext(pool, settings, agent.tools, solver, rewards.without_judge(), greedy, terminals)

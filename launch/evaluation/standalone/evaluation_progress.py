@@ -1,4 +1,4 @@
-"""How an evaluation tells where it is: a bar on a terminal, a line now and then elsewhere; on standard error."""
+"""Progress of an evaluation on standard error: a bar on a terminal, otherwise a few lines."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from launch.evaluation.attempts import AttemptRecord
 from launch.evaluation.standalone.attempt_runner import AttemptProgress
+from protocol.evaluation import AttemptRecord
 
 _PARTS = 10
-"""Lines that a whole evaluation is worth where there is no terminal."""
+"""Number of progress lines of a whole evaluation without a terminal."""
 
 
 class EvaluationProgressReporter:
-    """What has ended, and who is told of it."""
-
     def __init__(self, total: int, console: Console, bar: Progress | None) -> None:
         self._counted, self._console, self._bar = AttemptProgress(total), console, bar
         self._task = bar.add_task("", total=total) if bar is not None else None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from launch.evaluation.online.run_evaluations import read_evaluation
+from launch.evaluation.online.run_evaluations import read_run_evaluation
 from launch.evaluation.scores import family_table
 from launch.monitor.reports.run_report_facts import ReportFacts, collect_report_facts, get_held_out_family
 from launch.monitor.run_state.model import EpisodeProgress
@@ -54,7 +54,7 @@ def write_run_report(run_dir: Path) -> Path:
 
 def _families(run_dir: Path, step: int, config: dict[str, JsonValue] | None) -> dict[str, JsonValue]:
     """The table by family of the evaluations that were finished, which a run without a summary has too."""
-    found = {name: read_evaluation(run_dir, name, at) for name, at in (("before", 0), ("after", step))}
+    found = {name: read_run_evaluation(run_dir, name, at) for name, at in (("before", 0), ("after", step))}
     return family_table({name: attempts for name, attempts in found.items() if attempts}, {get_held_out_family(config)})
 
 

@@ -66,7 +66,7 @@ def test_every_arm_is_a_whole_run_whose_episodes_wait(docker_engine: SandboxHost
     for mode in MODES:
         run = folder / "runs" / f"1-{mode}"
         assert json.loads((run / "summary.json").read_text())["mode"] == mode
-        assert not (run / "evaluation-before.json").exists()
+        assert not (run / "evaluations" / "before").exists()
         waited = [tool_ms >= wait_ms - 1 for tool_ms, wait_ms in slept(run)]
         assert sum(waited) > len(waited) / 2, "a command that the shell does not take, unclosed quotes say, is no wait"
     assert len(list((folder / "runs" / ".cache").iterdir())) == 1, "more than one warm start"

@@ -114,7 +114,7 @@ async def test_a_harness_is_scored_by_what_the_model_at_a_url_has_it_do(tasks: P
     solved, refused, idle = (by_task[task.id] for task in TASKS)
     assert (code, said["pass_count"], said["agent"]["agent"]) == (EXIT_FAILED, 1, "harness")
     assert solved.verdict is not None
-    assert (solved.verdict.passed, solved.effort.turns, solved.effort.completion_tokens) == (True, 2, 14)
+    assert (solved.verdict.passed, solved.usage.turns, solved.usage.completion_tokens) == (True, 2, 14)
     assert refused.failure is not None
     assert "404" in refused.failure.message
     assert idle.verdict is not None

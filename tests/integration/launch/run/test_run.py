@@ -14,6 +14,7 @@ import pytest
 
 from actors.tokens.chat_format import ChatFormat, load_tokenizer
 from launch.data.sft_examples import SequenceSelection, read_examples
+from launch.evaluation.results.evaluation_folder import read_attempt_records
 from launch.monitor.archive.activity import read_activity
 from launch.monitor.archive.query import PageRequest, TrajectoryFilter, list_trajectories
 from launch.monitor.archive.token_pages import read_token_page
@@ -166,8 +167,8 @@ def test_what_is_said_of_pushes_is_what_engines_and_learner_said(done: Done) -> 
 
 def test_evaluations_say_what_their_attempts_came_to(done: Done) -> None:
     for name in ("before", "after"):
-        attempts = read_json(done.run.path / f"evaluation-{name}.json")["attempts"]
-        sampled = [each["passed"] for each in attempts if not each["greedy"]]
+        attempts = read_attempt_records(done.run.path / "evaluations" / name).values()
+        sampled = [each.passed for each in attempts if not each.greedy]
         said = done.summary["eval"][name]
         assert said["n"] == len(sampled) == 2
         assert said["pass_at_1"] == pytest.approx(statistics.mean(sampled), abs=1e-4)

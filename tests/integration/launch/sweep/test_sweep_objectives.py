@@ -84,7 +84,7 @@ def test_runs_that_begin_alike_share_the_warm_start_and_the_evaluation_before(
     first, second = said["points"]
     assert (first["state"], second["state"]) == ("ended", "ended"), said
     assert first["figures"]["before"] == second["figures"]["before"] is not None
-    assert (Path(first["folder"]) / "evaluation-before.json").exists()
-    assert not (Path(second["folder"]) / "evaluation-before.json").exists()
+    assert (Path(first["folder"]) / "evaluations" / "before").exists()
+    assert not (Path(second["folder"]) / "evaluations" / "before").exists()
     warm = list((tmp_path / "out" / "runs" / ".cache").glob("warm-start-*"))
     assert len(warm) == 1

@@ -14,14 +14,15 @@ import pytest
 from actors.scheduler import rollout_scheduler as conductor_module
 from actors.scheduler.admission import RolloutTuning
 from actors.scheduler.curriculum import TaskOrder
-from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
+from actors.scheduler.evaluation import EvaluationPlan
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.scheduler.settings import SchedulerRunState, SchedulerSettings, SchedulerSpec
 from protocol.errors import InfraError, UserError, iterate_leaf_errors
 from protocol.groups import GroupOutcome
 from protocol.journal import BudgetFullError, DiskFullError
 from protocol.staleness import AdmissionLimit, AdmissionMode
-from protocol.trajectory import DropReason, EpisodeStatus, GroupId, InfraFailure, RolloutRequest
+from protocol.trajectory import DropReason, GroupId, InfraFailure, RolloutRequest
+from tests.support.attempts import attempt_at
 from tests.support.fake_buffer import FakeBuffer
 from tests.support.local_actors import LocalRemote
 
@@ -477,10 +478,6 @@ async def test_a_full_disk_ends_the_run_only_when_nothing_is_under_way(tmp_path:
 # -- evaluation ------------------------------------------------------------------------------------------------------
 
 
-def attempt_of(ticket: RolloutRequest, *, passed: bool = True) -> EvaluationAttempt:
-    return EvaluationAttempt(ticket.task, "family", ticket.greedy, passed, float(passed), EpisodeStatus.COMPLETED, 5)
-
-
 async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
@@ -492,10 +489,10 @@ async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
         (again,) = await _failed_and_taken(conductor, first)
         assert again.attempt == first.attempt + 1
         for ticket in reversed(rest):
-            await conductor.report_evaluated(ticket, attempt_of(ticket, passed=ticket.sample == 0))
-            await conductor.report_evaluated(ticket, attempt_of(ticket, passed=True))
+            await conductor.report_evaluated(ticket, attempt_at(ticket, passed=ticket.sample == 0))
+            await conductor.report_evaluated(ticket, attempt_at(ticket, passed=True))
         assert not result.done()
-        await conductor.report_evaluated(again, attempt_of(again))
+        await conductor.report_evaluated(again, attempt_at(again))
     attempts = result.result()
     assert [(each.task, each.greedy, each.passed) for each in attempts] == [
         (task, sample == 2, sample == 0) for task in ("a", "b") for sample in range(3)
@@ -536,12 +533,12 @@ async def test_an_evaluation_goes_on_without_a_task_that_fails_itself(tmp_path: 
         result = group.create_task(conductor.run_evaluation(plan))
         tickets = await until_taken(conductor)
         broken, others = [[each for each in tickets if (each.task == "a") is own] for own in (True, False)]
-        await conductor.report_evaluated(broken[0], attempt_of(broken[0]))
+        await conductor.report_evaluated(broken[0], attempt_at(broken[0]))
         await conductor.report_failed(broken[1], InfraFailure.TASK_FAULT, "no build")
         (again,) = await until_taken(conductor)
         await conductor.report_failed(again, InfraFailure.TASK_FAULT, "the setup\nexited 1")
         for ticket in others:
-            await conductor.report_evaluated(ticket, attempt_of(ticket))
+            await conductor.report_evaluated(ticket, attempt_at(ticket))
     assert [each.task for each in result.result()] == ["b", "b"]
     (told,) = events(tmp_path, "alert.raised")
     assert told["text"] == "evaluation before continues without task a, which itself fails: the setup exited 1"
@@ -571,9 +568,9 @@ async def test_an_attempt_that_came_in_late_is_not_given_up(tmp_path: Path, buff
         first, second = await until_taken(conductor)
         await conductor.report_failed(first, InfraFailure.DEADLINE, "")
         (again,) = await until_taken(conductor)
-        await conductor.report_evaluated(first, attempt_of(first))
+        await conductor.report_evaluated(first, attempt_at(first))
         await conductor.report_failed(again, InfraFailure.DEADLINE, "")
-        await conductor.report_evaluated(second, attempt_of(second))
+        await conductor.report_evaluated(second, attempt_at(second))
     assert len(result.result()) == 2
 
 
@@ -584,7 +581,7 @@ async def test_a_late_failure_of_an_evaluation_that_is_over_harms_nothing(tmp_pa
             conductor.run_evaluation(EvaluationPlan("after", ("a",), attempts=1, greedy=0, seed=3))
         )
         (ticket,) = await until_taken(conductor)
-        await conductor.report_evaluated(ticket, attempt_of(ticket))
+        await conductor.report_evaluated(ticket, attempt_at(ticket))
     await conductor.report_failed(ticket, InfraFailure.ENGINE, "late")
     assert len(result.result()) == 1
     assert await take(conductor) == []

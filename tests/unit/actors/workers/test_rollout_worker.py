@@ -20,7 +20,6 @@ from actors.rewards.episode_result import EpisodeResult, ModelTurn
 from actors.rewards.settings import JudgeSettings, JudgeSpec, RewardSettings, RewardSpec
 from actors.rollout.stages import StageOverrun
 from actors.runtime.remote import Remote
-from actors.scheduler.evaluation import EvaluationAttempt
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.workers import attempt_runner, rollout_worker, sandbox_source
 from actors.workers.episode_runner import EpisodeRunner
@@ -28,6 +27,7 @@ from actors.workers.rollout_worker import RolloutWorker
 from actors.workers.sandbox_source import AbsentSandboxSource, EpisodeSandboxSource, LocalSandboxSource
 from protocol.activity import ActivityLog
 from protocol.errors import InfraError
+from protocol.evaluation import AttemptRecord
 from protocol.events import EventLog
 from protocol.journal import AppendOutcome
 from protocol.stream import NotAcknowledgedError
@@ -363,7 +363,11 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
         (RolloutScheduler.report_finished, late),
         (RolloutScheduler.report_evaluated, evaluated),
     ]
-    assert told[2][2] == EvaluationAttempt("t", "count", False, True, 0.9, EpisodeStatus.COMPLETED, 5, (0,), 1)
+    record = told[2][2]
+    assert isinstance(record, AttemptRecord)
+    assert record.verdict is not None
+    assert (record.task, record.family, record.greedy, record.versions) == ("t", "count", False, (0,))
+    assert (record.passed, record.verdict.reward, record.usage.completion_tokens) == (True, 0.9, 5)
     assert told_by_worker(tmp_path) == [
         ("trajectory.acknowledged", wanted.trajectory_id),
         ("trajectory.rejected", late.trajectory_id),

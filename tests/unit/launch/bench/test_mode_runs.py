@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from actors.rollout.sandbox_terminal import SandboxTerminal
-from actors.scheduler.evaluation import EvaluationAttempt
 from launch.bench.training_modes.benchmark import ModeBenchmarkReport, ModesArguments, parse_options
 from launch.bench.training_modes.delayed_worker import delay_first_command
 from launch.bench.training_modes.mode_runs import MODES, ModeBenchmarkSetup, ModeRun
@@ -24,9 +23,10 @@ from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.staleness import AdmissionMode
-from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
+from protocol.trajectory import GroupId, RolloutRequest
 from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import Task
+from tests.support.attempts import make_attempt
 from tests.support.episodes import sandbox_of
 
 ASYNC, SYNC, ONE = AdmissionMode.ASYNC, AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF
@@ -130,9 +130,7 @@ def measured(
         sleep_share=sleep,
         idle=IdleShares(engine=seconds / 1000, learner=0.5),
         attempts=[
-            EvaluationAttempt(f"task-{task}", "f", False, each, float(each), EpisodeStatus.COMPLETED, 9)
-            for task, attempts in enumerate(passed)
-            for each in attempts
+            make_attempt(f"task-{task}", passed=each) for task, attempts in enumerate(passed) for each in attempts
         ],
         failed=failed,
     )

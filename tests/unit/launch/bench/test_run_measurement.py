@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 import pytest
 
-from actors.scheduler.evaluation import EvaluationAttempt
 from launch.bench.training_modes.run_measurement import RunMeasurement, TimeSpan, covered_seconds, measure_run
 from launch.bench.training_modes.tool_delays import ToolDelays
 from launch.checkpoints.settings import RetentionSettings
@@ -17,9 +16,11 @@ from launch.checkpoints.store import CheckpointManifest, CheckpointStore, Ledger
 from launch.config import RunConfig
 from launch.run_records.run_directory import config_tables
 from protocol.errors import InfraError
+from protocol.evaluation import AttemptRecord
 from protocol.events import EventLog, JsonValue
 from protocol.files.digests import digest_files
-from protocol.trajectory import EpisodeStatus
+from tests.support.attempts import make_attempt
+from tests.support.evaluations import write_run_attempts
 
 WAITS = ToolDelays("0/1", median_s=3.0, p95_s=12.0)
 
@@ -67,7 +68,7 @@ class FakeRunDirectory:
         self.say(end, "driver", "learner.step", step=step, step_s=end - begin)
 
     def finish(
-        self, lines: Sequence[LedgerLine], attempts: Sequence[EvaluationAttempt] = (), failed: Sequence[str] = ()
+        self, lines: Sequence[LedgerLine], attempts: Sequence[AttemptRecord] = (), failed: Sequence[str] = ()
     ) -> None:
         store, step = CheckpointStore(self.path, RetentionSettings(keep=1)), lines[-1].step
         shards = store.begin(step)
@@ -77,14 +78,14 @@ class FakeRunDirectory:
         config = RunConfig.model_validate({"data": {"held_out_family": "held"}})
         self._write("config.json", {"config": config_tables(config)})
         self._write("summary.json", {"failed_checks": [*failed]})
-        self._write("evaluation-after.json", {"step": step, "attempts": [asdict(each) for each in attempts]})
+        write_run_attempts(self.path, "after", attempts, step)
 
     def _write(self, name: str, value: object) -> None:
         (self.path / name).write_bytes(orjson.dumps(value))
 
 
-def attempt(task: str, family: str) -> EvaluationAttempt:
-    return EvaluationAttempt(task, family, False, True, 1.0, EpisodeStatus.COMPLETED, 9)
+def attempt(task: str, family: str) -> AttemptRecord:
+    return make_attempt(task, family=family)
 
 
 def name(group: int, sample: int) -> str:

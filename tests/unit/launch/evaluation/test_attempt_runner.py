@@ -10,9 +10,9 @@ import pytest
 
 from actors.engines.messages import EngineUnavailable
 from actors.rewards.composite import BINARY_REWARD
-from launch.evaluation.attempts import AttemptId, AttemptRecord, AttemptStage
 from launch.evaluation.solvers.solver import ScriptedSolverRun
 from launch.evaluation.standalone.attempt_runner import EvaluationContext, run_attempt
+from protocol.evaluation import AttemptId, AttemptRecord, AttemptStage
 from protocol.trajectory import EpisodeStatus, TestResult
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.tasks.task import Task

@@ -7,16 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from launch.evaluation.attempts import (
-    AttemptError,
-    AttemptId,
-    AttemptRecord,
-    AttemptStage,
-    AttemptUsage,
-    latest_records,
-    plan_attempts,
-    remaining_attempts,
-)
 from launch.evaluation.results.csv_tables import COLUMNS, render_results_csv, render_tasks_csv
 from launch.evaluation.results.evaluation_summary import (
     AgentFacts,
@@ -25,7 +15,16 @@ from launch.evaluation.results.evaluation_summary import (
     RewardStatistics,
     summarise_attempts,
 )
-from launch.trajectory_reader.verdict import AttemptVerdict
+from launch.evaluation.standalone.attempt_plan import plan_attempts, remaining_attempts
+from protocol.evaluation import (
+    AttemptError,
+    AttemptId,
+    AttemptRecord,
+    AttemptStage,
+    AttemptUsage,
+    AttemptVerdict,
+    latest_records,
+)
 from protocol.trajectory import EpisodeStatus
 
 ABOUT = EvaluationDescription("demo", "out", "url", "m", "tasks", AgentFacts("bash", "", 100, 10, 4), EvalFacts(2, 1))
@@ -34,7 +33,7 @@ ABOUT = EvaluationDescription("demo", "out", "url", "m", "tasks", AgentFacts("ba
 def graded(task: str, number: int, *, passed: bool, reward: float | None = None) -> AttemptRecord:
     worth = float(passed) if reward is None else reward
     verdict = AttemptVerdict(passed, worth, float(passed), EpisodeStatus.COMPLETED)
-    return AttemptRecord(task, number, "family", 1.5, verdict, effort=AttemptUsage(2, 3, 2, 1, 40, 2))
+    return AttemptRecord(task, number, "family", 1.5, verdict, usage=AttemptUsage(2, 3, 2, 1, 40, 2))
 
 
 def failed(task: str, number: int, stage: AttemptStage = AttemptStage.RESET) -> AttemptRecord:

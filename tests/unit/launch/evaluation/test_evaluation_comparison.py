@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,21 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
-from actors.scheduler.evaluation import EvaluationAttempt
 from launch.compare.__main__ import COMMAND
-from launch.evaluation.attempts import AttemptId
 from launch.evaluation.comparison.compared_evaluation import open_evaluations
 from launch.evaluation.comparison.comparison_tables import comparison_as_json, comparison_lines
 from launch.evaluation.comparison.evaluation_comparison import compare_evaluations
 from launch.evaluation.comparison.paired_tasks import TaskPair, fisher_exact_p, pair_tasks
-from launch.evaluation.online.result_store import write_evaluation_result
-from launch.evaluation.pass_at_k import TaskTally
+from launch.evaluation.online.run_evaluations import finish_evaluation, store_pending_evaluation
+from launch.evaluation.results.evaluation_folder import EvaluationSpec
+from launch.evaluation.scores import TaskTally
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER, main_guard
 from protocol.errors import UserError
+from protocol.evaluation import AttemptId
 from protocol.run_directory.terminal_recordings import CastWriter
-from protocol.trajectory import EpisodeStatus
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.evaluations import record, write_evaluation
+from tests.support.attempts import make_attempt
+from tests.support.evaluations import record, write_evaluation, write_run_attempts
 from tests.support.recorded_trajectories import config, write_run
 from tests.support.standalone_pages import outside_urls, without_packages
 
@@ -112,8 +111,8 @@ def test_errors_are_apart_and_tasks_of_one_alone_are_named(folders: list[str]) -
     assert list(value["tasks"]["e"]) == ["v2"]
     notices = "\n".join(other["notices"])
     assert "v2 has 1 attempts without a verdict" in notices
-    assert "1 tasks have a verdict in v1 alone, and are left out: d" in notices
-    assert "of 3 tasks, intervals are too narrow" in notices
+    assert "1 tasks have a verdict only in v1 and are left out: d" in notices
+    assert "intervals over 3 tasks are too narrow" in notices
 
 
 def test_many_models_are_a_matrix_against_the_first(folders: list[str]) -> None:
@@ -133,10 +132,10 @@ def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ({"tasks'_checksum": "xyz"}, r"v1 and v2 are of other data sets \(what tasks holds has changed\): "),
-        ({"tasks'_checksum": "xyz", "tasks": "seta"}, r"are of other data sets \(tasks, seta\): "),
-        ({"greedy": True}, r"sampled in other ways \(temperature 1.0, greedy\): .*--anyway"),
-        ({"temperature": 0.5}, r"sampled in other ways \(temperature 1.0, temperature 0.5\)"),
+        ({"tasks_checksum": "xyz"}, r"v1 and v2 are of different data sets \(tasks has changed in between\): "),
+        ({"tasks_checksum": "xyz", "tasks": "seta"}, r"are of different data sets \(tasks, seta\): "),
+        ({"greedy": True}, r"sampled differently \(temperature 1.0, greedy\): .*--anyway"),
+        ({"temperature": 0.5}, r"sampled differently \(temperature 1.0, temperature 0.5\)"),
     ],
 )
 def test_other_tasks_and_other_sampling_are_refused_unless_they_are_meant(
@@ -152,7 +151,7 @@ def test_other_tasks_and_other_sampling_are_refused_unless_they_are_meant(
 def test_an_oracle_samples_nothing_and_another_agent_is_told(tmp_path: Path) -> None:
     names = [
         str(write_evaluation(tmp_path / "v1", BEFORE)),
-        str(write_evaluation(tmp_path / "oracle", AFTER, agent="oracle", greedy=True, recipe={"agent.kind": "json"})),
+        str(write_evaluation(tmp_path / "oracle", AFTER, solver="oracle", greedy=True, recipe={"agent.kind": "json"})),
     ]
     (against,) = compare_evaluations(open_evaluations(names)).others
     assert "they differ in agent.kind (bash, json), agent.max_turns (4, None), beside the model" in against.notices
@@ -161,7 +160,7 @@ def test_an_oracle_samples_nothing_and_another_agent_is_told(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["{0}"], "alone has nothing to be compared with"),
+        (["{0}"], "alone has nothing to compare with"),
         (["{0}", "{0}/"], "is named twice"),
         (["{0}", "/nowhere"], "/nowhere is no evaluation: give the folder"),
         (["{0}", "{1}", "--output", "/proc/x/y.html"], "cannot write /proc/x/y.html"),
@@ -230,12 +229,17 @@ def test_a_run_s_own_evaluations_are_compared_by_name(tmp_path: Path, monkeypatc
     run = write_run(tmp_path / "runs" / "demo-1", config(), [])
     for name, passed in (("before", False), ("after", True)):
         attempts = [
-            EvaluationAttempt(task, "f", greedy, passed or task == "t1", 1.0, EpisodeStatus.COMPLETED, 9)
-            for task in ("t0", "t1")
-            for greedy in (False, False, True)
+            make_attempt(
+                task,
+                passed=passed or task == "t1",
+                number=number,
+                greedy=number == 2,
+                recording=f"{name}-g00000{group}-s0{number}-a0",
+            )
+            for group, task in enumerate(("t0", "t1"))
+            for number in range(3)
         ]
-        said = {"step": 0, "attempts": [asdict(each) for each in attempts]}
-        (run / f"evaluation-{name}.json").write_text(json.dumps(said))
+        write_run_attempts(run, name, attempts)
         with CastWriter.open(run / "terminals" / f"{name}-g000000-s01-a0.cast") as cast:
             cast.record_output("x")
     monkeypatch.chdir(tmp_path)
@@ -248,29 +252,15 @@ def test_a_run_s_own_evaluations_are_compared_by_name(tmp_path: Path, monkeypatc
         open_evaluations(["runs/demo-1/later"])
 
 
-def test_recordings_are_those_of_their_tasks_where_one_was_left_out(tmp_path: Path) -> None:
-    """Else a person is shown the terminal of another task."""
-    run = write_run(tmp_path / "demo-1", config(), [])
-    attempts = [EvaluationAttempt(f"t{n}", "f", False, True, 1.0, EpisodeStatus.COMPLETED, 9, group=n) for n in (0, 2)]
-    (run / "evaluation-after.json").write_text(json.dumps({"step": 0, "attempts": [asdict(each) for each in attempts]}))
-    for group in (1, 2):
-        with CastWriter.open(run / "terminals" / f"after-g{group:06d}-s00-a0.cast") as cast:
-            cast.record_output("x")
-    (side, _) = open_evaluations([f"{run}/after", f"{write_evaluation(tmp_path / 'other', {'t0': [True]})}"])
-    assert {attempt.task: file.name for attempt, file in side.recordings.items()} == {"t2": "after-g000002-s00-a0.cast"}
-
-
 def test_an_evaluation_beside_training_is_compared_by_its_step(tmp_path: Path) -> None:
     """The newest of the step counts: an older one is of weights that were rolled back."""
     run = write_run(tmp_path / "demo-1", config(), [])
-    (run / "evaluations").mkdir()
     for version, step, passed in ((3, 4, True), (5, 8, True), (9, 4, False)):
-        manifest = WeightManifest(WeightVersion(version), step, NO_VERSION, "", "", 0, 0)
-        write_evaluation_result(
-            run,
-            manifest,
-            [EvaluationAttempt(task, "f", False, passed, 1.0, EpisodeStatus.COMPLETED, 9) for task in ("t0", "t1")],
-        )
+        weights = tmp_path / f"weights-{version}"
+        weights.mkdir()
+        manifest = WeightManifest(WeightVersion(version), step, NO_VERSION, str(weights), "", 0, 0)
+        store_pending_evaluation(run, EvaluationSpec(solver="run"), manifest)
+        finish_evaluation(run, manifest.version, [make_attempt(task, passed=passed) for task in ("t0", "t1")])
     early, late = open_evaluations([f"{run}/step-000004", f"{run}/step-000008"])
     assert [tally.passed for tally in early.tallies.values()] == [0, 0]
     assert [tally.passed for tally in late.tallies.values()] == [1, 1]

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from launch.evaluation.attempts import AttemptError, AttemptId, AttemptRecord, AttemptStage
-from launch.evaluation.results.evaluation_folder import ATTEMPTS_FILE, open_evaluation_folder, read_attempt_records
-from launch.trajectory_reader.verdict import AttemptVerdict
+from launch.evaluation.results.evaluation_folder import EvaluationSpec, open_evaluation_folder, read_attempt_records
 from protocol.errors import UserError
-from protocol.events import JsonValue
+from protocol.evaluation import ATTEMPTS_FILE, AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
 from protocol.trajectory import EpisodeStatus
 
-WHAT: dict[str, JsonValue] = {"model": "/m", "seed": 1, "recipe": {"agent.kind": "bash", "agent.max_turns": 4}}
+SPEC = EvaluationSpec(solver="served", model="/m", seed=1, recipe={"agent.kind": "bash", "agent.max_turns": 4})
 DONE = AttemptRecord("a", 0, "f", 1.0, AttemptVerdict(True, 1.0, 1.0, EpisodeStatus.COMPLETED, {"tests": 1.0}))
 FAILED = AttemptRecord("a", 1, "f", 1.0, failure=AttemptError(AttemptStage.AGENT, "EngineUnavailable", "gone"))
 
 
 def test_what_was_done_is_there_again(tmp_path: Path) -> None:
-    with open_evaluation_folder(tmp_path / "out", WHAT) as folder:
+    with open_evaluation_folder(tmp_path / "out", SPEC) as folder:
         folder.add_record(DONE)
         folder.add_record(FAILED)
-    with open_evaluation_folder(tmp_path / "out", WHAT) as folder:
+    with open_evaluation_folder(tmp_path / "out", SPEC) as folder:
         assert folder.records == {AttemptId("a", 0): DONE, AttemptId("a", 1): FAILED}
 
 
 def test_a_line_that_a_death_tore_is_an_attempt_that_was_not_made(tmp_path: Path) -> None:
-    with open_evaluation_folder(tmp_path, WHAT) as folder:
+    with open_evaluation_folder(tmp_path, SPEC) as folder:
         folder.add_record(DONE)
     file = tmp_path / ATTEMPTS_FILE
     file.write_bytes(file.read_bytes() + b'{"task": "b", "num')
-    with open_evaluation_folder(tmp_path, WHAT) as folder:
+    with open_evaluation_folder(tmp_path, SPEC) as folder:
         folder.add_record(FAILED)
     assert read_attempt_records(tmp_path) == {DONE.attempt_id: DONE, FAILED.attempt_id: FAILED}
 
 
 def test_another_evaluation_is_refused_with_three_ways_out(tmp_path: Path) -> None:
-    with open_evaluation_folder(tmp_path, WHAT):
+    with open_evaluation_folder(tmp_path, SPEC):
         pass
-    other: dict[str, JsonValue] = {**WHAT, "model": "/n", "recipe": {"agent.kind": "json", "agent.max_turns": 4}}
+    other = replace(SPEC, model="/n", recipe={"agent.kind": "json", "agent.max_turns": 4})
     with pytest.raises(UserError) as refused, open_evaluation_folder(tmp_path, other):
         pass
     line = str(refused.value)
@@ -50,16 +49,19 @@ def test_another_evaluation_is_refused_with_three_ways_out(tmp_path: Path) -> No
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(UserError, match="holds something else"), open_evaluation_folder(tmp_path, WHAT):
+    with (
+        pytest.raises(UserError, match="something other than an evaluation"),
+        open_evaluation_folder(tmp_path, SPEC),
+    ):
         pass
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     with (
-        open_evaluation_folder(tmp_path, WHAT),
+        open_evaluation_folder(tmp_path, SPEC),
         pytest.raises(UserError, match="in use by process"),
-        open_evaluation_folder(tmp_path, WHAT),
+        open_evaluation_folder(tmp_path, SPEC),
     ):
         pass
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launch.config import load_recipe
 from launch.evaluate.__main__ import COMMAND
-from launch.evaluation.evaluation_options import EvaluateArguments, EvaluationOptions, parse_options
+from launch.evaluation.evaluation_options import EvaluateArguments
+from launch.evaluation.results.evaluation_folder import EvaluationSpec
 from launch.evaluation.results.evaluation_settings import (
     build_evaluation_settings,
     read_evaluation_settings,
@@ -17,15 +19,16 @@ from launch.evaluation.results.evaluation_settings import (
 from launch.evaluation.task_selection import select_tasks
 from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
-from protocol.events import JsonValue
 from sandbox.tasks.formats.registry import TaskFormat, write_tasks
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
 from tests.support.recorded_trajectories import config
 
 
-def given(*words: str) -> EvaluationOptions:
-    return parse_options(parse_arguments(EvaluateArguments, ["demo", "--noop", "--tasks", "x", *words], "evaluate"))
+def given(*words: str) -> EvaluateArguments:
+    parsed = parse_arguments(EvaluateArguments, ["demo", "--noop", "--tasks", "x", *words], "evaluate")
+    parsed.check()
+    return parsed
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def tasks(tmp_path: Path) -> Path:
 
 
 def test_tasks_are_named_by_ids_numbers_and_ranges(tasks: Path) -> None:
-    ids = given("--task-ids", "101-110, swe-100").task_ids
+    ids = given("--task-ids", "101-110, swe-100").selected_task_ids
     chosen = select_tasks(str(tasks), Path("datasets.toml"), ["!*110"], ids)
     assert list(chosen.tasks) == ["swe-100", "swe-101"]
     assert chosen.checksum == select_tasks(str(tasks), Path("datasets.toml"), []).checksum, (
@@ -65,21 +68,21 @@ def test_a_label_is_the_projects_own_or_one_of_ours(tasks: Path, tmp_path: Path)
 def test_the_prompt_is_among_what_a_score_depends_on(tasks: Path, tmp_path: Path) -> None:
     """The kind's own too, and what a file says, which the next one under its path need not say."""
 
-    def what(recipe: str, *keys: str) -> dict[str, JsonValue]:
+    def spec(recipe: str, *keys: str) -> EvaluationSpec:
         return given().build_spec(load_recipe(recipe, keys), select_tasks(str(tasks), Path("datasets.toml"), []))
 
-    assert (what("art_terminal")["prompt"], what("seta_qwen3_8b")["prompt"]) == ("bash-1", "seta-1")
+    assert (spec("art_terminal").prompt, spec("seta_qwen3_8b").prompt) == ("bash-1", "seta-1")
     mine = tmp_path / "mine.txt"
     mine.write_text("--- system\nBe brief.\n")
-    before = what("seta_qwen3_8b", f"agent.prompt={mine}")
+    before = spec("seta_qwen3_8b", f"agent.prompt={mine}")
     mine.write_text("--- system\nBe quick.\n")
-    after = what("seta_qwen3_8b", f"agent.prompt={mine}")
-    assert [key for key in before if before[key] != after[key]] == ["prompt's checksum"]
+    after = spec("seta_qwen3_8b", f"agent.prompt={mine}")
+    assert after == replace(before, prompt_checksum=after.prompt_checksum) != before
     brief, quick = (
-        what("seta_qwen3_8b", "agent.prompt=", f"agent.system_prompt={text}") for text in ("Be brief.", "Be quick.")
+        spec("seta_qwen3_8b", "agent.prompt=", f"agent.system_prompt={text}") for text in ("Be brief.", "Be quick.")
     )
-    assert (brief["prompt"], quick["prompt"]) == ("", "")
-    assert brief["prompt's checksum"] != quick["prompt's checksum"]
+    assert (brief.prompt, quick.prompt) == ("", "")
+    assert brief.prompt_checksum != quick.prompt_checksum
 
 
 def test_tasks_that_nothing_grades_are_named_and_left_out(tmp_path: Path) -> None:
@@ -119,7 +122,7 @@ def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
 def test_a_slip_is_refused_before_anything_is_written(words: str, says: str) -> None:
     """An unset variable of a shell would evaluate what lies in the current folder."""
     with pytest.raises(UserError, match=says):
-        parse_options(parse_arguments(EvaluateArguments, ["demo", *words.split()], "evaluate"))
+        parse_arguments(EvaluateArguments, ["demo", *words.split()], "evaluate").check()
 
 
 def test_a_folder_that_holds_no_model_is_refused_before_anything_is_written(
@@ -133,7 +136,7 @@ def test_a_folder_that_holds_no_model_is_refused_before_anything_is_written(
 
 
 def test_terminals_are_recorded_unless_it_is_said(tasks: Path) -> None:
-    assert (given().record, given("--no-record").record) == (True, False)
+    assert (given().no_record, given("--no-record").no_record) == (False, True)
 
 
 def test_the_setting_of_an_evaluation_is_there_again_from_anywhere(
@@ -150,8 +153,8 @@ def test_the_setting_of_an_evaluation_is_there_again_from_anywhere(
 
 @pytest.mark.parametrize("text", ["", "{}", '{"config": {"agent": {"kind": 3}}, "tasks": "x", "datasets": "y"}'])
 def test_a_setting_that_is_none_says_how_to_get_one(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UserError, match=r"setting.json"):
+    with pytest.raises(UserError, match=r"settings.json"):
         read_evaluation_settings(tmp_path)
-    (tmp_path / "setting.json").write_text(text)
-    with pytest.raises(UserError, match=r"setting.json"):
+    (tmp_path / "settings.json").write_text(text)
+    with pytest.raises(UserError, match=r"settings.json"):
         read_evaluation_settings(tmp_path)

@@ -1,33 +1,41 @@
-"""If these fail, the proof of a run is wrong: a rise that is none, or an error bar that is too small."""
+"""If these fail, a score is not what the attempts say, or its error bar is too small."""
 
 from __future__ import annotations
 
 import math
+import random
+from itertools import combinations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from actors.scheduler.evaluation import EvaluationAttempt
-from launch.evaluation.scores import compare_attempts, drop_held_out_families, family_table, score_attempts
-from protocol.trajectory import EpisodeStatus
-
-
-def attempt(task: str, passed: bool, *, greedy: bool = False, family: str = "f") -> EvaluationAttempt:
-    return EvaluationAttempt(task, family, greedy, passed, float(passed), EpisodeStatus.COMPLETED, 10)
-
+from launch.evaluation.scores import (
+    TaskTally,
+    bootstrap_interval,
+    compare_attempts,
+    drop_held_out_families,
+    estimate_pass_at_k,
+    family_table,
+    pass_at_k,
+    reported_ks,
+    score_attempts,
+)
+from tests.support.attempts import make_attempt
 
 BEFORE = [
-    attempt("a", True),
-    attempt("a", False),
-    attempt("b", False),
-    attempt("b", False),
-    attempt("a", True, greedy=True),
+    make_attempt("a", passed=True),
+    make_attempt("a", passed=False),
+    make_attempt("b", passed=False),
+    make_attempt("b", passed=False),
+    make_attempt("a", passed=True, greedy=True),
 ]
 AFTER = [
-    attempt("a", True),
-    attempt("a", True),
-    attempt("b", True),
-    attempt("b", False),
-    attempt("a", True, greedy=True),
+    make_attempt("a", passed=True),
+    make_attempt("a", passed=True),
+    make_attempt("b", passed=True),
+    make_attempt("b", passed=False),
+    make_attempt("a", passed=True, greedy=True),
 ]
 
 
@@ -57,8 +65,70 @@ def test_a_single_task_has_no_standard_error() -> None:
 
 
 def test_the_held_out_family_is_left_out_of_the_headline_and_stands_in_the_table() -> None:
-    attempts = [*BEFORE, attempt("z", True, family="held")]
+    attempts = [*BEFORE, make_attempt("z", passed=True, family="held")]
     assert len(drop_held_out_families(attempts, {"held"})) == len(BEFORE)
     table = family_table({"before": attempts, "after": attempts}, {"held"})
     assert table["held"]["held_out"] is True
     assert table["f"]["difference"] == 0.0
+
+
+# -- pass@k ----------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[TaskTally, int]:
+    attempts = draw(st.integers(1, 9))
+    return TaskTally(attempts, draw(st.integers(0, attempts))), draw(st.integers(1, attempts))
+
+
+@given(cases())
+def test_it_is_the_share_of_all_choices_that_hold_a_pass(case: tuple[TaskTally, int]) -> None:
+    tally, k = case
+    passed = [number < tally.passed for number in range(tally.attempts)]
+    choices = list(combinations(passed, k))
+    assert pass_at_k(tally, k) == pytest.approx(sum(map(any, choices)) / len(choices))
+
+
+@given(cases())
+def test_it_never_falls_with_more_passes_or_a_greater_k(case: tuple[TaskTally, int]) -> None:
+    (attempts, passed), k = case
+    here = pass_at_k(TaskTally(attempts, passed), k)
+    assert 0 <= here <= 1
+    assert passed == attempts or pass_at_k(TaskTally(attempts, passed + 1), k) >= here
+    assert k == attempts or pass_at_k(TaskTally(attempts, passed), k + 1) >= here
+
+
+def test_a_k_beyond_the_attempts_is_refused() -> None:
+    with pytest.raises(ValueError, match="pass@3 of 2 attempts"):
+        pass_at_k(TaskTally(2, 1), 3)
+
+
+@pytest.mark.parametrize(("attempts", "ks"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8]), (0, [])])
+def test_every_power_of_two_and_the_whole(attempts: int, ks: list[int]) -> None:
+    assert reported_ks(attempts) == ks
+
+
+def test_tasks_with_too_few_attempts_are_left_out_and_counted_so() -> None:
+    """Infrastructure took an attempt: its task has no pass@2, and the others' is no worse for it."""
+    found = estimate_pass_at_k([TaskTally(2, 1), TaskTally(1, 0)], 2, seed=1)
+    assert found is not None
+    assert (found.value, found.tasks) == (1.0, 1)
+    assert estimate_pass_at_k([TaskTally(1, 1)], 2, seed=1) is None
+
+
+def test_the_interval_is_the_seed_s_and_holds_the_mean() -> None:
+    values = [float(number % 3 == 0) for number in range(60)]
+    low, high = bootstrap_interval(values, 7)
+    assert (low, high) == bootstrap_interval(values, 7)
+    assert low < sum(values) / len(values) < high
+
+
+def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
+    """Nineteen times of twenty: attempts at a task that always ends alike are one draw, not eight."""
+    draws, hits = random.Random(3), 0
+    for trial in range(100):
+        of_tasks = [TaskTally(8, 8 * (draws.random() < 0.4)) for _ in range(50)]
+        found = estimate_pass_at_k(of_tasks, 1, trial)
+        assert found is not None
+        hits += found.low <= 0.4 <= found.high
+    assert hits >= 86

@@ -12,9 +12,9 @@ import pytest
 from actors.rewards.episode_result import ModelTurn, ToolCallRecord
 from actors.rollout.harness import HarnessRun
 from actors.rollout.terminal import SandboxDestroyedByAgent
-from launch.evaluation.attempts import AttemptUsage
 from launch.evaluation.solvers.harnesses import HarnessSolverRun, StartedHarness
 from protocol.errors import InfraError
+from protocol.evaluation import AttemptUsage
 from protocol.trajectory import EpisodeStatus, Segment
 
 TURNS = (ModelTurn("a", (ToolCallRecord("shell", "ls"), ToolCallRecord("shell", "id"))), ModelTurn("b", malformed=True))
@@ -66,12 +66,12 @@ def harnessed(line: FakeLine, fails: Exception | None = None) -> HarnessSolverRu
 async def test_what_a_harness_did_is_counted() -> None:
     line = FakeLine(TURNS)
     attempt = harnessed(line)
-    assert (attempt.turns, attempt.final_answer, attempt.effort) == ((), "", AttemptUsage())
+    assert (attempt.turns, attempt.final_answer, attempt.usage) == ((), "", AttemptUsage())
     assert await attempt.run() is EpisodeStatus.TURN_LIMIT
     assert not line.is_open
     assert (attempt.turns, attempt.final_answer) == (TURNS, "b")
-    assert attempt.effort == AttemptUsage(
-        turns=2, calls=2, widest=2, malformed=1, prompt_tokens=30, completion_tokens=7
+    assert attempt.usage == AttemptUsage(
+        turns=2, tool_calls=2, max_parallel_calls=2, malformed_turns=1, prompt_tokens=30, completion_tokens=7
     )
     assert attempt.trajectory_json() == {
         "messages": [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}],

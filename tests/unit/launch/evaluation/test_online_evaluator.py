@@ -10,40 +10,38 @@ from pathlib import Path
 
 import pytest
 
-from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
-from actors.scheduler.online_evaluation import EvaluationAttemptFile, OnlineEvaluationPlan
+from actors.scheduler.evaluation import EvaluationPlan
+from actors.scheduler.online_evaluation import OnlineEvaluationPlan
 from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
-from launch.evaluation.online import online_evaluator as exams_module
 from launch.evaluation.online.online_evaluator import NoOnlineEvaluation, OnlineEvaluator
-from launch.evaluation.online.result_store import (
+from launch.evaluation.online.run_evaluations import (
     attempts_file,
+    finish_evaluation,
+    list_run_evaluations,
     load_pending_evaluations,
     read_evaluation_results,
     results_on_lineage,
     store_pending_evaluation,
 )
 from launch.evaluation.online.schedule import EvaluationSchedule
+from launch.evaluation.results.evaluation_folder import EvaluationSpec
 from protocol.errors import InfraError, UserError
+from protocol.evaluation import AttemptFile, AttemptRecord
 from protocol.events import EventLog
 from protocol.run_directory.run_tail import read_events
-from protocol.trajectory import EpisodeStatus, RolloutRequest
 from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion
+from tests.support.attempts import attempt_at
 from tests.support.local_actors import LocalRemote
 
+SPEC = EvaluationSpec(solver="run")
 PLAN = EvaluationPlan("", ("a", "b"), attempts=2, greedy=1, seed=3)
 SOON_S = 30.0
 EVERY, LAST = 4, 100
 
 
-def attempt_of(ticket: RolloutRequest, version: int, *, passed: bool = True) -> EvaluationAttempt:
-    return EvaluationAttempt(
-        ticket.task, "f", ticket.greedy, passed, float(passed), EpisodeStatus.COMPLETED, 5, (version,)
-    )
-
-
-class FakeConductor:
-    """Examines at once, or when it is let."""
+class FakeScheduler:
+    """Finishes evaluations at once, or when it may."""
 
     def __init__(self) -> None:
         self.let = asyncio.Event()
@@ -52,20 +50,20 @@ class FakeConductor:
         self.asked = asyncio.Event()
         self.fails: Exception | None = None
 
-    async def run_online_evaluation(self, plan: OnlineEvaluationPlan) -> Sequence[EvaluationAttempt]:
+    async def run_online_evaluation(self, plan: OnlineEvaluationPlan) -> Sequence[AttemptRecord]:
         self.plans.append(plan)
         self.asked.set()
         await self.let.wait()
         if self.fails is not None:
             raise self.fails
-        return [attempt_of(ticket, plan.version) for ticket in plan.evaluation.make_requests("run")]
+        return [attempt_at(request, plan.version) for request in plan.evaluation.make_requests("run")]
 
 
 class Around:
     """A run directory, evaluations in it, and fakes around them."""
 
     def __init__(self, run_dir: Path, *, own_engine: bool = True) -> None:
-        self.run_dir, self.conductor = run_dir, FakeConductor()
+        self.run_dir, self.scheduler = run_dir, FakeScheduler()
         self.weights: list[bytes] = []
         """What the engine of each was started on."""
         self.newest: WeightManifest | None = None
@@ -75,12 +73,13 @@ class Around:
         self.servable.set()
         self.may_leave.set()
         self.checkpoints = CheckpointStore(run_dir, RetentionSettings(keep=1, keep_best=True))
-        self.exams = OnlineEvaluator(
+        self.evaluator = OnlineEvaluator(
             run_dir=run_dir,
             schedule=EvaluationSchedule(EVERY, LAST),
             plan=PLAN,
+            spec=SPEC,
             held_out_families=(),
-            conductor=LocalRemote(self.conductor),
+            scheduler=LocalRemote(self.scheduler),
             evaluation_actors=self.examining,
             wait_servable=self.served,
             newest_weights=lambda: self.newest,
@@ -116,13 +115,13 @@ class Around:
 
     async def published(self, step: int, version: int | None = None) -> WeightManifest:
         manifest = self.publish(step, version)
-        await self.exams.on_published(manifest)
+        await self.evaluator.on_published(manifest)
         return manifest
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-            task = group.create_task(self.exams.run())
+            task = group.create_task(self.evaluator.run())
             try:
                 yield
             finally:
@@ -151,30 +150,30 @@ async def test_it_is_of_the_weights_that_were_due_though_they_are_forgotten_mean
         for step in (5, 6):
             await around.published(step)
         around.servable.set()
-        await around.exams.wait_idle()
+        await around.evaluator.wait_idle()
     assert around.weights == [b"weights of 4"]
-    assert [(plan.evaluation.name, plan.version) for plan in around.conductor.plans] == [("step-000004", 4)]
+    assert [(plan.evaluation.name, plan.version) for plan in around.scheduler.plans] == [("step-000004", 4)]
     assert around.told() == [("started", 4), ("finished", 4)]
     (found,) = read_evaluation_results(tmp_path)
     assert (found.step, found.version, len(found.attempts)) == (4, 4, 6)
     assert load_pending_evaluations(tmp_path) == []
-    assert not (tmp_path / "evaluations" / "v4").exists(), "its weights stay for ever"
+    assert not (tmp_path / "evaluations" / "v4" / "weights").exists(), "its weights stay for ever"
     assert around.checkpoints.scores() == {4: 1.0}
 
 
 async def test_training_that_publishes_waits_for_none(tmp_path: Path) -> None:
     around = Around(tmp_path)
-    around.conductor.let.clear()
+    around.scheduler.let.clear()
     async with around.running():
         for step in range(1, 5):
             await around.published(step)
-        await around.conductor.asked.wait()
+        await around.scheduler.asked.wait()
         for step in range(5, 10):
             await around.published(step)
-        around.conductor.let.set()
-        await around.exams.wait_idle()
+        around.scheduler.let.set()
+        await around.evaluator.wait_idle()
         await around.published(12)
-        await around.exams.wait_idle()
+        await around.evaluator.wait_idle()
     assert around.told() == [("started", 4), ("skipped", 8), ("finished", 4), ("started", 12), ("finished", 12)]
 
 
@@ -182,22 +181,22 @@ async def test_the_next_steps_metrics_have_its_score_once(tmp_path: Path) -> Non
     around = Around(tmp_path)
     async with around.running():
         await around.published(4)
-        await around.exams.wait_idle()
-    found = around.exams.take_score()
+        await around.evaluator.wait_idle()
+    found = around.evaluator.take_score()
     assert found is not None
     assert (found.step, found.score.pass_at_1) == (4, 1.0)
-    assert around.exams.take_score() is None
+    assert around.evaluator.take_score() is None
 
 
 async def test_one_that_infrastructure_fails_costs_itself_and_no_run(tmp_path: Path) -> None:
     around = Around(tmp_path)
-    around.conductor.fails = InfraError("no\nsandbox")
+    around.scheduler.fails = InfraError("no\nsandbox")
     async with around.running():
         await around.published(4)
-        await around.exams.wait_idle()
-        around.conductor.fails = None
+        await around.evaluator.wait_idle()
+        around.scheduler.fails = None
         await around.published(8)
-        await around.exams.wait_idle()
+        await around.evaluator.wait_idle()
     assert around.told() == [("started", 4), ("failed", 4), ("started", 8), ("finished", 8)]
     (why,) = [event["why"] for event in read_events(tmp_path) if event["kind"] == "eval.failed"]
     assert why == "no sandbox"
@@ -210,76 +209,76 @@ async def test_weights_that_cannot_be_kept_are_told_of(tmp_path: Path) -> None:
     (tmp_path / "evaluations").write_text("no folder")
     async with around.running():
         await around.published(4)
-        await around.exams.wait_idle()
+        await around.evaluator.wait_idle()
     assert around.told() == [("failed", 4)]
 
 
 async def test_one_that_the_driver_left_goes_on_behind_its_attempts(tmp_path: Path) -> None:
     around = Around(tmp_path)
-    around.conductor.let.clear()
+    around.scheduler.let.clear()
     async with around.running():
         await around.published(4)
-        await around.conductor.asked.wait()
-    ticket, *_ = PLAN.make_requests("run")
-    EvaluationAttemptFile(attempts_file(tmp_path, WeightVersion(4))).append_attempt(ticket, attempt_of(ticket, 4))
+        await around.scheduler.asked.wait()
+    request, *_ = PLAN.make_requests("run")
+    AttemptFile(attempts_file(tmp_path, WeightVersion(4))).append(attempt_at(request, 4))
 
     again = Around(tmp_path)
-    await again.exams.resume(line_of((4, 4, -1), (5, 5, 4), (77, 5, 5)), WeightVersion(77))
+    await again.evaluator.resume(line_of((4, 4, -1), (5, 5, 4), (77, 5, 5)), WeightVersion(77))
     await again.published(5, 77)
     async with again.running():
-        await again.exams.wait_idle()
+        await again.evaluator.wait_idle()
     assert again.weights == [b"weights of 4"]
-    assert again.conductor.plans[0].attempts_path == around.conductor.plans[0].attempts_path
+    assert again.scheduler.plans[0].attempts_path == around.scheduler.plans[0].attempts_path
     assert again.told()[-1] == ("finished", 4)
 
     third = Around(tmp_path)
-    await third.exams.resume(line_of((4, 4, -1), (5, 5, 4), (77, 5, 5)), WeightVersion(77))
-    await third.exams.wait_idle()
-    assert third.conductor.plans == []
+    await third.evaluator.resume(line_of((4, 4, -1), (5, 5, 4), (77, 5, 5)), WeightVersion(77))
+    await third.evaluator.wait_idle()
+    assert third.scheduler.plans == []
 
 
 async def test_one_of_weights_that_a_resume_rolled_back_is_told_of_and_made_anew(tmp_path: Path) -> None:
     around = Around(tmp_path)
-    around.conductor.let.clear()
+    around.scheduler.let.clear()
     async with around.running():
         await around.published(4)
-        await around.conductor.asked.wait()
+        await around.scheduler.asked.wait()
 
     again = Around(tmp_path)
     lineage = line_of((2, 2, -1), (3, 3, 2), (4, 4, 3), (77, 2, 2))
-    await again.exams.resume(lineage, WeightVersion(77))
+    await again.evaluator.resume(lineage, WeightVersion(77))
     assert again.told()[-1] == ("aborted", 4)
     async with again.running():
         await again.published(4, 79)
-        await again.exams.wait_idle()
+        await again.evaluator.wait_idle()
     assert again.weights == [b"weights of 79"]
 
 
 async def test_a_step_at_which_the_run_was_left_is_evaluated_when_it_goes_on_and_not_twice(tmp_path: Path) -> None:
     lineage = line_of((4, 4, -1), (77, 4, 4))
     first = Around(tmp_path)
-    await first.exams.resume(lineage, WeightVersion(77))
+    await first.evaluator.resume(lineage, WeightVersion(77))
     async with first.running():
         await first.published(4, 77)
-        await first.exams.wait_idle()
-    assert len(first.conductor.plans) == 1
+        await first.evaluator.wait_idle()
+    assert len(first.scheduler.plans) == 1
     lineage.add(WeightVersion(99), 4, WeightVersion(77))
     second = Around(tmp_path)
-    await second.exams.resume(lineage, WeightVersion(99))
+    await second.evaluator.resume(lineage, WeightVersion(99))
     async with second.running():
         await second.published(4, 99)
-        await second.exams.wait_idle()
-    assert second.conductor.plans == []
+        await second.evaluator.wait_idle()
+    assert second.scheduler.plans == []
 
 
 async def test_a_score_that_the_driver_could_not_write_is_written_when_it_goes_on(tmp_path: Path) -> None:
     first = Around(tmp_path)
     async with first.running():
         await first.published(4)
-        await first.exams.wait_idle()
+        await first.evaluator.wait_idle()
     (tmp_path / "checkpoints" / "scores.json").unlink()
     second = Around(tmp_path)
-    await second.exams.resume(line_of((4, 4, -1), (77, 4, 4)), WeightVersion(77))
+    await second.evaluator.resume(line_of((4, 4, -1), (77, 4, 4)), WeightVersion(77))
     assert second.checkpoints.scores() == {4: 1.0}
 
 
@@ -288,21 +287,21 @@ async def test_a_learners_death_that_takes_its_weights_back_ends_it_and_it_is_ma
     tmp_path: Path, *, begun: bool
 ) -> None:
     around = Around(tmp_path)
-    around.conductor.let.clear()
+    around.scheduler.let.clear()
     if not begun:
         await around.published(4)
-        await around.exams.on_rollback(2)
-        around.conductor.let.set()
+        await around.evaluator.on_rollback(2)
+        around.scheduler.let.set()
     async with around.running():
         if begun:
             await around.published(4)
-            await around.conductor.asked.wait()
-            await around.exams.on_rollback(2)
-            around.conductor.let.set()
-        await around.exams.wait_idle()
+            await around.scheduler.asked.wait()
+            await around.evaluator.on_rollback(2)
+            around.scheduler.let.set()
+        await around.evaluator.wait_idle()
         assert around.told()[-1] == ("aborted", 4)
         await around.published(4, 9)
-        await around.exams.wait_idle()
+        await around.evaluator.wait_idle()
     assert around.weights[-1] == b"weights of 9"
     assert around.checkpoints.scores() == {4: 1.0}
     assert [exam.version for exam in read_evaluation_results(tmp_path)] == [9]
@@ -311,20 +310,20 @@ async def test_a_learners_death_that_takes_its_weights_back_ends_it_and_it_is_ma
 async def test_deaths_while_one_is_being_ended_leave_the_last_one_due(tmp_path: Path) -> None:
     """An engine takes its time to end."""
     around = Around(tmp_path)
-    around.conductor.let.clear()
+    around.scheduler.let.clear()
     around.may_leave.clear()
     async with around.running():
         await around.published(4)
-        await around.conductor.asked.wait()
+        await around.scheduler.asked.wait()
         for version in (9, 10, 11):
-            await around.exams.on_rollback(2)
+            await around.evaluator.on_rollback(2)
             await around.published(4, version)
-        await around.exams.on_rollback(3)
-        assert not around.exams._idle.is_set(), "the first has not ended"
+        await around.evaluator.on_rollback(3)
+        assert not around.evaluator._idle.is_set(), "the first has not ended"
         await around.published(4, 12)
         around.may_leave.set()
-        around.conductor.let.set()
-        await around.exams.wait_idle()
+        around.scheduler.let.set()
+        await around.evaluator.wait_idle()
     assert around.weights == [b"weights of 4", b"weights of 12"]
     assert [exam.version for exam in read_evaluation_results(tmp_path)] == [12]
     assert around.told().count(("aborted", 4)) == 4
@@ -332,14 +331,14 @@ async def test_deaths_while_one_is_being_ended_leave_the_last_one_due(tmp_path: 
 
 async def test_a_death_after_its_step_does_not_touch_it(tmp_path: Path) -> None:
     around = Around(tmp_path)
-    around.conductor.let.clear()
+    around.scheduler.let.clear()
     async with around.running():
         await around.published(4)
-        await around.conductor.asked.wait()
-        await around.exams.on_rollback(4)
+        await around.scheduler.asked.wait()
+        await around.evaluator.on_rollback(4)
         await around.published(4, 9)
-        around.conductor.let.set()
-        await around.exams.wait_idle()
+        around.scheduler.let.set()
+        await around.evaluator.wait_idle()
     assert around.weights == [b"weights of 4"]
     assert around.told() == [("started", 4), ("finished", 4)]
 
@@ -348,14 +347,14 @@ async def test_on_a_shared_device_it_begins_anew_when_its_engine_gets_the_weight
     tmp_path: Path,
 ) -> None:
     around = Around(tmp_path, own_engine=False)
-    around.conductor.let.clear()
+    around.scheduler.let.clear()
     async with around.running():
         await around.published(4)
-        await around.conductor.asked.wait()
-        await around.exams.on_rollback(4)
-        around.conductor.let.set()
+        await around.scheduler.asked.wait()
+        await around.evaluator.on_rollback(4)
+        around.scheduler.let.set()
         await around.published(4, 9)
-        await around.exams.wait_idle()
+        await around.evaluator.wait_idle()
     assert around.weights == [b"weights of 4", b"weights of 9"]
     assert [exam.version for exam in read_evaluation_results(tmp_path)] == [9]
 
@@ -366,78 +365,83 @@ async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_w
     around = Around(tmp_path)
     async with around.running():
         around.publish(5)
-        assert "step 5 are evaluated beside training" in await around.exams.request_evaluation("it looks good")
-        await around.exams.wait_idle()
+        assert "step 5 are evaluated beside training" in await around.evaluator.request_evaluation("it looks good")
+        await around.evaluator.wait_idle()
         assert around.told() == [("requested", 5), ("started", 5), ("finished", 5)]
         assert [event["reason"] for event in read_events(tmp_path) if event["kind"] == "eval.requested"] == [
             "it looks good"
         ]
         with pytest.raises(UserError, match="were evaluated already"):
-            await around.exams.request_evaluation("")
-        around.conductor.let.clear()
+            await around.evaluator.request_evaluation("")
+        around.scheduler.let.clear()
         await around.published(8)
         around.publish(9)
-        with pytest.raises(UserError, match="step 8 is still under way"):
-            await around.exams.request_evaluation("")
-        around.conductor.let.set()
-        await around.exams.wait_idle()
-        await around.exams.request_evaluation("")
-        await around.exams.wait_idle()
+        with pytest.raises(UserError, match="step 8 is still running"):
+            await around.evaluator.request_evaluation("")
+        around.scheduler.let.set()
+        await around.evaluator.wait_idle()
+        await around.evaluator.request_evaluation("")
+        await around.evaluator.wait_idle()
     assert around.told()[3:] == [("started", 8), ("finished", 8), ("requested", 9), ("started", 9), ("finished", 9)]
 
 
 async def test_one_that_cannot_be_is_refused_to_who_asks_and_nothing_is_under_way(tmp_path: Path) -> None:
     around = Around(tmp_path)
     with pytest.raises(UserError, match="the learner has the device"):
-        await around.exams.request_evaluation("")
+        await around.evaluator.request_evaluation("")
     around.publish(5)
     around.no_place = "no sandbox is left"
     with pytest.raises(UserError, match="no sandbox is left"):
-        await around.exams.request_evaluation("")
+        await around.evaluator.request_evaluation("")
     around.no_place = ""
     (tmp_path / "evaluations").write_text("no folder")
-    with pytest.raises(UserError, match="could not be kept"):
-        await around.exams.request_evaluation("")
-    await around.exams.wait_idle()
+    with pytest.raises(UserError, match="could not be stored"):
+        await around.evaluator.request_evaluation("")
+    await around.evaluator.wait_idle()
     assert around.told() == [("requested", 5), ("failed", 5)]
 
 
 async def test_a_run_that_holds_out_no_task_says_so() -> None:
-    with pytest.raises(UserError, match="tasks_per_family = 0 holds no task out"):
+    with pytest.raises(UserError, match="tasks_per_family = 0 holds none out"):
         await NoOnlineEvaluation().request_evaluation("")
 
 
 async def test_what_is_being_evaluated_keeps_its_checkpoint(tmp_path: Path) -> None:
     around = Around(tmp_path)
-    around.conductor.let.clear()
+    around.scheduler.let.clear()
     async with around.running():
         await around.published(4)
         assert around.checkpoints._expected_scores == {4}
-        around.conductor.let.set()
-        await around.exams.wait_idle()
+        around.scheduler.let.set()
+        await around.evaluator.wait_idle()
         assert around.checkpoints._expected_scores == set()
 
 
-def test_only_what_the_weights_come_from_stands(tmp_path: Path) -> None:
+def test_only_results_of_ancestors_count(tmp_path: Path) -> None:
     around = Around(tmp_path)
     for step, version in ((4, 4), (8, 8), (4, 20)):
-        kept = store_pending_evaluation(tmp_path, around.publish(step, version))
-        exams_module.write_evaluation_result(tmp_path, kept, [])
+        kept = store_pending_evaluation(tmp_path, SPEC, around.publish(step, version))
+        finish_evaluation(tmp_path, kept.version, [])
     lineage = line_of((3, 3, -1), (4, 4, 3), (8, 8, 4), (20, 4, 3), (21, 5, 20))
-    assert [exam.version for exam in read_evaluation_results(tmp_path)] == [4, 8, 20]
-    assert [exam.version for exam in results_on_lineage(tmp_path, lineage, WeightVersion(21))] == [20]
-    assert [exam.version for exam in results_on_lineage(tmp_path, lineage, WeightVersion(8))] == [4, 8]
+    assert [result.version for result in read_evaluation_results(tmp_path)] == [4, 8, 20]
+    assert [result.version for result in results_on_lineage(tmp_path, lineage, WeightVersion(21))] == [20]
+    assert [result.version for result in results_on_lineage(tmp_path, lineage, WeightVersion(8))] == [4, 8]
+    assert {name: folder.name for name, folder in list_run_evaluations(tmp_path).items()} == {
+        "step-000004": "v20", "step-000008": "v8"
+    }  # fmt: skip
 
 
 def test_what_a_crash_has_left_half_kept_is_removed(tmp_path: Path) -> None:
-    manifest = Around(tmp_path).publish(4)
-    kept = store_pending_evaluation(tmp_path, manifest)
-    (tmp_path / "evaluations" / ".v8.partial").mkdir()
+    around, folder = Around(tmp_path), tmp_path / "evaluations"
+    kept = store_pending_evaluation(tmp_path, SPEC, around.publish(4))
+    (folder / ".v8.partial").mkdir()
     assert load_pending_evaluations(tmp_path) == [kept]
-    (tmp_path / "evaluations" / "v4.json").write_text("{}")
-    assert load_pending_evaluations(tmp_path) == []
     assert list(read_evaluation_results(tmp_path)) == []
-    (tmp_path / "evaluations" / "v9").mkdir()
-    (tmp_path / "evaluations" / "v9" / "exam.json").write_text("{torn")
+    finish_evaluation(tmp_path, kept.version, [])
+    (folder / "v4" / "weights").mkdir()
+    assert load_pending_evaluations(tmp_path) == []
+    assert sorted(path.name for path in (folder / "v4").iterdir()) == ["attempts.jsonl", "evaluation.json"]
+    (folder / "v9").mkdir()
+    (folder / "v9" / "weights.json").write_text("{torn")
     assert load_pending_evaluations(tmp_path) == [], "a damaged one keeps a run from going on"
-    assert [path.name for path in (tmp_path / "evaluations").iterdir()] == ["v4.json"]
+    assert [path.name for path in folder.iterdir()] == ["v4"]

@@ -9,19 +9,18 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from actors.scheduler.evaluation import EvaluationAttempt
 from launch.monitor.reports.run_report import write_run_report
 from launch.pages.static_files import STATIC_FOLDER
 from launch.report import COMMAND
 from launch.run_records.run_directory import NoSuchRunError
 from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import CastWriter
-from protocol.trajectory import EpisodeStatus
+from tests.support.attempts import make_attempt
+from tests.support.evaluations import write_run_attempts
 from tests.support.fake_run import HELD_OUT, write_fake_run
 from tests.support.standalone_pages import outside_urls, without_packages
 
@@ -178,10 +177,7 @@ def test_a_run_that_ended_early_shows_what_was_evaluated_by_family(tmp_path: Pat
     assert "<td>all</td>" not in _report(run)
     assert "all but the held-out family" in _report(run)
     families = ("count_words", "sort_unique")
-    attempts = [
-        asdict(EvaluationAttempt(f"{name}-0", name, False, True, 1.0, EpisodeStatus.COMPLETED, 9)) for name in families
-    ]
-    (run / "evaluation-before.json").write_text(json.dumps({"step": 0, "attempts": attempts}))
+    write_run_attempts(run, "before", [make_attempt(f"{name}-0", family=name) for name in families])
     table = _report(run).partition("Evaluation</h2>")[2]
     trained, _, held_out = table.partition("Held-out family, never trained on")
     assert "<td>count words</td>" in trained

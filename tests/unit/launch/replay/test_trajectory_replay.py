@@ -15,7 +15,6 @@ from actors.rollout.chat_policy import truncate_by_length
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import SandboxDestroyedByAgent, ToolCallResult
 from launch.config import RunConfig
-from launch.evaluation.attempts import AttemptError, AttemptStage
 from launch.evaluation.results.evaluation_settings import EvaluationSettings
 from launch.replay.__main__ import COMMAND
 from launch.replay.formatting import build_replay_report, format_replay_lines
@@ -24,8 +23,8 @@ from launch.replay.verdict_comparison import ReplayAttempt, ReplayComparison, de
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory, TrajectoryOrigin
 from launch.trajectory_reader.run_source import build_recorded_trajectory
 from launch.trajectory_reader.template_inversion import TemplateInverter
-from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.cli.exit_codes import EXIT_USER, main_guard
+from protocol.evaluation import AttemptError, AttemptStage, AttemptVerdict
 from protocol.trajectory import EpisodeStatus, TestResult
 from sandbox.tasks.task import Task
 from tests.support.observers import FakeObserver

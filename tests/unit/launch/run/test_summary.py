@@ -9,14 +9,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from actors.scheduler.evaluation import EvaluationAttempt
 from launch.checkpoints.best_checkpoint import BestCheckpoint
-from launch.evaluation.online.result_store import OnlineEvaluationResult
+from launch.evaluation.online.run_evaluations import OnlineEvaluationResult
 from launch.run.summary import SummaryFacts, list_failed_checks, summarise_run
+from protocol.evaluation import AttemptRecord
 from protocol.events import EventLog
 from protocol.journal import JournalAccounting
-from protocol.trajectory import DropReason, EpisodeStatus
+from protocol.trajectory import DropReason
 from protocol.weights import WeightVersion
+from tests.support.attempts import make_attempt
 
 BOOKS = JournalAccounting(
     acknowledged=20,
@@ -31,12 +32,9 @@ BOOKS = JournalAccounting(
 )
 
 
-def attempts(*passed: bool, family: str = "count") -> list[EvaluationAttempt]:
+def attempts(*passed: bool, family: str = "count") -> list[AttemptRecord]:
     """One sampled attempt at each of as many tasks."""
-    return [
-        EvaluationAttempt(f"{family}-{n}", family, False, each, float(each), EpisodeStatus.COMPLETED, 9)
-        for n, each in enumerate(passed)
-    ]
+    return [make_attempt(f"{family}-{n}", passed=each, family=family) for n, each in enumerate(passed)]
 
 
 def facts(**changes: object) -> SummaryFacts:

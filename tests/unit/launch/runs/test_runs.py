@@ -10,10 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from actors.scheduler.evaluation import EvaluationAttempt
 from launch.config import RunConfig
-from launch.evaluation.online.result_store import write_evaluation_result
-from launch.evaluation.online.run_evaluations import write_evaluation
 from launch.run_records.metrics_log import read_metrics
 from launch.run_records.run_directory import RunDirectory, config_tables, hold_run_lock
 from launch.runs.__main__ import COMMAND
@@ -30,8 +27,8 @@ from launch.runs.query import run_query
 from launch.runs.run_list import format_age, format_bytes, list_run_rows, read_run_row
 from protocol.errors import UserError
 from protocol.run_directory.run_status import RunStatus
-from protocol.trajectory import EpisodeStatus
-from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from tests.support.attempts import make_attempt
+from tests.support.evaluations import write_run_attempts
 from tests.support.fake_run import write_fake_run
 
 NOW = 1_900_000_000.0
@@ -162,12 +159,8 @@ def test_metrics_are_those_of_the_steps_that_stand(folder: Path) -> None:
 def test_every_table_can_be_asked_over_several_runs(folder: Path) -> None:
     runs = [make_run(folder, "a"), make_run(folder, "b", steps=2)]
     with RunDirectory.open(runs[0]) as directory:
-        write_evaluation(directory, "before", 0, [])
-    (runs[1] / "evaluations").mkdir()
-    beside = WeightManifest(WeightVersion(7), 2, NO_VERSION, "", "", 0, 0)
-    write_evaluation_result(
-        runs[1], beside, [EvaluationAttempt("t", "f", False, True, 1.0, EpisodeStatus.COMPLETED, 9, (7,))]
-    )
+        write_run_attempts(directory.path, "before", [])
+    write_run_attempts(runs[1], "step-000002", [make_attempt("t", versions=(7,))], step=2)
     assert ask("SELECT run, status FROM runs ORDER BY run", *runs) == [["a", "finished"], ["b", "finished"]]
     assert ask("SELECT count(DISTINCT run) FROM events WHERE kind = 'learner.step'", *runs) == [[2]]
     ((name,),) = ask("SELECT line->>'recipe' FROM events WHERE kind = 'run.started' AND run = 'b'", *runs)

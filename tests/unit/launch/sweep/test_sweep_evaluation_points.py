@@ -13,7 +13,6 @@ from rich.console import Console
 from actors.engines.settings import EngineSpec
 from launch.bench.tiny_recipes import build_tiny_model
 from launch.config.loader import Toml
-from launch.evaluation.attempts import AttemptError, AttemptId, AttemptRecord, AttemptStage
 from launch.evaluation.results.evaluation_folder import EvaluationFolder
 from launch.evaluation.solvers import models as model_solvers
 from launch.evaluation.standalone.evaluation import StandaloneEvaluation
@@ -23,8 +22,8 @@ from launch.sweep.definition import SweepFile, SweepKind, build_sweep
 from launch.sweep.evaluation_points import EvaluationPoints, configure_evaluations
 from launch.sweep.point_results import PointState
 from launch.sweep.sweep_folder import open_sweep_folder
-from launch.trajectory_reader.verdict import AttemptVerdict
 from protocol.errors import InfraError, UserError
+from protocol.evaluation import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
 from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.formats.generated.generator import training_tasks
 from sandbox.tasks.formats.registry import write_tasks
@@ -169,7 +168,7 @@ def test_every_point_takes_the_tasks_that_are_asked_for(tmp_path: Path, ids: Tom
     common: dict[str, Toml] = {"tasks": str(tmp_path / "tasks"), "noop": True, "task-ids": ids}
     sweep = build_sweep("s", SweepFile(kind=SweepKind.EVALUATE), common, [parse_axis("seed=0,1")])
     for evaluation in configure_evaluations(sweep, tmp_path).values():
-        assert list(evaluation.task_selection.tasks) == ["swe-3", "swe-4", "swe-7"]
+        assert list(evaluation.selection.tasks) == ["swe-3", "swe-4", "swe-7"]
 
 
 def test_a_sweep_that_does_not_say_whose_is_refused(tmp_path: Path) -> None:
