@@ -1,8 +1,8 @@
-"""What a person should hear while a run goes on: something is wrong, or could be better, and the key to change.
+"""Alerts of a running run: something is wrong or could be better, and which key to change.
 
-:mod:`.signals` collects what events and metrics show of late, :mod:`.rules` decides what is worth an alert, and
-:mod:`.alert_watch` follows a run and emits each alert once, and once more when it is resolved.
+:mod:`.signals` collects recent events and metrics, :mod:`.rules` derives alerts from them, and :mod:`.alert_watch`
+follows a run and emits an event when an alert is raised and when it is resolved.
 
-Three alerts come from elsewhere: parity (:mod:`launch.training.logprob_parity`), infrastructure that fails long
-episodes (:mod:`actors.scheduler.failure_rates`), and exports.
+Other rooms raise three alerts: logprob parity (:mod:`launch.training.logprob_parity`), infrastructure failures of long
+episodes (:mod:`actors.scheduler.failure_rates`), and exporters.
 """

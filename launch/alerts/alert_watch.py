@@ -1,7 +1,6 @@
-"""Follows a run beside it, and tells what is worth a word once, and once more when it is over.
+"""Follows a running run and emits ``alert.raised`` and ``alert.resolved`` events.
 
-It reads what the run has written, asks the engines how much they have to do, and waits for nobody; it ends when it is
-cancelled.
+It reads the run's files and asks the engines for their load.  The run never waits for it; it ends when it is cancelled.
 """
 
 from __future__ import annotations
@@ -21,17 +20,20 @@ from protocol.events import EventLog
 from protocol.files.filesystem import free_bytes
 from protocol.run_directory.cursors import cursor_at_end
 from protocol.run_directory.json_fields import Event
+from protocol.run_directory.layout import EVENT_FILES
 from protocol.run_directory.run_tail import RunTail
 
-_EVENTS, _METRICS = "events/*.jsonl", "metrics"
-_LOOK_S = 5.0
-_MOST_LINES = 100_000
-"""In one look."""
+_METRICS = "metrics"
+_CHECK_INTERVAL_S = 5.0
+_MAX_LINES = 100_000
+"""Maximum number of lines that one check reads."""
 
 
 def silenced_alerts(config: RunConfig) -> frozenset[str]:
-    """What is so by design: idleness where learner and engines take turns, clips that a loss has not, a policy that
-    is not to move."""
+    """Return the names of alerts that this configuration would raise by design.
+
+    Colocated learners and engines are idle in turn, REINFORCE has no clipping, and a negative control must not
+    learn."""
     idle = {"idle_learner", "idle_engines"} if config.colocated else set[str]()
     unbounded = {"clipped", "unclipped"} if config.learner.loss is LossType.REINFORCE else set[str]()
     still = {"unclipped"} if config.run.negative_control is not NegativeControl.NONE else set[str]()
@@ -40,36 +42,38 @@ def silenced_alerts(config: RunConfig) -> frozenset[str]:
 
 @dataclass(slots=True, kw_only=True)
 class AlertWatch:
+    """Checks the rules while a run goes on."""
+
     run_dir: Path
     events: EventLog
     reserve_bytes: int
     engine_loads: Callable[[], Awaitable[Sequence[int]]]
-    """Requests that each engine has; of those that answer at once."""
+    """Returns the number of requests on each engine that responds."""
     silenced: Collection[str] = ()
-    """What nothing is to be said about: it is so by design."""
+    """Names of alerts that are not raised."""
     listeners: Sequence[Callable[[Event], None]] = ()
-    """Who else is to hear each event."""
+    """Called with each new event of the run."""
     now: Callable[[], float] = time.monotonic
     _signals: SignalCollector = field(default_factory=SignalCollector)
-    _reader: RunTail = field(init=False)
+    _tail: RunTail = field(init=False)
     _active: dict[str, str] = field(default_factory=dict[str, str])
-    """What holds, and what was said of it."""
+    """Open alerts by name, with their texts."""
 
     def __post_init__(self) -> None:
-        patterns = (_EVENTS, f"{_METRICS}.jsonl")
-        self._reader = RunTail(self.run_dir, patterns, cursor_at_end(self.run_dir, patterns))
+        patterns = (*EVENT_FILES, f"{_METRICS}.jsonl")
+        self._tail = RunTail(self.run_dir, patterns, cursor_at_end(self.run_dir, patterns))
         self._signals.entropy_at_first = first_entropy(
             [read_step_signals({**line}) for line in read_metrics(self.run_dir)]
         )
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Check periodically until cancelled."""
         while True:
             await self.check()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_INTERVAL_S)
 
     async def check(self) -> None:
-        """Once."""
+        """Check the rules once, and emit what has changed."""
         for event in await asyncio.to_thread(self._read):
             for listener in self.listeners:
                 listener(event)
@@ -77,29 +81,26 @@ class AlertWatch:
         self._emit_changes()
 
     def _read(self) -> list[Event]:
-        """What is new, of events."""
-        heard: list[Event] = []
-        for line in self._reader.read(_MOST_LINES):
+        """Update the signals, and return the new events."""
+        events: list[Event] = []
+        for line in self._tail.read(_MAX_LINES):
             if line.value is None:
                 continue
             if line.source == _METRICS:
                 self._signals.observe_metrics(line.value)
             else:
                 self._signals.observe_event(line.value)
-                heard.append(line.value)
+                events.append(line.value)
         self._signals.observe_disk(self.now(), free_bytes(self.run_dir), self.reserve_bytes)
-        return heard
+        return events
 
     def _emit_changes(self) -> None:
-        holding = {
-            each.name: each
-            for each in evaluate_rules(self._signals.collect(), self._active)
-            if each.name not in self.silenced
-        }
-        for about in [about for about in self._active if about not in holding]:
-            del self._active[about]
-            self.events.emit("alert.resolved", name=about)
-        for about, each in holding.items():
-            if about not in self._active:
-                self._active[about] = each.text
-                self.events.emit("alert.raised", name=about, text=each.text, health=each.health)
+        found = evaluate_rules(self._signals.collect(), self._active)
+        alerts = {alert.name: alert for alert in found if alert.name not in self.silenced}
+        for name in [name for name in self._active if name not in alerts]:
+            del self._active[name]
+            self.events.emit("alert.resolved", name=name)
+        for name, alert in alerts.items():
+            if name not in self._active:
+                self._active[name] = alert.text
+                self.events.emit("alert.raised", name=name, text=alert.text, health=alert.health)

@@ -1,7 +1,7 @@
-"""Which facts are worth a word, and what to do about them: one pure rule for each, a sentence and a knob.
+"""The rules for alerts: pure functions from signals to a sentence that names the key to change.
 
-A rule that has spoken is held to an easier limit (:data:`EASE` of it), so that what lies near one is not told again and
-again.
+While an alert is open its rule uses a lower threshold (:data:`HYSTERESIS` times the usual one), so that a value near
+the threshold does not raise the alert again and again.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from launch.alerts.signals import ENGINE_CHECKS, DiskSignals, RunSignals, StepSi
 from protocol.trajectory import EpisodeStatus
 
 HYSTERESIS = 0.8
-_GROUPS, _EPISODES, _STEPS = 16, 32, 4
-"""Fewer say nothing yet."""
-_ALIKE, _TRUNCATED, _WAITING, _IDLE = 0.5, 0.25, 0.5, 0.5
-_SPREAD = 0.2
-"""Between the shares of two tenths by length that are trained."""
-_CLIPPED = 0.2
-_UNCLIPPED_STEPS, _OLD = 8, 0.5
-"""So many steps on tokens of that mean age without a clip: the policy hardly moves."""
-_COLLAPSED, _SOLVED = 0.1, 0.9
-"""Of the entropy of the first steps; a policy that passes so often may be sure of itself."""
-_UNSTARTED, _UNSTARTED_LEAST = 0.05, 3
-_FULL_S, _RESERVES = 2 * 3600.0, 2.0
+_MIN_GROUPS, _MIN_EPISODES, _MIN_STEPS = 16, 32, 4
+"""Minimum number of samples for a rule to apply."""
+_ZERO_VARIANCE_SHARE, _TRUNCATED_SHARE, _WAITING_SHARE, _IDLE_SHARE = 0.5, 0.25, 0.5, 0.5
+_TRAINED_SHARE_SPREAD = 0.2
+"""Largest accepted difference of the trained share between tenths of the trajectories by length."""
+_CLIPPED_SHARE = 0.2
+_UNCLIPPED_STEPS, _UNCLIPPED_AGE = 8, 0.5
+"""Number of steps without any clipping, and their mean token age, from which the policy hardly moves."""
+_COLLAPSED_SHARE, _SOLVED_RATE = 0.1, 0.9
+"""Share of the first steps' entropy that counts as collapsed, and the pass rate from which low entropy is fine."""
+_UNSTARTED_SHARE, _MIN_UNSTARTED = 0.05, 3
+_DISK_FULL_S, _DISK_RESERVES = 2 * 3600.0, 2.0
 
 _TRUNCATIONS: Mapping[EpisodeStatus, str] = {
     EpisodeStatus.TURN_LIMIT: "agent.max_turns",
     EpisodeStatus.CONTEXT_LIMIT: "agent.context_tokens",
     EpisodeStatus.TIME_LIMIT: "agent.time_limit_s",
 }
-"""How an episode is cut off, and what does it."""
+"""Status of a truncated episode → the key that sets its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,97 +40,97 @@ class Alert:
     name: str
     text: str
     health: bool
-    """Something is wrong; else something could be better."""
+    """Whether something is wrong; otherwise something could be better."""
 
 
 AlertRule = Callable[[RunSignals, float], str | None]
-"""What it says of the facts; the second argument eases its limit, 1 for none."""
+"""Returns the text of the alert, or None; the second argument scales the threshold."""
 
 
-def evaluate_rules(facts: RunSignals, active: Collection[str] = ()) -> list[Alert]:
-    """What is worth a word, health first, where ``told`` are those that hold already."""
+def evaluate_rules(signals: RunSignals, active: Collection[str] = ()) -> list[Alert]:
+    """Return the alerts that hold, health first; ``active`` names the open ones."""
     found: list[Alert] = []
     for rules, health in ((HEALTH_RULES, True), (TUNING_RULES, False)):
-        for about, rule in rules.items():
-            if (said := rule(facts, HYSTERESIS if about in active else 1.0)) is not None:
-                found.append(Alert(about, said, health))
+        for name, rule in rules.items():
+            if (text := rule(signals, HYSTERESIS if name in active else 1.0)) is not None:
+                found.append(Alert(name, text, health))
     return found
 
 
-def check_zero_variance(facts: RunSignals, ease: float) -> str | None:
-    groups = facts.groups
+def check_zero_variance(signals: RunSignals, ease: float) -> str | None:
+    groups = signals.groups
     share = sum(group.zero_variance for group in groups) / len(groups) if groups else 0.0
-    if len(groups) < _GROUPS or share <= _ALIKE * ease:
+    if len(groups) < _MIN_GROUPS or share <= _ZERO_VARIANCE_SHARE * ease:
         return None
     mean = _mean(group.reward for group in groups)
-    way = "easier" if mean is None or mean < 0.5 else "harder"
+    kind = "easier" if mean is None or mean < 0.5 else "harder"
     return (
-        f"{share:.0%} of the last {len(groups)} groups gave nothing to train on: no reward in them differs (mean "
-        f"{mean or 0.0:.2f}). Choose {way} tasks under [data], set data.order = 'frontier', or raise rollout.group_size"
+        f"{share:.0%} of the last {len(groups)} groups had zero reward variance, so nothing to train on (mean reward "
+        f"{mean or 0.0:.2f}). Choose {kind} tasks in [data], set data.order = 'frontier', or raise rollout.group_size"
     )
 
 
-def check_entropy(facts: RunSignals, ease: float) -> str | None:
-    """Not of a policy that passes nearly always."""
-    newest, first = facts.steps[-_STEPS:], facts.entropy_at_first
+def check_entropy(signals: RunSignals, ease: float) -> str | None:
+    """Check for entropy collapse, unless the policy passes nearly always."""
+    newest, first = signals.steps[-_MIN_STEPS:], signals.entropy_at_first
     now, passed = _mean(step.entropy for step in newest), _mean(step.pass_rate for step in newest)
-    if len(newest) < _STEPS or now is None or not first or (passed or 0.0) >= _SOLVED:
+    if len(newest) < _MIN_STEPS or now is None or not first or (passed or 0.0) >= _SOLVED_RATE:
         return None
-    if now >= _COLLAPSED * first / ease:
+    if now >= _COLLAPSED_SHARE * first / ease:
         return None
     return (
-        f"the entropy has fallen from {first:.3g} to {now:.3g}, and the pass rate is {passed or 0.0:.0%}: the policy "
-        "samples the same again and again. Raise learner.eps_high or kl.coefficient, or lower learner.lr"
+        f"the entropy has fallen from {first:.3g} to {now:.3g} at a pass rate of {passed or 0.0:.0%}: the policy has "
+        "collapsed. Raise learner.eps_high or kl.coefficient, or lower learner.lr"
     )
 
 
-def check_clipped(facts: RunSignals, ease: float) -> str | None:
-    share = _mean(_clip(step) for step in facts.steps)
-    if len(facts.steps) < _STEPS or share is None or share <= _CLIPPED * ease:
+def check_clipped(signals: RunSignals, ease: float) -> str | None:
+    share = _mean(_clip(step) for step in signals.steps)
+    if len(signals.steps) < _MIN_STEPS or share is None or share <= _CLIPPED_SHARE * ease:
         return None
     return (
-        f"{share:.0%} of the tokens of the last {len(facts.steps)} steps were clipped: the policy moves farther than "
-        "its samples tell of. Lower learner.lr, learner.publish_every or rollout.max_staleness"
+        f"{share:.0%} of the tokens of the last {len(signals.steps)} steps were clipped: the policy moves too far from "
+        "the one that sampled. Lower learner.lr, learner.publish_every or rollout.max_staleness"
     )
 
 
-def check_sandbox_start(facts: RunSignals, ease: float) -> str | None:
-    if facts.unstarted < _UNSTARTED_LEAST or facts.unstarted <= _UNSTARTED * ease * facts.attempts:
+def check_sandbox_start(signals: RunSignals, ease: float) -> str | None:
+    if signals.unstarted < _MIN_UNSTARTED or signals.unstarted <= _UNSTARTED_SHARE * ease * signals.attempts:
         return None
     return (
-        f"{facts.unstarted} of the last {facts.attempts} attempts got no sandbox: the episode.failed events say why. "
+        f"{signals.unstarted} of the last {signals.attempts} attempts got no sandbox; episode.failed events say why. "
         "Lower sandbox.start_concurrency or rollout.in_flight, or raise sandbox.start_timeout_s"
     )
 
 
-def check_disk(facts: RunSignals, ease: float) -> str | None:
-    found = facts.disk
+def check_disk(signals: RunSignals, ease: float) -> str | None:
+    found = signals.disk
     if found is None:
         return None
-    soon = found.full_in_s is not None and found.full_in_s < _FULL_S / ease
-    if not soon and found.free >= _RESERVES * found.reserve / ease:
+    soon = found.full_in_s is not None and found.full_in_s < _DISK_FULL_S / ease
+    if not soon and found.free >= _DISK_RESERVES * found.reserve / ease:
         return None
     return (
-        f"{_size(found)} are free where the run is written{_until(found)}: below run.disk_reserve_mb no group opens. "
-        "Free some space (python -m launch.runs prune --dry-run shows what can go)"
+        f"{_size(found)} are free on the run's disk{_until(found)}; below run.disk_reserve_mb no group opens. Free "
+        "some space (python -m launch.runs prune --dry-run lists what can be removed)"
     )
 
 
-def check_truncation(facts: RunSignals, ease: float) -> str | None:
-    cut = {status: facts.statuses.get(status, 0) for status in _TRUNCATIONS}
-    ended, total = sum(facts.statuses.values()), sum(cut.values())
-    if ended < _EPISODES or total <= _TRUNCATED * ease * ended:
+def check_truncation(signals: RunSignals, ease: float) -> str | None:
+    cut = {status: signals.statuses.get(status, 0) for status in _TRUNCATIONS}
+    ended, total = sum(signals.statuses.values()), sum(cut.values())
+    if ended < _MIN_EPISODES or total <= _TRUNCATED_SHARE * ease * ended:
         return None
     worst = max(cut, key=lambda status: cut[status])
     return (
-        f"{total / ended:.0%} of the last {ended} episodes were cut off, most by {worst.value.replace('_', ' ')}: "
+        f"{total / ended:.0%} of the last {ended} episodes were truncated, most by {worst.value.replace('_', ' ')}: "
         f"raise {_TRUNCATIONS[worst]}, or choose shorter tasks"
     )
 
 
-def check_idle_learner(facts: RunSignals, ease: float) -> str | None:
-    waited, busy = sum(step.wait_s for step in facts.steps), sum(step.step_s for step in facts.steps)
-    if len(facts.steps) < _STEPS or waited <= _WAITING * ease * (waited + busy):
+def check_idle_learner(signals: RunSignals, ease: float) -> str | None:
+    waited, busy = sum(step.wait_s for step in signals.steps), sum(step.step_s for step in signals.steps)
+    if len(signals.steps) < _MIN_STEPS or waited <= _WAITING_SHARE * ease * (waited + busy):
         return None
     return (
         f"the learner waited {waited / (waited + busy):.0%} of the time for a batch: raise rollout.in_flight (with "
@@ -138,41 +138,43 @@ def check_idle_learner(facts: RunSignals, ease: float) -> str | None:
     )
 
 
-def check_idle_engines(facts: RunSignals, ease: float) -> str | None:
-    share = facts.idle_engines
-    if share is None or share <= _IDLE * ease:
+def check_idle_engines(signals: RunSignals, ease: float) -> str | None:
+    share = signals.idle_engines
+    if share is None or share <= _IDLE_SHARE * ease:
         return None
     return (
-        f"engines had no request in {share:.0%} of the last {ENGINE_CHECKS} looks: raise rollout.in_flight, "
-        "rollout.max_staleness or "
-        "episodes_per_worker where there is room, or lower engine.count"
+        f"engines had no request in {share:.0%} of the last {ENGINE_CHECKS} checks: raise rollout.in_flight, "
+        "rollout.max_staleness or episodes_per_worker if there is capacity, or lower engine.count"
     )
 
 
-def check_trained_share(facts: RunSignals, ease: float) -> str | None:
-    tenths = [step.share_by_decile for step in facts.steps if step.share_by_decile]
-    if len(tenths) < _STEPS:
+def check_trained_share(signals: RunSignals, ease: float) -> str | None:
+    tenths = [step.share_by_decile for step in signals.steps if step.share_by_decile]
+    if len(tenths) < _MIN_STEPS:
         return None
     means = [fmean(each) for each in zip(*tenths, strict=True)]
-    if max(means) - min(means) <= _SPREAD * ease:
+    if max(means) - min(means) <= _TRAINED_SHARE_SPREAD * ease:
         return None
     return (
-        f"{means[-1]:.0%} of the longest tenth's tokens are trained, and {means[0]:.0%} of the shortest's: age takes "
-        "from some lengths more than from others. Lower rollout.max_staleness or rollout.slack, or go on with "
-        "staleness.policy "
-        "= 'wait'"
+        f"{means[-1]:.0%} of the tokens in the longest tenth of the trajectories are trained, but {means[0]:.0%} in "
+        "the shortest: the staleness bound is uneven over lengths. Lower rollout.max_staleness or rollout.slack, or "
+        "resume with staleness.policy = 'wait'"
     )
 
 
-def check_unclipped(facts: RunSignals, ease: float) -> str | None:
+def check_unclipped(signals: RunSignals, ease: float) -> str | None:
     del ease
-    newest = facts.steps[-_UNCLIPPED_STEPS:]
+    newest = signals.steps[-_UNCLIPPED_STEPS:]
     clips, age = [_clip(step) for step in newest], _mean(step.staleness_mean for step in newest)
-    if len(newest) < _UNCLIPPED_STEPS or (age or 0.0) < _OLD or any(clip is None or clip > 0 for clip in clips):
+    if (
+        len(newest) < _UNCLIPPED_STEPS
+        or (age or 0.0) < _UNCLIPPED_AGE
+        or any(clip is None or clip > 0 for clip in clips)
+    ):
         return None
     return (
-        f"no token of the last {len(newest)} steps was clipped, at a mean age of {age:.1f}: the policy hardly moves. "
-        "Raise learner.lr"
+        f"no token of the last {len(newest)} steps was clipped at a mean token age of {age:.1f}: the policy hardly "
+        "moves. Raise learner.lr"
     )
 
 
@@ -208,4 +210,4 @@ def _size(found: DiskSignals) -> str:
 
 
 def _until(found: DiskSignals) -> str:
-    return "" if found.full_in_s is None else f", and at this pace it is full in {found.full_in_s / 3600:.1f} h"
+    return "" if found.full_in_s is None else f", and at this rate it is full in {found.full_in_s / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""What a run has shown of late.  Pure: events and metrics in, :class:`Facts` out; bounded, however long the run."""
+"""Collects the recent signals of a run from its events and metrics, with bounded memory.  Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from protocol.run_directory.json_fields import Event, get_integer, get_number, g
 from protocol.trajectory import EpisodeStatus, InfraFailure, is_training_trajectory
 
 STEPS, GROUPS, EPISODES, ENGINE_CHECKS = 16, 64, 256, 60
-"""So many of the newest count; a look is one of the watch's."""
+"""Number of most recent steps, groups, episodes and engine checks that rules look at."""
 _FIRST_STEPS = 4
 
 
 class StepSignals(NamedTuple):
-    """Of one line of metrics.jsonl; None where it has no such figure."""
+    """The figures of one line of metrics.jsonl that rules use; None if the line does not have them."""
 
     wait_s: float
     step_s: float
@@ -44,50 +44,52 @@ def read_step_signals(line: Event) -> StepSignals:
 
 
 class GroupSignals(NamedTuple):
-    """One that has closed."""
+    """A closed group."""
 
     zero_variance: bool
-    """No reward in it differs."""
+    """Whether all rewards are equal."""
     reward: float | None
-    """Mean; None where none came."""
+    """Mean reward; None if no sample arrived."""
 
 
 class DiskSignals(NamedTuple):
-    """Of the run's directory."""
+    """Free space on the disk of the run's directory."""
 
     free: int
     reserve: int
     """Bytes below which no group opens."""
     full_in_s: float | None
-    """Until that is reached, as fast as it fills; None where it does not."""
+    """Seconds until the reserve is reached at the current rate; None if the disk does not fill."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSignals:
-    """The newest last."""
+    """The recent signals, newest last."""
 
     steps: tuple[StepSignals, ...] = ()
     entropy_at_first: float | None = None
     groups: tuple[GroupSignals, ...] = ()
     statuses: Mapping[EpisodeStatus, int] = field(default_factory=dict[EpisodeStatus, int])
-    """How the newest training episodes ended."""
+    """Number of recent training episodes by status."""
     attempts: int = 0
-    """Newest ones that ended, one way or the other."""
+    """Number of recent attempts that ended, failed ones included."""
     unstarted: int = 0
-    """Of these, those that got no sandbox."""
+    """Number of these attempts that got no sandbox."""
     idle_engines: float | None = None
-    """Share of looks at an engine that found it without a request; None before there were enough."""
+    """Share of engine checks that found no request; None before there were enough."""
     disk: DiskSignals | None = None
 
 
 @dataclass(slots=True)
 class SignalCollector:
+    """Collects signals from events, metrics and checks."""
+
     entropy_at_first: float | None = None
     _steps: deque[StepSignals] = field(default_factory=lambda: deque[StepSignals](maxlen=STEPS))
     _groups: deque[GroupSignals] = field(default_factory=lambda: deque[GroupSignals](maxlen=GROUPS))
     _statuses: deque[EpisodeStatus] = field(default_factory=lambda: deque[EpisodeStatus](maxlen=EPISODES))
     _ended: deque[bool] = field(default_factory=lambda: deque[bool](maxlen=EPISODES))
-    """Of each attempt, whether it got no sandbox."""
+    """For each recent attempt, whether it got no sandbox."""
     _idle: deque[float] = field(default_factory=lambda: deque[float](maxlen=ENGINE_CHECKS))
     _disk: deque[tuple[float, int]] = field(default_factory=lambda: deque[tuple[float, int]](maxlen=ENGINE_CHECKS))
     _reserve: int = 0
@@ -96,7 +98,7 @@ class SignalCollector:
 
     @property
     def is_training(self) -> bool:
-        """Rollout and learner are to be at work."""
+        """Whether rollout and learner should be working."""
         return self.phase == "training" and self.flow == "run"
 
     def observe_event(self, event: Event) -> None:
@@ -124,7 +126,7 @@ class SignalCollector:
             )
 
     def observe_metrics(self, line: Event) -> None:
-        """A line of metrics.jsonl.  Steps that were taken back were steps all the same."""
+        """Add a line of metrics.jsonl.  Steps that were taken back later count too."""
         if "rewound_to" in line:
             return
         step = read_step_signals(line)
@@ -133,7 +135,7 @@ class SignalCollector:
             self.entropy_at_first = first_entropy(list(self._steps))
 
     def observe_engines(self, running: Sequence[int]) -> None:
-        """So many requests each of those that answered had; counted while rollout is to be at work."""
+        """Add the number of requests of each engine that responded; counts only during training."""
         if self.is_training and running:
             self._idle.append(sum(count == 0 for count in running) / len(running))
 
@@ -158,11 +160,11 @@ class SignalCollector:
             return None
         (then, before), (now, free) = self._disk[0], self._disk[-1]
         left, lost = max(0, free - self._reserve), before - free
-        filling = lost > 0 and now > then and len(self._disk) == ENGINE_CHECKS  # one checkpoint is no pace
+        filling = lost > 0 and now > then and len(self._disk) == ENGINE_CHECKS  # a single checkpoint is no trend
         return DiskSignals(free, self._reserve, left * (now - then) / lost if filling else None)
 
 
 def first_entropy(steps: Sequence[StepSignals]) -> float | None:
-    """Of a run's first steps."""
+    """Return the mean entropy of a run's first steps."""
     found = [step.entropy for step in steps[:_FIRST_STEPS] if step.entropy is not None]
     return fmean(found) if found else None

@@ -9,7 +9,7 @@ import orjson
 from launch.run_records.run_directory import directory_error, write_json
 from protocol.errors import UserError
 
-PAUSE_FILE = "steering.json"
+PAUSE_FILE = "pause_state.json"
 _PAUSED = "paused"
 
 

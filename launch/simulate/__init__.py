@@ -1,1 +1,1 @@
-"""The simulator: the real conductor, staleness, routing and journal on a virtual clock."""
+"""Simulates training with the real scheduler, staleness, routing and journal rules on a virtual clock."""

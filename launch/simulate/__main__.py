@@ -1,8 +1,8 @@
-"""``python -m launch.simulate --scenario NAME|FILE|RUN …``: what admission and age would cost on a cluster, simulated.
+"""``python -m launch.simulate SCENARIO``: simulate the throughput and the token ages of training on a cluster.
 
-A virtual clock and the real scheduler, staleness, routing and journal rules; episodes, engines and steps are nothing
-but time.  Each row takes seconds on one core, and the same seed gives the same bytes.  A scenario is a name, a TOML
-file, a trace, or the directory of a real run, which is then replayed.
+A virtual clock drives the real scheduler, staleness, routing and journal rules; episodes, engines and steps only take
+time.  A row takes seconds on one core, and the same seed gives the same bytes.  SCENARIO is a name, a TOML file, a
+trace, or the directory of a real run, which is then replayed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
+from tyro.conf import Positional
 
 from launch.config.command_line import find_folder
 from launch.simulate.run_trace import RunTrace, read_trace, write_trace
@@ -34,32 +35,36 @@ _LARGEST = 100_000
 class SimulateArguments(CommandArguments):
     """Simulate training on a cluster: the real scheduler, staleness, routing and journal rules on a virtual clock.
 
-    Example: longshore simulate --scenario scale --eta 1,2,4,8 --in-flight 768,1024,1536
+    Example: longshore simulate scale --max-staleness 1,2,4,8 --in-flight 768,1024,1536
     """
 
-    scenario: Annotated[
-        str, option("NAME|FILE|RUN"), Field(description=f"One of {', '.join(scenario_names())}; or a path, or a run.")
+    scenario: Positional[
+        Annotated[
+            str,
+            option("SCENARIO"),
+            Field(description=f"One of {', '.join(scenario_names())}, a TOML file or a run."),
+        ]
     ]
     nodes: Annotated[tuple[int, ...] | None, comma_separated("N,…"), option()] = None
     """Nodes of the cluster."""
     mode: Annotated[tuple[AdmissionMode, ...] | None, comma_separated("MODE,…"), option()] = None
-    """When new episodes may start: sync, one-step-off, async."""
+    """Admission modes: sync, one_step_off, async."""
     policy: Annotated[tuple[StaleTokenPolicy, ...] | None, comma_separated("POLICY,…"), option()] = None
-    """What is done with tokens that are too old."""
-    eta: Annotated[tuple[int, ...] | None, comma_separated("N,…"), option()] = None
-    """Bounds of staleness, in optimizer steps."""
+    """Policies for tokens beyond the staleness bound."""
+    max_staleness: Annotated[tuple[int, ...] | None, comma_separated("N,…"), option()] = None
+    """Staleness bounds, in optimizer steps."""
     in_flight: Annotated[tuple[int, ...] | None, comma_separated("N,…"), option()] = None
-    """Episodes at once over all nodes."""
+    """Concurrent episodes over all nodes."""
     faults: Annotated[float | None, option("RATE"), Field(ge=0, le=1)] = None
-    """Share of the nodes that die in an hour, for example 0.005."""
+    """Share of the nodes that fail in an hour, for example 0.005."""
     seed: Count = 0
     """Seed of episodes and faults."""
     jobs: AtLeastOne = 1
-    """Simulations at once, each on a core of its own."""
+    """Concurrent simulations, each on its own core."""
     output: Annotated[Path | None, option("FOLDER")] = None
     """Folder of index.html, simulation.png and rows.json; default: simulations/SCENARIO."""
     write_trace: Annotated[Path | None, option("FILE")] = None
-    """Keep a replayed run as one small file."""
+    """Also write the trace of a replayed run to this file."""
     as_json: JsonFlag = False
 
 
@@ -69,23 +74,23 @@ def run(given: SimulateArguments, out: JsonOutput) -> None:
     scenario, trace = _scenario(find_scenario(str(find_folder(Path(given.scenario)))))
     if given.write_trace is not None:
         if trace is None:
-            raise UserError("--write-trace keeps a run: give --scenario the folder of one")
+            raise UserError("--write-trace needs a run to replay: give a run as SCENARIO")
         write_trace(trace, given.write_trace)
     if given.faults is not None:
         scenario = _with_faults(scenario, given.faults)
     matrix = _matrix(scenario, given)
-    folder = _made(given.output or Path("simulations") / scenario.name)
+    folder = _make_folder(given.output or Path("simulations") / scenario.name)
 
-    def say(cell: SimulationSettings) -> None:
+    def report_start(cell: SimulationSettings) -> None:
         error_console().print(f"simulating {cell.description}")
 
-    rows = SimulationRunner(scenario, given.seed, trace).run_matrix(matrix, given.jobs, say)
+    rows = SimulationRunner(scenario, given.seed, trace).run_matrix(matrix, given.jobs, report_start)
     for line in table_lines(rows):
         console.print(line)
     if trace is not None:
         measured = trace.measured
         console.print(
-            f"the run itself: {measured.trained_tokens_per_s:,.1f} trained tokens a second, mean age "
+            f"measured in the run: {measured.trained_tokens_per_s:,.1f} trained tokens/s, mean token age "
             f"{measured.staleness_mean:.3f}"
         )
     result: dict[str, JsonValue] = {"scenario": scenario.name, "rows": [row.as_json() for row in rows]}
@@ -94,8 +99,8 @@ def run(given: SimulateArguments, out: JsonOutput) -> None:
     out.set_result(result)
 
 
-def _made(folder: Path) -> Path:
-    """``folder``, before the time is spent that fills it."""
+def _make_folder(folder: Path) -> Path:
+    """Make the folder before time is spent on what goes into it.  Raises UserError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -119,21 +124,24 @@ def _with_faults(scenario: Scenario, rate: float) -> Scenario:
 
 
 def _matrix(scenario: Scenario, given: SimulateArguments) -> SimulationMatrix:
-    asked = {name: getattr(given, name) for name in SimulationMatrix.model_fields}
-    matrix = scenario.matrix.model_copy(update={name: values for name, values in asked.items() if values is not None})
-    if min(matrix.nodes) < 1 or min(matrix.in_flight) < 1 or min(matrix.eta) < 0:
-        raise UserError("--nodes and --in-flight have to be at least 1, and --eta at least 0")
+    overrides = {name: getattr(given, name) for name in SimulationMatrix.model_fields}
+    matrix = scenario.matrix.model_copy(
+        update={name: values for name, values in overrides.items() if values is not None}
+    )
+    if min(matrix.nodes) < 1 or min(matrix.in_flight) < 1 or min(matrix.max_staleness) < 0:
+        raise UserError("--nodes and --in-flight must be at least 1, and --max-staleness at least 0")
     if max(*matrix.nodes, *matrix.in_flight) > _LARGEST:
-        raise UserError(f"--nodes and --in-flight of more than {_LARGEST:,} would not end: give less")
-    if max(matrix.eta) > _LARGEST:
+        raise UserError(f"--nodes and --in-flight can be at most {_LARGEST:,}")
+    if max(matrix.max_staleness) > _LARGEST:
         raise UserError(
-            f"--eta {max(matrix.eta)} is no bound: what a run without one comes to stands in each row; give "
-            f"{_LARGEST:,} or less"
+            f"--max-staleness {max(matrix.max_staleness)} is too large: give {_LARGEST:,} or less (each row is "
+            "compared with a run without a bound anyway)"
         )
     least = max(1, scenario.learner.publish_every - 1)
-    if min(matrix.eta) < least and any(mode is not AdmissionMode.SYNC for mode in matrix.mode):
+    if min(matrix.max_staleness) < least and any(mode is not AdmissionMode.SYNC for mode in matrix.mode):
         raise UserError(
-            f"--eta {min(matrix.eta)}: other modes than sync make tokens {least} steps old: give {least} or more"
+            f"--max-staleness {min(matrix.max_staleness)}: in modes other than sync tokens are {least} steps old: give "
+            f"{least} or more"
         )
     return matrix
 

@@ -1,4 +1,4 @@
-"""What episodes do: drawn from distributions, or as a real run recorded it."""
+"""Plans of simulated episodes, drawn from distributions or taken from a recorded run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _NORMAL = NormalDist()
 
 class TurnPlan(NamedTuple):
     tokens: int
-    """Sampled in this turn."""
+    """Number of sampled tokens."""
     generate_s: float
-    """Of an engine at its reference load."""
+    """Sampling time on an engine at its reference load."""
     tool_s: float
-    """The sandbox's answer."""
+    """Time of the tool call in the sandbox."""
 
 
 class EpisodePlan(NamedTuple):
     acquire_s: float
     turns: Sequence[TurnPlan]
     grade_s: float
-    """Grading, sending and the acknowledgement."""
+    """Time for grading, sending and the acknowledgement."""
     reward: float
 
     @property
@@ -36,8 +36,8 @@ class EpisodePlan(NamedTuple):
 
 
 class EpisodeWorkload(Protocol):
-    def plan_episode(self, ticket: RolloutRequest) -> EpisodePlan:
-        """The same for the same ticket, whatever attempt it is."""
+    def plan_episode(self, rollout_request: RolloutRequest) -> EpisodePlan:
+        """Return the same plan for every attempt of a rollout request."""
         ...
 
 
@@ -49,21 +49,21 @@ class DrawnWorkload:
     median_s: float
     p95_over_median: float
     cut_over_median: float
-    """An episode that would take longer is ended there, by its time limit."""
+    """The time limit over the median; longer episodes are cut off there."""
     turns: tuple[int, int]
-    """Fewest and most; long episodes tend to have more, and few have many."""
+    """Minimum and maximum number of turns; long episodes tend to have more."""
     generate_share: float
-    """Of an episode's time that is sampling; the rest is the sandbox's."""
+    """Share of an episode's time that is sampling; the rest is tool time."""
     tokens_per_s: float
     within_task: float
-    """Correlation of the log-durations of one group's episodes."""
+    """Correlation of the log-durations of a group's episodes."""
     reward: tuple[float, float]
-    """α and β: a task's pass rate is Beta-distributed."""
+    """α and β of the Beta distribution of the tasks' pass rates."""
     seed: int
 
-    def plan_episode(self, ticket: RolloutRequest) -> EpisodePlan:
-        task = random.Random(f"{self.seed}/{ticket.group}")
-        rng = random.Random(ticket.seed)
+    def plan_episode(self, rollout_request: RolloutRequest) -> EpisodePlan:
+        task = random.Random(f"{self.seed}/{rollout_request.group}")
+        rng = random.Random(rollout_request.seed)
         passes, z_task = task.betavariate(*self.reward), task.gauss(0.0, 1.0)
         z = math.sqrt(self.within_task) * z_task + math.sqrt(1 - self.within_task) * rng.gauss(0.0, 1.0)
         sigma = math.log(self.p95_over_median) / _NORMAL.inv_cdf(0.95)
@@ -94,10 +94,10 @@ _TURNS_FOLLOW = 0.8
 
 @dataclass(frozen=True, slots=True)
 class RecordedWorkload:
-    """Episodes of a real run, by group and sample; a group beyond the last recorded one begins again with the first."""
+    """Episodes of a recorded run, by group and sample; after the last recorded group the first one comes again."""
 
     episodes: Mapping[tuple[int, int], EpisodePlan]
     groups: int
 
-    def plan_episode(self, ticket: RolloutRequest) -> EpisodePlan:
-        return self.episodes[ticket.group % self.groups, ticket.sample]
+    def plan_episode(self, rollout_request: RolloutRequest) -> EpisodePlan:
+        return self.episodes[rollout_request.group % self.groups, rollout_request.sample]

@@ -1,8 +1,8 @@
-"""A real run as a trace: what each episode took, turn by turn, what each step took the learner, and what came of it.
+"""Traces of real runs for the simulator: the duration of each turn, of each episode and of each learner step.
 
-:func:`read_run` takes it from a run's directory, from what the run wrote for every reader: the exported trajectories,
-the events and metrics.jsonl.  :func:`write_trace` keeps it as one small file.  A replay gives the episodes back group
-by group in the order of the run, each with the times that it took; who waits for whom is simulated.
+:func:`extract_trace` derives a trace from the exported trajectories, events and metrics of a run's directory, and
+:func:`write_trace` stores it as one small file.  A replay repeats the episodes group by group in the order of the run,
+with their recorded durations; only the waiting is simulated.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class _Part(BaseModel):
 
 
 class TraceStep(_Part):
-    """What the run measured of one optimizer step."""
+    """The measurements of one optimizer step."""
 
     busy_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    """Of the time since the step before it, what was not waiting for a batch."""
+    """Time since the previous step without the wait for a batch."""
     wait_s: _Seconds
     trained_tokens: Annotated[int, Field(ge=0)]
     staleness_mean: Annotated[float, Field(ge=0)]
@@ -56,28 +56,29 @@ class TraceEpisode(_Part):
     turns: list[tuple[Annotated[int, Field(ge=0)], _Seconds, _Seconds]]
     """(tokens sampled, seconds of the engine, seconds of the tool)"""
     rest_s: _Seconds
-    """Grading, sending, the acknowledgement, and whatever else passed until it."""
+    """Remaining time until the acknowledgement: grading, sending and others."""
     reward: Annotated[float, Field(allow_inf_nan=False)]
 
 
 class TraceFile(_Part):
-    """``groups``: whole groups in the order of their opening."""
+    """The content of a trace file."""
 
     run: str
     nodes: PositiveInt
     in_flight: PositiveInt
     mode: AdmissionMode
     policy: StaleTokenPolicy
-    eta: CountInt
+    max_staleness: CountInt
     groups_per_step: PositiveInt
     group_size: Annotated[PositiveInt, Field(ge=2)]
     publish_every: PositiveInt
     checkpoint_every: PositiveInt
     dynamic_sampling: bool
     push_s: _Seconds
-    """From a publication until the engines served it."""
+    """Time from a publication until all engines served it."""
     steps: Annotated[list[TraceStep], Field(min_length=1)]
     groups: Annotated[list[list[TraceEpisode]], Field(min_length=1)]
+    """Complete groups in the order in which they were opened."""
 
     @field_validator("steps")
     @classmethod
@@ -123,7 +124,7 @@ class RunTrace:
 
     @property
     def measured(self) -> TraceMeasurement:
-        """What the run itself came to, over all its steps."""
+        """The run's own throughput and token age, over all its steps."""
         steps = self.file.steps
         tokens = sum(step.trained_tokens for step in steps)
         seconds = sum(step.busy_s + step.wait_s for step in steps)
@@ -133,10 +134,10 @@ class RunTrace:
 
     @property
     def settings(self) -> SimulationSettings:
-        """The run's own settings."""
+        """The settings of the run."""
         scenario = self.scenario.matrix
         return SimulationSettings(
-            scenario.nodes[0], scenario.mode[0], scenario.policy[0], scenario.eta[0], scenario.in_flight[0]
+            scenario.nodes[0], scenario.mode[0], scenario.policy[0], scenario.max_staleness[0], scenario.in_flight[0]
         )
 
     @property
@@ -166,7 +167,7 @@ class RunTrace:
                     "nodes": [file.nodes],
                     "mode": [file.mode],
                     "policy": [file.policy],
-                    "eta": [file.eta],
+                    "max_staleness": [file.max_staleness],
                     "in_flight": [file.in_flight],
                 },
             }
@@ -174,7 +175,7 @@ class RunTrace:
 
 
 def read_trace(path: Path) -> RunTrace:
-    """A trace file, or the trace of a run's directory.  Raises UserError."""
+    """Read a trace file, or extract the trace of a run's directory.  Raises UserError."""
     if path.is_dir():
         return RunTrace(extract_trace(path))
     try:
@@ -184,11 +185,11 @@ def read_trace(path: Path) -> RunTrace:
     except ValidationError as error:
         first = error.errors()[0]
         where = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
-        raise UserError(f"{path} is no trace: {where}{first['msg']}; make one with --write-trace") from error
+        raise UserError(f"{path} is not a trace: {where}{first['msg']}; write one with --write-trace") from error
 
 
 def write_trace(trace: RunTrace, path: Path) -> None:
-    """Raises UserError where it cannot be written."""
+    """Write the trace as one file.  Raises UserError."""
     try:
         path.write_bytes(orjson.dumps(trace.file.model_dump()) + b"\n")
     except OSError as error:
@@ -196,13 +197,14 @@ def write_trace(trace: RunTrace, path: Path) -> None:
 
 
 def extract_trace(run_dir: Path, steps: int | None = None) -> TraceFile:
-    """The trace of the first ``steps`` steps of a run (all by default).  Raises UserError when there is none."""
+    """Return the trace of the first ``steps`` steps of a run (default: all).  Raises UserError if there is nothing to
+    extract."""
     config = load_stored_config(run_dir)
     lines, events = read_metrics(run_dir)[:steps], _read_events_by_kind(run_dir)
     groups = list(_complete_groups(run_dir, events, config.rollout.group_size))
     if not lines or not groups:
         raise UserError(
-            f"{run_dir} has no step that was taken, or no group whose episodes can all be read: name another run"
+            f"{run_dir} has no optimizer step, or no group whose episodes can all be read: name another run"
         )
     last_t = lines[-1]["t"]
     return TraceFile(
@@ -211,7 +213,7 @@ def extract_trace(run_dir: Path, steps: int | None = None) -> TraceFile:
         in_flight=_in_flight(config, events),
         mode=config.run.mode,
         policy=config.staleness.policy,
-        eta=config.staleness.max_staleness,
+        max_staleness=config.staleness.max_staleness,
         groups_per_step=config.rollout.groups_per_step,
         group_size=config.rollout.group_size,
         publish_every=config.publish_every,

@@ -1,7 +1,7 @@
-"""A scenario: one TOML file that says what a simulated cluster, its episodes and its learner are like.
+"""Scenarios: TOML files that describe a simulated cluster, its episodes and its learner.
 
-Named ones lie in ``scenarios/``; a file of one's own is given by its path, and so is a real run's directory, which is
-replayed (:mod:`launch.simulate.run_trace`).
+Named scenarios are in ``scenarios/``; any other file, and the directory of a run to replay
+(:mod:`launch.simulate.run_trace`), is given by its path.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ CURVES: dict[str, tuple[tuple[int, float], ...]] = {
     "sglang_cpu": ((1, 300.0), (16, 2840.0), (32, 3970.0), (64, 4740.0)),
     "recorded": ((1, 1.0), (4096, 4096.0)),
 }
-"""Tokens a second of one engine by requests, as ``python -m launch.bench engine`` measures them.  ``sglang_cpu``:
-SGLang 0.5.23 with a two-layer Qwen3 on one thread of a CPU.  ``recorded``: a request takes the time that it took,
-whatever runs beside it."""
+"""Throughput curves of one engine: points of (concurrent requests, tokens per second).
+
+``sglang_cpu`` was measured by ``python -m launch.bench engine`` with SGLang 0.5.23 and a two-layer Qwen3 on one CPU
+thread.  With ``recorded`` each request takes its recorded time, whatever the load."""
 
 
 _Turns: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
 _MOST_TRAJECTORIES = 10_000_000
-"""Of one row: about an hour of one core."""
+"""Maximum number of trajectories of one row, which take about an hour on one core."""
 
 
 class EngineModel(ConfigSection):
     per_node: Annotated[float, Field(gt=0)] = 1 / 16
-    """Engines for each node; at least one in all."""
+    """Number of engines per node; the cluster has at least one."""
     curve: str = "sglang_cpu"
-    """How the speed falls with load: a measured curve's name."""
+    """Name of the throughput curve."""
     reference_load: PositiveInt = 8
-    """Requests at which an episode takes the time that ``[episode]`` says."""
+    """Number of concurrent requests at which episodes take the times in ``[episode]``."""
     pause_s: Annotated[float, Field(ge=0)] = 0.05
-    """An engine stands still so long while it loads weights."""
+    """Seconds that an engine pauses while it loads weights."""
     push_s: Annotated[float, Field(ge=0)] = 5.0
-    """From the end of a step until all engines serve its weights; half of them after half of it."""
+    """Seconds from the end of a step until all engines serve its weights; half of them do after half the time."""
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -55,27 +56,25 @@ class EngineModel(ConfigSection):
 class EpisodeModel(ConfigSection):
     median_s: Seconds = 120.0
     p95_over_median: Annotated[float, Field(gt=1)] = 4.0
-    """Its durations are log-normal."""
+    """95th percentile over median of the log-normal durations."""
     cut_over_median: Annotated[float, Field(gt=1)] = 12.0
-    """A longer one is ended there."""
+    """The time limit over the median; longer episodes are cut off there."""
     turns: tuple[_Turns, _Turns] = (5, 60)
-    """Fewest and most."""
+    """Minimum and maximum number of turns."""
     generate_share: Annotated[float, Field(gt=0, lt=1)] = 0.6
-    """Of an episode's time that is sampling."""
+    """Share of an episode's time that is sampling."""
     tokens_per_s: Annotated[float, Field(gt=0)] = 60.0
-    """Of one request at the reference load."""
+    """Sampling speed of one request at the reference load."""
     within_task: Share = 0.0
-    """Correlation of the log-durations of one group's episodes."""
+    """Correlation of the log-durations of a group's episodes."""
     reward: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (2.0, 2.0)
-    """Beta distribution of the tasks' pass rates."""
+    """α and β of the Beta distribution of the tasks' pass rates."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         least, most = self.turns
         if least > most:
-            raise ValueError(
-                f"episode.turns = [{least}, {most}] has the most before the fewest: write [{most}, {least}]"
-            )
+            raise ValueError(f"episode.turns = [{least}, {most}] has its minimum last: write [{most}, {least}]")
         return self
 
 
@@ -83,19 +82,19 @@ class LearnerModel(ConfigSection):
     groups_per_step: PositiveInt = 128
     group_size: Annotated[int, Field(ge=2)] = 8
     step_s: Seconds = 240.0
-    """One step of a learner that does not wait."""
+    """Seconds of one step, without waiting for a batch."""
     publish_every: PositiveInt = 1
     checkpoint_every: PositiveInt = 4
     steps: PositiveInt = 40
-    """Steps that are simulated."""
+    """Number of simulated steps."""
     warm_up: CountInt = 12
-    """Of them, the first that are not measured."""
+    """Number of first steps that are not measured."""
 
     @model_validator(mode="after")
     def _measures(self) -> Self:
         if self.warm_up >= self.steps:
             raise ValueError(
-                f"learner.warm_up = {self.warm_up} leaves nothing of learner.steps = {self.steps} to measure: lower it"
+                f"learner.warm_up = {self.warm_up} leaves no step of learner.steps = {self.steps} to measure: lower it"
             )
         trajectories = self.groups_per_step * self.group_size * self.steps
         if trajectories > _MOST_TRAJECTORIES:
@@ -109,30 +108,30 @@ class LearnerModel(ConfigSection):
 
 class FaultModel(ConfigSection):
     nodes_per_hour: Share = 0.005
-    """Share of the nodes that die in an hour; each comes back after ``repair_s``."""
+    """Share of the nodes that fail in an hour; each comes back after ``repair_s``."""
     repair_s: Seconds = 300.0
 
 
-_SOME = Field(min_length=1)
+_NOT_EMPTY = Field(min_length=1)
 
 
 class SimulationMatrix(ConfigSection):
-    """Which rows are simulated where the command line does not say."""
+    """The simulated settings, unless the command line gives others."""
 
-    nodes: Annotated[tuple[PositiveInt, ...], _SOME] = (64,)
-    mode: Annotated[tuple[AdmissionMode, ...], _SOME] = (AdmissionMode.ASYNC,)
-    policy: Annotated[tuple[StaleTokenPolicy, ...], _SOME] = (StaleTokenPolicy.MASK,)
-    eta: Annotated[tuple[CountInt, ...], _SOME] = (4,)
-    in_flight: Annotated[tuple[PositiveInt, ...], _SOME] = (1024,)
+    nodes: Annotated[tuple[PositiveInt, ...], _NOT_EMPTY] = (64,)
+    mode: Annotated[tuple[AdmissionMode, ...], _NOT_EMPTY] = (AdmissionMode.ASYNC,)
+    policy: Annotated[tuple[StaleTokenPolicy, ...], _NOT_EMPTY] = (StaleTokenPolicy.MASK,)
+    max_staleness: Annotated[tuple[CountInt, ...], _NOT_EMPTY] = (4,)
+    in_flight: Annotated[tuple[PositiveInt, ...], _NOT_EMPTY] = (1024,)
 
 
 class Scenario(ConfigSection):
     name: Annotated[str, Field(pattern="^[^/]*$")] = ""
-    """Also the folder of its report, below ``simulations/``."""
+    """Name of the scenario, and of its report's folder in ``simulations/``."""
     about: str = ""
-    """One line for a person."""
+    """Description in one line."""
     run: str = ""
-    """Folder of a run, or a trace file, to replay; relative to the scenario's."""
+    """Path of a run's directory or a trace file to replay, relative to the scenario's folder."""
     engine: EngineModel = EngineModel()
     episode: EpisodeModel = EpisodeModel()
     learner: LearnerModel = LearnerModel()
@@ -145,7 +144,7 @@ def scenario_names() -> list[str]:
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Raises UserError when the file cannot be read or used."""
+    """Read a scenario file.  Raises UserError."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -159,7 +158,7 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def find_scenario(name_or_path: str) -> Path:
-    """The file or folder that ``--scenario`` names.  Raises UserError."""
+    """Return the path of a scenario by its name or path.  Raises UserError."""
     given = Path(name_or_path)
     if given.suffix == ".toml" or given.exists() or "/" in name_or_path:
         if not given.exists():

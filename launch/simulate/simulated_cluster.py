@@ -1,4 +1,4 @@
-"""One simulated cluster, wired: clock, engines, workers, conductor, journal, learner, faults."""
+"""Wires one simulated cluster: clock, engines, workers, scheduler, journal, learner and faults."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from protocol.journal import Journal, JournalSettings
 from protocol.staleness import AdmissionLimit, AdmissionMode, StaleTokenPolicy
 
 UNBOUNDED = 1_000_000
-"""η of asynchronous training without a bound, and steps of a run that does not end."""
+"""Staleness bound of asynchronous training without a bound, and number of steps of an endless run."""
 _TASKS = 4096
 _LIMIT_STEPS = 100
-"""A simulation that takes so many times the learner's own time for its steps stands still."""
+"""A simulation is stalled when it takes this many times the learner's own time for its steps."""
 
 
 class SimulationStalledError(LongshoreError):
@@ -41,49 +41,49 @@ class SimulationSettings(NamedTuple):
     nodes: int
     mode: AdmissionMode
     policy: StaleTokenPolicy
-    eta: int
+    max_staleness: int
     in_flight: int
     faults: bool = True
-    """Whether nodes die, as the scenario says."""
+    """Whether nodes fail as the scenario says."""
 
     @property
     def description(self) -> str:
-        """For people."""
-        eta = "-" if self.eta == UNBOUNDED else str(self.eta)
+        """The settings as one line of text."""
+        bound = "no bound" if self.max_staleness == UNBOUNDED else f"staleness ≤ {self.max_staleness}"
         faults = "" if self.faults else ", no faults"
-        return f"{self.mode}, {self.policy}, η {eta}, {self.nodes:,} nodes, {self.in_flight:,} in flight{faults}"
+        return f"{self.mode}, {self.policy}, {bound}, {self.nodes:,} nodes, {self.in_flight:,} in flight{faults}"
 
     @property
     def without_faults(self) -> SimulationSettings:
-        """The same where no node dies."""
+        """The same settings without faults."""
         return self._replace(faults=False)
 
     @property
     def without_staleness_bound(self) -> SimulationSettings:
-        """The same without any bound on age."""
-        return self._replace(mode=AdmissionMode.ASYNC, policy=StaleTokenPolicy.MASK, eta=UNBOUNDED)
+        """The same settings without a staleness bound."""
+        return self._replace(mode=AdmissionMode.ASYNC, policy=StaleTokenPolicy.MASK, max_staleness=UNBOUNDED)
 
     @property
     def as_sync(self) -> SimulationSettings:
-        """The same with a rollout that waits for each step's weights: whatever its bound, no token is ever old."""
-        return self._replace(mode=AdmissionMode.SYNC, policy=StaleTokenPolicy.MASK, eta=0)
+        """The same settings with synchronous rollout, in which no token is ever old."""
+        return self._replace(mode=AdmissionMode.SYNC, policy=StaleTokenPolicy.MASK, max_staleness=0)
 
 
 @dataclass(slots=True)
 class NodeFault:
-    """A node that died, and what it cost."""
+    """A node that failed, and the work that was lost."""
 
     node: int
     at_s: float
     episodes: int
     engine: bool
-    """An engine was on it."""
+    """Whether an engine was on the node."""
     requests: int
-    """That the engine was decoding: each was sent elsewhere."""
+    """Number of requests on the engine, which were sent to other engines."""
     tokens: int
-    """Sampled in vain, by its episodes and for the requests of its engine."""
+    """Number of sampled tokens that were lost."""
     repaired_s: float | None = None
-    """None where the run ended before."""
+    """Time at which the node came back; None if the run ended before."""
 
     @property
     def away_s(self) -> float | None:
@@ -94,20 +94,20 @@ class NodeFault:
 class SimulationResult:
     account: TokenAccounting
     engine_idle: float
-    """Share of the engines' time without a request; what came before the warm-up's end is left out, here as below."""
+    """Share of the engines' time without a request, after the warm-up."""
     dropped: dict[str, int]
-    """Acknowledged trajectories that were not trained, by reason."""
+    """Acknowledged trajectories that were not trained, by reason, after the warm-up."""
     holds: dict[str, int]
-    """What kept the conductor from opening a group, and how often that became so."""
+    """Reason for which the scheduler opened no group → how often it began to apply."""
     faults: list[NodeFault] = field(default_factory=list[NodeFault])
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOverrides:
-    """What a real run says instead of the scenario."""
+    """Values of a recorded run that replace those of the scenario."""
 
     step_s: Callable[[int], float]
-    """What step n took its learner, waiting left out."""
+    """Returns the duration of step n, without waiting."""
     dynamic_sampling: bool
 
 
@@ -118,9 +118,8 @@ def simulate(
     seed: int,
     replayed: ReplayOverrides | None = None,
 ) -> SimulationResult:
-    """Run one row.  The same arguments give the same outcome.  Raises StandsStillError when no step is made."""
-    world = SimulatedCluster(scenario, cell, workload, seed, replayed)
-    return world.run()
+    """Simulate one row.  The same arguments give the same result.  Raises SimulationStalledError."""
+    return SimulatedCluster(scenario, cell, workload, seed, replayed).run()
 
 
 class SimulatedCluster:
@@ -146,7 +145,7 @@ class SimulatedCluster:
             ),
             free=lambda _: 1 << 50,
         )
-        self._dispatch = SchedulerCore(self._conductor_settings(seed), self._count_hold)
+        self._scheduler = SchedulerCore(self._scheduler_spec(seed), self._count_hold)
         speeds = speed_by_load(CURVES[model.curve], model.reference_load)
         count = max(1, round(cell.nodes * model.per_node))
         self._engines = [SimulatedEngine(self._clock, speeds) for _ in range(count)]
@@ -157,8 +156,8 @@ class SimulatedCluster:
             SimulatedLearnerSettings(
                 groups_per_step=learner.groups_per_step,
                 group_size=learner.group_size,
-                eta=cell.eta,
-                unbounded=cell.eta == UNBOUNDED,
+                max_staleness=cell.max_staleness,
+                unbounded=cell.max_staleness == UNBOUNDED,
                 policy=cell.policy,
                 publish_every=self._publish_every,
                 checkpoint_every=learner.checkpoint_every,
@@ -168,21 +167,21 @@ class SimulatedCluster:
                 pause_s=model.pause_s,
             ),
             journal=self._journal,
-            dispatch=self._dispatch,
+            scheduler=self._scheduler,
             engines=self._engines,
             account=self._account,
         )
         self._rollout = SimulatedRollout(
             self._clock,
-            dispatch=self._dispatch,
+            scheduler=self._scheduler,
             journal=self._journal,
             engines=self._engines,
             workload=workload,
-            places=_spread_evenly(cell.in_flight, cell.nodes),
-            news=self._learner.step_if_ready,
+            capacities=_spread_evenly(cell.in_flight, cell.nodes),
+            on_groups_closed=self._learner.step_if_ready,
         )
         self._faults: list[NodeFault] = []
-        self._dice = random.Random(f"{seed}/faults")
+        self._fault_rng = random.Random(f"{seed}/faults")
 
     def run(self) -> SimulationResult:
         learner = self._scenario.learner
@@ -192,26 +191,26 @@ class SimulatedCluster:
         limit_s = _LIMIT_STEPS * learner.steps * max(learner.step_s, self._scenario.episode.median_s)
         try:
             if not self._clock.run(limit_s):
-                hold = self._dispatch.groups.hold
+                hold = self._scheduler.groups.hold
                 raise SimulationStalledError(
                     f"{self._cell.description}: step {self._learner.step} of {learner.steps} "
                     f"after {self._clock.now:,.0f} simulated seconds, "
-                    f"{self._journal.statistics().dropped:,} groups dropped for want of use, "
-                    f"{hold.value if hold else 'nothing'} holding back the next: look at episode.reward, the learner's "
-                    "batch and the episodes in flight"
+                    f"{self._journal.statistics().dropped:,} groups dropped without training, next group held by "
+                    f"{hold.value if hold else 'nothing'}: check episode.reward, the learner's batch and the episodes "
+                    "in flight"
                 )
-            books = self._journal.accounting()
+            accounting = self._journal.accounting()
         finally:
             self._journal.close()
         return SimulationResult(
             self._account,
             self._account.engine_idle(total_idle_s(self._engines), len(self._engines)),
-            self._account.count_dropped(books.dropped),
+            self._account.count_dropped(accounting.dropped),
             dict(sorted(self._hold_counts.items())),
             self._faults,
         )
 
-    def _conductor_settings(self, seed: int) -> SchedulerSpec:
+    def _scheduler_spec(self, seed: int) -> SchedulerSpec:
         cell, learner = self._cell, self._scenario.learner
         return SchedulerSpec(
             run_id="simulated",
@@ -221,7 +220,7 @@ class SimulatedCluster:
             settings=SchedulerSettings(
                 groups_per_step=learner.groups_per_step, group_size=learner.group_size, replacement_limit=3
             ),
-            admission=AdmissionLimit(cell.mode, learner.groups_per_step, cell.eta),
+            admission=AdmissionLimit(cell.mode, learner.groups_per_step, cell.max_staleness),
             total_steps=UNBOUNDED,
             request_deadline_s=20 * self._scenario.episode.median_s,
             seed=seed,
@@ -243,10 +242,10 @@ class SimulatedCluster:
     def _schedule_fault(self) -> None:
         rate = self._cell.faults * self._scenario.faults.nodes_per_hour * self._cell.nodes / 3600
         if rate > 0:
-            self._clock.schedule(self._dice.expovariate(rate), self._kill_node)
+            self._clock.schedule(self._fault_rng.expovariate(rate), self._kill_node)
 
     def _kill_node(self, _: None) -> None:
-        node = self._dice.randrange(self._cell.nodes)
+        node = self._fault_rng.randrange(self._cell.nodes)
         self._schedule_fault()
         if not self._rollout.workers[node].alive:
             return
@@ -269,7 +268,7 @@ class SimulatedCluster:
         self._rollout.repair_node(fault.node)
 
     def _engine_on(self, node: int) -> int | None:
-        """The engine that lives on ``node``: they are spread evenly."""
+        """Return the index of the engine on ``node``, if any: engines are spread evenly."""
         count, nodes = len(self._engines), self._cell.nodes
         index = node * count // nodes
         return index if index * nodes // count == node and index < count else None
@@ -282,6 +281,6 @@ def _constant_step_s(seconds: float) -> Callable[[int], float]:
     return step_s
 
 
-def _spread_evenly(places: int, nodes: int) -> Sequence[int]:
-    """``places`` over ``nodes``, as evenly as can be."""
-    return [places // nodes + (node < places % nodes) for node in range(nodes)]
+def _spread_evenly(episodes: int, nodes: int) -> Sequence[int]:
+    """Return the capacity of each node, as equal as possible."""
+    return [episodes // nodes + (node < episodes % nodes) for node in range(nodes)]

@@ -1,7 +1,7 @@
-"""Simulated engines: requests share one, and each is the slower the more there are.
+"""Simulated engines, on which requests slow each other down.
 
-A request goes at the speed of the load that it found: its end is known when it begins, and one event is all it costs.
-Work is counted in seconds of an engine at its reference load.
+A request runs at the speed of the load that it found at its start, so that its end is known then and costs one event.
+Work is measured in seconds at the reference load.
 """
 
 from __future__ import annotations
@@ -20,41 +20,42 @@ class SampledSpan(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class SimulatedRequest:
-    """One turn's sampling."""
+    """The sampling of one turn."""
 
     owner: RequestOwner
     tokens: int
     work_s: float
-    """At the reference load; from its beginning on, at the load that it found."""
+    """Seconds at the reference load; once started, seconds at the load that it found."""
     spans: list[SampledSpan] = field(default_factory=list[SampledSpan])
-    """Which weights sampled how many, so far."""
+    """Tokens sampled so far by each weight version."""
     live: bool = True
     begun_s: float = 0.0
     late_s: float = 0.0
-    """Pauses while it ran."""
+    """Seconds of pauses while it ran."""
 
     @property
     def sampled(self) -> int:
-        """Tokens, as far as its spans say."""
+        """Number of tokens in the spans."""
         return sum(span.tokens for span in self.spans)
 
 
 class RequestOwner(Protocol):
-    """Who is told what became of a request."""
+    """Receives the outcome of a request."""
 
     def request_sampled(self, request: SimulatedRequest) -> None: ...
     def request_refused(self, request: SimulatedRequest) -> None: ...
 
 
 def speed_by_load(curve: Sequence[tuple[int, float]], reference: float, most: int = 4096) -> list[float]:
-    """Work that each of n requests is given a second, by n; 1 at ``reference`` requests.  ``curve`` has measured
-    (requests, tokens a second of all together), straight lines between, and the last total beyond."""
+    """Return the relative speed of each request by the number of requests; 1 at ``reference`` requests.
+
+    ``curve`` has measured points of (requests, total tokens per second), linear in between and constant beyond."""
     nominal = _each(curve, reference)
     return [0.0, *(_each(curve, count) / nominal for count in range(1, most + 1))]
 
 
 def _each(curve: Sequence[tuple[int, float]], count: float) -> float:
-    """Tokens a second of one among ``count`` requests."""
+    """Return the tokens per second of one of ``count`` requests."""
     below = max((point for point in curve if point[0] <= count), default=curve[0])
     above = min((point for point in curve if point[0] >= count), default=curve[-1])
     share = (count - below[0]) / (above[0] - below[0]) if above[0] > below[0] else 0.0
@@ -62,12 +63,12 @@ def _each(curve: Sequence[tuple[int, float]], count: float) -> float:
 
 
 def total_idle_s(engines: Sequence[SimulatedEngine]) -> float:
-    """Seconds without a request, of all of them, since the beginning."""
+    """Return the seconds without a request, summed over the engines."""
     return sum(engine.idle_s() for engine in engines)
 
 
 class SimulatedEngine:
-    """Fails what runs on it when it dies; stands still while it loads weights."""
+    """An engine that pauses while it loads weights, and refuses its requests when it dies."""
 
     __slots__ = ("_clock", "_free_since", "_idle_s", "_running", "_speeds", "alive", "version")
 
@@ -82,7 +83,7 @@ class SimulatedEngine:
         return len(self._running)
 
     def idle_s(self) -> float:
-        """Seconds without a request."""
+        """Return the seconds without a request."""
         return self._idle_s + (0.0 if self._running else self._clock.now - self._free_since)
 
     def submit(self, request: SimulatedRequest) -> None:
@@ -100,13 +101,13 @@ class SimulatedEngine:
         self._clock.schedule(request.work_s, self._due, request)
 
     def cancel(self, request: SimulatedRequest) -> None:
-        """Its caller is gone; its spans say what was sampled in vain."""
+        """Remove a request whose episode is gone; its spans hold the tokens that were lost."""
         if request.live:
             self._note_now(request)
             self._leave(request)
 
     def die(self) -> None:
-        """Every request is refused, its spans saying what was sampled in vain."""
+        """Refuse every request; its spans hold the tokens that were lost."""
         self.alive = False
         running = list(self._running)
         for request in running:
@@ -119,7 +120,7 @@ class SimulatedEngine:
         self.alive, self.version = True, version
 
     def load_weights(self, version: int, pause_s: float) -> None:
-        """Exchange the weights in place, standing still for ``pause_s``."""
+        """Exchange the weights in place, run_state still for ``pause_s``."""
         if self.alive:
             for request in self._running:
                 self._note_now(request)
@@ -133,12 +134,12 @@ class SimulatedEngine:
             self._free_since = self._clock.now
 
     def _note_now(self, request: SimulatedRequest) -> None:
-        """So far the present version has sampled."""
+        """Credit the tokens sampled until now to the current version."""
         share = min(1.0, (self._clock.now - request.begun_s) / request.work_s) if request.work_s else 1.0
         self._note(request, int(request.tokens * share))
 
     def _note(self, request: SimulatedRequest, done: int) -> None:
-        """``done`` tokens of ``request`` are sampled, the latest of them by the present version."""
+        """Credit tokens to the current version, up to ``done`` tokens in total."""
         new = done - request.sampled
         if new > 0:
             request.spans.append(SampledSpan(self.version, new))

@@ -1,5 +1,5 @@
-"""The simulated learner: the training loop's order of calls, with the real journal and the real rules of age; only the
-step itself is nothing but time."""
+"""The simulated learner: the training loop with the real journal and staleness rules, in which a step only takes
+time."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from protocol.weights import NO_VERSION, Lineage, WeightVersion, make_version
 class SimulatedLearnerSettings:
     groups_per_step: int
     group_size: int
-    eta: int
+    max_staleness: int
     unbounded: bool
     policy: StaleTokenPolicy
     publish_every: int
     checkpoint_every: int
     steps: int
     step_s: Callable[[int], float]
-    """What step n takes, publishing included."""
+    """Returns the duration of step n, publication included."""
     push_s: float
     pause_s: float
 
@@ -45,20 +45,20 @@ class SimulatedLearner:
         settings: SimulatedLearnerSettings,
         *,
         journal: Journal,
-        dispatch: SchedulerCore,
+        scheduler: SchedulerCore,
         engines: Sequence[SimulatedEngine],
         account: TokenAccounting,
     ) -> None:
-        self._clock, self._settings, self._journal, self._dispatch = clock, settings, journal, dispatch
+        self._clock, self._settings, self._journal, self._scheduler = clock, settings, journal, scheduler
         self._engines, self._account = engines, account
         self.step = 0
         self.served_version = NO_VERSION
-        """The newest version that was offered to the engines; one that comes back serves it."""
+        """Newest published version, which a restarted engine serves."""
         self._version, self._lineage, self._count = NO_VERSION, Lineage(), 0
         self._stepping = False
         self._waiting_since = 0.0
-        # Without a bound, nothing holds rollout back but its places.
-        unbounded = RolloutTuning(max_staleness=settings.eta, publish_every=settings.publish_every)
+        # Without a bound only the capacity limits rollout.
+        unbounded = RolloutTuning(max_staleness=settings.max_staleness, publish_every=settings.publish_every)
         self._run_state = SchedulerRunState(training=True, tuning=unbounded if settings.unbounded else None)
         self._steps_s: list[float] = []
         self._fill = BatchFill(settings.groups_per_step, settings.group_size)
@@ -72,9 +72,9 @@ class SimulatedLearner:
         self._set_run_state(self._run_state)
 
     def step_if_ready(self) -> None:
-        """Take a step if there is a batch, and the policy lets it."""
+        """Take a step if there is a batch and the staleness policy allows it."""
         settings = self._settings
-        if self._stepping or self._dispatch.groups.ready_groups < self._fill.groups_to_lease:
+        if self._stepping or self._scheduler.groups.ready_groups < self._fill.groups_to_lease:
             return
         lease = self._journal.lease_batch(self._fill.groups_to_lease)
         if lease is None or not self._may_step(lease):
@@ -88,8 +88,8 @@ class SimulatedLearner:
     def _may_step(self, lease: BatchLease) -> bool:
         if self._settings.policy is not StaleTokenPolicy.WAIT:
             return True
-        oldest = self._dispatch.groups.staleness.binding_step(self.step, [group.group for group in lease.groups])
-        return may_take_step(self.step, oldest, self._settings.eta)
+        oldest = self._scheduler.groups.staleness.binding_step(self.step, [group.group for group in lease.groups])
+        return may_take_step(self.step, oldest, self._settings.max_staleness)
 
     def _finish_step(self, lease: BatchLease) -> None:
         settings, now = self._settings, self._clock.now
@@ -106,7 +106,7 @@ class SimulatedLearner:
         if trained:
             self.step += 1
             self._fill.record_step(len(dropped))
-            ready = self._dispatch.groups.ready_groups - len(lease.groups)
+            ready = self._scheduler.groups.ready_groups - len(lease.groups)
             self._account.end_step(self.step, now, consumed, self._rollout.in_flight, ready)
             if self.step == self._account.warm_up:
                 self._account.end_warm_up(total_idle_s(self._engines), self._journal.accounting().dropped)
@@ -130,12 +130,12 @@ class SimulatedLearner:
         self.step_if_ready()
 
     def _consume(self, episode: SimulatedEpisode, ages: dict[int, int]) -> ConsumedTrajectory:
-        """What the policy leaves of one trajectory, at the step that uses it."""
+        """Return the trained and masked tokens of a trajectory at the step that uses it."""
         for _, span in episode.spans:
             if span.version not in ages:
                 ages[span.version] = self._lineage.age(span.version, self._version)
         age = np.array([ages[span.version] for _, span in episode.spans], np.int32)
-        kept = staleness_loss_mask(self._settings.policy, age, self._settings.eta)
+        kept = staleness_loss_mask(self._settings.policy, age, self._settings.max_staleness)
         return ConsumedTrajectory(
             age,
             np.array([span.tokens for _, span in episode.spans], np.int64),
@@ -151,25 +151,25 @@ class SimulatedLearner:
         self._version = version
 
     def _publish_weights(self) -> None:
-        """Half of the fleet after half of the time; then the conductor hears."""
+        """Load the weights into half of the engines after half of the time and into the rest at its end."""
         push_s, half = self._settings.push_s, len(self._engines) // 2
         self.served_version = self._version
         self._clock.schedule(push_s / 2, self._load, (self._version, self._engines[:half]))
         self._clock.schedule(push_s, self._load, (self._version, self._engines[half:]))
         self._clock.schedule(push_s, self._published, (self._version, self.step))
 
-    def _load(self, what: tuple[WeightVersion, Sequence[SimulatedEngine]]) -> None:
-        version, engines = what
+    def _load(self, update: tuple[WeightVersion, Sequence[SimulatedEngine]]) -> None:
+        version, engines = update
         for engine in engines:
             if engine.version < version:
                 engine.load_weights(version, self._settings.pause_s)
 
-    def _published(self, what: tuple[WeightVersion, int]) -> None:
-        version, step = what
+    def _published(self, publication: tuple[WeightVersion, int]) -> None:
+        version, step = publication
         if version == self.served_version or step > self._run_state.published_step:
             self._set_run_state(replace(self._run_state, published_step=step))
 
-    def _set_run_state(self, standing: SchedulerRunState) -> None:
-        self._run_state = standing
-        self._rollout.set_run_state(standing)
+    def _set_run_state(self, run_state: SchedulerRunState) -> None:
+        self._run_state = run_state
+        self._rollout.set_run_state(run_state)
         self.step_if_ready()

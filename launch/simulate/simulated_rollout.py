@@ -1,5 +1,4 @@
-"""Simulated workers around the real conductor, router and journal: episodes begin, sample, use tools, arrive, and die
-with their node."""
+"""Simulated workers and episodes around the real scheduler, load balancer and journal."""
 
 from __future__ import annotations
 
@@ -19,20 +18,20 @@ from launch.simulate.virtual_clock import VirtualClock
 from protocol.journal import AppendOutcome, Journal, TrajectoryArrival
 from protocol.trajectory import EpisodeStatus, InfraFailure, RolloutRequest, make_trajectory_id
 
-_PATROL_S = 60.0
+_DEADLINE_CHECK_S = 60.0
 _RETRY_S = 0.2
-_SIZE = 1
-"""Of a request, to its router: prompts are not simulated, so that all count alike."""
+_REQUEST_SIZE = 1
+"""Size of every request for the load balancer, as prompts are not simulated."""
 _PAYLOAD = b"\0"
-"""The simulated buffer has room for everything, and so nothing depends on a trajectory's bytes."""
+"""Payload of every trajectory: nothing depends on its bytes."""
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedEpisode:
-    """The owner of its own requests."""
+    """One episode, which owns its sampling requests."""
 
     rollout: SimulatedRollout
-    ticket: RolloutRequest
+    rollout_request: RolloutRequest
     plan: EpisodePlan
     worker: SimulatedWorker
     begun_s: float
@@ -41,7 +40,7 @@ class SimulatedEpisode:
     request: SimulatedRequest | None = None
     engine: int = -1
     spans: list[tuple[int, SampledSpan]] = field(default_factory=list[tuple[int, SampledSpan]])
-    """(turn, what was sampled)."""
+    """(turn, sampled tokens) in order."""
     ended_s: float = 0.0
     alive: bool = True
 
@@ -72,48 +71,48 @@ class SimulatedWorker:
 
 
 class SimulatedRollout:
-    """``news`` is called when groups have closed, for the learner."""
+    """Runs episodes on simulated workers; ``on_groups_closed`` tells the learner that it may have a batch."""
 
     def __init__(
         self,
         clock: VirtualClock,
         *,
-        dispatch: SchedulerCore,
+        scheduler: SchedulerCore,
         journal: Journal,
         engines: Sequence[SimulatedEngine],
         workload: EpisodeWorkload,
-        places: Sequence[int],
-        news: Callable[[], None],
+        capacities: Sequence[int],
+        on_groups_closed: Callable[[], None],
     ) -> None:
-        self._clock, self._dispatch, self._journal, self._engines = clock, dispatch, journal, engines
-        self._workload, self._news = workload, news
+        self._clock, self._scheduler, self._journal, self._engines = clock, scheduler, journal, engines
+        self._workload, self._on_groups_closed = workload, on_groups_closed
         self.workers = [
             SimulatedWorker(
                 node, count, LoadBalancer(len(engines), first=zlib.crc32(f"worker-{node}".encode()) % len(engines))
             )
-            for node, count in enumerate(places)
+            for node, count in enumerate(capacities)
         ]
         self._waiting: deque[SimulatedWorker] = deque()
         self.arrived: dict[str, SimulatedEpisode] = {}
-        """By trajectory, until the learner or a drop takes it."""
+        """Arrived episodes by trajectory, until they are trained or dropped."""
         self.lost_tokens = 0
-        """Sampled by episodes and requests that died."""
+        """Number of tokens sampled by lost episodes and requests."""
         self._seen = 0
 
     def start(self) -> None:
         for worker in self.workers:
             self._request_work(worker)
-        self._clock.schedule(_PATROL_S, self._check_deadlines)
+        self._clock.schedule(_DEADLINE_CHECK_S, self._check_deadlines)
 
-    def set_run_state(self, standing: SchedulerRunState) -> None:
-        self._dispatch.set_run_state(standing)
+    def set_run_state(self, run_state: SchedulerRunState) -> None:
+        self._scheduler.set_run_state(run_state)
         self.serve_waiting_workers()
 
     def read_journal(self) -> None:
-        """Tell the conductor what the journal says, as its own loop does."""
+        """Apply the journal's progress to the scheduler, as its own loop does."""
         progress = read_group_progress(self._journal, self._seen)
         self._seen = progress.seq
-        self._dispatch.apply_progress(progress, self._clock.now)
+        self._scheduler.apply_progress(progress, self._clock.now)
         for closing in progress.closed:
             if closing.outcome.drop_reason is not None:
                 for sample in closing.rewards:
@@ -121,7 +120,7 @@ class SimulatedRollout:
         self.serve_waiting_workers()
 
     def serve_waiting_workers(self) -> None:
-        """Give tickets to waiting workers, first come first served."""
+        """Give rollout requests to waiting workers, first come first served."""
         while self._waiting:
             worker = self._waiting[0]
             if worker.free > 0 and not self._start_episodes(worker):
@@ -143,18 +142,20 @@ class SimulatedRollout:
         self.serve_waiting_workers()
 
     def _start_episodes(self, worker: SimulatedWorker) -> bool:
-        """Up to its free places; false when there is no ticket."""
-        dispatch, now = self._dispatch, self._clock.now
-        while (plan := dispatch.plan_group(worker.free)) is not None:
-            self._journal.open_group(plan, dispatch.groups.task_sampler.state())
-            dispatch.mark_opened(plan, now)
-        tickets = dispatch.assign_requests(worker.name, worker.free, now)
-        for ticket in tickets:
-            session = ticket.attempt_id
-            episode = SimulatedEpisode(self, ticket, self._workload.plan_episode(ticket), worker, now, session)
+        """Start episodes up to the worker's free capacity; return false if there is no rollout request."""
+        scheduler, now = self._scheduler, self._clock.now
+        while (plan := scheduler.plan_group(worker.free)) is not None:
+            self._journal.open_group(plan, scheduler.groups.task_sampler.state())
+            scheduler.mark_opened(plan, now)
+        rollout_requests = scheduler.assign_requests(worker.name, worker.free, now)
+        for rollout_request in rollout_requests:
+            session = rollout_request.attempt_id
+            episode = SimulatedEpisode(
+                self, rollout_request, self._workload.plan_episode(rollout_request), worker, now, session
+            )
             worker.episodes[episode] = None
             self._continue(episode, episode.plan.acquire_s)
-        return bool(tickets)
+        return bool(rollout_requests)
 
     # -- an episode ----------------------------------------------------------------------------------------------
 
@@ -162,20 +163,20 @@ class SimulatedRollout:
         if not episode.alive:
             return
         turn = episode.plan.turns[episode.turn]
-        episode.engine = episode.worker.placement.begin_request(episode.session, _SIZE, self._clock.now)
+        episode.engine = episode.worker.placement.begin_request(episode.session, _REQUEST_SIZE, self._clock.now)
         episode.request = SimulatedRequest(episode, turn.tokens, turn.generate_s)
         self._engines[episode.engine].submit(episode.request)
 
     def _continue(self, episode: SimulatedEpisode, wait_s: float) -> None:
-        """To its next turn, or to its end: of one whose first prompt had no room for a reply that is all there is."""
+        """Schedule the next turn, or the delivery after the last one."""
         if episode.turn < len(episode.plan.turns):
             self._clock.schedule(wait_s, self._sample_turn, episode)
         else:
             self._clock.schedule(wait_s + episode.plan.grade_s, self._deliver, episode)
 
     def turn_sampled(self, episode: SimulatedEpisode, request: SimulatedRequest) -> None:
-        """A turn is whole: the tool is next, or the grader."""
-        episode.worker.placement.end_request(episode.engine, _SIZE)
+        """Continue after a completed turn: with the tool, or with grading."""
+        episode.worker.placement.end_request(episode.engine, _REQUEST_SIZE)
         episode.request = None
         for span in request.spans:
             episode.spans.append((episode.turn, span))
@@ -184,46 +185,46 @@ class SimulatedRollout:
         self._continue(episode, wait_s)
 
     def turn_refused(self, episode: SimulatedEpisode, request: SimulatedRequest) -> None:
-        """Its engine died: the router sends the turn elsewhere."""
+        """Retry a turn on another engine after its engine died."""
         if not episode.alive:
             return
         placement, now = episode.worker.placement, self._clock.now
         self.lost_tokens += request.sampled
         episode.request = None
         placement.mark_failed(episode.engine, now)
-        placement.end_request(episode.engine, _SIZE)
+        placement.end_request(episode.engine, _REQUEST_SIZE)
         self._clock.schedule(0.0 if placement.count_available(now) else _RETRY_S, self._sample_turn, episode)
 
     def _deliver(self, episode: SimulatedEpisode) -> None:
         if not episode.alive:
             return
-        ticket = episode.ticket
+        rollout_request = episode.rollout_request
         episode.ended_s = self._clock.now
         arrival = TrajectoryArrival(
-            ticket.trajectory_id,
-            ticket.group,
-            ticket.sample,
+            rollout_request.trajectory_id,
+            rollout_request.group,
+            rollout_request.sample,
             episode.plan.reward,
             episode.plan.reward >= 1.0,
             EpisodeStatus.COMPLETED,
-            ticket.attempt.to_bytes(8, "little"),
+            rollout_request.attempt.to_bytes(8, "little"),
             _PAYLOAD,
             episode.plan.tokens,
         )
         (outcome,), closed = self._journal.append_batch([arrival])
         if outcome is AppendOutcome.APPENDED:
-            self.arrived[ticket.trajectory_id] = episode
-        self._dispatch.mark_arrived(ticket, self._clock.now)
+            self.arrived[rollout_request.trajectory_id] = episode
+        self._scheduler.mark_arrived(rollout_request, self._clock.now)
         del episode.worker.episodes[episode]
         if closed:
             self.read_journal()
-            self._news()
+            self._on_groups_closed()
         self._request_work(episode.worker)
 
-    # -- what dies -----------------------------------------------------------------------------------------------
+    # -- failures ------------------------------------------------------------------------------------------------
 
     def kill_node(self, node: int) -> int:
-        """Its worker is gone with all its episodes; how many there were."""
+        """Remove a node's worker with all its episodes, and return their number."""
         worker = self.workers[node]
         episodes, worker.episodes = worker.episodes, {}
         worker.alive = False
@@ -236,22 +237,22 @@ class SimulatedRollout:
         return len(episodes)
 
     def repair_node(self, node: int) -> None:
-        """A new worker says hello: the tickets of the old one are issued again."""
+        """Start a new worker on the node: the rollout requests of the old one are issued again."""
         worker, engines = self.workers[node], len(self._engines)
         worker.alive, worker.incarnation = True, worker.incarnation + 1
         worker.placement = LoadBalancer(engines, first=zlib.crc32(f"worker-{node}".encode()) % engines)
-        for out in self._dispatch.requests.reclaim_from_worker(f"worker-{node}", except_incarnation=worker.name):
+        for out in self._scheduler.requests.reclaim_from_worker(f"worker-{node}", except_incarnation=worker.name):
             self._lose_episode(out, InfraFailure.WORKER_DIED)
         self._request_work(worker)
 
     def _check_deadlines(self, _: None) -> None:
-        for out in self._dispatch.requests.reclaim_overdue(self._clock.now):
+        for out in self._scheduler.requests.reclaim_overdue(self._clock.now):
             self._lose_episode(out, InfraFailure.DEADLINE)
         self.serve_waiting_workers()
-        self._clock.schedule(_PATROL_S, self._check_deadlines)
+        self._clock.schedule(_DEADLINE_CHECK_S, self._check_deadlines)
 
     def _lose_episode(self, out: AssignedRequest, failure: InfraFailure) -> None:
-        if self._dispatch.handle_failure(out, failure, "", self._clock.now) is FailedRequestFate.ABANDONED:
+        if self._scheduler.handle_failure(out, failure, "", self._clock.now) is FailedRequestFate.ABANDONED:
             self._journal.abandon_sample(out.request.group, out.request.sample, failure.value)
             self.read_journal()
-            self._news()
+            self._on_groups_closed()

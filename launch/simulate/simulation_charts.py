@@ -1,4 +1,4 @@
-"""The charts of one simulation."""
+"""Builds the charts of one simulation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _idle(best: dict[str, SimulationRow]) -> Chart:
     ]
     return Chart(
         "Idle share",
-        "of the learner's time, and of the engines' time without a request",
+        "of the learner's time, and of the engines' time",
         list(best),
         "at its best in-flight",
         [
@@ -86,8 +86,10 @@ def _queues(best: dict[str, SimulationRow]) -> Chart:
         Series(name, [each[at].ready_groups if at < len(each) else None for at in range(places)])
         for name, each in samples.items()
     ]
-    note = "groups that are closed and wait for the learner"
-    return Chart("Ready at the end of a step", note, [str(at + 1) for at in range(places)], "optimizer step", series)
+    note = "closed groups that wait for the learner"
+    return Chart(
+        "Ready groups at the end of a step", note, [str(at + 1) for at in range(places)], "optimizer step", series
+    )
 
 
 def _dropped(best: dict[str, SimulationRow]) -> Chart:
@@ -114,10 +116,10 @@ def _each_fault(best: dict[str, SimulationRow]) -> Chart:
         for name, each in faults.items()
     ]
     return Chart(
-        "Lost with each node that died",
-        "tokens that its episodes and the requests of its engine had sampled",
+        "Tokens lost with each failed node",
+        "sampled by its episodes and by the requests on its engine",
         [str(at + 1) for at in range(places)],
-        "faults in the order of time",
+        "faults in order of time",
         series,
         bars=True,
     )
@@ -125,8 +127,8 @@ def _each_fault(best: dict[str, SimulationRow]) -> Chart:
 
 def _all_faults(best: dict[str, SimulationRow]) -> Chart:
     return Chart(
-        "Trained in spite of faults",
-        "trained tokens a second ÷ those of the same seed where no node dies",
+        "Throughput with faults",
+        "trained tokens a second ÷ those of the same seed without faults",
         list(best),
         "at its best in-flight",
         [Series("", [row.vs_faultless for row in best.values()])],

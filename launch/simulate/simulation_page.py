@@ -29,7 +29,7 @@ def write_simulation(
 
 
 def _page(scenario: Scenario, rows: Sequence[SimulationRow], charts: Sequence[Chart], command: str) -> str:
-    note = "What each dead node cost, at the best in-flight number of each line."
+    note = "Lost with each failed node, at the best in-flight number of each line."
     return render_chart_page(
         PageHeader(scenario.name, "simulation", f"<span>{escape(scenario.about)}</span>", "simulated"),
         charts,

@@ -27,7 +27,7 @@ _SCALE = 2
 """Pixels of the file for each unit."""
 _SMOOTH = 2
 """Drawn pixels for each pixel of the file."""
-_SPELT = {"η": "eta", "×": "x", "–": "-", "÷": "/", "≥": ">=", "≤": "<=", " = ": " "}
+_SPELT = {"×": "x", "–": "-", "÷": "/", "≥": ">=", "≤": "<=", " = ": " "}
 _COLOURS = {
     "panel": "#ffffff",
     "paper": "#f5f6f4",

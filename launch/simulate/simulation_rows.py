@@ -1,5 +1,5 @@
-"""The rows of a simulation: every combination that was asked for, each beside its synchronous and its unbounded
-counterpart, and beside itself without faults."""
+"""The rows of a simulation: every combination of the matrix, compared with its synchronous, its unbounded and its
+faultless counterpart."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class SimulationRow:
     cell: SimulationSettings
     result: SimulationResult
     sync_tokens_per_s: float
-    """The best of the synchronous runs over the in-flight numbers that were asked for, on as many nodes."""
+    """Throughput of the best synchronous run over the matrix's in-flight numbers, on as many nodes."""
     unbounded_tokens_per_s: float
-    """The best of the asynchronous runs without a bound on age, likewise."""
+    """Throughput of the best asynchronous run without a staleness bound, likewise."""
     faultless_tokens_per_s: float
-    """Of the same run where no node dies."""
+    """Throughput of the same run without faults."""
 
     @property
     def trained_tokens_per_s(self) -> float:
@@ -44,7 +44,7 @@ class SimulationRow:
             "nodes": cell.nodes,
             "mode": cell.mode.value,
             "policy": cell.policy.value,
-            "eta": cell.eta,
+            "max_staleness": cell.max_staleness,
             "in_flight": cell.in_flight,
             "trained_tokens_per_s": round(rate, 2),
             "vs_sync": round(rate / self.sync_tokens_per_s, 4),
@@ -77,11 +77,11 @@ def tokens_per_s(outcome: SimulationResult) -> float:
 
 
 def row_label(row: SimulationRow, rows: Sequence[SimulationRow]) -> str:
-    """What tells ``row`` from the others, but its in-flight number."""
+    """Return the settings in which ``row`` differs from other rows, without the in-flight number."""
     cell = row.cell
     parts = [] if cell.mode is AdmissionMode.ASYNC else [cell.mode.value.replace("_", " ")]
     if cell.mode is not AdmissionMode.SYNC:
-        parts.append(f"η = {cell.eta}")
+        parts.append(f"staleness ≤ {cell.max_staleness}")
     if len({other.cell.policy for other in rows}) > 1:
         parts.append(cell.policy.value)
     if len({other.cell.nodes for other in rows}) > 1:
@@ -90,7 +90,8 @@ def row_label(row: SimulationRow, rows: Sequence[SimulationRow]) -> str:
 
 
 def group_by_label(rows: Sequence[SimulationRow]) -> dict[str, list[SimulationRow]]:
-    """Rows that differ only in their in-flight number, by label; synchronous rows of another η are the same row."""
+    """Group rows that differ only in their in-flight number, by label; the bound of synchronous rows does not
+    matter."""
     found: dict[str, list[SimulationRow]] = {}
     for row in rows:
         line = found.setdefault(row_label(row, rows), [])
@@ -100,56 +101,61 @@ def group_by_label(rows: Sequence[SimulationRow]) -> dict[str, list[SimulationRo
 
 
 def best_rows(rows: Sequence[SimulationRow]) -> dict[str, SimulationRow]:
-    """The row of each line that trains most."""
+    """Return the row with the highest throughput of each label."""
     return {name: max(line, key=lambda row: row.trained_tokens_per_s) for name, line in group_by_label(rows).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationRunner:
-    """Each distinct simulation is run once, however many rows it stands in."""
+    """Runs each distinct simulation once, however many rows need it."""
 
     scenario: Scenario
     seed: int
     trace: RunTrace | None = None
 
     def run_matrix(
-        self, matrix: SimulationMatrix, jobs: int, begun: Callable[[SimulationSettings], None]
+        self, matrix: SimulationMatrix, jobs: int, on_start: Callable[[SimulationSettings], None]
     ) -> list[SimulationRow]:
-        """In the order of the matrix's lists; ``begun`` hears of each simulation, ``jobs`` of which run at once."""
+        """Return the rows in the order of the matrix, after ``jobs`` concurrent simulations; ``on_start`` is called for
+        each."""
         cells = [
             SimulationSettings(*each)
-            for each in itertools.product(matrix.nodes, matrix.mode, matrix.policy, matrix.eta, matrix.in_flight)
+            for each in itertools.product(
+                matrix.nodes, matrix.mode, matrix.policy, matrix.max_staleness, matrix.in_flight
+            )
         ]
-        beside = {cell: (_sync(cell, matrix), _unbounded(cell, matrix), [self._faultless(cell)]) for cell in cells}
-        needed = {_same(each) for cell in cells for each in itertools.chain([cell], *beside[cell])}
-        done = self._all(sorted(needed), jobs, begun)
+        counterparts = {
+            cell: (_sync(cell, matrix), _unbounded(cell, matrix), [self._faultless(cell)]) for cell in cells
+        }
+        needed = {_canonical(each) for cell in cells for each in itertools.chain([cell], *counterparts[cell])}
+        done = self._all(sorted(needed), jobs, on_start)
 
-        def best(counterparts: Sequence[SimulationSettings]) -> float:
-            return max(tokens_per_s(done[_same(each)]) for each in counterparts)
+        def best(candidates: Sequence[SimulationSettings]) -> float:
+            return max(tokens_per_s(done[_canonical(each)]) for each in candidates)
 
-        return [SimulationRow(cell, done[_same(cell)], *map(best, beside[cell])) for cell in cells]
+        return [SimulationRow(cell, done[_canonical(cell)], *map(best, counterparts[cell])) for cell in cells]
 
     def _faultless(self, cell: SimulationSettings) -> SimulationSettings:
         return cell.without_faults if self.scenario.faults.nodes_per_hour else cell
 
     def _all(
-        self, cells: Sequence[SimulationSettings], jobs: int, begun: Callable[[SimulationSettings], None]
+        self, cells: Sequence[SimulationSettings], jobs: int, on_start: Callable[[SimulationSettings], None]
     ) -> dict[SimulationSettings, SimulationResult]:
         if jobs == 1:
-            return {cell: self._told(cell, begun) for cell in cells}
+            return {cell: self._run_here(cell, on_start) for cell in cells}
         with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=multiprocessing.get_context("spawn")) as pool:
             running = [(cell, pool.submit(self.simulate, cell)) for cell in cells]
-            return {cell: self._awaited(cell, outcome, begun) for cell, outcome in running}
+            return {cell: self._awaited(cell, outcome, on_start) for cell, outcome in running}
 
-    def _told(self, cell: SimulationSettings, begun: Callable[[SimulationSettings], None]) -> SimulationResult:
-        begun(cell)
+    def _run_here(self, cell: SimulationSettings, on_start: Callable[[SimulationSettings], None]) -> SimulationResult:
+        on_start(cell)
         return self.simulate(cell)
 
     @staticmethod
     def _awaited(
-        cell: SimulationSettings, outcome: Future[SimulationResult], begun: Callable[[SimulationSettings], None]
+        cell: SimulationSettings, outcome: Future[SimulationResult], on_start: Callable[[SimulationSettings], None]
     ) -> SimulationResult:
-        begun(cell)
+        on_start(cell)
         return outcome.result()
 
     def simulate(self, cell: SimulationSettings) -> SimulationResult:
@@ -174,8 +180,8 @@ class SimulationRunner:
         )
 
 
-def _same(cell: SimulationSettings) -> SimulationSettings:
-    """The simulation that ``cell`` is: synchronous ones with another bound or policy are one."""
+def _canonical(cell: SimulationSettings) -> SimulationSettings:
+    """Return the settings that are simulated for ``cell``: bound and policy make no difference to synchronous runs."""
     return cell.as_sync if cell.mode is AdmissionMode.SYNC else cell
 
 

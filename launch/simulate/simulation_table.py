@@ -1,4 +1,4 @@
-"""The tables that a person reads on standard error, and on the page."""
+"""The tables of a simulation, for the terminal and for the page."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _TEXT_COLUMNS = 2
 HEAD = (
     "mode",
     "policy",
-    "η",
+    "max staleness",
     "nodes",
     "in flight",
     "tokens/s",
     "÷ sync",
     "÷ unbounded",
-    "age mean",
-    "max",
+    "mean age",
+    "max age",
     "masked",
     "share by length",
     "learner idle",
@@ -31,10 +31,10 @@ HEAD = (
 )
 FAULTS_HEAD = (
     "row",
-    "died",
+    "node",
     "minute",
-    "episodes begun again",
-    "requests sent elsewhere",
+    "episodes restarted",
+    "requests moved",
     "tokens lost",
     "minutes away",
 )
@@ -47,7 +47,7 @@ def row_cells(row: SimulationRow) -> list[str]:
     return [
         cell.mode.value,
         cell.policy.value,
-        str(cell.eta),
+        str(cell.max_staleness),
         f"{cell.nodes:,}",
         f"{cell.in_flight:,}",
         f"{row.trained_tokens_per_s:,.0f}",
@@ -66,7 +66,7 @@ def row_cells(row: SimulationRow) -> list[str]:
 
 
 def fault_cells(rows: Sequence[SimulationRow]) -> list[list[str]]:
-    """What each node that died took with it, in the row of each line that trains most."""
+    """Return the faults of the best row of each label."""
     return [
         [
             name,
@@ -83,7 +83,7 @@ def fault_cells(rows: Sequence[SimulationRow]) -> list[list[str]]:
 
 
 def table_lines(rows: Sequence[SimulationRow]) -> list[str]:
-    """The rows, and below them what each fault cost."""
+    """Return the rows as lines of text, and below them the faults."""
     faults = fault_cells(rows)
     below = ["", *align_columns([FAULTS_HEAD, *faults], text_columns=_TEXT_COLUMNS)] if faults else []
     return [*align_columns([HEAD, *map(row_cells, rows)], text_columns=_TEXT_COLUMNS), *below]

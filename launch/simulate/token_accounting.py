@@ -1,4 +1,4 @@
-"""What one simulated row came to: every token, by age, length and turn."""
+"""Counts the tokens of one simulated row by age, length and turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DECILES = 10
 
 
 class ConsumedTrajectory(NamedTuple):
-    """One trajectory at the step that used it, as runs of tokens of one turn and one age."""
+    """One trajectory at the step that used it, as runs of tokens with the same turn and age."""
 
     ages: npt.NDArray[np.int32]
     tokens: npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ class ConsumedTrajectory(NamedTuple):
 
 
 class QueueSample(NamedTuple):
-    """Queues at the end of a step."""
+    """The queues at the end of a step."""
 
     step: int
     at_s: float
@@ -46,7 +46,7 @@ class QueueSample(NamedTuple):
 
 @dataclass(slots=True)
 class TokenAccounting:
-    """Counts from the end of step ``warm_up``."""
+    """Counts tokens and times from the end of step ``warm_up`` on."""
 
     warm_up: int
     begun_s: float = 0.0
@@ -58,12 +58,12 @@ class TokenAccounting:
     _used: list[ConsumedTrajectory] = field(default_factory=list[ConsumedTrajectory])
 
     def add_wait(self, seconds: float) -> None:
-        """The learner stood idle before a step."""
+        """Add time that the learner waited before a step."""
         if self.is_measuring:
             self.waited_s += seconds
 
     def add_consumed(self, consumed: Sequence[ConsumedTrajectory]) -> None:
-        """A batch was taken, whether there was a token to train in it or not."""
+        """Add the trajectories of a batch, whether any token of it was trained or not."""
         if self.is_measuring:
             self._used += consumed
 
@@ -74,7 +74,7 @@ class TokenAccounting:
     def end_step(
         self, step: int, now: float, consumed: Sequence[ConsumedTrajectory], in_flight: int, ready: int
     ) -> None:
-        """Step ``step`` ended ``now``, having used ``consumed``."""
+        """Record the end of a step that used ``consumed``."""
         self.add_consumed(consumed)
         kept = np.concatenate([use.tokens[use.kept] for use in consumed])
         ages = np.concatenate([use.ages[use.kept] for use in consumed])
@@ -86,7 +86,7 @@ class TokenAccounting:
         self.ended_s = now
 
     def end_warm_up(self, idle_s: float, dropped: Mapping[DropReason, int]) -> None:
-        """Step ``warm_up`` has ended: what engines idled and what was dropped until then does not count."""
+        """Exclude the idle time and the drops until the end of step ``warm_up``."""
         self._idle_before_s, self._dropped_before = idle_s, Counter(dropped)
 
     # -- results -------------------------------------------------------------------------------------------------
@@ -104,16 +104,16 @@ class TokenAccounting:
         return sum(use.trained for use in self._used)
 
     def engine_idle(self, idle_s: float, engines: int) -> float:
-        """Share of their time that ``engines`` were without a request, which idled ``idle_s`` since the beginning."""
+        """Return the idle share of ``engines`` that were idle for ``idle_s`` in total since the start."""
         return (idle_s - self._idle_before_s) / (self.seconds * engines)
 
     def count_dropped(self, dropped: Mapping[DropReason, int]) -> dict[str, int]:
-        """Of all that was ``dropped`` since the beginning."""
+        """Return the drops after the warm-up, given all drops since the start."""
         counted = Counter(dropped) - self._dropped_before
         return {reason.value: count for reason, count in sorted(counted.items())}
 
     def tokens_by_staleness(self) -> list[int]:
-        """Trained tokens by age."""
+        """Return the number of trained tokens by age."""
         if not self._used:
             return []
         ages = np.concatenate([use.ages[use.kept] for use in self._used])
@@ -121,7 +121,7 @@ class TokenAccounting:
         return [int(count) for count in np.bincount(ages, weights=tokens)]
 
     def trained_share_by_decile(self) -> list[float]:
-        """Trained share of the trajectories in each tenth by sampled tokens, shortest first."""
+        """Return the trained share of tokens in each tenth of the trajectories by length, shortest first."""
         lengths = np.array([use.sampled for use in self._used])
         trained = np.array([use.trained for use in self._used])
         tenths = np.array_split(np.argsort(lengths, kind="stable"), DECILES)

@@ -1,4 +1,4 @@
-"""A virtual clock: what is due first happens first, and what is due at once happens in the order of asking."""
+"""A virtual clock that runs scheduled actions in order of time, and of scheduling at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Action = Callable[[Any], None]
 
 
 class VirtualClock:
-    """Seconds since the simulation began."""
+    """Runs actions at their time, in seconds since the start of the simulation."""
 
     __slots__ = ("_due", "_seq", "_stopped", "now")
 
@@ -25,11 +25,11 @@ class VirtualClock:
         heappush(self._due, (self.now + seconds, self._seq, action, argument))
 
     def stop(self) -> None:
-        """The event that is happening is the last."""
+        """Stop after the current action."""
         self._stopped = True
 
     def run(self, limit_s: float) -> bool:
-        """Go on until :meth:`stop`; false when nothing is due any more, or ``limit_s`` is passed, before it."""
+        """Run until :meth:`stop`; return false if there are no more actions, or ``limit_s`` has passed, before it."""
         due = self._due
         while due and not self._stopped:
             self.now, _, action, argument = heappop(due)

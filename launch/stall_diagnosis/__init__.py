@@ -1,6 +1,6 @@
-"""What a run that makes no progress was doing: who waits for whom, in one line, and every stack in one file.
+"""Diagnoses a run that makes no progress: one line that says who waits for whom, and one file with every stack.
 
-:mod:`.detector` notices a stall, :mod:`.evidence` asks every process, :mod:`.wait_chain` finds the line, and
-:mod:`.report_file` writes the file.  Nothing is ended or woken for it: what hangs is killed by whoever waits for it,
-at its own deadline.
+:mod:`.detector` notices a stall, :mod:`.evidence` gathers tasks and stacks from every process, :mod:`.wait_chain`
+derives the line, and :mod:`.report_file` writes the file.  The diagnosis ends nothing: a hanging call is cancelled by
+its own caller at its own deadline.
 """

@@ -1,8 +1,7 @@
-"""Notices that a run makes no progress, and has it told why, once.
+"""Detects that a run makes no progress, and reports each stall once.
 
-Progress is whatever brings the run on: an episode's turn, a trajectory, a group, a step, weights, an evaluation's
-attempt, and the engines' tokens beside.  A run that is paused is not to make any.  What is done about a hang is for the
-deadlines of who waits; this only looks.
+Progress is an episode's turn, a trajectory, a group, a step, new weights, an evaluation's attempt, or new tokens of the
+engines.  A paused run is not expected to make any.  It only reports; deadlines elsewhere end hanging calls.
 """
 
 from __future__ import annotations
@@ -21,31 +20,33 @@ PROGRESS_EVENTS = frozenset({
     "learner.step", "weights.published", "weights.copied", "engine.load", "engine.onloaded", "checkpoint.saved",
     "eval.progress", "eval.finished", "scheduler.flow", "learner.restarted",
 })  # fmt: skip
-"""Kinds of events."""
+"""Kinds of events that count as progress."""
 STALL_ALERT = "stalled"
-_LOOK_S = 5.0
+_CHECK_INTERVAL_S = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
 class StallDetector:
+    """Reports a stall when there was no progress for ``limit_s``."""
+
     events: EventLog
     limit_s: Callable[[], float]
-    """Without progress for so long it is told; 0 for never."""
+    """Returns the seconds without progress after which a stall is reported; 0 for never."""
     sampled_tokens: Callable[[], Awaitable[int]]
-    """Tokens of all engines so far."""
+    """Returns the number of tokens that all engines have sampled so far."""
     report: Callable[[], Awaitable[tuple[str, str]]]
-    """Who waits for whom, and the file that has the rest."""
+    """Returns the line that says who waits for whom, and the path of the report file."""
     now: Callable[[], float] = time.monotonic
     _last: float = field(init=False)
     _tokens: int = -1
     _paused: bool = False
-    _told: bool = False
+    _reported: bool = False
 
     def __post_init__(self) -> None:
         self._last = self.now()
 
     def observe_event(self, event: Event) -> None:
-        """What the run has said."""
+        """Take an event of the run into account."""
         kind = get_text(event, "kind")
         if kind == "scheduler.flow":
             self._paused = get_text(event, "flow") == "pause"
@@ -53,30 +54,30 @@ class StallDetector:
             self._progressed()
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Check periodically until cancelled."""
         while True:
             await self.check_progress()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_INTERVAL_S)
 
     async def check_progress(self) -> None:
-        """Once."""
+        """Check once, and report a new stall."""
         if (tokens := await self.sampled_tokens()) != self._tokens or self._paused:
             self._tokens = tokens
             self._progressed()
-        limit_s, stood_s = self.limit_s(), self.now() - self._last
-        if not limit_s or self._told or stood_s < limit_s:
+        limit_s, stalled_s = self.limit_s(), self.now() - self._last
+        if not limit_s or self._reported or stalled_s < limit_s:
             return
-        self._told = True
+        self._reported = True
         try:
             line, path = await self.report()
-        except Exception as error:  # noqa: BLE001  # the boundary: who cannot tell why a run hangs does not end it
-            line, path = f"and why could not be found ({type(error).__name__}: {error})", ""
-        self.events.emit("run.stalled", seconds=round(stood_s, 1), text=line, path=path)
-        said = f"no progress for {stood_s:.0f} s: {line}" + (f" (all stacks: {path})" if path else "")
-        self.events.emit("alert.raised", name=STALL_ALERT, text=said, health=True)
+        except Exception as error:  # noqa: BLE001  # the boundary: a failed diagnosis must not end the run
+            line, path = f"the diagnosis failed ({type(error).__name__}: {error})", ""
+        self.events.emit("run.stalled", seconds=round(stalled_s, 1), text=line, path=path)
+        text = f"no progress for {stalled_s:.0f} s: {line}" + (f" (all stacks: {path})" if path else "")
+        self.events.emit("alert.raised", name=STALL_ALERT, text=text, health=True)
 
     def _progressed(self) -> None:
         self._last = self.now()
-        if self._told:
-            self._told = False
+        if self._reported:
+            self._reported = False
             self.events.emit("alert.resolved", name=STALL_ALERT)

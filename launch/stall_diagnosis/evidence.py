@@ -1,6 +1,6 @@
-"""Asks every process of a run where it is: its asyncio tasks, the stacks of its threads, its state in the kernel.
+"""Gathers the asyncio tasks, the thread stacks and the kernel state of every process of a run.
 
-Nobody is waited for longer than :data:`PATIENCE_S`: who does not answer is part of the evidence.
+A process that does not answer within :data:`PATIENCE_S` is part of the evidence.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from protocol.processes.stack_dumps import PROCESS_ENDED, request_stack_dumps
 from protocol.processes.task_stacks import TaskStack, collect_task_stacks
 
 PATIENCE_S = 5.0
-_MOST_COMMAND = 80
+_MAX_COMMAND_CHARS = 80
 
 
 async def gather_evidence(actors: Sequence[Remote[Any]], stacks: Sequence[Path], token: str) -> StallEvidence:
-    """``stacks``: where processes offer theirs; ``token``: what every process of the run carries."""
+    """``stacks`` are the files into which processes dump their stacks; ``token`` marks every process of the run."""
     tasks: dict[str, Sequence[TaskStack]] = {DRIVER: collect_task_stacks(asyncio.all_tasks(), describe_remote_call)}
     silent: dict[str, str] = {}
     async with asyncio.TaskGroup() as group:
@@ -32,11 +32,10 @@ async def gather_evidence(actors: Sequence[Remote[Any]], stacks: Sequence[Path],
             group.create_task(_ask(actor, tasks, silent))
     found = await asyncio.to_thread(_process_states, token)
     before = {path: _size(path) for path in stacks}
-    untold = {
-        name: why for name, why in (await request_stack_dumps(stacks, wake=False)).items() if why != PROCESS_ENDED
-    }
-    told = {path.stem: _text(path, offset) for path, offset in before.items()}
-    return StallEvidence(tasks, silent, found, {name: text for name, text in told.items() if text} | untold)
+    failures = await request_stack_dumps(stacks, wake=False)
+    missing = {name: why for name, why in failures.items() if why != PROCESS_ENDED}
+    dumps = {path.stem: _text(path, offset) for path, offset in before.items()}
+    return StallEvidence(tasks, silent, found, {name: text for name, text in dumps.items() if text} | missing)
 
 
 async def _ask(actor: Remote[Any], tasks: dict[str, Sequence[TaskStack]], silent: dict[str, str]) -> None:
@@ -56,7 +55,7 @@ def _process_states(token: str) -> list[ProcessState]:
 
 
 def _process_state(pid: int) -> ProcessState | None:
-    """None for one that has ended."""
+    """Return the state of a process; None if it has ended."""
     folder = Path(f"/proc/{pid}")
     try:
         state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
@@ -70,11 +69,11 @@ def _process_state(pid: int) -> ProcessState | None:
 
 
 def _short(command: str) -> str:
-    """The module or program, without where it lies."""
+    """Return the module or program of a command, without folders."""
     words = command.split()
     if "-m" in words[:-1]:
         return words[words.index("-m") + 1]
-    return " ".join(Path(word).name if word.startswith("/") else word for word in words)[:_MOST_COMMAND]
+    return " ".join(Path(word).name if word.startswith("/") else word for word in words)[:_MAX_COMMAND_CHARS]
 
 
 def _size(path: Path) -> int:

@@ -1,7 +1,7 @@
-"""One line that says who waits for whom, from where every task waits.  Pure.
+"""Derives one line that says who waits for whom from the tasks of all processes.  Pure.
 
-It begins with the training (or whatever the driver is at), and goes on with whoever that waits for.  A buffer that has
-no batch waits for episodes, so the line goes on with what most of these wait for.
+The chain starts at the training loop (or the driver's current phase) and follows each wait to the next process.  The
+buffer waits for episodes when it has no batch, so the chain continues with what most episodes wait for.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from protocol.trajectory import is_training_trajectory
 
 DRIVER, BUFFER = "driver", "buffer"
 _TRAINING_FUNCTION, _PHASES_FUNCTION = "TrainingLoop.run", "Driver._run_phases"
-"""Functions of the task from which everything else follows."""
-_MOST_LINKS = 8
+"""Functions in whose task the chain starts."""
+_MAX_LINKS = 8
 _STOPPED = "T"
 
 
@@ -24,9 +24,9 @@ _STOPPED = "T"
 class ProcessState:
     pid: int
     state: str
-    """The kernel's letter."""
+    """State letter of the kernel, as in ``ps``."""
     kernel_function: str
-    """The kernel's function that it sleeps in, where it says."""
+    """Kernel function in which the process sleeps; empty if unknown."""
     command: str
 
 
@@ -35,9 +35,9 @@ class StallEvidence:
     tasks: Mapping[str, Sequence[TaskStack]]
     """Process → its asyncio tasks."""
     silent: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Process → why it did not say."""
+    """Process → why it did not answer."""
     processes: Sequence[ProcessState] = ()
-    """All of the run's on this machine."""
+    """Processes of the run on this machine."""
     stacks: Mapping[str, str] = field(default_factory=dict[str, str])
     """Process → the stacks of its threads."""
 
@@ -47,8 +47,9 @@ class StallEvidence:
 
 
 def describe_wait_chain(evidence: StallEvidence) -> str:
+    """Return the wait chain as one line of text."""
     links, at, seen = list[str](), DRIVER, set[str]()
-    while at and at not in seen and len(links) < _MOST_LINKS:
+    while at and at not in seen and len(links) < _MAX_LINKS:
         seen.add(at)
         link, at = _next_link(evidence, at)
         links.append(link)
@@ -57,7 +58,7 @@ def describe_wait_chain(evidence: StallEvidence) -> str:
 
 
 def _next_link(evidence: StallEvidence, process: str) -> tuple[str, str]:
-    """What to say of ``process``, and whom it waits for, if that is known."""
+    """Return a sentence about ``process``, and the process that it waits for; empty if unknown."""
     if process in evidence.silent:
         return f"{process} does not answer ({evidence.silent[process]})", ""
     if process == DRIVER:
@@ -72,11 +73,11 @@ def _main_task(tasks: Sequence[TaskStack]) -> tuple[str, str]:
         for task in tasks:
             if any(frame.endswith(f" {function}") for frame in task.frames):
                 return _of_task(what, _leaf(task, tasks))
-    return "the driver has no task that could be told of", ""
+    return "the driver has no known task", ""
 
 
 def _leaf(task: TaskStack, tasks: Sequence[TaskStack]) -> TaskStack:
-    """The task itself, or one of the group that it waits for."""
+    """Return the task that really waits: the task itself, or a child in its task group."""
     by_name = {each.name: each for each in tasks}
     seen = {task.name}
     while not task.waits_for:
@@ -91,41 +92,41 @@ def _leaf(task: TaskStack, tasks: Sequence[TaskStack]) -> TaskStack:
 def _of_task(what: str, task: TaskStack) -> tuple[str, str]:
     if not task.waits_for:
         return f"{what} is in {task.innermost_frame}", ""
-    whom, _, method = task.waits_for.partition(".")
-    return f"{what} waits for {whom}" + (f" ({method})" if method else ""), whom
+    target, _, method = task.waits_for.partition(".")
+    return f"{what} waits for {target}" + (f" ({method})" if method else ""), target
 
 
 def _describe_episodes(evidence: StallEvidence) -> tuple[str, str]:
-    """What the episodes that are to fill a batch wait for."""
+    """Return what most of the episodes that should fill a batch wait for."""
     running = [task for tasks in evidence.tasks.values() for task in tasks if is_training_trajectory(task.name)]
     if not running:
-        asking = [name for name, tasks in evidence.tasks.items() if any(_asks(task) for task in tasks)]
-        if asking:
-            return f"no episode runs: {len(asking)} workers wait for rollout requests of the scheduler", ""
+        idle = [name for name, tasks in evidence.tasks.items() if any(_is_idle_worker(task) for task in tasks)]
+        if idle:
+            return f"no episode runs: {len(idle)} workers wait for rollout requests of the scheduler", ""
         return "no episode runs", ""
     found = Counter(task.waits_for or task.innermost_frame for task in running)
     ((most, count),) = found.most_common(1)
-    whom, _, method = most.partition(".")
+    target, _, method = most.partition(".")
     known = any(task.waits_for == most for task in running)
-    place = f"for {whom} ({method})" if known else f"in {most}"
-    return f"{count} of {len(running)} episodes wait {place}", whom if known else ""
+    where = f"for {target} ({method})" if known else f"in {most}"
+    return f"{count} of {len(running)} episodes wait {where}", target if known else ""
 
 
-def _asks(task: TaskStack) -> bool:
+def _is_idle_worker(task: TaskStack) -> bool:
     return task.waits_for == "scheduler.acquire_requests"
 
 
 def _describe_majority(process: str, tasks: Sequence[TaskStack]) -> tuple[str, str]:
-    """What most tasks of a process wait for, that do not only wait for other work or for the next moment."""
-    places = Counter(
+    """Return what most tasks of a process wait for, without tasks that only sleep or wait for work."""
+    waits = Counter(
         task.waits_for or task.innermost_frame
         for task in tasks
         if task.waits_for or not task.innermost_frame.startswith("/")
     )
-    if not places:
-        return f"{process} tells by its stacks alone what it is at", ""
-    ((most, count),) = places.most_common(1)
+    if not waits:
+        return f"{process} waits for nothing known: see its stacks", ""
+    ((most, count),) = waits.most_common(1)
     if any(task.waits_for == most for task in tasks):
-        whom, _, method = most.partition(".")
-        return f"{process} waits for {whom} ({method})", whom
+        target, _, method = most.partition(".")
+        return f"{process} waits for {target} ({method})", target
     return f"{process} has {count} of {len(tasks)} tasks in {most}", ""

@@ -76,7 +76,11 @@ def test_a_run_that_goes_well_and_one_that_has_just_begun_hear_nothing() -> None
         ({"statuses": {EpisodeStatus.COMPLETED: 70, EpisodeStatus.TIME_LIMIT: 30}}, "truncation", "agent.time_limit_s"),
         ({"steps": steps(wait_s=6.0, step_s=4.0)}, "idle_learner", "waited 60% of the time"),
         ({"idle_engines": 0.7}, "idle_engines", "70%"),
-        ({"steps": steps(share_by_decile=(0.95,) * 9 + (0.5,))}, "trained_share", "50% of the longest tenth's"),
+        (
+            {"steps": steps(share_by_decile=(0.95,) * 9 + (0.5,))},
+            "trained_share",
+            "50% of the tokens in the longest tenth",
+        ),
         ({"steps": steps(clip_high=0.2, clip_low=0.1)}, "clipped", "30% of the tokens"),
         ({"steps": steps(clip_high=0.0, clip_low=0.0)}, "unclipped", "Raise learner.lr"),
         ({"steps": steps(entropy=0.05)}, "entropy", "from 1.2 to 0.05"),

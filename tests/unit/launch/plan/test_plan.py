@@ -50,7 +50,7 @@ def config_of(trace: RunTrace, steps: int) -> RunConfig:
         "rollout.dynamic_sampling": str(file.dynamic_sampling).lower(),
         "learner.publish_every": file.publish_every,
         "checkpoint.every_steps": file.checkpoint_every,
-        "staleness.max_staleness": file.eta,
+        "staleness.max_staleness": file.max_staleness,
         "staleness.policy": file.policy,
     }
     return load_recipe("demo", [f"{key}={value}" for key, value in values.items()])
@@ -90,7 +90,7 @@ def test_the_plan_of_a_measured_run_has_its_speed_and_its_ages(path: Path) -> No
     assert plan.steps_per_hour == pytest.approx(steps_per_hour(trace), rel=0.2)
     assert plan.trained_tokens_per_s == pytest.approx(trace.measured.trained_tokens_per_s, rel=0.2)
     assert plan.staleness_mean == pytest.approx(trace.measured.staleness_mean, rel=0.2)
-    assert plan.staleness_max <= trace.file.eta
+    assert plan.staleness_max <= trace.file.max_staleness
     assert forecast_caveat(config_of(trace, 1), basis_from_trace(trace, config_of(trace, 1).rollout)) == ""
 
 

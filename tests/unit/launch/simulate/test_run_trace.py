@@ -61,7 +61,7 @@ def test_a_replay_with_another_number_in_flight_does_not(path: Path, times: floa
         ({"groups": []}, "groups"),
         ({"group_size": SIZE + 1}, f"group_size = {SIZE + 1} episodes"),
         ({"group_size": 1}, "group_size"),
-        ({"eta": 1 << 60}, "eta"),
+        ({"max_staleness": 1 << 60}, "max_staleness"),
     ],
 )
 def test_a_trace_that_cannot_be_replayed_is_refused_by_name(

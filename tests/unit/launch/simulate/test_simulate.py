@@ -43,7 +43,7 @@ ROW_KEYS = [
         "nodes",
         "mode",
         "policy",
-        "eta",
+        "max_staleness",
         "in_flight",
         "trained_tokens_per_s",
         "vs_sync",
@@ -68,9 +68,11 @@ def small(*, faults: float = 0.0, steps: int = 8) -> Scenario:
 
 
 def run(
-    scenario: Scenario, policy: StaleTokenPolicy = StaleTokenPolicy.MASK, eta: int = 1, seed: int = 0
+    scenario: Scenario, policy: StaleTokenPolicy = StaleTokenPolicy.MASK, max_staleness: int = 1, seed: int = 0
 ) -> SimulationResult:
-    return SimulationRunner(scenario, seed).simulate(SimulationSettings(4, AdmissionMode.ASYNC, policy, eta, 48))
+    return SimulationRunner(scenario, seed).simulate(
+        SimulationSettings(4, AdmissionMode.ASYNC, policy, max_staleness, 48)
+    )
 
 
 def begun(scenario: Scenario) -> SimulatedCluster:
@@ -87,7 +89,7 @@ def once(_: SimulationSettings) -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path) -> None:
-    scenario, matrix = small(faults=0.3), SimulationMatrix(nodes=(4,), in_flight=(24, 48), eta=(2,))
+    scenario, matrix = small(faults=0.3), SimulationMatrix(nodes=(4,), in_flight=(24, 48), max_staleness=(2,))
     found: list[list[bytes]] = []
     for number, seed in enumerate((7, 7, 8)):
         rows = SimulationRunner(scenario, seed).run_matrix(matrix, 1, once)
@@ -106,7 +108,7 @@ class Stated(SimulationRunner):
     def simulate(self, cell: SimulationSettings) -> SimulationResult:
         if cell.mode is AdmissionMode.SYNC:
             return outcome_of({8: 10.0, 16: 7.0}[cell.in_flight])
-        if cell.eta == UNBOUNDED:
+        if cell.max_staleness == UNBOUNDED:
             return outcome_of({8: 21.0, 16: 22.0}[cell.in_flight])
         return by_hand() if cell.faults else outcome_of(20.0)
 
@@ -140,13 +142,13 @@ def by_hand() -> SimulationResult:
 
 
 def test_a_row_says_what_a_person_computes_from_the_same_tokens() -> None:
-    matrix = SimulationMatrix(nodes=(4,), in_flight=(8, 16), eta=(2,), policy=(StaleTokenPolicy.MASK,))
+    matrix = SimulationMatrix(nodes=(4,), in_flight=(8, 16), max_staleness=(2,), policy=(StaleTokenPolicy.MASK,))
     _, row = Stated(small(faults=1.0), 0).run_matrix(matrix, 1, once)
     assert row.as_json() == {
         "nodes": 4,
         "mode": "async",
         "policy": "mask",
-        "eta": 2,
+        "max_staleness": 2,
         "in_flight": 16,
         "trained_tokens_per_s": 19.25,  # 385 in 20 s
         "vs_sync": 1.925,  # whose best is 10
@@ -197,14 +199,14 @@ def test_the_policies_pay_for_the_bound_in_their_own_coin() -> None:
 
 
 def test_a_node_that_dies_costs_its_episodes_and_nothing_else() -> None:
-    outcome = run(small(faults=1.0, steps=12), eta=4)
+    outcome = run(small(faults=1.0, steps=12), max_staleness=4)
     assert outcome.faults
     assert sum(fault.episodes for fault in outcome.faults) > 0
     assert len(outcome.account.samples) == 12
 
 
 def test_what_faults_cost_stands_beside_the_same_run_without_them() -> None:
-    matrix, told = SimulationMatrix(nodes=(4,), in_flight=(24, 48), eta=(2,)), list[SimulationSettings]()
+    matrix, told = SimulationMatrix(nodes=(4,), in_flight=(24, 48), max_staleness=(2,)), list[SimulationSettings]()
     rows = SimulationRunner(small(faults=1.0), 3).run_matrix(matrix, 1, told.append)
     calm = SimulationRunner(small(), 3).run_matrix(matrix, 1, once)
     for row, other in zip(rows, calm, strict=True):
@@ -223,7 +225,9 @@ def test_what_faults_cost_stands_beside_the_same_run_without_them() -> None:
         assert (other.vs_faultless, other.result.faults) == (1.0, [])
     assert sorted(cell.in_flight for cell in told if not cell.faults) == [24, 48]
     printed = table_lines(rows)
-    assert sum(line.startswith("η = 2") for line in printed) == len(best_rows(rows)["η = 2"].result.faults)
+    assert sum(line.startswith("staleness ≤ 2") for line in printed) == len(
+        best_rows(rows)["staleness ≤ 2"].result.faults
+    )
     assert len(table_lines(calm)) == 1 + len(calm)
 
 
@@ -258,17 +262,17 @@ def test_an_episode_that_comes_second_is_not_the_one_that_is_trained() -> None:
     rollout = begun(small())._rollout
     worker = rollout.workers[0]
     first = next(iter(worker.episodes))
-    second = replace(first, ticket=replace(first.ticket, attempt=1))
+    second = replace(first, rollout_request=replace(first.rollout_request, attempt=1))
     worker.episodes[second] = None
     rollout._deliver(first)
     rollout._deliver(second)
-    assert rollout.arrived == {first.ticket.trajectory_id: first}
+    assert rollout.arrived == {first.rollout_request.trajectory_id: first}
 
 
 @pytest.mark.slow
 def test_a_thousand_nodes_pay_for_the_age_bound_what_was_promised() -> None:
-    """At η = 4 and the best number in flight: 0.95 of unbounded async, whose best is at either, and no length trained
-    far less than another."""
+    """With a staleness bound of 4 and the best number in flight: 0.95 of unbounded async, whose best is at either, and
+    no length trained far less than another."""
     runs = SimulationRunner(read_scenario(find_scenario("scale")), seed=0)
     few, many = (
         SimulationSettings(1024, AdmissionMode.ASYNC, StaleTokenPolicy.MASK, 4, in_flight) for in_flight in (1024, 1536)
@@ -289,18 +293,18 @@ def test_every_named_scenario_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("--scenario smal", "did you mean 'small'"),
-        ("--scenario nowhere/file.toml", "no such scenario file"),
-        ("--scenario small --faults 7", "argument --faults: input should be less than or equal to 1"),
-        ("--scenario small --eta 0", "other modes than sync make tokens 1 steps old"),
-        ("--scenario small --nodes 0", "at least 1"),
+        ("smal", "did you mean 'small'"),
+        ("nowhere/file.toml", "no such scenario file"),
+        ("small --faults 7", "argument --faults: input should be less than or equal to 1"),
+        ("small --max-staleness 0", "in modes other than sync tokens are 1 steps old"),
+        ("small --nodes 0", "at least 1"),
         (
-            "--scenario small --mode asynk",
+            "small --mode asynk",
             "argument --mode: input should be 'sync', 'one_step_off' or 'async', not 'asynk'",
         ),
-        ("--scenario small --nodes 8,", "argument --nodes: input should be a valid integer.*, not ''"),
-        ("--scenario small --eta 4,1000000", "--eta 1000000 is no bound"),
-        ("--scenario small --write-trace x.json", "give --scenario the folder of one"),
+        ("small --nodes 8,", "argument --nodes: input should be a valid integer.*, not ''"),
+        ("small --max-staleness 4,1000000", "--max-staleness 1000000 is too large"),
+        ("small --write-trace x.json", "needs a run to replay"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused_in_one_line(
@@ -321,7 +325,7 @@ def test_a_scenario_file_with_a_wrong_key_says_which(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[matrix]\neta = []", "matrix.eta"),
+        ("[matrix]\nmax_staleness = []", "matrix.max_staleness"),
         ("[matrix]\nmode = []", "matrix.mode"),
         ('name = "../elsewhere"', "name"),
         ("[learner]\nsteps = 100000", r"102,400,000 trajectories.*at most 10,000,000"),
@@ -340,7 +344,8 @@ def test_a_simulation_that_stands_still_says_where_in_words() -> None:
     """Every group has one reward, and is dropped for it."""
     scenario = small(steps=3).model_copy(update={"episode": EpisodeModel(median_s=600, reward=(1e9, 1e-9))})
     with pytest.raises(
-        SimulationStalledError, match=r"^async, mask, η 1, 4 nodes, 48 in flight: step 0 of 3.* groups dropped"
+        SimulationStalledError,
+        match=r"^async, mask, staleness ≤ 1, 4 nodes, 48 in flight: step 0 of 3.* groups dropped",
     ):
         run(scenario)
 

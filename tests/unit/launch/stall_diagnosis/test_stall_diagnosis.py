@@ -81,7 +81,7 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
         ),
         (
             StallEvidence({"driver": [training("learner-0")], "learner-0": []}),
-            "the training waits for learner-0; learner-0 tells by its stacks alone what it is at",
+            "the training waits for learner-0; learner-0 waits for nothing known: see its stacks",
         ),
         (
             StallEvidence({"driver": [training("scheduler.stand")], "scheduler": [task("t", "buffer.open_group")]}),
@@ -93,7 +93,7 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
             ),
             "the driver is in launch/data/preparation.py:7 prepare",
         ),
-        (StallEvidence({}), "the driver has no task that could be told of"),
+        (StallEvidence({}), "the driver has no known task"),
     ],
 )
 def test_one_line_says_who_waits_for_whom(evidence: StallEvidence, says: str) -> None:
@@ -286,4 +286,4 @@ async def test_a_look_that_fails_is_told_and_ends_nothing(tmp_path: Path) -> Non
     await run.after(0.0)
     await run.after(61.0)
     told, _ = read_events(tmp_path)
-    assert "could not be found (OSError: no space)" in str(told["text"])
+    assert "the diagnosis failed (OSError: no space)" in str(told["text"])
