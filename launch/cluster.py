@@ -1,4 +1,4 @@
-"""``python -m launch.cluster``: run a recipe from model to report.
+"""``python -m launch.cluster``: train a model with a recipe, from warm start to report.
 
 The command reads its arguments, opens the run directory, sets the guardian that leaves nothing behind, and hands over
 to :mod:`launch.run.driver`.  Ctrl-C stops cleanly; a second one at once.

@@ -1,4 +1,4 @@
-"""``python -m launch.completion bash|zsh|fish``: print a script that completes ``longshore`` in a shell."""
+"""``python -m launch.completion bash|zsh|fish``: print a shell completion script."""
 
 from __future__ import annotations
 

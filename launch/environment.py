@@ -1,4 +1,4 @@
-"""``python -m launch.environment …``: run whole episodes here for runs elsewhere, each beside its sandbox.
+"""``python -m launch.environment …``: serve whole episodes to runs on other machines.
 
 Stopped by SIGTERM or Ctrl-C, it begins nothing more, and ends its episodes and their sandboxes.  Killed, it leaves
 sandboxes that end by themselves (``--unattended-s``), or with the same command's next start.
@@ -32,35 +32,35 @@ from sandbox.server.journal import StateDirectory
 
 
 class EnvironmentArguments(EgressProxyOptions):
-    """Run whole episodes here for runs elsewhere, each beside its sandbox.
+    """Serve whole episodes, each with its sandbox on this machine, to runs on other machines.
 
     Example: longshore environment --port 18082 --slots 32
     """
 
     host: Annotated[str, option("HOST")] = "127.0.0.1"
-    """Address to listen on; beyond loopback it needs a token, or --no-auth."""
+    """Address to listen on; beyond loopback a token or --no-auth is required."""
     port: Port = 18082
     """Port to listen on; 0 for a free one."""
     token_file: Annotated[Path | None, option("FILE")] = None
     """File with the bearer token; or LONGSHORE_SANDBOX_TOKEN."""
     no_auth: Flag = False
-    """Let everyone who reaches the port run programs here."""
+    """No authentication: everyone who reaches the port can run programs on this machine."""
     slots: AtLeastOne = 16
-    """Episodes at once."""
+    """Concurrent episodes."""
     ttl_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
-    """Seconds that an episode lives while no run asks for it."""
+    """Seconds after which an episode that no run polls is ended."""
     warm: Count = 0
-    """Sandboxes kept ready of each kind."""
+    """Size of the warm pool, per image and limits."""
     image: Annotated[str, option("IMAGE")] = ""
-    """Image of tasks that name none."""
+    """Default image of tasks."""
     session_max_s: Annotated[float, option("S"), Field(ge=1)] = 7200.0
-    """Longest life of a sandbox."""
+    """Maximum lifetime of a sandbox, in seconds."""
     unattended_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
-    """Seconds that a sandbox lives without this service."""
+    """Seconds that a sandbox survives this service."""
     disk_loop: Flag = False
-    """Give each sandbox a file system of its own where the engine has no disk quota."""
+    """Give each sandbox its own loop-mounted file system if the engine has no disk quota."""
     state: Annotated[Path | None, option("FOLDER")] = None
-    """Folder that says which sandboxes belong to this service; default: in LONGSHORE_HOME, by port."""
+    """Folder that records this service's sandboxes; default: in LONGSHORE_HOME, by port."""
 
 
 def run(chosen: EnvironmentArguments, out: JsonOutput) -> int:

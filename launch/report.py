@@ -1,4 +1,4 @@
-"""``python -m launch.report RUN``: write the report of a run again from what the run left."""
+"""``python -m launch.report RUN``: write a run's report again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.cli.output import JsonOutput
 
 
 class ReportArguments(CommandArguments):
-    """Write report.html of a run again.
+    """Write a run's report.html again.
 
     Example: longshore report demo-1
     """

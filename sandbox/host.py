@@ -1,4 +1,4 @@
-"""``python -m sandbox.host up|status|down``: set up this machine for sandboxes, say what is set up, or stop it.
+"""``python -m sandbox.host up|status|down``: set up this machine for sandboxes.
 
 ``up`` finds or starts a Docker engine, finds or builds the base image, and prepares the toolchain that is mounted into
 every sandbox. It writes what it found to a record (:mod:`sandbox.host_record`), so that pools and tests use the same. A
@@ -134,7 +134,7 @@ class HostArguments(CommandArguments):
     """
 
     action: Positional[Annotated[Literal["up", "status", "down"], option()]]
-    """Set up what is missing, say what is set up, or stop the Docker engine that was started here."""
+    """up: set up whatever is missing; status: show the set-up; down: stop the Docker engine that `up` started."""
 
 
 def run(given: HostArguments, out: JsonOutput) -> int:

@@ -1,6 +1,6 @@
-"""Write docs/commands.md: the help of every command, as it prints it.
+"""Write docs/commands.md: the help text of every command.
 
-``--check`` writes nothing; exit code 1 where the page is not what it would write.
+With ``--check`` nothing is written, and the exit code is 1 if the page is out of date.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ HEAD = """\
 
 <!-- Made by `make docs` (tools/commands_page.py) from the commands' own arguments: change the help texts there. -->
 
-`longshore NAME` and `python -m MODULE` are the same program. A command ends with 0 where it did what was asked and its
-own checks held, 1 where it failed, 2 where you can mend it (one line on standard error says how), and 130 after Ctrl-C.
-What you ask for goes to standard output, progress and errors to standard error. With `--json` standard output is
-exactly one object, also for an error. Options are written in full. A run is named by its directory, or by its id where
-that is in `runs`. `longshore --version` prints the version, and `longshore completion bash|zsh|fish` a script that
-completes commands and options in your shell.
+`longshore NAME` and `python -m MODULE` are the same program. Exit codes: 0, the command succeeded and its own checks
+passed; 1, it failed; 2, a mistake that you can fix (one line on standard error says how); 130, Ctrl-C. Results go to
+standard output, progress and errors to standard error. With `--json` standard output is exactly one object, also after
+an error. Options cannot be abbreviated. A run is named by its directory, or by its id if it is in `runs`.
+`longshore --version` prints the version; `longshore completion bash|zsh|fish` prints a shell completion script.
 """
 _FRAME = str.maketrans("", "", "╭╮╰╯─│")
 

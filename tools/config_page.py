@@ -34,17 +34,17 @@ HEAD = """\
 
 <!-- Made by `make docs` (tools/config_page.py) from the settings of each room: change the docstrings there. -->
 
-A recipe is a TOML file that says what differs from the defaults below; `--set section.key=value` says it on the
-command line, and comes last. `--dry-run` prints all of them as they are for a run. An unknown key is an error with a
-suggestion, and what does not fit together is refused with what to write instead.
+A recipe is a TOML file with the keys that differ from the defaults below; `--set section.key=value` on the command line
+overrides both. `--dry-run` prints all resolved keys. An unknown key is an error with a suggestion; keys that contradict
+each other are refused with a fix.
 
     longshore cluster demo --set rollout.group_size=4 --set learner.lr=1e-4 --dry-run
 """
 SFT_HEAD = """\
 ## Supervised training
 
-`longshore sft` has a configuration of its own ([sft.md](sft.md)). These sections and keys are as above: {same}. The
-rest:
+`longshore sft` has its own configuration ([sft.md](sft.md)). These sections and keys are the same as above: {same}. The
+others:
 """
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", Path: "path"}
 LARGEST = 2**53 - 1

@@ -65,7 +65,7 @@ class WorkerSpec:
     curve: CurveClient | None
     """Keys for it; None on loopback."""
     episodes: int
-    """Episodes at once."""
+    """Concurrent episodes."""
     settings: WorkerSettings
     agent: AgentSpec
     harness: HarnessSettings

@@ -1,4 +1,4 @@
-"""``python -m launch.bench BENCHMARK``: measure a part of longshore, or try all of it."""
+"""``python -m launch.bench BENCHMARK``: measure one part of longshore, or try all recipes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from protocol.events import JsonValue
 
 
 class BenchArguments(CommandArguments):
-    """Measure a part of longshore, or try all of it.
+    """Measure one part of longshore, or try all recipes.
 
     Example: longshore bench transport --tokens 1024,8192
     """

@@ -112,14 +112,14 @@ def _medians(measured: EngineMeasurement) -> list[float]:
 
 
 class EngineArguments(CommandArguments):
-    """Measure tokens a second of one engine, by the requests that it decodes at once."""
+    """Measure tokens per second of an engine, by number of concurrent requests."""
 
     requests: Annotated[tuple[int, ...], comma_separated("N,…"), option()] = REQUESTS
-    """Loads, in this order."""
+    """Numbers of concurrent requests, in this order."""
     tokens: Annotated[int, option("N"), Field(ge=1, le=CONTEXT_TOKENS - _PROMPT_TOKENS)] = 300
     """Tokens of each request."""
     rounds: AtLeastOne = 3
-    """Rounds, whose median counts."""
+    """Number of rounds; the median is reported."""
     device: Annotated[Literal["cpu", "cuda"], option()] = "cpu"
     """Device of the servers; on cuda they share one GPU."""
     as_json: JsonFlag = False

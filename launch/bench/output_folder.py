@@ -12,7 +12,9 @@ from protocol.cli.arguments import option
 from protocol.errors import UserError
 
 OutputFolder = Annotated[
-    Path | None, option("FOLDER"), Field(description="Folder where the runs stay; default: removed if all checks held.")
+    Path | None,
+    option("FOLDER"),
+    Field(description="Folder to keep the runs in; default: a temporary one, removed if all checks pass."),
 ]
 
 

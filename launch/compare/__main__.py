@@ -29,7 +29,7 @@ _SHORT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class CompareArguments(CommandArguments):
-    """Compare evaluations of the same tasks with the first one: paired differences, and the tasks that changed.
+    """Compare evaluations of the same tasks with the first one: paired differences, and tasks that changed.
 
     Example: longshore compare evaluations/demo-model_v1-tasks evaluations/demo-model_v2-tasks
     """
@@ -37,7 +37,7 @@ class CompareArguments(CommandArguments):
     first: Positional[Annotated[RunFolder, option("FIRST")]]
     """Folder of an evaluation, or RUN/before, RUN/step-000008, RUN/after."""
     others: Positional[Annotated[tuple[RunFolder, ...], option("OTHER")]] = ()
-    """Other evaluations of the same tasks, each of which is compared with the first."""
+    """Other evaluations of the same tasks; each is compared with the first."""
     anyway: Flag = False
     """Compare tasks of the same name even if data sets or sampling differ."""
     seed: Count = 0

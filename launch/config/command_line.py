@@ -44,11 +44,11 @@ ModelFolder = Annotated[
     str | None,
     option("FOLDER"),
     Field(
-        description="Hugging Face folder of a dense Qwen2.5 or Qwen3, which is told its tools and gets no warm start."
+        description="Hugging Face folder of a dense Qwen2.5 or Qwen3; its prompt lists the tools, without warm start."
     ),
 ]
 RunName = Annotated[
-    str | None, option("ID"), Field(description="Name of the run's directory; default: recipe and start time.")
+    str | None, option("ID"), Field(description="Run id, the name of its directory; default: recipe and start time.")
 ]
 Resume = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""``python -m launch.ctl RUN status|list|pause|resume|drain|retune|cancel|…``: see what a run does, and steer it.
+"""``python -m launch.ctl RUN status|list|pause|resume|drain|retune|cancel|…``: show a run's state, and steer it.
 
 ``pause`` lets no rollout begin and the learner wait before its next step, ``resume`` goes on; ``drain`` trains what is
 under way and ends, ``stop`` ends behind the step that is being taken; ``drain ENGINE`` lets one engine end what it
@@ -53,22 +53,22 @@ def parse_request(action: ControlAction, words: Sequence[str], reason: str) -> C
 
 
 class ControlArguments(CommandArguments):
-    """See what a run does, and steer it.
+    """Show a run's state, and steer it.
 
     Example: longshore ctl my-run retune in_flight=64
     """
 
     run: RunPath
     action: Positional[Annotated[str, one_of([_STATUS, _LIST, *(each.value for each in ControlAction)]), option()]]
-    """What to show, or to ask for."""
+    """What to show, or to request."""
     words: Positional[Annotated[tuple[str, ...], option("WORD")]] = ()
-    """KEY=VALUE … to retune; a group or a trajectory to cancel; an engine to drain."""
+    """retune: KEY=VALUE …; cancel: a group or trajectory; drain: an engine."""
     reason: Text = ""
-    """Why; the run's events keep it."""
+    """Reason, recorded in the run's events."""
     content: Flag = False
-    """For list: show what agents have written, too."""
+    """list: also show text written by agents."""
     timeout: Annotated[float, option("S"), Field(ge=0)] = _PATIENCE_S
-    """Longest wait for the run's answer."""
+    """Seconds to wait for the run's confirmation."""
     as_json: JsonFlag = False
 
 

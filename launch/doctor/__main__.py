@@ -1,4 +1,4 @@
-"""``python -m launch.doctor [RECIPE]``: check whether this machine can run a recipe, and what to mend.
+"""``python -m launch.doctor [RECIPE]``: check whether this machine can run a recipe.
 
 All checks run at once, each with a deadline, so that a Docker engine or a file system that hangs is one line among the
 others.  Exit code 0 where a run would start, 1 where it would not.
@@ -30,7 +30,7 @@ _MARKS = {FindingLevel.OK: "ok", FindingLevel.WARNING: "warn", FindingLevel.FAIL
 
 
 class DoctorArguments(CommandArguments):
-    """Check whether this machine can run a recipe, and say what to do about each thing that is wrong.
+    """Check whether this machine can run a recipe, and name a fix for every problem.
 
     Example: longshore doctor demo --nodes 8
     """

@@ -65,31 +65,31 @@ _SOLVER = create_mutex_group(required=True, title="solver of the tasks")
 
 
 class EvaluateArguments(CommandArguments):
-    """Evaluate a model, or a task's own solution, on tasks: pass@k, errors by stage, tokens.
+    """Evaluate a model, or the tasks' own solutions, on tasks: pass@k, errors by stage, tokens.
 
     Example: longshore evaluate demo --model /models/qwen3 --tasks ./tasks --attempts 8
     """
 
     recipe: RecipeName
     model: Annotated[str | None, option("PATH|URL"), _SOLVER] = None
-    """A folder, which is served here, or an OpenAI-compatible URL."""
+    """Model folder (served locally), or an OpenAI-compatible URL."""
     oracle: Annotated[bool, option(), _SOLVER] = False
     """Run the tasks' own solutions."""
     noop: Annotated[bool, option(), _SOLVER] = False
     """Do nothing: the score that tasks give without any work."""
     tasks: Annotated[str, option("LABEL|PATH")]
-    """A data set of datasets.toml, a folder, or a file of rows."""
+    """Label of a data set in datasets.toml, a folder, or a file of rows."""
     datasets: Annotated[Path, option("FILE")] = Path("datasets.toml")
     """File that defines data set labels."""
     only: TaskGlobs = ()
     task_ids: UseAppendAction[Annotated[tuple[str, ...], option("IDS")]] = ()
-    """Take only these tasks: ids, numbers and ranges, for example 101-110,fix-git."""
+    """Only these tasks: ids, numbers and ranges, for example 101-110,fix-git."""
     attempts: Annotated[int, option("N"), Field(ge=1, le=MAX_ATTEMPTS)] = 8
-    """Attempts at each task."""
+    """Attempts per task."""
     concurrency: Annotated[int | None, option("N"), Field(ge=1)] = None
-    """Attempts at once; default: rollout.episodes_per_worker of the recipe."""
+    """Concurrent attempts; default: the recipe's rollout.episodes_per_worker."""
     temperature: Annotated[float, option("X"), Field(ge=0)] = 1.0
-    """Temperature of sampling."""
+    """Sampling temperature."""
     greedy: Flag = False
     """Take the likeliest token each time instead of sampling."""
     seed: Count = 0
@@ -97,18 +97,18 @@ class EvaluateArguments(CommandArguments):
     model_name: Annotated[str, option("NAME")] = ""
     """Name of the model at the URL; default: the first that it lists."""
     key_file: Annotated[Path | None, option("FILE")] = None
-    """File with the API key of the URL, alone on one line."""
+    """File with the URL's API key on one line."""
     output: Annotated[Path | None, option("FOLDER")] = None
     """Folder of the evaluation; default: evaluations/RECIPE-MODEL-TASKS."""
     overrides: Overrides = ()
     retry_errors: Flag = False
     """Retry attempts that infrastructure failed."""
     save_trajectories: Flag = False
-    """Write trajectories as JSON Lines."""
+    """Write trajectories.jsonl too."""
     no_record: Flag = False
     """Do not record the terminals that longshore compare shows."""
     dry_run: Flag = False
-    """Print what would run as one JSON object, and stop."""
+    """Print what would run as one JSON object, and exit."""
     as_json: JsonFlag = False
 
     @property

@@ -1,4 +1,4 @@
-"""``python -m launch.export SOURCE … --format FORMAT``: write trajectories as ShareGPT, ATIF or a data set.
+"""``python -m launch.export SOURCE … --format FORMAT``: export trajectories as ShareGPT, ATIF or Hugging Face.
 
 A source is a run's directory, or the folder of an evaluation with ``--save-trajectories``.  What is written is whole or
 not there.
@@ -37,11 +37,11 @@ class ExportArguments(CommandArguments):
     format: Annotated[ExportFormat, option()] = ExportFormat.SHAREGPT
     """Format of the export."""
     output: Annotated[Path | None, option("PATH")] = None
-    """A file for sharegpt, else a folder; default: in exports/."""
+    """File (sharegpt) or folder (other formats); default: in exports/."""
     passed: Flag = False
-    """Export only trajectories whose tests all passed."""
+    """Only trajectories whose tests all passed."""
     min_reward: Annotated[float | None, option("X")] = None
-    """Export only trajectories whose reward is at least X."""
+    """Only trajectories with a reward of at least X."""
     only: TaskGlobs = ()
     as_json: JsonFlag = False
 

@@ -51,15 +51,15 @@ class ExportersArguments(CommandArguments):
         Annotated[
             tuple[str, ...],
             option("NAME"),
-            Field(description=f"One of {', '.join(BUILTIN_EXPORTERS)}, or one that an installed package adds."),
+            Field(description=f"One of {', '.join(BUILTIN_EXPORTERS)}, or a plug-in's name."),
         ]
     ] = ()
     prometheus: Annotated[int | None, option("PORT"), Field(ge=0, le=65535)] = None
     """Serve the metrics on this port of 127.0.0.1; 0 for a free one."""
     project: Text = "longshore"
-    """Project of the run in wandb and trackio."""
+    """Project name in W&B and trackio."""
     follow: Flag = False
-    """Send only what is written from now on, until this is ended."""
+    """Follow the run: send only new metrics, until interrupted."""
     as_json: JsonFlag = False
 
 

@@ -31,14 +31,14 @@ _LIGHT = (";7", ";15")
 
 
 class MonitorArguments(CommandArguments):
-    """Watch a run in the browser or in this terminal, live or finished.  It only reads.
+    """Watch a run, live or finished, in the browser or in this terminal. Only reads the run's files.
 
     Example: longshore monitor my-run
     """
 
     run: RunPath
     host: Annotated[str, option("HOST")] = _LOOPBACK
-    """Address to listen on; beyond loopback with a token."""
+    """Address to listen on; beyond loopback a token is required."""
     port: Port = 0
     """Port to listen on; 0 for a free one."""
     tui: Flag = False

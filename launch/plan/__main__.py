@@ -1,4 +1,4 @@
-"""``python -m launch.plan RECIPE …``: the memory, speed, age, engines and sandboxes of a run, before it starts.
+"""``python -m launch.plan RECIPE …``: estimate a run's memory, speed and machines.
 
 Memory follows from the model's shape.  Speed and age need to know what episodes and steps take: from a run of yours
 (``--from runs/ID``), or assumed (``--scenario``).  The plan of a run from its own trace is held to a fifth of what that
@@ -49,7 +49,7 @@ _BASIS = create_mutex_group(required=False, title="basis of speed and age")
 
 
 class PlanArguments(CommandArguments):
-    """Plan a run: memory by part, steps an hour, token ages, engines and sandboxes.
+    """Estimate a run's memory by part, steps per hour, token ages, engines and sandboxes.
 
     Example: longshore plan demo --from demo-20261125-101500
     """
@@ -59,7 +59,7 @@ class PlanArguments(CommandArguments):
     model: ModelFolder = None
     overrides: Overrides = ()
     run: Annotated[RunFolder | None, option("RUN", name="from"), _BASIS] = None
-    """A run, or a trace of one, that says how long episodes and steps take."""
+    """Take durations of episodes and steps from this run, or a trace of one."""
     scenario: Annotated[
         str | None, option("NAME|FILE"), _BASIS, Field(description=f"One of {', '.join(scenario_names())}; or a path.")
     ] = None

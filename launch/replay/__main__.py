@@ -1,4 +1,4 @@
-"""``python -m launch.replay TRAJECTORY|RUN``: run a trajectory's actions again, or train a run's steps again.
+"""``python -m launch.replay TRAJECTORY|RUN``: replay a trajectory in a fresh sandbox, or a run's training.
 
 TRAJECTORY is RUN/ID or EVALUATION/TASK/ATTEMPT: its actions run in a fresh sandbox, their results are compared with the
 recorded observations, and the episode is graded again.  The exit code is 0 if every replay gives the recorded verdict
@@ -30,7 +30,7 @@ _MAX_TIMES = 10_000
 
 
 class ReplayArguments(CommandArguments):
-    """Run a trajectory's actions again in a fresh sandbox and grade them, or train a run's steps again.
+    """Replay a trajectory's actions in a fresh sandbox and grade them, or train a run's recorded steps again.
 
     Examples: longshore replay demo-1/train-g000007-s03 --times 5; longshore replay demo-1
     """

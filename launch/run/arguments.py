@@ -30,7 +30,7 @@ DEFAULT_RECIPE = "demo"
 
 
 class ClusterArguments(CommandArguments):
-    """Train an agent asynchronously: rollouts in sandboxes, GRPO, weights updated in place.
+    """Train an agent asynchronously: rollouts in sandboxes, GRPO, weights updated in place. Default recipe: demo.
 
     Example: longshore cluster demo --nodes 1 --set rollout.group_size=4
     """
@@ -53,14 +53,14 @@ class ClusterArguments(CommandArguments):
     resume: Resume = None
     overrides: Overrides = ()
     proof: Flag = False
-    """Run the negative controls too, and check the difference that they must show."""
+    """Also run the negative controls, and check the expected differences."""
     control: Annotated[NegativeControl | None, one_of(NegativeControl), option()] = None
-    """Make this run a negative control, which cannot learn."""
+    """Run a negative control: zero learning rate, or shuffled rewards."""
     no_monitor: Flag = False
     """Do not serve the live page."""
     as_json: JsonFlag = False
     dry_run: Flag = False
-    """Print the resolved configuration as TOML, which is itself a recipe, and stop."""
+    """Print the resolved configuration as TOML, which is itself a recipe, and exit."""
 
     @property
     def is_default_recipe(self) -> bool:

@@ -50,41 +50,41 @@ class ListRunsArguments(CommandArguments):
 
 
 class CompareRunsArguments(CommandArguments):
-    """Draw the curves of runs on one page, and print a table."""
+    """Write a page with the runs' curves, and print a table."""
 
     runs: Positional[Annotated[tuple[RunFolder, ...], option("RUN"), Field(min_length=1)]]
     """Two to five runs: directories or ids."""
     output: Annotated[Path | None, option("FILE")] = None
-    """The page; default: compare-A-B.html beside the first run."""
+    """Page to write; default: compare-A-B.html beside the first run."""
     as_json: JsonFlag = False
 
 
 class QueryRunsArguments(CommandArguments):
-    """Query runs in SQL.
+    """Query runs with SQL.
 
     Example: longshore runs query "SELECT run, max(pass_rate) FROM metrics GROUP BY run"
     """
 
-    sql: Positional[Annotated[str, option("SQL"), Field(description=f"Over the tables {', '.join(TABLES)}.")]]
+    sql: Positional[Annotated[str, option("SQL"), Field(description=f"Query over the tables {', '.join(TABLES)}.")]]
     runs: Positional[Annotated[tuple[RunFolder, ...], option("RUN")]] = ()
-    """Directories or ids of runs; default: all of runs."""
+    """Directories or ids of runs; default: all in runs/."""
     limit: AtLeastOne = 1000
-    """Most rows."""
+    """Maximum number of rows."""
     as_json: JsonFlag = False
 
 
 class PruneRunsArguments(CommandArguments):
-    """Remove what nobody needs, never of a run that is going on."""
+    """Delete files that are no longer needed, never of a run in progress."""
 
     runs: Positional[Annotated[tuple[RunFolder, ...], option("RUN")]] = ()
-    """Directories or ids of runs; default: all of runs."""
+    """Directories or ids of runs; default: all in runs/."""
     what: Annotated[
-        tuple[str, ...], comma_separated("PARTS"), option(), Field(description=f"Some of {', '.join(PrunablePart)}.")
+        tuple[str, ...], comma_separated("PARTS"), option(), Field(description=f"Any of {', '.join(PrunablePart)}.")
     ] = tuple(each.value for each in DEFAULT_PARTS)
     older_than: Annotated[float | None, option("DAYS"), Field(ge=0)] = None
-    """Only runs that began so long ago."""
+    """Only runs that started at least this many days ago."""
     dry_run: Flag = False
-    """Say what would go, with sizes, and leave it."""
+    """Show what would be deleted, with sizes, and exit."""
     as_json: JsonFlag = False
 
 

@@ -46,7 +46,7 @@ DataPaths = UseAppendAction[Annotated[tuple[tuple[str, ...], ...], option("PATH"
 
 
 class SftArguments(CommandArguments):
-    """Train a model on conversations and on what agents did in runs: supervised fine-tuning.
+    """Supervised fine-tuning on conversations and on trajectories of runs.
 
     Example: longshore sft --model /models/qwen3 --data good.jsonl runs/demo-1 --min-score 1
     """
@@ -58,33 +58,33 @@ class SftArguments(CommandArguments):
     data: DataPaths = ()
     """Conversations (.jsonl, .json) or runs."""
     eval_data: DataPaths = ()
-    """The same, held out: its loss is reported."""
+    """Held-out data in the same formats; its loss is reported."""
     output: Annotated[str | None, option("FOLDER")] = None
-    """Where the trained model goes; default: model in the run's directory."""
+    """Folder of the trained model; default: model/ in the run's directory."""
     adapters: Annotated[str | None, option("FOLDER")] = None
-    """Where the adapters of lora.rank go too, as a PEFT folder."""
+    """Also write the adapters of lora.rank to this PEFT folder."""
     min_score: Annotated[float | None, option("X")] = None
-    """Train only on what has a score or reward of at least X."""
+    """Only records with a score or reward of at least X."""
     reward_weighted: Flag = False
-    """Weigh each sequence in the loss by its score."""
+    """Weight each sequence's loss by its score."""
     too_long: Annotated[OverlongAction | None, one_of(OverlongAction), option()] = None
     """What is done with sequences that do not fit."""
     epochs: Annotated[int | None, option("N")] = None
-    """Times that each sequence is trained on."""
+    """Passes over the data."""
     batch_size: Annotated[int | None, option("N")] = None
-    """Sequences in an optimizer step."""
+    """Sequences per optimizer step."""
     lr: Annotated[float | None, option("X")] = None
-    """AdamW's learning rate after the warm-up."""
+    """Learning rate of AdamW after the warm-up."""
     seed: Annotated[int | None, option("N")] = None
-    """Seed of the order in which sequences are trained on."""
+    """Seed of the order of sequences."""
     overrides: Overrides = ()
     run_id: Annotated[str | None, option("ID")] = None
-    """Name of the run's directory; default: sft and start time."""
+    """Run id, the name of its directory; default: sft and start time."""
     resume: Annotated[str | None, optional_value("ID"), option()] = None
     """Resume this run from its newest intact checkpoint; without ID that of --run-id, else the newest run."""
     as_json: JsonFlag = False
     dry_run: Flag = False
-    """Print the resolved configuration as TOML, which is itself a recipe, and stop."""
+    """Print the resolved configuration as TOML, which is itself a recipe, and exit."""
 
     def config_overrides(self) -> tuple[str, ...]:
         """Return ``section.key=value`` for every option that is a key, in the order in which the last one counts."""

@@ -62,7 +62,7 @@ class SftSettings(ConfigSection):
 
 class SftLearnerSettings(TrainerSettings):
     lr: Annotated[float, Field(ge=0)] = 1e-5
-    """AdamW's learning rate after the warm-up."""
+    """Learning rate of AdamW after the warm-up."""
 
 
 class SftCheckpointSettings(ConfigSection):

@@ -1,4 +1,4 @@
-"""``python -m launch.sweep SWEEP|RECIPE …``: run or evaluate at every point of some axes, and set them side by side.
+"""``python -m launch.sweep SWEEP|RECIPE …``: run trainings or evaluations over a grid of settings.
 
 Exit code 0: every point that was asked for has ended, and none missed the goal; 1: some did not, or did.  One that
 fails stops no other.  Ctrl-C stops; the same command goes on, and runs nothing again that has ended.

@@ -50,7 +50,7 @@ def _matches(point: SweepPoint, globs: Sequence[str]) -> bool:
 
 
 class SweepArguments(CommandArguments):
-    """Run or evaluate at every point of some axes, and print the results side by side.
+    """Run a training or an evaluation at every point of a grid, and print the results side by side.
 
     Example: longshore sweep demo --axis learner.loss=clip,gspo --axis run.seed=0,1,2
     """
@@ -58,20 +58,20 @@ class SweepArguments(CommandArguments):
     what: Positional[Annotated[str, option("SWEEP|RECIPE")]] = ""
     """A sweep or a recipe, by name or TOML file; default: demo."""
     recipe: Positional[Annotated[str, option("RECIPE")]] = ""
-    """Another recipe than the sweep's own."""
+    """Recipe to use instead of the sweep's own."""
     axis: UseAppendAction[Annotated[tuple[str, ...], option("KEY=V,V")]] = ()
-    """What varies; the points are the product of all axes."""
+    """Key to vary; the points are the product of all axes."""
     overrides: Overrides = ()
     evaluate: Flag = False
     """Evaluate instead of training: keys without a dot are options of longshore evaluate."""
     only: UseAppendAction[Annotated[tuple[str, ...], option("GLOB")]] = ()
-    """Names of points to run now; !GLOB leaves some out."""
+    """Only points whose names match; !GLOB excludes."""
     concurrency: AtLeastOne = 1
-    """Points at once."""
+    """Concurrent points."""
     output: Annotated[Path | None, option("FOLDER")] = None
-    """Folder of the sweep; default: sweeps/NAME.  The same command goes on where it was."""
+    """Folder of the sweep; default: sweeps/NAME. The same command continues it."""
     dry_run: Flag = False
-    """Print all points and what they set as one JSON object, and stop."""
+    """Print all points and their settings as one JSON object, and exit."""
     as_json: JsonFlag = False
 
 

@@ -39,29 +39,29 @@ class JobArguments(CommandArguments):
     """Arguments of every template.  What follows ``--`` is for ``python -m launch.cluster``."""
 
     run: Positional[Annotated[tuple[str, ...], option("-- WORD")]] = ()
-    """Words for longshore cluster: -- demo --steps 100."""
+    """Arguments of longshore cluster: -- demo --steps 100."""
     name: Text = "longshore"
-    """Name of the job, and first part of the run's."""
+    """Name of the job, and prefix of the run id."""
     output: Annotated[Path | None, option("FILE")] = None
     """File to write; default: standard output."""
     as_json: JsonFlag = False
 
 
 class SlurmArguments(JobArguments):
-    """Write a batch script: a number of nodes of one kind."""
+    """Write a batch script for a number of equal nodes."""
 
     nodes: AtLeastOne
     """Nodes of the job."""
     cpus: AtLeastOne = 16
-    """Processors of each node."""
+    """CPUs per node."""
     gpus: Count = 0
-    """GPUs of each node."""
+    """GPUs per node."""
     time: PlainWord = "24:00:00"
-    """Longest time, as Slurm writes it."""
+    """Time limit in Slurm's format."""
     partition: PlainWord = ""
-    """Slurm's partition."""
+    """Slurm partition."""
     account: PlainWord = ""
-    """Slurm's account."""
+    """Slurm account."""
     environment: Annotated[str, option("FOLDER", show_default=False)] = sys.prefix
     """Virtual environment on all nodes; default: this one."""
     runs: Annotated[str, option("FOLDER")] = "/var/tmp/longshore-runs"  # noqa: S108  what Slurm keeps between two starts of a job
@@ -69,28 +69,28 @@ class SlurmArguments(JobArguments):
 
 
 class KubernetesArguments(JobArguments):
-    """Write a RayJob: the learner's node, nodes with engines and nodes with agents."""
+    """Write a RayJob with a learner node, engine nodes and agent nodes."""
 
     image: PlainWord
     """Container image with longshore, Ray and SGLang."""
     engines: Count = 1
-    """Nodes with engines."""
+    """Number of engine nodes."""
     agents: Count = 1
-    """Nodes with agents."""
+    """Number of agent nodes."""
     gpus: Count = 0
-    """GPUs of a node with engines."""
+    """GPUs per engine node."""
     head_gpus: Count = 0
-    """GPUs of the learner's node."""
+    """GPUs of the learner node."""
     cpus: AtLeastOne = 8
-    """Processors of each node."""
+    """CPUs per node."""
     memory_gb: Annotated[int, option("GB"), Field(ge=4)] = 32
-    """Memory of each node."""
+    """Memory per node."""
     claim: PlainWord = ""
     """Volume claim for the run's directory, on block storage."""
     base_image: PlainWord = "debian:bookworm"
-    """Image of tasks that name none."""
+    """Default image of tasks."""
     pool: Flag = False
-    """Sandboxes are on pool servers (-- --set sandbox.urls=…), not on the nodes."""
+    """Use sandboxes of pool servers (-- --set sandbox.urls=…) instead of the nodes' own."""
 
 
 class TemplatesArguments(CommandArguments):

@@ -1,4 +1,4 @@
-"""``python -m launch.trace RUN …``: write what each process of a run did as a file for ui.perfetto.dev.
+"""``python -m launch.trace RUN …``: write a timeline of a run for ui.perfetto.dev.
 
 Engines, workers with each episode, the learner, copies of weights, buffer and scheduler are tracks; the time is seconds
 since the run began.  It only reads, so a run that goes on is no slower for it.
@@ -38,20 +38,20 @@ def _parse_steps(word: object) -> object:
 
 
 class TraceArguments(CommandArguments):
-    """Write what each process of a run did as a file for ui.perfetto.dev or chrome://tracing.
+    """Write a timeline of a run's processes for ui.perfetto.dev or chrome://tracing.
 
     Example: longshore trace demo-1 --steps 4-6
     """
 
     run: RunPath
     begin: Annotated[float | None, option("S", name="from"), Field(ge=0)] = None
-    """Seconds since the run began; default: its beginning."""
+    """Start, in seconds since the run began; default: the beginning."""
     end: Annotated[float | None, option("S", name="to"), Field(ge=0)] = None
-    """Seconds since the run began; default: the last that is known."""
+    """End, in seconds since the run began; default: the last event."""
     steps: Annotated[tuple[int, int] | None, one_word("N|N-M"), option(), BeforeValidator(_parse_steps)] = None
-    """From the first of these optimizer steps to the end of the last."""
+    """Range of optimizer steps."""
     output: Annotated[Path | None, option("FILE")] = None
-    """File to write; default: RUN's name with .trace.json, in this folder."""
+    """File to write; default: RUN.trace.json in the current folder."""
     as_json: JsonFlag = False
 
 

@@ -136,7 +136,7 @@ TaskGlobs = UseAppendAction[
     Annotated[
         tuple[str, ...],
         option("GLOB"),
-        Field(description="Take only the tasks whose names match; !GLOB leaves those out."),
+        Field(description="Only tasks whose names match; !GLOB excludes."),
     ]
 ]
 """``--only``."""

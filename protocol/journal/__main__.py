@@ -1,4 +1,4 @@
-"""``python -m protocol.journal check|recover RUN``: check the journal of a run that is not running, or repair it.
+"""``python -m protocol.journal check|recover RUN``: check or repair the journal of a run that is not running.
 
 ``check`` reads every page and every payload.  ``recover`` makes a new journal from everything readable around bad
 pages:
@@ -23,7 +23,7 @@ from protocol.journal.repair import JOURNAL_FILE, check_journal, recover_journal
 
 
 class CheckJournalArguments(CommandArguments):
-    """Read every page and every payload of the journal of a run that is not running."""
+    """Read and verify every page and every payload."""
 
     run: Positional[Annotated[Path, option("RUN")]]
     """Run directory."""
@@ -31,7 +31,7 @@ class CheckJournalArguments(CommandArguments):
 
 
 class RecoverJournalArguments(CommandArguments):
-    """Make a new journal from everything readable, and keep the damaged file beside it."""
+    """Build a new journal from everything readable, and keep the damaged file beside it."""
 
     run: Positional[Annotated[Path, option("RUN")]]
     """Run directory."""
@@ -39,7 +39,7 @@ class RecoverJournalArguments(CommandArguments):
 
 
 class JournalArguments(CommandArguments):
-    """Check the journal of a run that is not running, or repair it.
+    """Check or repair the journal of a run that is not running.
 
     Example: longshore journal check runs/demo-1
     """

@@ -18,13 +18,13 @@ class EgressProxyOptions(CommandArguments):
     """Options of every command that starts an egress proxy."""
 
     allow_host: UseAppendAction[Annotated[tuple[str, ...], option("HOST")]] = ()
-    """A host that network `proxy` reaches beside those that a task lists, for example *.example.org."""
+    """Host that network `proxy` permits in addition to the task's own, for example *.example.org."""
     python_index: Annotated[str, option("URL")] = ""
-    """Package index for pip and uv; each file is fetched once."""
+    """Package index for pip and uv; files are cached."""
     npm_index: Annotated[str, option("URL")] = ""
-    """Package index for npm; each file is fetched once."""
+    """Package index for npm; files are cached."""
     proxy_gb: Annotated[float, option("GB"), Field(ge=0)] = 20.0
-    """Largest size of the cached files."""
+    """Maximum size of the cache."""
 
     def proxy_settings(self, model: type[S], **values: Any) -> S:
         """Return settings of the proxy, or of what contains them, with ``values`` beside.  Raises UserError."""

@@ -1,4 +1,4 @@
-"""``python -m sandbox.images {build,pull,import,prefetch,prune,list}``: build, pull, import and remove images of tasks.
+"""``python -m sandbox.images {build,pull,import,prefetch,prune,list}``: build, pull, import and remove task images.
 
 ``build PATH`` takes a folder with a Dockerfile, or task folders; ``prefetch PATH`` makes every image that the tasks
 there need, whatever it takes; both leave what is there alone.
@@ -45,12 +45,12 @@ class BuildImagesArguments(EgressProxyOptions):
     paths: Positional[Annotated[tuple[Path, ...], option("PATH"), Field(min_length=1)]]
     """Task folders, or folders with a Dockerfile."""
     concurrency: AtLeastOne = 2
-    """Images at once."""
+    """Concurrent builds and pulls."""
     as_json: JsonFlag = False
 
 
 class PrefetchImagesArguments(BuildImagesArguments):
-    """Build or pull every image that tasks need."""
+    """Build or pull every image that the tasks need."""
 
 
 class PullImagesArguments(EgressProxyOptions):
@@ -59,12 +59,12 @@ class PullImagesArguments(EgressProxyOptions):
     names: Positional[Annotated[tuple[str, ...], option("NAME"), Field(min_length=1)]]
     """Names of images."""
     concurrency: AtLeastOne = 2
-    """Images at once."""
+    """Concurrent builds and pulls."""
     as_json: JsonFlag = False
 
 
 class ImportImageArguments(EgressProxyOptions):
-    """Import a tar of a root file system as an image of one layer."""
+    """Import a tar of a root file system as a one-layer image."""
 
     archive: Positional[Annotated[Path, option("ARCHIVE")]]
     """The tar file, as `docker export` writes it."""
@@ -74,21 +74,21 @@ class ImportImageArguments(EgressProxyOptions):
 
 
 class PruneImagesArguments(EgressProxyOptions):
-    """Remove our images, least recently used first."""
+    """Remove longshore's images, least recently used first."""
 
     to_gb: Annotated[float, option("GB"), Field(ge=0)] = 0.0
-    """Remove until they fit into so much space; default: all of them."""
+    """Size to shrink the images to; 0 removes all."""
     as_json: JsonFlag = False
 
 
 class ListImagesArguments(EgressProxyOptions):
-    """List our images."""
+    """List longshore's images."""
 
     as_json: JsonFlag = False
 
 
 class ImagesArguments(CommandArguments):
-    """Build, pull, import and remove the images of tasks.
+    """Build, pull, import and remove task images.
 
     Example: longshore images prefetch ./tasks
     """

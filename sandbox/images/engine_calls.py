@@ -66,7 +66,7 @@ async def pull_image(engine: DockerEngine, name: str, timeout_s: float) -> None:
 
 
 async def import_archive(engine: DockerEngine, archive: Path, name: str, timeout_s: float) -> None:
-    """Import a tar of a root file system as an image of one layer.  Raises ImageError."""
+    """Import a tar of a root file system as a one-layer image.  Raises ImageError."""
     what = f"import {archive} as {name}"
     query = {"fromSrc": "-", "repo": name}
     body = _chunks(archive)

@@ -28,17 +28,17 @@ class RouterArguments(CommandArguments):
     workers: Annotated[str, option("URL,…")] = environment_default("WORKER_URLS", "")
     """Addresses of the pool servers; or WORKER_URLS."""
     host: Annotated[str, option("HOST")] = "127.0.0.1"
-    """Address to listen on; beyond loopback it needs a token, or --no-auth."""
+    """Address to listen on; beyond loopback a token or --no-auth is required."""
     port: Port = environment_default("ROUTER_PORT", 18080)
     """Port to listen on; 0 for a free one."""
     token_file: Annotated[Path | None, option("FILE")] = None
-    """File with the bearer token that clients must show, and that workers are shown."""
+    """File with the bearer token, for clients of the router and for the workers; or LONGSHORE_SANDBOX_TOKEN."""
     no_auth: Flag = False
-    """Let everyone who reaches the port run programs on the workers."""
+    """No authentication: everyone who reaches the port can run programs on the workers."""
     forward_timeout_s: Annotated[float, option("S"), Field(ge=1)] = environment_default(
         "ROUTER_FORWARD_TIMEOUT", 3900.0
     )
-    """Longest wait for a worker's answer where a request carries no deadline."""
+    """Timeout of a worker's answer if the request has no deadline."""
 
 
 def run(given: RouterArguments, out: JsonOutput) -> int:

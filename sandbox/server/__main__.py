@@ -34,39 +34,39 @@ from sandbox.server.task_source import TaskSource
 
 
 class ServerArguments(EgressProxyOptions):
-    """Serve this machine's sandboxes over HTTP.  The environment variables have the names of OpenClaw's server.
+    """Serve this machine's sandboxes over HTTP. Environment variables are named as in OpenClaw's server.
 
     Example: longshore server --port 18081 --dataset ./tasks
     """
 
     host: Annotated[str, option("HOST")] = "127.0.0.1"
-    """Address to listen on; beyond loopback it needs a token, or --no-auth."""
+    """Address to listen on; beyond loopback a token or --no-auth is required."""
     port: Port = environment_default("ENV_SERVER_PORT", 18081)
     """Port to listen on; 0 for a free one."""
     token_file: Annotated[Path | None, option("FILE")] = None
     """File with the bearer token; or LONGSHORE_SANDBOX_TOKEN."""
     no_auth: Flag = False
-    """Let everyone who reaches the port run programs here."""
+    """No authentication: everyone who reaches the port can run programs on this machine."""
     dataset: Annotated[Path | None, option("FOLDER")] = environment_default("DATASET_DIR", None)
-    """Folder that task_path is relative to."""
+    """Base folder of task_path in requests."""
     max_tasks: AtLeastOne = environment_default("WORKER_MAX_TASKS", 16)
-    """Most different tasks at once."""
+    """Maximum number of different tasks at a time."""
     max_runs_per_task: AtLeastOne = environment_default("WORKER_MAX_RUNS_PER_TASK", 8)
-    """Most sandboxes of one task at once."""
+    """Maximum number of sandboxes per task at a time."""
     lease_ttl_s: Annotated[float, option("S"), Field(ge=1)] = environment_default("WORKER_RUN_IDLE_TTL", 600.0)
-    """Seconds that a lease lives without being renewed."""
+    """Seconds after which a lease that is not renewed expires."""
     warm: Count = 0
-    """Sandboxes kept ready of each kind."""
+    """Size of the warm pool, per image and limits."""
     image: Annotated[str, option("IMAGE")] = ""
-    """Image of tasks that name none."""
+    """Default image of tasks."""
     session_max_s: Annotated[float, option("S"), Field(ge=1)] = 7200.0
-    """Longest life of a sandbox."""
+    """Maximum lifetime of a sandbox, in seconds."""
     unattended_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
-    """Seconds that a sandbox lives without this server."""
+    """Seconds that a sandbox survives this server."""
     disk_loop: Flag = False
-    """Give each sandbox a file system of its own where the engine has no disk quota."""
+    """Give each sandbox its own loop-mounted file system if the engine has no disk quota."""
     state: Annotated[Path | None, option("FOLDER")] = None
-    """Folder for what must outlive a kill; default: in LONGSHORE_HOME, by port."""
+    """Folder for state that survives a crash; default: in LONGSHORE_HOME, by port."""
 
 
 def run(chosen: ServerArguments, out: JsonOutput) -> int:

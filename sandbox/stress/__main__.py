@@ -1,4 +1,4 @@
-"""``python -m sandbox.stress``: start many sandboxes at once, verify every answer, and break things on request.
+"""``python -m sandbox.stress``: start many sandboxes, verify every answer, inject faults.
 
 Exit code 0: every check held (all sessions alive at once, every answer right, nothing lost that was not broken on
 purpose, every fault accounted for, nothing left); 1: one did not; 2: nothing could be done as asked; 130: interrupted.

@@ -53,28 +53,28 @@ _DEFAULTS = StressOptions()
 
 
 class StressArguments(CommandArguments):
-    """Start sandboxes, ask them all, verify every answer, break things on request, and account for every difference.
+    """Start many sandboxes, verify every answer, inject faults on request, and report everything left behind.
 
-    Exit code 0: every check held; 1: one did not; 2: nothing could be done as asked; 130: interrupted.
+    Exit code 0: all checks passed; 1: a check failed; 2: invalid request; 130: interrupted.
 
     Example: longshore stress --sessions 512 --faults all
     """
 
     sessions: Annotated[int, option("N")] = _DEFAULTS.sessions
-    """Sandboxes alive at once."""
+    """Concurrent sandboxes."""
     rate: Annotated[float, option("R")] = _DEFAULTS.rate
-    """Commands a second under load, of all sessions together; 0: each asks again as soon as it is answered."""
+    """Commands per second over all sessions; 0: each session sends its next command as soon as it is answered."""
     duration: Annotated[float, option("S")] = _DEFAULTS.duration_s
     """Seconds of load."""
     commands: Annotated[Path | None, option("FILE")] = None
-    """What the load runs: one shell command a line, # begins a comment; default: a few short ones."""
+    """File with the commands of the load, one shell command per line, # begins a comment; default: a few short ones."""
     faults: Annotated[
         tuple[str, ...],
         option("NAME"),
         Field(description=f"Faults to inject: {ALL_FAULTS}, or some of {', '.join(FAULTS)}; default: none."),
     ] = ()
     server: Annotated[str, option("URL")] = ""
-    """Ask a running `longshore server`; default: the pool of this machine as a library."""
+    """URL of a running `longshore server`; default: this machine's pool, in this process."""
     token_file: Annotated[
         Path | None, option("FILE"), Field(description=f"The server's bearer token; or {TOKEN_VARIABLE}.")
     ] = None

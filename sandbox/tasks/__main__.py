@@ -1,4 +1,4 @@
-"""``python -m sandbox.tasks validate|convert|list|generate``: inspect, prove, convert and generate data sets of tasks.
+"""``python -m sandbox.tasks validate|convert|list|generate``: list, validate, convert and generate data sets of tasks.
 
 ``validate --run`` proves in real containers that each oracle scores 1, doing nothing scores 0 and each foil scores less
 than 1 (partial scores count where the task has weights or a reward file, else only a full pass).
@@ -41,7 +41,7 @@ _SESSION_S = 7200.0
 """Longest life of a sandbox that a proof uses."""
 _MOST_TASKS = 1_000_000
 """Generated at once: more is a slip, and would take the memory before anything is written."""
-_NEW = "A new folder or file of rows; beside rows that name images or tests by path, a new folder 'tasks'."
+_NEW = "New folder or file of rows; rows that refer to images or tests by path also get a folder 'tasks' beside them."
 _FORMATS = tuple(format_names())
 
 
@@ -57,24 +57,24 @@ class ReadTasksArguments(CommandArguments):
         Field(description=f"One of {', '.join(_FORMATS)}; default: what the files look like."),
     ] = None
     root: Annotated[Path | None, option("FOLDER")] = None
-    """What paths in rows are relative to; default: where the rows lie."""
+    """Base folder of paths in rows; default: the rows' own folder."""
     label: Annotated[str, option("LABEL")] = ""
-    """Which data set of a datasets.toml, for example longshore-bench."""
+    """Label of a data set in a datasets.toml, for example longshore-bench."""
     only: TaskGlobs = ()
     as_json: JsonFlag = False
 
 
 class ListTasksArguments(ReadTasksArguments):
-    """List the tasks and their checksum."""
+    """List the tasks, with a checksum."""
 
 
 class ValidateTasksArguments(ReadTasksArguments, EgressProxyOptions):
-    """Name every problem of every task."""
+    """Report every problem of every task."""
 
     run: Flag = False
-    """Prove in real containers that each oracle scores 1, doing nothing 0 and each foil less than 1."""
+    """Check in real containers that each solution scores 1, doing nothing 0 and each foil less than 1."""
     concurrency: Annotated[int, option("N", show_default=False), Field(ge=1)] = 2 * (os.cpu_count() or 1)
-    """Tasks tried at once; default: two for each processor."""
+    """Concurrent tasks with --run; default: two per CPU."""
 
 
 class ConvertTasksArguments(ReadTasksArguments):
@@ -94,14 +94,14 @@ class GenerateTasksArguments(CommandArguments):
     count: Annotated[int, option("N"), Field(ge=0, le=_MOST_TASKS)] = 18
     """Training tasks."""
     held_out: Annotated[int, option("N"), Field(ge=0, le=_MOST_TASKS)] = 0
-    """Held-out tasks of each family."""
+    """Held-out tasks per family."""
     seed: Count = 0
     """Seed of the tasks."""
     as_json: JsonFlag = False
 
 
 class TasksArguments(CommandArguments):
-    """Inspect, prove, convert and generate data sets of tasks.
+    """List, validate, convert and generate data sets of tasks.
 
     Example: longshore tasks validate ./tasks --run
     """

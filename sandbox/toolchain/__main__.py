@@ -1,4 +1,4 @@
-"""``python -m sandbox.toolchain build|check``: build the toolchain of every sandbox, or check it in images."""
+"""``python -m sandbox.toolchain build|check``: build or check the toolchain of the sandboxes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from sandbox.toolchain.image_check import ToolchainCheck, check_image
 
 
 class BuildToolchainArguments(CommandArguments):
-    """Build the toolchain with its verifier programs, and record it for this machine's sandboxes."""
+    """Build the toolchain, and register it for this machine's sandboxes."""
 
     python: Annotated[Path | None, option("FILE")] = None
-    """The CPython to copy; default: one on PATH, else uv fetches it."""
+    """CPython to copy; default: one on PATH, else downloaded by uv."""
     as_json: JsonFlag = False
 
 
 class CheckToolchainArguments(CommandArguments):
-    """Say whether the toolchain works in images."""
+    """Check whether the toolchain works in images."""
 
     images: Positional[Annotated[tuple[str, ...], option("IMAGE"), Field(min_length=1)]]
     """Names of images."""
@@ -42,7 +42,7 @@ class CheckToolchainArguments(CommandArguments):
 
 
 class ToolchainArguments(CommandArguments):
-    """Build the toolchain that is mounted into every sandbox, or check it in images.
+    """Build the toolchain that is mounted into every sandbox, or check that it works in images.
 
     Example: longshore toolchain check debian:bookworm alpine:3
     """

@@ -106,7 +106,7 @@ class ChaosReport:
 
 
 class ChaosArguments(CommandArguments):
-    """Kill processes of a run, and say what became of each trajectory."""
+    """Kill processes of a run, and account for every trajectory."""
 
     kills: Annotated[int, option("N")] = 100
     """Processes to kill."""

@@ -38,7 +38,7 @@ class LearnerBenchmarkOptions:
 
 
 class LearnerArguments(CommandArguments):
-    """Measure an optimizer step, beside plain Hugging Face's."""
+    """Measure an optimizer step, compared with plain Hugging Face."""
 
     device: Annotated[Literal["cpu", "cuda"], option()] = "cpu"
     """cuda: bfloat16, the shapes of Qwen3-0.6B and 1.7B."""
@@ -47,7 +47,7 @@ class LearnerArguments(CommandArguments):
     median: Annotated[int, option("TOKENS")] = 32
     """Their median length (cpu only)."""
     rounds: AtLeastOne = 3
-    """Rounds, whose median counts."""
+    """Number of rounds; the median is reported."""
     threads: Annotated[int, option("N", show_default=False), Field(ge=1)] = os.cpu_count() or 1
     """Threads of each arm (cpu only); default: all cores."""
     as_json: JsonFlag = False

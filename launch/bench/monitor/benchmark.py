@@ -81,16 +81,16 @@ class MonitorBenchmarkReport:
 
 
 class MonitorBenchmarkArguments(CommandArguments):
-    """Open a long run in the live monitor, and watch a real one."""
+    """Measure the live monitor on a long recorded run and on a real one."""
 
     trajectories: Annotated[int, option("N"), Field(ge=100)] = 100_000
-    """Trajectories of the run that is opened."""
+    """Trajectories of the recorded run."""
     opens: AtLeastOne = 3
-    """Times that it is opened; the median counts."""
+    """Number of times to open it; the median is reported."""
     steps: AtLeastOne = 12
-    """Steps of the run that is watched."""
+    """Steps of the real run."""
     cuts: Count = 50
-    """Times that its client is disconnected."""
+    """Number of times to disconnect its client."""
     output: OutputFolder = None
     as_json: JsonFlag = False
 

@@ -80,9 +80,9 @@ class RecipesArguments(CommandArguments):
     """Run a few steps of every recipe on a tiny model, in real sandboxes."""
 
     recipes: Positional[Annotated[tuple[str, ...], option("RECIPE")]] = ()
-    """Names of recipes; default: all but the demo."""
+    """Recipes; default: all but the demo."""
     steps: AtLeastOne = 2
-    """Optimizer steps of each."""
+    """Optimizer steps per recipe."""
     output: OutputFolder = None
     as_json: JsonFlag = False
 

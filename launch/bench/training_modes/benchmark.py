@@ -157,7 +157,7 @@ class ModeBenchmarkReport:
 
 
 class ModesArguments(CommandArguments):
-    """Measure episodes a second of whole runs that wait for the learner, and of runs that do not."""
+    """Measure episodes per second of synchronous and asynchronous runs."""
 
     recipe: RecipeName = "demo"
     overrides: Overrides = ()
@@ -166,15 +166,15 @@ class ModesArguments(CommandArguments):
     repetitions: AtLeastOne = 3
     """Runs of each arm."""
     attempts: Count = 4
-    """Evaluation attempts at each held-out task and run; with the demo 4 are 432 in all; 0: none."""
+    """Evaluation attempts per held-out task and run; 4 are 432 in all for the demo; 0: none."""
     starts: Annotated[str, option("N,…")] = "2,4,8"
-    """Containers that may start at once under sync."""
+    """Concurrent container starts to try with sync."""
     seed: Count = 0
-    """Seed of model, tasks and waits."""
+    """Seed of model, tasks and delays."""
     median: Annotated[float, option("S")] = 3.0
-    """Seconds that half of the waits are below."""
+    """Median of the delays, in seconds."""
     p95: Annotated[float, option("S")] = 12.0
-    """Seconds that 95 % of the waits are below."""
+    """95th percentile of the delays, in seconds."""
     output: OutputFolder = None
     as_json: JsonFlag = False
 

@@ -83,16 +83,16 @@ class TransportReport:
 
 
 class TransportArguments(CommandArguments):
-    """Measure trajectories a second from one process to another, by length."""
+    """Measure trajectories per second between two processes, by length."""
 
     tokens: Annotated[tuple[int, ...], comma_separated("N,…"), option()] = TOKENS
-    """Lengths, in this order."""
+    """Trajectory lengths, in this order."""
     seconds: Annotated[float, option("S"), Field(gt=0)] = 2.0
     """Seconds of each arm in each round."""
     rounds: AtLeastOne = 3
-    """Rounds, whose median counts."""
+    """Number of rounds; the median is reported."""
     output: Annotated[Path | None, option("FOLDER")] = None
-    """Folder where the journal is written; default: a temporary one."""
+    """Folder for the journal; default: a temporary one."""
     as_json: JsonFlag = False
 
 

@@ -122,24 +122,24 @@ def _times(pushes: PushTimings) -> dict[str, JsonValue]:
 
 
 class WeightsArguments(CommandArguments):
-    """Measure what new weights cost engines that are decoding."""
+    """Measure the cost of weight updates for engines that are decoding."""
 
     pushes: Annotated[int, option("N")] = 50
     """Weight updates of each kind."""
     engines: Annotated[int, option("N")] = 2
     """SGLang servers."""
     requests: Annotated[int, option("N")] = 8
-    """Requests under way in each."""
+    """Concurrent requests per server."""
     tokens: Annotated[int, option("N")] = 900
     """Tokens of each request."""
     seconds: Annotated[float, option("S")] = 15.0
-    """Seconds that they are watched afterwards."""
+    """Seconds of measurement after the updates."""
     drains: Annotated[int, option("N")] = 3
     """Loads without a pause."""
     device: Annotated[Literal["cpu", "cuda"], option()] = "cpu"
     """Device of the servers; on cuda they share one GPU."""
     update_loss: Annotated[float, option("SHARE")] = EngineSettings().update_loss
-    """As a run's engine.update_loss; 1 for updates that nothing spreads."""
+    """Value of engine.update_loss; 1: updates are not spread."""
     histories: Annotated[tuple[int, ...], comma_separated("K,…"), option()] = (2, 32)
     """Thousands (1,024) of tokens with which sessions begin, for the rules of cached prefixes; above 4 one session and
     three updates; empty for none."""
