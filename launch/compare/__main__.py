@@ -1,4 +1,4 @@
-"""``longshore compare A B …``: compare evaluations of the same tasks, task by task.
+"""``python -m launch.compare A B …``: compare evaluations of the same tasks, task by task.
 
 Each is a folder that ``longshore evaluate`` wrote, or a run's own evaluation (``runs/ID/before``,
 ``runs/ID/step-000008``, ``runs/ID/after``).  The command prints the paired difference of pass@k with its interval and
