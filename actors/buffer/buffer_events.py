@@ -1,4 +1,4 @@
-"""What the buffer reports as events, and for how long the disk has been full."""
+"""The buffer's events, and the time since which the disk is full."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.stream import ReceivedTrajectory
 from protocol.stream.messages import RefusalReason
 
 _FULL_PATIENCE_S = 15.0
-"""How long the disk may be full before the run ends because of it."""
+"""Seconds for which the disk may be full before the run ends."""
 
 
 @dataclass(frozen=True, slots=True)

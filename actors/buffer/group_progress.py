@@ -1,4 +1,4 @@
-"""The progress that the buffer reports to those who wait for groups to close."""
+"""Progress report of the buffer to callers that wait for groups to close."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocol.journal import ClosedGroup, Journal
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """Which groups have closed, and how many fill a step."""
+    """Groups that have closed, and groups that are ready for a step."""
 
     seq: int
     """The number of the newest closing; pass it as ``seen`` next time."""

@@ -1,10 +1,11 @@
-"""The journal and the export for readers, in the one thread that does all their work, in the order of the calls."""
+"""The journal and the export for readers, used by a single thread in the order of the calls."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -20,7 +21,7 @@ R = TypeVar("R")
 
 
 class StoredBatch(NamedTuple):
-    """What became of a batch of trajectories."""
+    """Outcome of appending a batch of trajectories."""
 
     outcomes: Sequence[AppendOutcome]
     closed: Sequence[ClosedGroup]
@@ -35,24 +36,22 @@ class JournalThread:
 
     @staticmethod
     async def open(run_dir: Path, settings: JournalSettings) -> JournalThread:
-        """Open the journal of ``run_dir``, and export what was stored and not exported.
+        """Open the journal of ``run_dir``, and export stored trajectories that are not exported yet.
 
         Raises UserError for a network file system or an older copy of the journal, JournalError for another run's."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
         def open_both() -> tuple[Journal, TrajectoryExporter]:
-            journal = Journal(run_dir / "buffer" / "journal.sqlite", settings)
-            try:
-                return journal, _open_exporter(run_dir, journal)
-            except BaseException:
-                journal.close()
-                raise
+            with ExitStack() as undo:
+                journal = undo.enter_context(closing(Journal(run_dir / "buffer" / "journal.sqlite", settings)))
+                exporter = _open_exporter(run_dir, journal)
+                undo.pop_all()
+                return journal, exporter
 
-        try:
+        with ExitStack() as undo:
+            undo.callback(thread.shutdown, wait=False)
             journal, exporter = await asyncio.get_running_loop().run_in_executor(thread, open_both)
-        except BaseException:
-            thread.shutdown(wait=False)
-            raise
+            undo.pop_all()
         return JournalThread(thread, journal, exporter)
 
     async def call(self, method: Callable[Concatenate[Journal, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -88,7 +87,7 @@ def _open_exporter(run_dir: Path, journal: Journal) -> TrajectoryExporter:
         blob = stored[name]()
         try:
             summary = codec.inspect_blob(blob)
-        except codec.CodecError:  # whoever leases it is told so, with the remedy
+        except codec.CodecError:  # leasing it raises an error with the remedy
             exporter.failures += 1
         else:
             exporter.export_trajectory(summary, blob)
@@ -102,7 +101,7 @@ def _require_newest(run_dir: Path, journal: Journal, exported: str | None) -> No
     if exported is not None and journal.is_older_copy(exported):
         path = journal.path
         raise UserError(
-            f"{path} is older than what was exported from it: it does not know {exported}, which was acknowledged. "
-            f"Put the right one back, with its {path.name}-wal, or, to go on without what it does not know, move "
+            f"{path} is older than its export: it lacks {exported}, which was acknowledged. "
+            f"Put the right one back, with its {path.name}-wal, or, to continue without the missing trajectories, move "
             f"{run_dir / TRAJECTORIES_FOLDER} away"
         )

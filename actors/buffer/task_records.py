@@ -1,6 +1,6 @@
-"""What closed groups have shown of each task: the counts that a curriculum orders tasks by.
+"""Episode and pass counts per task over closed groups, by which a curriculum orders tasks.
 
-The buffer reads them from the journal; the scheduler's task sampler goes on counting from there.
+The buffer reads them from the journal; the scheduler's task sampler continues counting.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TaskRecord:
 
     @property
     def pass_rate(self) -> float:
-        """The share of episodes that passed.  Raises ZeroDivisionError before the first episode."""
+        """Share of episodes that passed.  Raises ZeroDivisionError before the first episode."""
         return self.passed / self.episodes
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -54,7 +55,7 @@ class BufferStatistics:
     journal: JournalStatistics
     receiver: ReceiverStatistics
     wants_checkpoint: bool
-    """More than half the budget is trained and not yet in a checkpoint."""
+    """True if more than half the budget is trained and not yet in a checkpoint."""
     export_failures: int
     dropped_tokens: dict[str, dict[str, int]]
     """See :meth:`Journal.dropped_tokens`."""
@@ -77,7 +78,7 @@ class TrajectoryBuffer:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> str:
-        """Open what the journal holds, if there is one, and return the endpoint that senders connect to.
+        """Open the journal and the socket, and return the endpoint that senders connect to.
 
         Raises UserError for a run directory on a network file system and for a journal that is an older copy,
         JournalError for another run's journal, InfraError if the port cannot be bound."""
@@ -113,19 +114,15 @@ class TrajectoryBuffer:
             dynamic_sampling=spec.dynamic_sampling,
         )
         journal = self._journal = await JournalThread.open(spec.run_dir, journal_settings)
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(journal.close)
             self._events = BufferEvents(spec.run_dir, spec.node)
             self._newest_closing = (await journal.call(Journal.statistics)).seq
             service = ReceiverService(self._make_receiver)
             await service.start(settings.port or int(await journal.call(Journal.read_owner_value, "port") or 0))
-            try:
-                await journal.call(Journal.store_owner_value, "port", service.receiver.port)
-            except BaseException:
-                await service.stop()
-                raise
-        except BaseException:
-            await journal.close()
-            raise
+            undo.push_async_callback(service.stop)
+            await journal.call(Journal.store_owner_value, "port", service.receiver.port)
+            undo.pop_all()
         self._service, self._open = service, True
 
     def _make_receiver(self, port: int) -> TrajectoryReceiver:
@@ -157,7 +154,7 @@ class TrajectoryBuffer:
         return await self._call(Journal.read_sampler_state)
 
     async def task_records(self, upto: int) -> dict[str, TaskRecord]:
-        """Return what the first ``upto`` closings have shown of each task."""
+        """Return the record of each task over the first ``upto`` closings."""
         records: dict[str, TaskRecord] = {}
         seen = 0
         while seen < upto and (closings := await self._call(Journal.list_closed_since, seen)):
@@ -177,7 +174,7 @@ class TrajectoryBuffer:
         await self._announce_closed([closed] if closed is not None else [])
 
     async def cancel_group(self, group: GroupId) -> bool:
-        """Close an open group that a person gives up, and drop what has arrived of it.  False if it is not open."""
+        """Close an open group that a person cancels, and drop its trajectories.  Returns False if it is not open."""
         closed = await self._call(Journal.cancel_group, group, GroupOutcome.CANCELLED.value)
         await self._announce_closed([closed] if closed is not None else [])
         return closed is not None
@@ -211,7 +208,7 @@ class TrajectoryBuffer:
         return await self._call(Journal.read_payloads, lease)
 
     async def mark_trained(self, step: int, trained: Sequence[str], dropped: Mapping[str, DropReason]) -> None:
-        """Record what optimizer step ``step`` used: together the whole groups of a lease."""
+        """Record the trajectories that optimizer step ``step`` used: together the whole groups of a lease."""
         await self._call(Journal.mark_trained, step, trained, dropped)
         await self._notify_freed()
 
@@ -221,21 +218,21 @@ class TrajectoryBuffer:
         await self._notify_freed()
 
     async def compact_before(self, oldest_kept_step: int) -> None:
-        """Forget the payloads that were used up to the oldest checkpoint that is kept."""
+        """Delete the payloads that were used up to the oldest kept checkpoint."""
         await self._call(Journal.compact_payloads, oldest_kept_step)
 
     async def rewind_to_step(self, step: int) -> None:
-        """Continue from the checkpoint of ``step``: what later steps used can be leased again."""
+        """Continue from the checkpoint of ``step``: trajectories that later steps used can be leased again."""
         await self._call(Journal.rewind_to_step, step)
         await self._notify_freed()
 
     async def end_run(self) -> None:
-        """Drop what is left, with the reason ``run_ended``; :meth:`rewind_to_step` undoes it."""
+        """Drop the remaining trajectories with the reason ``run_ended``; :meth:`rewind_to_step` undoes it."""
         await self._call(Journal.end_run)
         await self._notify_freed()
 
     async def accounting(self) -> JournalAccounting:
-        """Return where every acknowledged trajectory is.  Raises JournalError if the counts do not balance."""
+        """Return the acknowledged trajectories by state.  Raises JournalError if the counts do not add up."""
         return await self._call(Journal.accounting)
 
     async def statistics(self) -> BufferStatistics:
@@ -253,7 +250,7 @@ class TrajectoryBuffer:
     # -- arrivals ------------------------------------------------------------------------------------------------
 
     async def _append(self, items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
-        """Store what the receiver got; it is durable on return."""
+        """Store received trajectories; they are durable on return."""
         try:
             stored = await self._journal.store(items)
         except DiskFullError as error:

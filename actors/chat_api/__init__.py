@@ -1,1 +1,1 @@
-"""OpenAI's chat API as a client sees it.  The lowest room of actors/: judges and chat policies stand on it."""
+"""Client of OpenAI's chat API, used by judges and chat policies."""

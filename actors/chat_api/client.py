@@ -1,6 +1,6 @@
 """The one HTTP client of OpenAI's chat API: connections to one endpoint, and replies that are checked and bounded.
 
-It sends each request once and knows nothing of deadlines, retries or what a reply means; that is up to who asks.
+It sends each request once and leaves deadlines, retries and the meaning of a reply to its callers.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ MAX_REPLY_BYTES = 16 << 20
 _SHOWN_CHARS = 300
 """Characters of a reply that an error shows."""
 CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
-"""What a request raises if the endpoint cannot be reached or the connection breaks off."""
+"""Errors of a request if the endpoint cannot be reached or the connection breaks."""
 
 
 class ChatApiError(Exception):
-    """The endpoint answered, and not with a chat completion."""
+    """The endpoint answered with something other than a chat completion."""
 
 
 class ChatApiStatusError(ChatApiError):

@@ -37,17 +37,18 @@ from actors.engines.weights.loader import FileWeightLoader, WeightLoader
 from actors.engines.weights.tensor_loader import TensorWeightLoader
 from actors.engines.weights.updater import WeightUpdater
 from actors.runtime.stoppable_task import StoppableTask
+from protocol.errors import InfraError
 from protocol.weights import WeightManifest, WeightVersion, format_version
 
 
 class SGLangEngine:
     """See :class:`actors.engines.interface.Engine`, which this implements.
 
-    ``slot`` and ``weights`` are for benches and tests, which look at the server or load weights another way.
+    ``slot`` and ``weights`` are public for benches and tests, which inspect the server or load weights differently.
     """
 
     def __init__(self, spec: EngineSpec, sender: BroadcastSender | None = None) -> None:
-        """With a ``sender`` weights are broadcast into the server from the learner's host."""
+        """With a ``sender``, weights are broadcast into the server from the learner's host."""
         self.slot = ServerSlot(spec)
         self.weights = WeightUpdater(self.slot, _make_loader(spec, self.slot, sender))
         self._offload = MemoryOffload(self.slot, self.weights)
@@ -63,9 +64,12 @@ class SGLangEngine:
             model = await self.weights.open_model(manifest)
             slot.queue.vocabulary_size = model.vocabulary
             slot.serving = serving = await self._supervisor.launch(manifest)
-        except BaseException as error:
-            slot.state, slot.error = EngineState.NEW, str(error)
+        except (InfraError, OSError) as error:
+            slot.error = str(error)
             raise
+        finally:
+            if slot.serving is None and slot.state is EngineState.STARTING:
+                slot.state = EngineState.NEW
         if slot.state is not EngineState.STARTING:
             await serving.server.stop()
             raise EngineStartError(f"engine {slot.name} was stopped while it started")
@@ -73,7 +77,7 @@ class SGLangEngine:
         slot.serve(serving)
         running = asyncio.Event()
         self._background = StoppableTask(self._run(running), f"engine-{slot.name}")
-        await running.wait()
+        await self._background.wait_until_started(running)
         return await self.status()
 
     async def stop(self) -> None:
@@ -178,10 +182,12 @@ class SGLangEngine:
 
 
 def _make_loader(spec: EngineSpec, slot: ServerSlot, sender: BroadcastSender | None) -> WeightLoader:
-    """Return the loader that the settings ask for."""
+    """Return the loader that the settings select."""
     settings = spec.settings
     if spec.lora is not None:
         return AdapterLoader(spec.lora, settings.max_adapters, spec.model_path, slot.queue)
     if sender is not None:
         return BroadcastWeightLoader(spec.name, settings.tp, sender)
-    return FileWeightLoader() if settings.handover == "files" else TensorWeightLoader(settings.device, settings.tp)
+    if settings.load_weights_from == "disk":
+        return FileWeightLoader()
+    return TensorWeightLoader(settings.device, settings.tp)

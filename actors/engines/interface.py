@@ -1,4 +1,4 @@
-"""What the rest of longshore asks of an engine.
+"""The interface of an engine to the rest of longshore.
 
 The implementation is :class:`actors.engines.engine.SGLangEngine`; benches and tests have others.  As an actor it is
 called by these names, ``await engine.call(Engine.load_weights, manifest, 60.0)``.
@@ -31,7 +31,7 @@ class Engine(Protocol):
         ...
 
     async def stop(self) -> None:
-        """End the server and every request.  Harmless on an engine that does not run."""
+        """End the server and every request.  Does nothing on an engine that does not run."""
         ...
 
     async def status(self) -> EngineStatus: ...

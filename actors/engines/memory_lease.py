@@ -1,6 +1,6 @@
 """A learner's lease on the memory of a colocated engine: ended by new weights, or by time.
 
-Whoever wants the device keeps renewing the lease; one that nobody ends or renews is over at its deadline.  No I/O:
+The learner keeps renewing the lease; a lease that is neither ended nor renewed ends at its deadline.  No I/O:
 :class:`actors.engines.memory_offload.MemoryOffload` releases the memory and takes it back.
 """
 

@@ -31,7 +31,7 @@ class MemoryOffload:
         if slot.state is EngineState.NEW:
             return
         if slot.group is None or slot.state is EngineState.STOPPED:
-            raise WeightLoadError(f"engine {slot.name} is {slot.state} and cannot lend its memory")
+            raise WeightLoadError(f"engine {slot.name} is {slot.state} and cannot offload its memory")
         lease = slot.memory_lease
         if lease is None or lease.is_ending:  # an ending one frees the lock once the server is back
             lease = slot.memory_lease = MemoryLease()
@@ -42,7 +42,7 @@ class MemoryOffload:
                 await lease.released.wait()
         except TimeoutError:
             raise WeightLoadError(
-                f"engine {slot.name} has not given its memory away within {deadline_s:g} s; it is {slot.state}"
+                f"engine {slot.name} has not released its memory within {deadline_s:g} s; it is {slot.state}"
             ) from None
 
     async def _hold(self, lease: MemoryLease) -> WeightLoadReport | WeightLoadError | None:
@@ -63,7 +63,7 @@ class MemoryOffload:
         lease.released.set()
         manifest, why = await lease.wait_until_ended(), ""
         if manifest is None:
-            manifest, why = serving.confirmed.manifest, "the learner's turn outlasted its lease"
+            manifest, why = serving.confirmed.manifest, "the learner exceeded its lease"
         before = slot.version
         outcome = await self._resume(serving, manifest, begun)
         if outcome is None:
@@ -93,7 +93,7 @@ class MemoryOffload:
             load_ms = await self._weights.resume_memory(serving, manifest)
         except (ServerLost, WeightLoadError, TimeoutError) as error:
             label, why = format_version(manifest.version), str(error) or "no answer in time"
-            return WeightLoadError(f"version {label} was not taken after the learner's turn: {why}")
+            return WeightLoadError(f"version {label} was not loaded after the learner's lease: {why}")
         finally:
             if slot.state is EngineState.OFFLOADED:
                 slot.serve(serving)

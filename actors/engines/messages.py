@@ -1,6 +1,6 @@
-"""What engines are asked and what they answer: requests, replies, states, reports and errors.
+"""Values and errors of the engine interface: requests, replies, states, reports.
 
-Only values, so that an episode, a worker and a router can speak of engines without loading one.
+It imports no engine, so that episodes, workers and routers can use it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from protocol.weights import WeightVersion
 FinishReason = Literal["stop", "length"]
 
 PauseMode = Literal["in_place", "retract"]
-"""What a server does with requests in flight while its weights are swapped: it keeps their KV cache (``in_place``), or
-frees it and prefills them again (``retract``).  Under ``in_place`` its scheduler must not run ahead of the device, or
-the token in flight is labelled with the new version although the old weights sampled it."""
+"""SGLang's treatment of requests in flight during a weight update: keep their KV cache (``in_place``), or free it and
+prefill them again (``retract``).  With ``in_place`` its scheduler must not run ahead of the device, or the token in
+flight is labelled with the new version although the old weights sampled it."""
 
 
 class EngineStartError(InfraError):
@@ -28,8 +28,8 @@ class EngineStartError(InfraError):
 
 @dataclass(frozen=True, slots=True)
 class PartialReply:
-    """The beginning of a reply that was cut off: lists of equal length, each token with the version that sampled it.
-    Where two versions are possible it is the older, so that no token counts as fresher than it is."""
+    """The beginning of an interrupted reply: lists of equal length, with the version that sampled each token.
+    If two versions are possible it is the older, so that no token counts as fresher than it is."""
 
     token_ids: list[int]
     logprobs: list[float]
@@ -63,7 +63,7 @@ class EngineUnavailable(InfraError):
     def __init__(self, message: str, received: PartialReply = EMPTY_PARTIAL_REPLY) -> None:
         super().__init__(message)
         self.partial_reply = received
-        """With this another engine continues where this one was cut off."""
+        """Tokens received, after which another engine can continue."""
 
     def __reduce__(self) -> tuple[type[EngineUnavailable], tuple[str, PartialReply]]:
         return type(self), (str(self), self.partial_reply)
@@ -152,8 +152,8 @@ class GenerateReply:
     mixed_prefix: bool
     """The first token's version differs from the key's: other weights computed part of the prefix.  For a reply that
     was cut off and resumed, true if any of its parts has a mixed prefix."""
-    cuts: int
-    """How often a server was lost and another continued behind the tokens received."""
+    server_switches: int
+    """Number of times that the server was lost and another continued after the tokens received."""
     ms: float
     """Milliseconds from the call to the reply, waiting included."""
     cached_tokens: int
@@ -161,7 +161,7 @@ class GenerateReply:
 
 
 GenerateFunction = Callable[[GenerateRequest], Awaitable[GenerateReply]]
-"""How a caller sees an engine, or a router in front of several."""
+"""An engine, or a router in front of several, as a callable."""
 
 OnPartialReply = Callable[[PartialReply], None]
 """Called repeatedly with everything received of a reply in flight.  None of it is sampled again, whatever dies, so each
@@ -243,7 +243,7 @@ class EngineLoad:
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """What an engine reports to one router at each poll."""
+    """An engine's report to one router at each poll."""
 
     partial_replies: dict[str, PartialReply]
     """New tokens of the router's requests in flight, by request name."""
@@ -275,11 +275,11 @@ class EngineStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightLoadReport:
-    """How an engine came to serve a version."""
+    """Report of a load of weights."""
 
     version: WeightVersion
     pause_ms: float = 0.0
-    """How long the engine was paused."""
+    """Duration of the pause."""
     paused_requests: int = 0
     """Requests that were in flight during the pause."""
     load_ms: float = 0.0
@@ -287,7 +287,7 @@ class WeightLoadReport:
     prefetch_ms: float = 0.0
     """Time to read and check the files while the engine decoded."""
     offloaded_s: float = 0.0
-    """How long the learner had the device, if this load ended that; it does not count as a pause."""
+    """Seconds that the learner had the device, if this load ended that; not part of the pause."""
     checksum: str = ""
     """The server's own checksum of the weights in use; all engines of a run must agree on it."""
 

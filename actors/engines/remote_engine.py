@@ -1,9 +1,9 @@
 """Engine actors as a worker's router sees them.
 
-What an engine has sampled is asked for every second, so that it is not lost with the actor: another engine goes on
-behind it.  It is asked for more often while somebody watches a request, who is told exactly that.  In the same call the
-engine says how it stands, for the worker's router.  So each engine is asked while a request is under way anywhere, and
-nobody waits for its answer.
+Partial replies are polled every second, so that they are not lost with the actor: another engine continues after them.
+While a caller watches a request, they are polled more often and passed to the caller.  The same call returns the
+engine's
+load for the worker's router, so every engine is polled while any request is in flight.
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ from actors.engines.messages import (
 from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import RemoteError
 
-_ASK_S = 1.0
-_ASK_WATCHED_S = 0.2
+POLL_INTERVAL_S = 1.0
+WATCHED_POLL_INTERVAL_S = 0.2
 _MARGIN_S = 5.0
-"""An engine keeps the times of a request; an actor that has not by then hangs."""
+"""Seconds beyond a request's deadlines after which an actor counts as hung; engines enforce the deadlines
+themselves."""
 
 OnEngineLoad = Callable[[str, EngineLoad], None]
-"""Is told by its name how an engine stands."""
+"""Called with an engine's name and load."""
 
 
 class RemoteEngine:
+    """An engine actor, with the tokens received of its requests in flight."""
+
     def __init__(self, remote: Remote[Engine]) -> None:
         self._remote = remote
-        self._told: dict[str, PartialReply] = {}
-        """Request under way → what has come of its reply."""
+        self._received: dict[str, PartialReply] = {}
+        """Request name → tokens received of its reply."""
         self._watches: dict[str, OnPartialReply] = {}
         self._watched = asyncio.Event()
-        """Set while somebody watches."""
+        """Set while a request is watched."""
         self._names = map(f"{secrets.token_hex(6)}-{{}}".format, itertools.count())
 
     @property
@@ -51,61 +54,63 @@ class RemoteEngine:
         return self._remote.name
 
     async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
-        """Raises :class:`EngineUnavailable`, also where the actor is gone or hangs, and what the engine raises."""
+        """Sample one continuation.  Raises :class:`EngineUnavailable`, also if the actor is gone or hangs, and the
+        engine's
+        own errors."""
         name = next(self._names)
-        self._told[name] = request.resume_from
+        self._received[name] = request.resume_from
         if watch is not None:
             self._watches[name] = watch
             self._watched.set()
-        try:  # once: Ray would begin anew, and not behind what was told
+        try:  # once: a retry by Ray would not continue after the tokens received
             async with asyncio.timeout(request.deadline_s + request.restart_s + _MARGIN_S):
                 return await self._remote.call_once(Engine.generate, replace(request, name=name))
         except (RemoteError, TimeoutError) as error:
-            raise EngineUnavailable(str(error) or f"engine {self.name} hangs", self._told[name]) from error
+            raise EngineUnavailable(str(error) or f"engine {self.name} hangs", self._received[name]) from error
         finally:
-            del self._told[name]
+            del self._received[name]
             if self._watches.pop(name, None) and not self._watches:
                 self._watched.clear()
 
     @property
     def has_requests(self) -> bool:
-        """A request is under way."""
-        return bool(self._told)
+        """True if a request is in flight."""
+        return bool(self._received)
 
-    async def poll_snapshots(self, is_anyone_asked: Callable[[], bool], hear: OnEngineLoad) -> None:
-        """Until cancelled: keep what the engine says that it has received, and pass on how it stands."""
+    async def poll_snapshots(self, has_requests: Callable[[], bool], on_load: OnEngineLoad) -> None:
+        """Until cancelled, poll partial replies and pass on the engine's load, while ``has_requests`` returns true."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_ASK_S):
+                async with asyncio.timeout(POLL_INTERVAL_S):
                     await self._watched.wait()
-                    await asyncio.sleep(_ASK_WATCHED_S)
-            if not is_anyone_asked():
+                    await asyncio.sleep(WATCHED_POLL_INTERVAL_S)
+            if not has_requests():
                 continue
-            known = {name: len(told) for name, told in self._told.items()}
+            known = {name: len(reply) for name, reply in self._received.items()}
             with contextlib.suppress(RemoteError, TimeoutError):
-                async with asyncio.timeout(_ASK_S):
-                    news = await self._remote.call(Engine.snapshot, known)
-                for name in news.partial_replies.keys() & self._told.keys():
-                    self._keep(name, news.partial_replies[name])
-                hear(self.name, news.load)
+                async with asyncio.timeout(POLL_INTERVAL_S):
+                    snapshot = await self._remote.call(Engine.snapshot, known)
+                for name in snapshot.partial_replies.keys() & self._received.keys():
+                    self._keep(name, snapshot.partial_replies[name])
+                on_load(self.name, snapshot.load)
 
     def _keep(self, name: str, later: PartialReply) -> None:
-        self._told[name] = self._told[name].plus(later)
+        self._received[name] = self._received[name].plus(later)
         if later and (watch := self._watches.get(name)):
-            watch(self._told[name])
+            watch(self._received[name])
 
 
 @contextlib.asynccontextmanager
-async def polling_engines(engines: Sequence[RemoteEngine], hear: OnEngineLoad) -> AsyncGenerator[None]:
-    """Each is followed meanwhile."""
+async def polling_engines(engines: Sequence[RemoteEngine], on_load: OnEngineLoad) -> AsyncGenerator[None]:
+    """Poll the engines during the block."""
 
-    def is_anyone_asked() -> bool:
+    def has_requests() -> bool:
         return any(engine.has_requests for engine in engines)
 
     async with asyncio.TaskGroup() as group:
-        following = [group.create_task(engine.poll_snapshots(is_anyone_asked, hear)) for engine in engines]
+        polling = [group.create_task(engine.poll_snapshots(has_requests, on_load)) for engine in engines]
         try:
             yield
         finally:
-            for task in following:
+            for task in polling:
                 task.cancel()

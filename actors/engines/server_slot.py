@@ -1,4 +1,4 @@
-"""What the parts of one engine share: its current server, its state, its request queue, and the lock on the server.
+"""State shared by the parts of one engine: its current server, its state, its request queue, and the server's lock.
 
 Whoever replaces, pauses or offloads the server holds ``lock``.  Requests are dispatched only in state ``SERVING``.
 """
@@ -26,13 +26,13 @@ class PauseRecord:
     """A pause of the server."""
 
     ms: float = 0.0
-    """How long it lasted; known at its end."""
+    """Duration in milliseconds; known at its end."""
     requests: int = 0
     """Requests that were in flight."""
 
 
 class ServerSlot:
-    """The place for one engine's server.  ``serving`` is None until the first one has started."""
+    """Holder of one engine's server.  ``serving`` is None until the first one has started."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec, self.settings, self.name = spec, spec.settings, spec.name
@@ -45,7 +45,7 @@ class ServerSlot:
             max_queued=self.settings.queue_limit,
             context_length=spec.context_length,
             deterministic=self.settings.deterministic,
-            prefix_reuse=self.settings.kv,
+            prefix_reuse=self.settings.prefix_reuse,
             state=lambda: self.state,
             sending=lambda: self.activity.track("generating"),
         )
@@ -64,7 +64,7 @@ class ServerSlot:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the server is paused for new weights."""
+        """True while the server is paused for new weights."""
         return self._paused_since is not None
 
     @property

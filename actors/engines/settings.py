@@ -19,12 +19,12 @@ _QUEUED_PER_RUNNING = 16
 _OTHER_CALLS = 1_000
 """Concurrent actor calls beyond the requests that an engine accepts: status calls, and requests that it refuses."""
 
-PrefixReuse = Literal["fresh", "session"]
-"""Which cached prefixes a request may reuse; see :mod:`actors.engines.routing.prefix_cache`."""
+PrefixReuse = Literal["version", "session"]
+"""Cached prefixes that a request may reuse; see :mod:`actors.engines.routing.prefix_cache`."""
 
 
 class WeightTransferMode(StrEnum):
-    """How new weights reach the place where an engine reads them."""
+    """Transfer of new weights to an engine's machine."""
 
     AUTO = "auto"
     """``full`` on the learner's machine, ``delta`` on others."""
@@ -44,77 +44,81 @@ class EngineSettings(ConfigSection):
     """The section ``engine`` of a run: its SGLang servers and how they get new weights."""
 
     count: PositiveInt = 1
-    """SGLang servers, spread over the nodes."""
+    """Number of SGLang servers, spread over the nodes."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where the servers run."""
+    """Device of the servers."""
     tp: PositiveInt = 1
-    """GPUs that one server's model is split over (tensor parallelism)."""
-    memory_share: Annotated[float, Field(gt=0, lt=1)] = 0.85
-    """Share of a GPU's memory for weights and KV cache; the rest is for activations and CUDA graphs."""
+    """Number of GPUs over which a server's model is split (tensor parallelism)."""
+    mem_fraction_static: Annotated[float, Field(gt=0, lt=1)] = 0.85
+    """Fraction of a GPU's memory for weights and KV cache; the rest is for activations and CUDA graphs."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the server.  On a CPU float32 is as fast, and its log-probabilities equal the learner's."""
+    """Data type of the server.  On a CPU float32 is as fast, and its log-probabilities equal the learner's."""
     deterministic: bool = False
-    """Draw each token by its episode's seed, so that the same weights give the same samples; slower, and CUDA only.
+    """Sample each token with its episode's seed, so that the same weights give the same samples; slower, and CUDA only.
     Without it two evaluations share tasks and attempts, but not the random draws."""
-    kv: PrefixReuse = "fresh"
-    """Which cached prefixes are reused after new weights: ``fresh``, none; ``session``, an episode's own, computed by
-    older weights, so that long histories need no second prefill.  Such turns are marked ``mixed_prefix``."""
-    pause: PauseMode = "in_place"
-    """What happens to replies in flight while an engine's weights are swapped: ``in_place``, they keep their KV cache;
-    ``retract``, they give it up and are prefilled again, which lets SGLang's scheduler run ahead of the device.
+    prefix_reuse: PrefixReuse = "version"
+    """Cached prefixes that an episode may reuse after new weights: ``version``, only those computed by the same weight
+    version, so none; ``session``, the episode's own, computed by older weights, so that long histories need no second
+    prefill.  Such turns are marked ``mixed_prefix``."""
+    pause_mode: PauseMode = "in_place"
+    """SGLang's pause mode for requests in flight during a weight update: ``in_place`` keeps their KV cache; ``retract``
+    frees it and prefills them again, which lets SGLang's scheduler run ahead of the device.
     ``python -m launch.bench engine`` measures both on your machine."""
     max_total_tokens: PositiveInt = 40_000
-    """Tokens in one server's KV cache."""
+    """Number of tokens in one server's KV cache."""
     max_running: PositiveInt = 64
-    """Requests that one server decodes together."""
+    """Number of requests that one server decodes concurrently."""
     max_queued: CountInt = 0
-    """Requests that may wait for one server; further ones are refused at once and go to another engine or are retried.
-    0 for sixteen times ``engine.max_running``."""
+    """Number of requests that may wait for one server; further ones are refused at once and go to another engine or are
+    retried.  0 means sixteen times ``engine.max_running``."""
     start_timeout_s: Seconds = 900.0
-    """Longest wait for a server to come up: half a minute on a quiet machine, minutes on a busy one."""
+    """Longest wait for a server to start: half a minute on an idle machine, minutes on a busy one."""
     stall_timeout_s: Seconds = 60.0
-    """A server that sends no token for this long and answers no probe is restarted.  A CPU can prefill a long history
+    """Seconds without a token or an answered probe after which a server is restarted.  A CPU may prefill a long history
     for minutes."""
     request_timeout_s: Seconds = 60.0
     """Longest wait for one reply, retries included."""
-    weights: WeightTransferMode = WeightTransferMode.AUTO
-    """How new weights reach an engine's machine: ``full``, ``delta``, ``broadcast``, ``direct``, or ``auto``.  Deltas
-    are small when the learner's weights are bfloat16.  With ``lora.rank``, ``adapters`` publishes adapters alone: no
+    weight_transfer: WeightTransferMode = WeightTransferMode.AUTO
+    """Transfer of new weights to an engine's machine: ``full``, ``delta``, ``broadcast``, ``direct``, or ``auto``.
+    Deltas
+    are small if the learner's weights are bfloat16.  With ``lora.rank``, ``adapters`` publishes only the adapters: no
     engine pauses for them, and requests end under the adapter that they began with.  Decoding under several adapters
     at once is slower."""
-    sender: Literal["cpu", "cuda"] = "cpu"
-    """From where ``weights = "direct"`` broadcasts: host memory, over gloo, or a GPU of its own beside the learner's,
-    over NCCL."""
-    handover: Literal["files", "tensors"] = "files"
-    """How a server gets weights that are on its machine: it reads the ``files``, or is given ``tensors`` in shared
-    memory (CUDA IPC on GPUs), which takes as much room there as the model.  Whole weights only, and not ``direct``."""
+    broadcast_device: Literal["cpu", "cuda"] = "cpu"
+    """Device from which ``weight_transfer = "direct"`` broadcasts: host memory over gloo, or a dedicated GPU beside the
+    learner's over NCCL."""
+    load_weights_from: Literal["disk", "tensor"] = "disk"
+    """SGLang's source of weights that are on its machine: it reads the files from ``disk``, or each ``tensor`` from
+    shared
+    memory (CUDA IPC on GPUs), which needs as much memory as the model.  For whole weights only, and not ``direct``."""
     max_adapters: Annotated[int, Field(ge=2)] = 4
-    """Under ``weights = "adapters"``: versions that a server holds at once, which are the newest and those with
-    requests in flight.  A push waits until there is room."""
+    """Number of adapter versions that a server holds with ``weight_transfer = "adapters"``: the newest and those with
+    requests in flight.  A new version waits until there is room."""
     update_timeout_s: Seconds = 60.0
-    """Longest wait for a load of new weights.  A load that began in time gets one more minute; then its server is
+    """Longest wait for a load of new weights.  A load that began in time gets another minute; then its server is
     restarted."""
-    update_loss: Annotated[float, Field(gt=0, le=1)] = 0.05
-    """Largest share of the engines' decoding time that weight swaps may cost.  The engines' pauses are staggered for
-    it: at 0.05 the last engine has new weights twenty pauses after the first one began.  1: each as soon as it can."""
+    max_update_overhead: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """Largest share of the engines' decoding time that weight updates may cost.  The engines' pauses are staggered
+    accordingly: with 0.05 the last engine has new weights twenty pauses after the first one began.  With 1 each engine
+    updates as soon as it can."""
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of each number that the server holds."""
+        """Bytes of each weight in the server."""
         return 4 if self.dtype == "float32" else 2
 
     @property
     def queue_limit(self) -> int:
-        """Requests that may wait for one server."""
+        """Number of requests that may wait for one server."""
         return self.max_queued or _QUEUED_PER_RUNNING * self.max_running
 
     @property
     def max_concurrent_calls(self) -> int:
-        """Concurrent calls of an engine's actor.  Ray makes further calls wait, health checks among them."""
+        """Concurrent calls of an engine's actor.  Ray queues further calls, health checks among them."""
         return self.max_running + self.queue_limit + _OTHER_CALLS
 
     @model_validator(mode="after")
-    def _can_draw_by_seed(self) -> Self:
+    def _check_deterministic(self) -> Self:
         if self.deterministic and self.device != "cuda":
             raise ValueError(
                 "engine.deterministic = true needs attention kernels that SGLang has on CUDA only: set engine.device = "
@@ -123,26 +127,28 @@ class EngineSettings(ConfigSection):
         return self
 
     @model_validator(mode="after")
-    def _fits_its_weight_transfer(self) -> Self:
-        if self.handover == "tensors" and self.weights in {WeightTransferMode.DIRECT, WeightTransferMode.ADAPTERS}:
+    def _check_weight_transfer(self) -> Self:
+        transfer = self.weight_transfer
+        no_files = {WeightTransferMode.DIRECT, WeightTransferMode.ADAPTERS}
+        if self.load_weights_from == "tensor" and transfer in no_files:
             raise ValueError(
-                f"engine.handover = 'tensors' is for whole weights on the engine's machine, and engine.weights = "
-                f"'{self.weights}' brings none there: leave one of the two out"
+                "engine.load_weights_from = 'tensor' needs whole weights on the engine's machine, and "
+                f"engine.weight_transfer = '{transfer}' brings none there: leave one of the two out"
             )
-        if self.sender == "cuda" and (self.weights, self.device) != (WeightTransferMode.DIRECT, "cuda"):
+        if self.broadcast_device == "cuda" and (transfer, self.device) != (WeightTransferMode.DIRECT, "cuda"):
             raise ValueError(
-                "engine.sender = 'cuda' is a GPU that broadcasts into those of the engines: set engine.weights = "
-                "'direct' and engine.device = 'cuda', or leave it out"
+                "engine.broadcast_device = 'cuda' broadcasts from a GPU into those of the engines: set "
+                "engine.weight_transfer = 'direct' and engine.device = 'cuda', or leave it out"
             )
-        if self.kv == "session" and self.weights is WeightTransferMode.ADAPTERS:
+        if self.prefix_reuse == "session" and transfer is WeightTransferMode.ADAPTERS:
             raise ValueError(
-                "engine.kv = 'session' keeps nothing where each version is an adapter with prefixes of its own: leave "
-                "it out"
+                "engine.prefix_reuse = 'session' has no effect with adapters, each of which has its own prefix cache: "
+                "leave it out"
             )
         return self
 
     @model_validator(mode="after")
-    def _splits_over_gpus(self) -> Self:
+    def _check_tensor_parallelism(self) -> Self:
         if self.tp > 1 and self.device != "cuda":
             raise ValueError(f"engine.tp = {self.tp} is for GPUs: set engine.device = 'cuda', or engine.tp = 1")
         return self
@@ -167,7 +173,7 @@ class LoraShape(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """One engine: the run's settings, and what is known only when it starts."""
+    """One engine: the run's settings, and values known only when it starts."""
 
     settings: EngineSettings
     name: str
@@ -180,7 +186,7 @@ class EngineSpec:
     attempt: int = 0
     node: str = ""
     offloads_memory: bool = False
-    """Whether the engine gives up its memory for the learner at times: on CUDA the server is started for that."""
+    """True if the engine offloads its memory for the learner: on CUDA its server is started with a memory saver."""
     lora: LoraShape | None = None
     """With it every version is an adapter of the model in ``model_path``, and the engine never offloads its memory."""
     stop_grace_s: float = 1.0
@@ -197,5 +203,5 @@ class EngineSpec:
 
     @property
     def saves_memory(self) -> bool:
-        """Whether the server runs under SGLang's memory saver, which exists on CUDA only."""
+        """True if the server runs under SGLang's memory saver, which exists on CUDA only."""
         return self.offloads_memory and self.settings.device == "cuda"

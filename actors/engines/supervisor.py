@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 
 from actors.engines.messages import (
     EngineStartError,
@@ -30,9 +31,9 @@ _BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 _HEALTHY_S = 60.0
 """A server that served this long is replaced without back-off."""
 _STOP_S = 60.0
-"""Beyond the grace, how long a server's processes may take to end before that is reported."""
+"""Seconds beyond the grace that a server's processes may take to end before it is reported."""
 _FAILED_PROBES = 3
-_DRAINED = "it was drained, as it was asked to"
+_DRAINED = "it was drained on request"
 
 
 class ServerSupervisor:
@@ -41,7 +42,7 @@ class ServerSupervisor:
     def __init__(self, slot: ServerSlot, weights: WeightUpdater) -> None:
         self._slot, self._weights = slot, weights
         self.start_s = 0.0
-        """Seconds that the last start took."""
+        """Duration of the last start, in seconds."""
 
     async def launch(self, manifest: WeightManifest) -> ActiveServer:
         """Start a server that serves ``manifest``.  Raises :class:`EngineStartError`; nothing is left running then."""
@@ -51,18 +52,16 @@ class ServerSupervisor:
         failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         timeout_s = slot.settings.start_timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
+            async with AsyncExitStack() as undo, asyncio.timeout(timeout_s):
+                undo.push_async_callback(server.stop)
                 confirmed = ConfirmedWeights(base, await server.client.read_checksum())
                 queue = slot.queue
                 serving = ActiveServer(server, confirmed, queue.dispatch_open, failure, queue.note_weight_change)
                 await loader.attach_server(serving, manifest)
+                undo.pop_all()
         except (TimeoutError, ServerLost, WeightLoadError) as error:
-            await server.stop()
             why = str(error) or f"not within {timeout_s:g} s"
-            raise EngineStartError(f"what the server has loaded could not be confirmed: {why}") from error
-        except BaseException:
-            await server.stop()
-            raise
+            raise EngineStartError(f"the weights of the new server could not be confirmed: {why}") from error
         self.start_s = time.monotonic() - begun
         server.ended.add_done_callback(lambda ended: serving.mark_failed(ended.result()))
         return serving
@@ -88,7 +87,8 @@ class ServerSupervisor:
                 slot.serve(slot.serving)
 
     async def probe(self) -> None:
-        """Until cancelled, sample a token from a silent server.  One that lets a probe hang, or fails three, has
+        """Until cancelled, probe a silent server by sampling a token.  A server that hangs in a probe, or fails three,
+        has
         failed."""
         slot, number, failures, probed = self._slot, 0, 0, self._slot.serving
         every_s, stall_s = slot.spec.probe_every_s, slot.settings.stall_timeout_s
@@ -127,7 +127,7 @@ class ServerSupervisor:
         return ended
 
     async def _drain(self, serving: ActiveServer, patience_s: float) -> bool | None:
-        """None if the server has failed meanwhile."""
+        """Drain the server; return None if it has failed meanwhile."""
         slot = self._slot
         async with slot.lock:
             if serving is not slot.serving or serving.failure.done():

@@ -21,6 +21,14 @@ class StoppableTask:
     def ended(self) -> bool:
         return self._task.done()
 
+    async def wait_until_started(self, started: asyncio.Event) -> None:
+        """Wait until the body sets ``started``.  Raises what the body raised, or RuntimeError, if it ends first."""
+        self._task.add_done_callback(lambda _: started.set())
+        await started.wait()
+        if self._task.done():
+            await self._task
+            raise RuntimeError(f"{self._task.get_name()} ended before it had started")
+
     async def stop(self) -> None:
         """Cancel the body and wait until it has cleaned up.  Raises what the body raised."""
         self._task.cancel()

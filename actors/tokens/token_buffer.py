@@ -46,7 +46,7 @@ class TokenBuffer:
                 duration_ms=reply.ms,
                 key_version=reply.key_version,
                 mixed_prefix=reply.mixed_prefix,
-                server_switches=reply.cuts,
+                server_switches=reply.server_switches,
                 malformed=malformed,
             )
         )

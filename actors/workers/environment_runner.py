@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
@@ -56,12 +57,10 @@ class EnvironmentRunner:
         self._running = self._started = self._failed = 0
 
     async def __aenter__(self) -> Self:
-        await self._gateway.__aenter__()
-        try:
+        async with AsyncExitStack() as undo:
+            await undo.enter_async_context(self._gateway)
             await self._client.__aenter__()
-        except BaseException:
-            await asyncio.shield(self._gateway.__aexit__(None, None, None))
-            raise
+            undo.pop_all()
         return self
 
     async def __aexit__(
@@ -74,7 +73,7 @@ class EnvironmentRunner:
 
     async def run_episode(self, context: EpisodeContext) -> Trajectory:
         """Run one episode.  Raises :class:`InfraError` if infrastructure failed."""
-        self._running, self._started = self._running + 1, self._started + 1
+        self._running, self._started, completed = self._running + 1, self._started + 1, 0
         try:
             with self._gateway.open_session(
                 context.sampling.session,
@@ -85,12 +84,11 @@ class EnvironmentRunner:
                 async with run_stage("environment", context.deadlines.evaluate):
                     outcome = await self._client.run_episode(begin, lambda: not session.has_requests)
                 session.close()
-                return await _make_trajectory(context, session, outcome)
-        except BaseException:
-            self._failed += 1
-            raise
+                trajectory = await _make_trajectory(context, session, outcome)
+            completed = 1
+            return trajectory
         finally:
-            self._running -= 1
+            self._running, self._failed = self._running - 1, self._failed + 1 - completed
 
     def _make_begin(self, context: EpisodeContext, key: str) -> BeginEpisode:
         request, by = context.request, context.deadlines.evaluate

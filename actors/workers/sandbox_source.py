@@ -71,18 +71,16 @@ class CountedSandboxSource:
         self._starting = self._started = self._failed = 0
 
     async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
-        self._starting += 1
+        self._starting, started = self._starting + 1, 0
         try:
             if together is not None and isinstance(self._provider, RemotePool):
                 sandbox = await self._provider.open(task, deadline_s, together)
             else:
                 sandbox = await self._provider.open(task, deadline_s)
-        except BaseException:
-            self._failed += 1
-            raise
+            started = 1
         finally:
-            self._starting -= 1
-        self._started += 1
+            self._starting, self._started = self._starting - 1, self._started + started
+            self._failed += 1 - started
         self._held = [*self._alive(), sandbox]
         return sandbox
 

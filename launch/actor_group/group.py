@@ -324,9 +324,9 @@ class ActorGroup:
 
     def _start_sender(self) -> RemoteWeightSender | None:
         """Who broadcasts weights into the servers, where that is their way."""
-        if self._config.engine.weights is not WeightTransferMode.DIRECT:
+        if self._config.engine.weight_transfer is not WeightTransferMode.DIRECT:
             return None
-        head, device = self._nodes[0], self._config.engine.sender
+        head, device = self._nodes[0], self._config.engine.broadcast_device
         options = replace(self._options(head, "sender", seat=LEARNER_ROLE), num_gpus=int(device == "cuda"))
         sender = spawn_actor(WeightSender, options, head.address, device)
         self._sender = (sender,)

@@ -1,5 +1,5 @@
 """Tokens a second of an engine by the requests that it decodes at once: the curve of :mod:`launch.simulate`; and what
-it costs to pause it, by each of the two ways of ``engine.pause``.
+it costs to pause it, by each of the two ways of ``engine.pause_mode``.
 
 The engines, one for each way, are a run's own, on a model of the demo's shape with random weights.  Of each load so
 many requests begin together, each for as many tokens; one that the model ends before goes on, so that all end together.
@@ -183,9 +183,9 @@ def _engine_spec(folder: Path, asked: EngineBenchmarkOptions, pause: PauseMode) 
         max_total_tokens=max(asked.requests) * context,
         max_running=max(asked.requests),
         device=asked.device,
-        memory_share=_GPU_SHARE / len(_PAUSES),
+        mem_fraction_static=_GPU_SHARE / len(_PAUSES),
         start_timeout_s=_DEADLINE_S,
-        pause=pause,
+        pause_mode=pause,
     )
     model = str(folder / "model")
     return EngineSpec(

@@ -166,20 +166,22 @@ def _check_adapters(tables: RunTables) -> list[str]:
 def _check_adapter_transfer(tables: RunTables) -> list[str]:
     """Check that engines can be given only the adapters."""
     if not tables.lora.enabled:
-        no_adapters = "engine.weights = 'adapters' transfers LoRA adapters, and lora.rank = 0 trains all weights"
-        return [f"{no_adapters}: set lora.rank = 16, say, or engine.weights = 'auto'"]
+        no_adapters = (
+            "engine.weight_transfer = 'adapters' transfers LoRA adapters, and lora.rank = 0 trains all weights"
+        )
+        return [f"{no_adapters}: set lora.rank = 16, say, or engine.weight_transfer = 'auto'"]
     problems, targets = list[str](), set(tables.lora.projections)
     for some, needed in (({"q_proj", "k_proj", "v_proj"}, {"q_proj", "v_proj"}), ({"up_proj"}, {"gate_proj"})):
         if targets & some and (lacking := sorted(needed - targets)):
             problems.append(
-                f"engine.weights = 'adapters' with lora.targets = {list(tables.lora.projections)} cannot be loaded by "
-                f"SGLang, which wants {' and '.join(lacking)} beside {' and '.join(sorted(targets & some))}: add it "
-                "to lora.targets, or set engine.weights = 'auto'"
+                f"engine.weight_transfer = 'adapters' with lora.targets = {list(tables.lora.projections)} cannot "
+                f"be loaded by SGLang, which wants {' and '.join(lacking)} beside {' and '.join(sorted(targets & some))}: "
+                "add it to lora.targets, or set engine.weight_transfer = 'auto'"
             )
     if tables.colocated:
         problems.append(
-            "engine.weights = 'adapters' keeps the model in the engine's memory, and cluster.placement = 'colocated' "
-            "offloads it at every step: set engine.weights = 'auto' or cluster.placement = 'separate'"
+            "engine.weight_transfer = 'adapters' keeps the model in the engine's memory, and cluster.placement = "
+            "'colocated' offloads it at every step: set engine.weight_transfer = 'auto' or cluster.placement = 'separate'"
         )
     return problems
 

@@ -94,7 +94,7 @@ class RunTables(ConfigSection):
     @property
     def publish_adapters(self) -> bool:
         """Whether engines get only the LoRA adapters."""
-        return self.engine.weights is WeightTransferMode.ADAPTERS
+        return self.engine.weight_transfer is WeightTransferMode.ADAPTERS
 
     @property
     def colocated(self) -> bool:

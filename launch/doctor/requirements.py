@@ -106,6 +106,6 @@ def count_gpus(config: RunConfig) -> int:
     learner = config.learner.ranks if config.learner.device == "cuda" else 0
     if config.colocated:
         return learner
-    sender = int(config.engine.sender == "cuda")
+    sender = int(config.engine.broadcast_device == "cuda")
     engines = config.engine.count + (config.evaluation.every_steps > 0)  # one for evaluations beside training
     return learner + sender + (engines * config.engine.tp if config.engine.device == "cuda" else 0)

@@ -40,7 +40,7 @@ def place_evaluation_engine(config: RunConfig, nodes: Sequence[ClusterNode]) -> 
 
 def _place_engines(config: RunConfig, nodes: Sequence[ClusterNode], *, examines: bool) -> dict[str, ClusterNode]:
     each, ranks = engine_gpus(config), config.learner.ranks if config.learner.device == "cuda" else 0
-    free, sender = {node.name: node.gpus for node in nodes}, config.engine.sender == "cuda"
+    free, sender = {node.name: node.gpus for node in nodes}, config.engine.broadcast_device == "cuda"
     free[nodes[0].name] -= ranks + sender
     names = [f"engine-{index}" for index in range(config.engine.count)] + [EVALUATION_ENGINE] * examines
     homes: dict[str, ClusterNode] = {}
@@ -79,13 +79,13 @@ def first_node_by_address(nodes: Sequence[ClusterNode]) -> dict[str, ClusterNode
 def place_weight_copies(config: RunConfig, nodes: Sequence[ClusterNode]) -> dict[str, ClusterNode]:
     """Of each engine that does not read the learner's own folder: the node whose copies it reads, one for a machine.
     Raises UserError for a way of weights that does not lead to another machine."""
-    first, path = first_node_by_address(nodes), config.engine.weights
+    first, path = first_node_by_address(nodes), config.engine.weight_transfer
     homes = place_engines(config, nodes)
     there = sorted(name for name, node in homes.items() if node.remote)
     if there and path in {WeightTransferMode.FULL, WeightTransferMode.DIRECT}:
         raise UserError(
-            f"engine.weights = '{path}' reads the learner's folder, and {', '.join(there)} is on another machine: set "
-            "engine.weights = 'auto', 'delta' or 'broadcast'"
+            f"engine.weight_transfer = '{path}' reads the learner's folder, which {', '.join(there)} cannot: "
+            "set engine.weight_transfer = 'auto', 'delta' or 'broadcast'"
         )
     return {
         name: first[node.address]

@@ -59,7 +59,7 @@ def weight_cache_settings(config: RunConfig, directory: RunDirectory, node: Clus
         run_dir=folder,
         node=node.name,
         folder=folder / "copies" / node.name,
-        broadcast=config.engine.weights is WeightTransferMode.BROADCAST,
+        broadcast=config.engine.weight_transfer is WeightTransferMode.BROADCAST,
     )
 
 

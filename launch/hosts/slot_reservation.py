@@ -36,7 +36,7 @@ def plan_slots(
     learner, gpus = config.learner, engine_gpus(config)
     ranks = learner.ranks if learner.device == "cuda" else 0
     return {
-        LEARNER_ROLE: {LEARNER_ROLE: ActorSlot(head, ranks + (config.engine.sender == "cuda"))},
+        LEARNER_ROLE: {LEARNER_ROLE: ActorSlot(head, ranks + (config.engine.broadcast_device == "cuda"))},
         "engines": {name: ActorSlot(home, gpus) for name, home in engines.items()},
         "workers": {name: ActorSlot(home) for name, home in workers.items()},
     }

@@ -172,14 +172,14 @@ def kv_bytes_per_token(shape: QwenConfig, dtype: str, tp: int) -> int:
 
 
 def engine_memory(shape: QwenConfig, config: RunConfig, device_bytes: int | None) -> ProcessMemory:
-    """Of one GPU of one engine.  On a GPU the engine takes ``engine.memory_share`` of it, and the KV cache what is left
-    of that, at most what ``engine.max_total_tokens`` asks for."""
+    """Of one GPU of one engine.  On a GPU the engine takes ``engine.mem_fraction_static`` of it, and the KV cache what
+    is left of that, at most what ``engine.max_total_tokens`` asks for."""
     engine = config.engine
     weights = shape.count_parameters() * _width(engine.dtype) // engine.tp
     each = kv_bytes_per_token(shape, engine.dtype, engine.tp)
     asked = engine.max_total_tokens * each
     cuda = engine.device == "cuda" and device_bytes is not None
-    room = max(0, int(engine.memory_share * device_bytes) - weights) if cuda and device_bytes else asked
+    room = max(0, int(engine.mem_fraction_static * device_bytes) - weights) if cuda and device_bytes else asked
     kv = min(asked, room)
     why = f"{engine.max_total_tokens:,} tokens of {each:,} bytes"
     if kv < asked:
@@ -189,9 +189,13 @@ def engine_memory(shape: QwenConfig, config: RunConfig, device_bytes: int | None
         MemoryPart("kv_cache", kv, why),
     ]
     if cuda and device_bytes:
-        rest = int((1 - engine.memory_share) * device_bytes)
+        rest = int((1 - engine.mem_fraction_static) * device_bytes)
         parts.append(
-            MemoryPart("engine", rest, f"activations and CUDA graphs: 1 − memory_share = {1 - engine.memory_share:g}")
+            MemoryPart(
+                "engine",
+                rest,
+                f"activations and CUDA graphs: 1 − mem_fraction_static = {1 - engine.mem_fraction_static:g}",
+            )
         )
     count = engine.count * engine.tp
     return ProcessMemory("engine GPU" if cuda else "engine", count, tuple(parts), sum(part.bytes for part in parts))

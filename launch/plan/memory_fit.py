@@ -32,7 +32,7 @@ def find_memory_problems(
             yield (
                 f"beside the weights, an engine's GPU of {format_bytes(device_bytes)} has room for {tokens:,} tokens, "
                 f"and one episode has up to agent.context_tokens = {config.agent.context_tokens:,}: raise engine.tp or "
-                "engine.memory_share"
+                "engine.mem_fraction_static"
             )
 
 

@@ -423,7 +423,7 @@ class Driver:
             self._events,
             engine.update_timeout_s,
             share,
-            engine.update_loss,
+            engine.max_update_overhead,
             fleet.weight_transport,
         )
 

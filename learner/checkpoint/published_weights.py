@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -14,6 +13,7 @@ import torch
 
 from learner.models.hf_folder import NamedWeight, WrittenTensors, write_tensor_file, write_tensors
 from learner.models.qwen import CONFIG_FILE, WEIGHTS_INDEX_FILE
+from protocol.files.filesystem import build_folder
 from protocol.weights import WeightManifest, WeightVersion
 
 ADAPTER_FILE, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -44,7 +44,7 @@ def write_weights_folder(
     """Write ``weights``, of these ``sizes`` in bytes and this ``dtype``, with copies of the configuration and tokenizer
     of ``source`` beside ``folder``, then rename.  Raises OSError where ``folder`` exists and is not empty: versions are
     never written twice; nothing is left of one that failed."""
-    with _building(folder) as building:
+    with build_folder(folder.absolute()) as building:
         for path in sorted(source.iterdir()):
             if path.is_file() and path.suffix not in _WEIGHTS and path.name != WEIGHTS_INDEX_FILE:
                 shutil.copyfile(path, building / path.name)
@@ -57,24 +57,10 @@ def write_adapter_folder(
     matrices: Iterable[NamedWeight], config: Mapping[str, object], folder: Path, named: WeightVersionInfo
 ) -> WeightManifest:
     """Write adapters alone as PEFT does, as :func:`write_folder` writes weights."""
-    with _building(folder) as building:
+    with build_folder(folder.absolute()) as building:
         names = write_tensor_file(building / ADAPTER_FILE, matrices)
         (building / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
     return _manifest(folder, named, WrittenTensors((ADAPTER_FILE,), len(names)))
-
-
-@contextmanager
-def _building(folder: Path) -> Generator[Path]:
-    folder = folder.absolute()
-    building = folder.with_name(f".{folder.name}.building")
-    shutil.rmtree(building, ignore_errors=True)
-    building.mkdir(parents=True)
-    try:
-        yield building
-        building.rename(folder)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
 
 
 def _name_dtype(path: Path, dtype: torch.dtype) -> None:

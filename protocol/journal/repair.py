@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -222,12 +222,11 @@ def _open(path: Path) -> sqlite3.Connection:
     if not path.exists():
         raise UserError(f"there is no journal at {path}: name the run's directory, or the file itself")
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=1.0)
-    try:
+    with ExitStack() as undo:
+        undo.callback(database.close)
         database.execute("PRAGMA locking_mode=EXCLUSIVE")
         _readable(lambda: database.execute("BEGIN EXCLUSIVE"), path)
-    except BaseException:
-        database.close()
-        raise
+        undo.pop_all()
     return database
 
 

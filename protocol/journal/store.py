@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,11 +37,10 @@ class JournalStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         require_local_filesystem(path.parent)
         self._db = sqlite3.connect(path, timeout=LOCK_WAIT_S, isolation_level=None, cached_statements=256)
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._db.close)
             self._prepare()
-        except BaseException:
-            self._db.close()
-            raise
+            undo.pop_all()
 
     def _prepare(self) -> None:
         log_bytes = wal_bytes(self._settings.budget_bytes)

@@ -62,7 +62,7 @@ def reply_of(ids: list[int], version: int) -> GenerateReply:
         finish="stop" if ids[-1] == END else "length",
         key_version=version,
         mixed_prefix=False,
-        cuts=0,
+        server_switches=0,
         ms=1.0,
         cached_tokens=0,
         engine="engine-0",

@@ -51,7 +51,7 @@ class ProbedEngine:
             finish="length",
             key_version=version,
             mixed_prefix=self.mixed,
-            cuts=0,
+            server_switches=0,
             ms=1.0,
             cached_tokens=0,
             engine="engine",

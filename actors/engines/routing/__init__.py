@@ -1,4 +1,4 @@
-"""A request's way to a server.
+"""Routing of requests to servers.
 
 A worker's ``router`` chooses an engine by the rules of its ``load_balancer``.  The engine's ``request_queue`` holds the
 request until its server has room and dispatches it under the right prefix-cache key.  ``load_balancer``,

@@ -1,4 +1,4 @@
-"""A request in flight in an engine: what was received of its reply, over all servers that worked on it."""
+"""A request in flight in an engine, with the tokens received from all servers that worked on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class InflightRequest:
     started_at: float = field(default_factory=time.monotonic)
     kept_reply: PartialReply = field(init=False)
     """Tokens received from servers that were lost."""
-    cuts: int = 0
+    server_switches: int = 0
     version: WeightVersion = NO_VERSION
     """The version that its server served at dispatch."""
     key: PrefixKey = NO_PREFIX
@@ -35,7 +35,7 @@ class InflightRequest:
 
     def __post_init__(self) -> None:
         self.kept_reply = self.request.resume_from
-        self.cuts = int(len(self.kept_reply) > 0)
+        self.server_switches = int(len(self.kept_reply) > 0)
 
     def begin_attempt(self, version: WeightVersion, key: PrefixKey, adapter: str = "") -> ReplyStream:
         """Prepare a dispatch to a server of this version, under this key."""
@@ -50,7 +50,7 @@ class InflightRequest:
 
     @property
     def tokens_left(self) -> int:
-        """How many tokens may still be sampled."""
+        """Number of tokens that may still be sampled."""
         return self.request.max_new_tokens - len(self.kept_reply)
 
     @property
@@ -69,19 +69,19 @@ class InflightRequest:
 
     @property
     def token_count(self) -> int:
-        """How many tokens were received."""
+        """Number of tokens received."""
         return len(self.kept_reply) + (0 if self.stream is None else self.stream.token_count)
 
     def note_weight_change(self, version: WeightVersion) -> None:
-        """Its server is about to continue on other weights."""
+        """Record that its server is about to continue with other weights."""
         if self.stream is not None:
             self.stream.note_weight_change(version)
 
     def keep_partial_reply(self) -> int:
-        """Keep what the lost server sent; return how many tokens that is."""
+        """Keep the tokens of the lost server; return their number."""
         before, self.kept_reply, self.stream = len(self.kept_reply), self.partial_reply, None
         kept = len(self.kept_reply) - before
-        self.cuts += kept > 0
+        self.server_switches += kept > 0
         return kept
 
     def build_reply(self, sampled: SampledReply, engine: str) -> GenerateReply:
@@ -95,7 +95,7 @@ class InflightRequest:
             finish=sampled.finish,
             key_version=self.key.version,
             mixed_prefix=whole.mixed_prefix,
-            cuts=self.cuts,
+            server_switches=self.server_switches,
             ms=(time.monotonic() - self.started_at) * 1000,
             cached_tokens=sampled.cached_tokens,
             engine=engine,

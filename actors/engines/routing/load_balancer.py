@@ -1,4 +1,4 @@
-"""Which engine a request goes to: the router's rules as a state machine without clock, I/O or engines.
+"""Choice of the engine for each request: the router's rules as a state machine without clock, I/O or engines.
 
 Engines are numbers below ``engines``.  Load is counted in tokens: a request's prompt and the most that it may sample.
 An engine's expected load is what it last reported of other routers' requests plus this router's own requests there; a
@@ -30,7 +30,7 @@ from protocol.weights import NO_VERSION, version_attempt
 
 
 class _Rank(IntEnum):
-    """How fit an engine is for a request; lower is better."""
+    """Fitness of an engine for a request; lower is better."""
 
     SERVES = 0
     """It serves weights that are fresh enough."""
@@ -49,7 +49,7 @@ class _Candidate(NamedTuple):
     tokens: int
     """Its expected load."""
     turn: int
-    """When its requests from this router changed last, as a counter."""
+    """Counter value at the last change of its requests from this router."""
     engine: int
 
 
@@ -58,7 +58,7 @@ class _ReportedLoad(NamedTuple):
 
     load: EngineLoad
     until: float
-    """When it expires."""
+    """Time at which it expires."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class LoadBalancer:
     _turns: Iterator[int] = field(init=False)
     _reports: dict[int, _ReportedLoad] = field(default_factory=dict[int, _ReportedLoad])
     _avoided: dict[int, float] = field(default_factory=dict[int, float])
-    """Engine → when it may be chosen again."""
+    """Engine → time at which it may be chosen again."""
     _newest: int = NO_VERSION
     """The newest version that any engine reported."""
     _sessions: OrderedDict[str, int] = field(default_factory=OrderedDict[str, int])
@@ -99,7 +99,7 @@ class LoadBalancer:
 
     @property
     def sessions(self) -> int:
-        """How many sessions have an engine."""
+        """Number of sessions with an engine."""
         return len(self._sessions)
 
     @property
@@ -146,7 +146,7 @@ class LoadBalancer:
         return sum(candidate.rank < _Rank.OUT for candidate in self._candidates)
 
     def has_other_available(self, engine: int, now: float) -> bool:
-        """Whether an engine other than ``engine`` is neither avoided nor out."""
+        """Return whether an engine other than ``engine`` is neither avoided nor out."""
         return self.count_available(now) > (self._candidates[engine].rank < _Rank.OUT)
 
     def _stays(self, known: int, best: _Candidate, most: int) -> bool:
@@ -172,7 +172,7 @@ class LoadBalancer:
         self._rank_engine(engine, next(self._turns))
 
     def _rank_engine(self, engine: int, turn: int | None = None) -> None:
-        """Rank an engine anew of which something has changed."""
+        """Update the rank of an engine that has changed."""
         report, rank, others = self._reports.get(engine), _Rank.SERVES, 0
         if report is not None:
             others = report.load.tokens.of_others
@@ -190,7 +190,7 @@ class LoadBalancer:
         return _Rank.STALE if 0 < self.max_version_lag < behind else _Rank.SERVES
 
     def _update_newest(self) -> None:
-        """Rank all engines anew if the newest version has changed, on which staleness depends."""
+        """Update all ranks if the newest version has changed, on which staleness depends."""
         newest = max((report.load.version for report in self._reports.values()), default=NO_VERSION)
         if newest != self._newest:
             self._newest = newest
@@ -198,7 +198,7 @@ class LoadBalancer:
                 self._rank_engine(engine)
 
     def _expire(self, now: float) -> None:
-        """Drop what has expired."""
+        """Drop expired reports and avoidances."""
         for engine in [engine for engine, until in self._avoided.items() if until <= now]:
             del self._avoided[engine]
             self._rank_engine(engine)

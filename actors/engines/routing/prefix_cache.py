@@ -1,6 +1,6 @@
-"""The key under which a server caches a request's prefix: what may be reused, and which weights computed it.
+"""Keys of prefix caches, which decide the prefixes that a request may reuse.
 
-- ``fresh``: keyed by the serving version.  After a weight swap nothing of older weights is reused, and each session
+- ``version``: keyed by the serving version.  After a weight swap nothing of older weights is reused, and each session
   prefills its history again.
 - ``session``: keyed by the session and the version that served when it began.  A session keeps its own prefix over
   weight swaps, computed by several versions; log-probabilities are still those of the policy that sampled.
@@ -33,12 +33,12 @@ class PrefixKeys:
 
     reuse: PrefixReuse
     max_sessions: int = 100_000
-    """Beyond this, the session that was silent longest starts over."""
+    """Most sessions; beyond it the session that was idle longest starts over."""
     _begun: OrderedDict[str, WeightVersion] = field(default_factory=OrderedDict[str, WeightVersion])
 
     def key_for_session(self, session: str, serving: WeightVersion) -> PrefixKey:
         """Return the key of a request that is dispatched while version ``serving`` serves."""
-        if self.reuse == "fresh":
+        if self.reuse == "version":
             return PrefixKey(f"v{serving}", serving)
         version = self._begun.setdefault(session, serving)
         self._begun.move_to_end(session)

@@ -1,4 +1,4 @@
-"""The server that an engine uses: the weights that it was seen to hold, and whether it has failed."""
+"""The server that an engine uses, with its confirmed weights and its failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol.weights import WeightManifest, WeightVersion
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedWeights:
-    """Weights that a server was seen to hold."""
+    """Weights that a server was confirmed to hold."""
 
     manifest: WeightManifest
     checksum: str
@@ -33,10 +33,10 @@ class ActiveServer:
     failure: asyncio.Future[str]
     """Resolves with the reason once the server has to be replaced."""
     on_weight_change: Callable[[WeightVersion], None]
-    """Called before a paused server goes on with other weights under the requests that it has."""
+    """Called before a paused server continues its requests with other weights."""
 
     def confirm_weights(self, manifest: WeightManifest, checksum: str) -> None:
-        """Note that the server, which is paused, was seen to hold these weights."""
+        """Record that the paused server was confirmed to hold these weights."""
         self.confirmed = ConfirmedWeights(manifest, checksum)
         self.on_weight_change(manifest.version)
 

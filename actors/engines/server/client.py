@@ -1,4 +1,4 @@
-"""HTTP client of one local SGLang server, which checks whatever the server says.
+"""HTTP client of one local SGLang server, which checks all of the server's replies.
 
 Replies are streamed (:mod:`.reply_stream`).  A broken connection, a reply that contradicts itself and a server error
 raise :class:`ServerLost`; a request that can never be served raises :class:`RequestRefused`.  Deadlines are the
@@ -28,6 +28,7 @@ from actors.engines.messages import (
     WeightLoadError,
 )
 from actors.engines.server.reply_stream import ReplyStream, SampledReply
+from protocol.errors import InfraError
 from protocol.processes.task_groups import task_group
 from protocol.weights import NO_VERSION, WeightVersion, format_version
 
@@ -36,7 +37,7 @@ _STREAM_INTERVAL = 8
 _READ_BYTES = 1 << 20
 """Read buffer of a connection.  A chunk is one line and may be half as long again."""
 _CHECKSUM_DELAY_S = 0.01
-"""How long after a load request the checksum is requested, so that the server handles it second."""
+"""Seconds after a load request at which the checksum is requested, so that the server handles it second."""
 _SERVED_VERSION = re.compile(rb"Weight version updated to (\d+)\.")
 """SGLang's message about a completed load."""
 
@@ -190,7 +191,7 @@ class SGLangClient:
         await self._post("/begin_weight_update", {})
         try:
             yield
-        except Exception:  # also errors of our side: the server would accept no other update
+        except (InfraError, OSError, RuntimeError):  # else the server would accept no other update
             with suppress(ServerLost):
                 await self._post("/end_weight_update", {})
             raise
@@ -201,17 +202,17 @@ class SGLangClient:
         message: dict[str, object] = {"serialized_named_tensors": list(ranks), "flush_cache": False}
         await self._post("/update_weights_from_tensor", message | _version_label(version))
 
-    async def init_weights_update_group(self, place: Rendezvous) -> None:
+    async def init_weights_update_group(self, rendezvous: Rendezvous) -> None:
         """Join a process group as ranks 1 and up; the server must be paused."""
         await self._post(
             "/init_weights_update_group",
             {
-                "master_address": place.address,
-                "master_port": place.port,
+                "master_address": rendezvous.address,
+                "master_port": rendezvous.port,
                 "rank_offset": 1,
-                "world_size": place.world,
-                "group_name": place.name,
-                "backend": place.backend,
+                "world_size": rendezvous.world,
+                "group_name": rendezvous.name,
+                "backend": rendezvous.backend,
             },
         )
 
@@ -298,7 +299,7 @@ class SGLangClient:
 
 def _require_version(served: int, version: int) -> None:
     if served != version:
-        raise WeightLoadError(f"the server says that it serves version {format_version(WeightVersion(served))}")
+        raise WeightLoadError(f"the server reports that it serves version {format_version(WeightVersion(served))}")
 
 
 def _version_label(version: int | None) -> dict[str, object]:

@@ -27,7 +27,7 @@ from protocol.weights import WeightManifest
 _ROOT = Path(__file__).resolve().parents[3]
 _REAPER = Path(__file__).with_name("process_reaper.py")
 _PORT_ATTEMPTS = 3
-"""Ports that are tried."""
+"""Number of ports that are tried."""
 _PROBE_EVERY_S = 0.2
 _PROBE = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
 _CPU_MEMORY_SHARE = 0.2
@@ -61,12 +61,12 @@ def server_arguments(spec: EngineSpec, manifest: WeightManifest, port: int) -> l
         "--context-length", str(spec.context_length + RESERVED_TOKENS),
         "--max-running-requests", str(settings.max_running + 1),  # the probe never waits for room
         "--max-total-tokens", str(settings.max_total_tokens + RESERVED_TOKENS),
-        "--mem-fraction-static", str(settings.memory_share if settings.device == "cuda" else _CPU_MEMORY_SHARE),
+        "--mem-fraction-static", str(settings.mem_fraction_static if settings.device == "cuda" else _CPU_MEMORY_SHARE),
         "--tp-size", str(settings.tp), "--grammar-backend", "none",
         "--sampling-backend", "pytorch", "--skip-server-warmup", "--sleep-on-idle",
         "--incremental-streaming-output",
     ]  # fmt: skip
-    if settings.pause == "in_place":
+    if settings.pause_mode == "in_place":
         arguments += ["--disable-overlap-schedule"]
     if settings.deterministic:
         arguments += ["--enable-deterministic-inference"]
@@ -147,27 +147,23 @@ class SGLangServer:
             *server_arguments(spec, manifest, port),
         ]  # fmt: skip
         offset = log.stat().st_size if log.exists() else 0
-        server: SGLangServer | None = None
         try:
-            client = SGLangClient(port, api_key, pause=spec.settings.pause)
-            server = cls(_spawn(command, spec, api_key), port, client)
-            await server.client.open()
-            async with asyncio.timeout(start_timeout_s):
-                await server._until_ready(manifest)
+            async with contextlib.AsyncExitStack() as undo:
+                client = SGLangClient(port, api_key, pause=spec.settings.pause_mode)
+                server = cls(_spawn(command, spec, api_key), port, client)
+                undo.push_async_callback(server.stop)
+                await server.client.open()
+                async with asyncio.timeout(start_timeout_s):
+                    await server._until_ready(manifest)
+                undo.pop_all()
+        except PortTaken:
+            raise
         except (TimeoutError, ServerLost) as error:
-            if server is not None:
-                await server.stop()
-            if isinstance(error, PortTaken):
-                raise
             why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
             raise EngineStartError(
                 f"the SGLang server did not start within {start_timeout_s:g} s: {why}; "
                 f"read its log, {log}, which ends:\n{read_log_tail(log, offset)}"
             ) from error
-        except BaseException:
-            if server is not None:
-                await server.stop()
-            raise
         return server
 
     async def _until_ready(self, manifest: WeightManifest) -> None:
@@ -223,34 +219,29 @@ class SGLangServer:
 
 def _spawn(command: list[str], spec: EngineSpec, api_key: str) -> _Reaper:
     """Start a reaper, which reports its pids within milliseconds.  Raises :class:`ServerLost`."""
-    stop_read, stop_fd = os.pipe()
-    status_fd, status_write = os.pipe()
-    try:
-        with spec.log.open("ab") as log:
+    with contextlib.ExitStack() as always, contextlib.ExitStack() as undo:
+        stop_read, stop_fd = os.pipe()
+        always.callback(os.close, stop_read)
+        undo.callback(os.close, stop_fd)
+        status_fd, status_write = os.pipe()
+        undo.callback(os.close, status_fd)
+        with contextlib.closing(os.fdopen(status_write, "wb")) as status, spec.log.open("ab") as log:
             log.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC\n".encode())
             log.flush()
             subprocess.run(
                 command,
                 stdin=stop_read,
-                stdout=status_write,
+                stdout=status,
                 stderr=log,
                 env=server_environment(spec, api_key),
                 cwd=spec.log.parent,
                 start_new_session=True,
                 check=False,
             )
-    except BaseException:
-        os.close(stop_fd)
-        os.close(status_fd)
-        raise
-    finally:
-        os.close(stop_read)
-        os.close(status_write)
-    pids = _read_line(status_fd).split()
-    if len(pids) != 2:
-        os.close(stop_fd)
-        os.close(status_fd)
-        raise ServerLost("its process reaper did not start")
+        pids = _read_line(status_fd).split()
+        if len(pids) != 2:
+            raise ServerLost("its process reaper did not start")
+        undo.pop_all()
     return _Reaper(EnginePids(int(pids[0]), int(pids[1])), stop_fd, status_fd)
 
 
@@ -271,7 +262,7 @@ def read_log_tail(log: Path, offset: int) -> str:
 
 
 def describe_exit(line: str) -> str:
-    """Say how the server ended, from the reaper's last line.  A subprocess that ended first explains more than the
+    """Describe how the server ended, from the reaper's last line.  A subprocess that ended first explains more than the
     server's own status."""
     first, _, why = line.strip().partition(" ")
     if why:

@@ -10,7 +10,7 @@ error is the server's log.
   that ends before they could clean up.  The reaper leads a session; the server leads a process group in it.
 - The owner's death (end of file), a byte on the pipe, or SIGTERM ends the group: SIGTERM, then SIGKILL after the grace.
 - The server's death ends the rest of its group at once.  So does the death of a subprocess without which it cannot
-  serve (:class:`_Parts`): left alone, a server whose detokenizer is gone hangs for a minute.
+  serve (:class:`_ServerSubprocesses`): left alone, a server whose detokenizer is gone hangs for a minute.
 - The reaper's own death kills the server (PDEATHSIG).
 - As child subreaper it inherits every descendant, including those that left the group; at the end it kills them, and
   exits only when none is left.
@@ -32,23 +32,24 @@ from pathlib import Path
 from types import FrameType
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_LOOK_EVERY_S = 1.0
-_CLOSELY_EVERY_S = 5.0
+_SCAN_EVERY_S = 1.0
+_SCAN_MAPS_EVERY_S = 5.0
 _NEW_S = 10.0
-"""While a file in shared memory is younger and nobody's, whose it is is looked for at each look."""
+"""Age up to which an unattributed file in shared memory makes each scan look for its owner."""
 _SETTLES_S = 0.1
-"""A leader that is killed takes its parts with it, one of which may be seen to end first."""
+"""Seconds to wait after a subprocess ended: a killed leader takes its subprocesses with it, and one may be seen
+first."""
 _SHM = Path("/dev/shm")  # noqa: S108  # the system's shared memory, where servers leave files
 _NAMED = b"sglang::"
-"""With this the titles begin that SGLang's processes give themselves."""
+"""Prefix of the titles that SGLang's processes give themselves."""
 _SPAWNED = b"--multiprocessing-fork"
-"""In the command line of what multiprocessing has spawned, until it gives itself a title."""
+"""Argument in the command line of a process spawned by multiprocessing, until it gives itself a title."""
 _NAMED_BY_PID = re.compile(r"^(?:sgl|sglang|torch|psm)[A-Za-z_]*_(\d+)(?:_|$)")
 
 
 def _start(command: list[str]) -> int:
-    """Fork and run ``command`` as the leader of a process group; give its pid."""
-    guardian = os.getpid()
+    """Fork and run ``command`` as the leader of a process group; return its pid."""
+    reaper = os.getpid()
     pid = os.fork()
     if pid:
         with contextlib.suppress(OSError):
@@ -56,7 +57,7 @@ def _start(command: list[str]) -> int:
         return pid
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guardian:
+    if os.getppid() != reaper:
         os._exit(1)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
@@ -72,17 +73,17 @@ def _start(command: list[str]) -> int:
 
 
 def _members(group: int) -> set[int]:
-    """Pids of the live processes of a process group."""
+    """Return the pids of the live processes of a process group."""
     return _processes(lambda pid: os.getpgid(pid) == group)
 
 
 def _children() -> set[int]:
-    """Pids of this process's own, and of those that it has inherited."""
+    """Return the pids of this process's own and inherited children."""
     return _processes(lambda pid: int(_stat(pid)[1]) == os.getpid())
 
 
 def _processes(is_one: Callable[[int], bool]) -> set[int]:
-    """Pids; one that is gone when it is looked at is none."""
+    """Return the pids for which ``is_one`` is true; processes that vanish meanwhile are skipped."""
     found: set[int] = set()
     for pid in [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
         with contextlib.suppress(OSError):
@@ -92,7 +93,8 @@ def _processes(is_one: Callable[[int], bool]) -> set[int]:
 
 
 def _mapped(pids: set[int]) -> set[int]:
-    """Inodes of the files in /dev/shm that the processes have mapped; a semaphore is mapped under another name."""
+    """Return the inodes of the files in /dev/shm that the processes have mapped; a semaphore is mapped under another
+    name."""
     found: set[int] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -101,12 +103,13 @@ def _mapped(pids: set[int]) -> set[int]:
     return found
 
 
-class _Parts:
-    """The processes without which a server serves nobody: its leader's children that bear a title of SGLang's, or that
-    multiprocessing has spawned and that will.
+class _ServerSubprocesses:
+    """The subprocesses without which a server cannot serve: its leader's children that have an SGLang title, or that
+    multiprocessing has spawned and that will get one.
 
-    Whatever else comes and goes (compilers, a tracker of resources) may.  What a part has forked bears its title too
-    until it is something else, and is none of them.
+    Other processes (compilers, a resource tracker) may come and go.  A child of such a subprocess inherits its title
+    until
+    it executes another program, and does not count.
     """
 
     def __init__(self, leader: int) -> None:
@@ -114,27 +117,27 @@ class _Parts:
         self._pidfds: dict[int, int] = {}
         """Pid → file descriptor that is readable once the process has ended."""
         self._names: dict[int, str] = {}
-        """Pid → what it calls itself, if it does."""
+        """Pid → its title without the prefix, if it has one."""
 
     @property
     def pidfds(self) -> list[int]:
         return list(self._pidfds.values())
 
-    def look(self, members: set[int]) -> None:
-        """Find the new ones, and what those without a name call themselves."""
+    def scan(self, members: set[int]) -> None:
+        """Find new subprocesses and the titles of known ones."""
         for pid in members - self._names.keys():
             with contextlib.suppress(OSError):
-                self._look_at(pid)
+                self._inspect(pid)
 
     def ended(self, ready: list[int]) -> str:
-        """Which of them has ended, and how; empty if none has."""
+        """Describe the one that has ended; empty if none has."""
         for pid, pidfd in self._pidfds.items():
             if pidfd in ready:
                 return f"its {self._names.get(pid, 'subprocess')} {_how_ended(pid)}"
         return ""
 
-    def _look_at(self, pid: int) -> None:
-        pidfd = os.pidfd_open(pid)  # before it is looked at: a moment later its pid may be another's
+    def _inspect(self, pid: int) -> None:
+        pidfd = os.pidfd_open(pid)  # before reading its command line: the pid may be reused
         try:
             title, *arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             is_named = title.startswith(_NAMED)
@@ -149,12 +152,12 @@ class _Parts:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat behind the name: state, parent, …"""
+    """Return the fields of /proc/PID/stat after the name: state, parent, …"""
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _how_ended(pid: int) -> str:
-    """Of a process that has: the kernel tells until its parent has collected it."""
+    """Describe the end of a process; the kernel knows it until the parent has reaped the process."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = _stat(pid)
         status = os.waitstatus_to_exitcode(int(fields[49]))
@@ -163,25 +166,25 @@ def _how_ended(pid: int) -> str:
     return "ended"
 
 
-class _Guard:
-    """What is known of one server: its group and parts, every pid and every shared memory file seen mapped in it."""
+class _ServerState:
+    """Knowledge of one server: its process group, subprocesses, all pids seen, and shared memory files seen mapped."""
 
     def __init__(self, leader: int, born: float) -> None:
         self._leader, self._born = leader, born
-        self.parts = _Parts(leader)
+        self.subprocesses = _ServerSubprocesses(leader)
         self._pids, self._inodes = {leader}, set[int]()
         self._status: int | None = None
 
-    def look(self, *, closely: bool = True) -> None:
-        """``closely``: at what they have mapped as well, which takes the kernel ten times as long."""
+    def scan(self, *, maps: bool = True) -> None:
+        """Scan the process group; ``maps`` includes its memory maps, which takes ten times as long."""
         members = _members(self._leader)
         self._pids |= members
-        self.parts.look(members)
-        if closely or self._sees_new_files():
+        self.subprocesses.scan(members)
+        if maps or self._sees_new_files():
             self._inodes |= _mapped(members)
 
     def _sees_new_files(self) -> bool:
-        """Whether in shared memory something is new that may be this server's."""
+        """Return whether shared memory has a new file that may be this server's."""
         after = max(self._born, time.time() - _NEW_S)
         for path in _SHM.iterdir():
             with contextlib.suppress(OSError):
@@ -191,7 +194,7 @@ class _Guard:
         return False
 
     def reap(self) -> bool:
-        """Collect the dead; True while a descendant is left."""
+        """Reap dead children; return True while a descendant is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -212,11 +215,11 @@ class _Guard:
             os.killpg(self._leader, number)
 
     def finish(self) -> int:
-        """Kill what is left of the group and who has left it, remove its files, and give the server's exit status."""
+        """Kill all remaining descendants, remove the server's files, and return its exit status."""
         while self.reap():
             self.signal(signal.SIGKILL)
             for pid in _children():
-                os.kill(pid, signal.SIGKILL)  # a child's pid is nobody else's until it is reaped
+                os.kill(pid, signal.SIGKILL)  # a child's pid is not reused until it is reaped
             time.sleep(0.01)
         for path in _SHM.iterdir():
             with contextlib.suppress(OSError):
@@ -232,10 +235,10 @@ class _Guard:
 
 
 def _wake(number: int, frame: FrameType | None) -> None:
-    """The signal's number stands in the wake-up pipe; nothing else is to be done."""
+    """Do nothing: the wake-up pipe has the signal's number."""
 
 
-def _tell(line: str) -> None:
+def _write_line(line: str) -> None:
     with contextlib.suppress(OSError):  # the owner may be gone
         os.write(1, f"{line}\n".encode())
 
@@ -251,41 +254,41 @@ def main(grace_s: float, command: list[str]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, _wake)
     leader = _start(command)
-    guard = _Guard(leader, born)
-    _tell(f"{os.getpid()} {leader}")
-    why = _watch(guard, woken)
-    guard.look()
-    if not guard.server_ended and not why:
-        guard.signal(signal.SIGTERM)
-        _await_end(guard, woken, time.monotonic() + grace_s)
-        guard.look()
-    _tell(f"{guard.finish()} {why}".rstrip())
+    server = _ServerState(leader, born)
+    _write_line(f"{os.getpid()} {leader}")
+    why = _watch(server, woken)
+    server.scan()
+    if not server.server_ended and not why:
+        server.signal(signal.SIGTERM)
+        _await_end(server, woken, time.monotonic() + grace_s)
+        server.scan()
+    _write_line(f"{server.finish()} {why}".rstrip())
 
 
-def _watch(guard: _Guard, woken: int) -> str:
-    """Until the server has ended or is to end; why, where one of its parts has ended."""
-    closely_at = 0.0
+def _watch(server: _ServerState, woken: int) -> str:
+    """Wait until the server has ended or is to be ended; return the reason if one of its subprocesses has ended."""
+    maps_due_at = 0.0
     while True:
-        ready, _, _ = select.select([0, woken, *guard.parts.pidfds], [], [], _LOOK_EVERY_S)
+        ready, _, _ = select.select([0, woken, *server.subprocesses.pidfds], [], [], _SCAN_EVERY_S)
         signals = os.read(woken, 4096) if woken in ready else b""
-        guard.reap()
-        if guard.server_ended or 0 in ready or set(signals) - {signal.SIGCHLD}:
+        server.reap()
+        if server.server_ended or 0 in ready or set(signals) - {signal.SIGCHLD}:
             return ""
-        if why := guard.parts.ended(ready):
+        if why := server.subprocesses.ended(ready):
             time.sleep(_SETTLES_S)
-            guard.reap()
-            return "" if guard.server_ended else why
+            server.reap()
+            return "" if server.server_ended else why
         if not ready:
-            is_due = time.monotonic() >= closely_at
-            guard.look(closely=is_due)
-            closely_at = time.monotonic() + _CLOSELY_EVERY_S if is_due else closely_at
+            is_due = time.monotonic() >= maps_due_at
+            server.scan(maps=is_due)
+            maps_due_at = time.monotonic() + _SCAN_MAPS_EVERY_S if is_due else maps_due_at
 
 
-def _await_end(guard: _Guard, woken: int, stop_at: float) -> None:
-    while not guard.server_ended and (left_s := stop_at - time.monotonic()) > 0:
+def _await_end(server: _ServerState, woken: int, stop_at: float) -> None:
+    while not server.server_ended and (left_s := stop_at - time.monotonic()) > 0:
         if select.select([woken], [], [], left_s)[0]:
             os.read(woken, 4096)
-        guard.reap()
+        server.reap()
 
 
 if __name__ == "__main__":

@@ -106,15 +106,15 @@ class ReplyStream:
 
     @property
     def token_count(self) -> int:
-        """How many tokens have arrived."""
+        """Number of tokens that have arrived."""
         return len(self._token_ids)
 
     def note_weight_change(self, version: int) -> None:
-        """The server is about to continue on other weights."""
+        """Record that the server is about to continue with other weights."""
         self._next_version = version
 
     def partial_reply(self, key_version: int) -> PartialReply:
-        """Return what has arrived of a request that was dispatched under a key of version ``key_version``."""
+        """Return the tokens that have arrived of a request dispatched under a key of version ``key_version``."""
         mixed = bool(self._versions) and self._versions[0] != key_version
         return PartialReply([*self._token_ids], [*self._logprobs], [*self._versions], mixed)
 

@@ -1,4 +1,4 @@
-"""LoRA adapters as PEFT folders: the checks that one must pass before a server is told of it.
+"""LoRA adapters as PEFT folders, and the checks before a server loads one.
 
 SGLang would accept a folder that does not fit: it leaves out matrices that are missing and trusts the scale that the
 folder claims.

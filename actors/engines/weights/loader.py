@@ -1,7 +1,7 @@
-"""How a version gets into a server: the base of the four loaders, and the one that lets the server read files.
+"""Base of the four weight loaders, and the one that lets the server read files.
 
 ``stage_weights`` does everything that can be done while the server decodes: reading, checking, copying into memory.
-What it returns is then loaded, during a pause if the loader ``needs_pause``.
+Its result is then loaded, during a pause if the loader ``needs_pause``.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from protocol.weights import WeightManifest
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class StagedWeights:
-    """A version that a server can be told of at once."""
+    """A version that a server can load at once."""
 
     manifest: WeightManifest
     load: Callable[[SGLangClient], Awaitable[str | None]]
-    """Tells the server.  Returns the checksum of what the server holds after the load, or still held before it, or
-    None if the server was not asked.  Raises :class:`~actors.engines.messages.ServerLost` or
+    """Loads the version into a server.  Returns the checksum of the server's weights after the load (or still before
+    it),
+    or None if it was not requested.  Raises :class:`~actors.engines.messages.ServerLost` or
     :class:`~actors.engines.messages.WeightLoadError`; then the server's weights are unknown."""
     prefetch_ms: float = 0.0
-    """How long staging took."""
+    """Milliseconds that staging took."""
 
 
 class WeightLoader(ABC):
     """Loads versions into an engine's servers.  The base class is for whole weights, which replace the old ones."""
 
     needs_pause = True
-    """Whether the server must not decode during a load."""
+    """True if the server must not decode during a load."""
 
     async def check_version(self, manifest: WeightManifest, model: ModelShape) -> None:
         """Raises :class:`~actors.engines.messages.InvalidWeights` if no server may be started with the version."""

@@ -43,7 +43,7 @@ class TensorWeightLoader(WeightLoader):
         except (OSError, RuntimeError) as error:  # torch raises the latter for a full /dev/shm
             raise WeightLoadError(
                 f"{manifest.path} does not fit into memory beside the server ({error}): give /dev/shm more room "
-                "(`mount -o remount,size=…`, `docker run --shm-size`), or set engine.handover = 'files'"
+                "(`mount -o remount,size=…`, `docker run --shm-size`), or set engine.load_weights_from = 'disk'"
             ) from error
 
         async def load(client: SGLangClient) -> None:

@@ -51,7 +51,7 @@ class WeightUpdater:
         return model
 
     def serves(self, manifest: WeightManifest) -> bool:
-        """Whether the server is confirmed to serve this version and has its memory."""
+        """Return whether the server is confirmed to serve this version and has its memory."""
         slot = self._slot
         return slot.serving is not None and slot.version == manifest.version and slot.memory_lease is None
 
@@ -103,7 +103,8 @@ class WeightUpdater:
         return outcome
 
     async def load_staged(self, serving: ActiveServer) -> None:
-        """Load the staged version into a new server before it is dispatched to.  If that fails, the next load tells."""
+        """Load the staged version into a new server before requests are dispatched to it.  A failure shows at the next
+        load."""
         staged = self._staged
         if staged is None or staged.manifest.version == serving.confirmed.manifest.version:
             return
@@ -123,12 +124,12 @@ class WeightUpdater:
         return replace(staged, prefetch_ms=(time.monotonic() - begun) * 1000)
 
     def _take_staged(self, manifest: WeightManifest) -> StagedWeights | None:
-        """Take what is staged if it is this version; another version is dropped."""
+        """Return the staged weights if they are of this version; another version is dropped."""
         staged, self._staged = self._staged, None
         return staged if staged is not None and staged.manifest == manifest else None
 
     def _require_server(self, *, patient: bool) -> None:
-        """Raises :class:`ServerRestarting` if there is no server and the caller does not wait for the next."""
+        """Raise :class:`ServerRestarting` if there is no server and the caller does not wait for the next."""
         serving = self._slot.serving
         if not patient and (serving is None or serving.failure.done()):
             raise ServerRestarting(f"engine {self._slot.name} lost its server and starts another")
@@ -182,8 +183,8 @@ class WeightUpdater:
                 checksum=serving.confirmed.checksum,
             )
 
-    # A server that nobody else touches.  On return it decodes on the new weights; after an error it decodes on the last
-    # confirmed ones or has failed.
+    # The following methods need exclusive use of the server.  On return it decodes with the new weights; after an error
+    # it decodes with the last confirmed ones or has failed.
 
     async def swap(self, serving: ActiveServer, staged: StagedWeights, deadline: float) -> float:
         """Pause the server, load a staged version and resume; return the load's milliseconds.
@@ -205,7 +206,7 @@ class WeightUpdater:
             async with asyncio.timeout(self._grace_s):
                 await serving.server.client.release_memory(self._grace_s)
         except (ServerLost, TimeoutError) as error:
-            serving.mark_failed(f"it did not give its memory away: {str(error) or 'no answer in time'}")
+            serving.mark_failed(f"it did not release its memory: {str(error) or 'no answer in time'}")
         if serving.failure.done():
             await serving.server.stop()
 
@@ -230,7 +231,7 @@ class WeightUpdater:
         client, begun = serving.server.client, time.monotonic()
         try:
             async with asyncio.timeout_at(deadline + self._grace_s):
-                checksum = await _tell_server(client, staged)
+                checksum = await _load_into_server(client, staged)
                 load_ms = (time.monotonic() - begun) * 1000
                 checksum = await self._confirm(serving, staged.manifest, checksum)
         except (ServerLost, WeightLoadError):
@@ -251,7 +252,7 @@ class WeightUpdater:
     async def _confirm(self, serving: ActiveServer, manifest: WeightManifest, checksum: str | None) -> str:
         """Return the checksum of the weights in use, or raise :class:`WeightLoadError` unless they are the manifest's.
 
-        ``checksum`` is what the server said during the load; it counts unless it can be that of the old weights."""
+        ``checksum`` was reported during the load; it is used unless it may be that of the old weights."""
         before = serving.confirmed
         if checksum is None or checksum == before.checksum:
             checksum = await serving.server.client.read_checksum_of(manifest.version)
@@ -282,10 +283,10 @@ class WeightUpdater:
             serving.mark_failed(f"its weights are unknown after a failed load: {str(error) or 'no answer in time'}")
 
 
-async def _tell_server(client: SGLangClient, staged: StagedWeights) -> str | None:
-    """Raises :class:`ServerLost` or :class:`WeightLoadError`, also for errors on our side of the transfer, such as a
-    device without memory for a bucket."""
+async def _load_into_server(client: SGLangClient, staged: StagedWeights) -> str | None:
+    """Load staged weights.  Raises :class:`ServerLost` or :class:`WeightLoadError`, also for errors on our side of the
+    transfer, such as a device without memory for a bucket."""
     try:
         return await staged.load(client)
     except (OSError, RuntimeError) as error:
-        raise WeightLoadError(f"the weights could not be handed over: {type(error).__name__}: {error}") from error
+        raise WeightLoadError(f"the weights could not be transferred: {type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""Checks of a folder's safetensors files before a running server is told of them.
+"""Checks of a folder's safetensors files before a running server loads them.
 
 SGLang's scheduler dies of a truncated file or a wrong shape and silently accepts missing tensors.  So everything that
 can be checked is checked beforehand: the headers, the names and shapes against the model's, and the manifest's digest.
@@ -31,7 +31,7 @@ TensorShapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What all weight versions of one model have in common."""
+    """Tensor names and shapes that all weight versions of one model share."""
 
     shapes: TensorShapes
     """All tensors, without the output head if it is tied to the embedding."""
@@ -39,7 +39,7 @@ class ModelShape:
     tied: bool
 
     def differences(self, other: TensorShapes) -> str:
-        """Say in one line how ``other`` differs from this model's tensors; empty if it does not."""
+        """Describe in one line how ``other`` differs from this model's tensors; empty if it does not."""
         other = {name: shape for name, shape in other.items() if not (self.tied and name == _TIED_HEAD)}
         missing, foreign = sorted(self.shapes.keys() - other.keys()), sorted(other.keys() - self.shapes.keys())
         wrong = sorted(name for name in self.shapes.keys() & other.keys() if self.shapes[name] != other[name])
@@ -141,8 +141,8 @@ def read_item_bytes(file: Path) -> int:
 
 
 def weights_differ(one: Path, other: Path, item_bytes: int) -> bool:
-    """Whether a server with ``item_bytes`` per number must hold different bits for two folders, however their tensors
-    are arranged in files.  Numbers that the server rounds need not differ."""
+    """Return whether a server with ``item_bytes`` per number must hold different bits for two folders, however their
+    tensors are arranged in files.  Numbers that the server rounds need not differ."""
     rounded = any(read_item_bytes(file) > item_bytes for file in sorted(other.glob("*.safetensors")))
     return not rounded and _tensor_digests(one) != _tensor_digests(other)
 

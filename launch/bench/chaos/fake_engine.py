@@ -148,7 +148,7 @@ class FakeEngine:
             finish="stop" if len(ids) == len(said) else "length",
             key_version=key,
             mixed_prefix=versions[0] != key,
-            cuts=0,
+            server_switches=0,
             ms=(time.monotonic() - begun) * 1000,
             cached_tokens=0,
             engine=self._spec.name,

@@ -52,7 +52,7 @@ _LONG_PUSHES = 3
 _SESSIONS = 2
 """With shorter ones: a CPU prefills their histories in seconds."""
 _LONGEST = 128 * 1024
-KV_RULES: tuple[PrefixReuse, ...] = ("fresh", "session")
+PREFIX_REUSE_RULES: tuple[PrefixReuse, ...] = ("version", "session")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class WeightBenchmarkOptions:
     histories: tuple[int, ...]
     """Tokens that a session begins with."""
     device: Literal["cpu", "cuda"]
-    update_loss: float
+    max_update_overhead: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class WeightBenchmarkReport:
             },
             "during_vs_before": round(full.window.rate / self.before.rate, 3) if self.before.tokens else None,
             "drained_update_ms": round(self.drained_ms, 2),
-            "kv": {
+            "prefix_reuse": {
                 f"{history // 1024}k": {rule: reuse.as_json() for rule, reuse in by_rule.items()}
                 for history, by_rule in self.reuse.items()
             },
@@ -138,8 +138,8 @@ class WeightsArguments(CommandArguments):
     """Loads without a pause."""
     device: Annotated[Literal["cpu", "cuda"], option()] = "cpu"
     """Device of the servers; on cuda they share one GPU."""
-    update_loss: Annotated[float, option("SHARE")] = EngineSettings().update_loss
-    """Value of engine.update_loss; 1: updates are not spread."""
+    max_update_overhead: Annotated[float, option("SHARE")] = EngineSettings().max_update_overhead
+    """Value of engine.max_update_overhead; 1: updates are not spread."""
     histories: Annotated[tuple[int, ...], comma_separated("K,…"), option()] = (2, 32)
     """Thousands (1,024) of tokens with which sessions begin, for the rules of cached prefixes; above 4 one session and
     three updates; empty for none."""
@@ -158,13 +158,13 @@ def parse_options(given: WeightsArguments) -> WeightBenchmarkOptions:
         given.drains,
         histories,
         given.device,
-        given.update_loss,
+        given.max_update_overhead,
     )
     most = _CONTEXT - _PROMPT_ROOM
     if min(asked.pushes, asked.requests, asked.engines, asked.drains) < 1 or asked.seconds <= 0:
         raise UserError("--pushes, --engines, --requests and --drains are 1 or more, --seconds above 0")
-    if not 0 < asked.update_loss <= 1:
-        raise UserError(f"--update-loss {asked.update_loss:g} is no share above 0 and up to 1")
+    if not 0 < asked.max_update_overhead <= 1:
+        raise UserError(f"--max-update-overhead {asked.max_update_overhead:g} is no share above 0 and up to 1")
     if not all(1024 <= history <= _LONGEST for history in histories):
         raise UserError(f"--histories are 1 to {_LONGEST // 1024}")
     if not 1 <= asked.tokens <= most:
@@ -184,14 +184,14 @@ async def measure_weights(asked: WeightBenchmarkOptions) -> WeightBenchmarkRepor
         say(f"a delta is {share:.2%} of the bytes at {RATE:g}, {higher:.2%} at {HIGHER_RATE:g}")
         versions = VersionSequence(folder / "weights", steps[RATE])
         async with _engines(folder, asked, first := versions.next_version("first")) as engines:
-            fleet = LoadedEngines(engines=engines, loss=asked.update_loss, versions=versions, say=say)
+            fleet = LoadedEngines(engines=engines, loss=asked.max_update_overhead, versions=versions, say=say)
             async with fleet.keep_decoding(asked.requests, asked.tokens):
                 await fleet.await_full_caches(_cache_tokens(asked))
                 routes, floor, before = await fleet.measure_pushes(asked.pushes, _routes(folder, engines, asked.device))
                 after = await fleet.measure_decoding(asked.seconds)
                 drained = await fleet.measure_drained_updates(asked.drains)
         reuse: dict[int, dict[PrefixReuse, HistoryReuse]] = {history: {} for history in asked.histories}
-        for rule in KV_RULES if asked.histories else ():
+        for rule in PREFIX_REUSE_RULES if asked.histories else ():
             say(f"sessions whose prefixes are kept by the rule {rule}")
             for history, found in (await _measure_kv_reuse(folder, asked, versions, rule)).items():
                 reuse[history][rule] = found
@@ -239,7 +239,7 @@ async def _measure_kv_reuse(
     settings = _engine_settings(asked).model_copy(
         update={
             "max_total_tokens": 2 * slots + context,
-            "kv": rule,
+            "prefix_reuse": rule,
             "stall_timeout_s": _START_S,  # a busy CPU prefills a long history for minutes
         }
     )
@@ -302,7 +302,7 @@ def _engine_settings(asked: WeightBenchmarkOptions) -> EngineSettings:
         max_total_tokens=_cache_tokens(asked),
         max_running=asked.requests,
         device=asked.device,
-        memory_share=_GPU_SHARE / asked.engines,
+        mem_fraction_static=_GPU_SHARE / asked.engines,
         dtype="bfloat16",
         start_timeout_s=_START_S,
     )

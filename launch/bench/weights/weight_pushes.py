@@ -60,7 +60,7 @@ class WeightRoute:
     """One way of new weights into the engines' servers."""
 
     name: str
-    handovers: Sequence[WeightLoader]
+    loaders: Sequence[WeightLoader]
     """Of each engine."""
     copies: HostWeightCache | None = None
     """Where a version comes to the engines' host first; None where they read the learner's folder."""
@@ -154,8 +154,8 @@ class LoadedEngines:
             pushes.copy_ms.append((time.monotonic() - begun) * 1000)
         pace = RollingUpdate(len(self.engines), _SHARE, self.loss)
         async with asyncio.TaskGroup() as group:
-            for engine, handover in zip(self.engines, route.handovers, strict=True):
-                group.create_task(_push_to_engine(engine, handover, manifest, pace, pushes))
+            for engine, loader in zip(self.engines, route.loaders, strict=True):
+                group.create_task(_push_to_engine(engine, loader, manifest, pace, pushes))
         seconds = time.monotonic() - begun
         pushes.push_ms.append(seconds * 1000)
         pushes.window.add(DecodingWindow(seconds, self.sampled_tokens - before))
@@ -164,13 +164,13 @@ class LoadedEngines:
 
 async def _push_to_engine(
     engine: InstrumentedEngine,
-    handover: WeightLoader,
+    loader: WeightLoader,
     manifest: WeightManifest,
     pace: RollingUpdate,
     pushes: PushTimings,
 ) -> None:
     """As a run's pusher does."""
-    await engine.stage_with(handover, manifest, _DEADLINE_S)
+    await engine.stage_with(loader, manifest, _DEADLINE_S)
     async with pace.update_slot() as took:
         report = await engine.load_weights(manifest, _DEADLINE_S)
         took(report)

@@ -362,7 +362,7 @@ async def test_a_request_that_is_cancelled_ends_no_other(engine: SGLangEngine, f
         others = await sampling(engine, group, 13)
         cancelled.cancel()
     for task in others:
-        assert (len(task.result().token_ids), task.result().cuts) == (1500, 0)
+        assert (len(task.result().token_ids), task.result().server_switches) == (1500, 0)
 
 
 async def test_a_deadline_ends_a_request_with_a_name(engine: SGLangEngine) -> None:
@@ -480,7 +480,7 @@ async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weigh
         assert len(reply.token_ids) == 1500
         assert [said_by[token] for token in reply.token_ids] == reply.versions == sorted(reply.versions)
         assert set(reply.versions) == {old.version, newest.version}
-        assert (reply.versions[0], reply.versions[-1], reply.cuts) == (old.version, newest.version, 1)
+        assert (reply.versions[0], reply.versions[-1], reply.server_switches) == (old.version, newest.version, 1)
     assert statistics.restarts == restarts + 1
     assert statistics.resent >= 6
     assert (status.state, status.version) == (EngineState.SERVING, newest.version)
@@ -503,7 +503,7 @@ async def test_a_server_that_loses_a_part_is_replaced_at_once_and_leaves_nothing
         os.kill(victim, signal.SIGKILL)
     for reply in (task.result() for task in tasks):
         assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {manifest.version})
-        assert (len(reply.token_ids), reply.cuts) == (1500, 1)
+        assert (len(reply.token_ids), reply.server_switches) == (1500, 1)
     status = await engine.status()
     assert (status.state, status.restarts) == (EngineState.SERVING, restarts + 1)
     assert status.error == f"the server was ended: its {part} was killed by SIGKILL"
@@ -531,7 +531,7 @@ async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(
                 break
         os.kill(engine.pids().server, signal.SIGKILL)
     reply = cut.result()
-    assert (reply.token_ids[: len(came)], reply.cuts) == (came, 1)
+    assert (reply.token_ids[: len(came)], reply.server_switches) == (came, 1)
     assert len(reply.token_ids) > len(came)
     assert (await engine.statistics()).received_tokens - before >= len(came)
     expected = tiny_qwen.reference_logprobs(folders.random, given, reply.token_ids, 1.0)
@@ -553,7 +553,7 @@ async def test_a_drained_engine_ends_what_it_samples_and_serves_from_a_fresh_ser
             await asyncio.sleep(0)
         later = group.create_task(engine.generate(request(prompt(20, 9), 20, restart_s=300)))
     assert draining.result()
-    assert [(task.result().cuts, len(task.result().token_ids)) for task in running] == [(0, 1500)] * 3
+    assert [(task.result().server_switches, len(task.result().token_ids)) for task in running] == [(0, 1500)] * 3
     assert len(later.result().token_ids) == 20
     assert (await engine.status()).pid != before
     assert (await engine.statistics()).resent == resent
@@ -566,7 +566,7 @@ async def test_what_outlasts_a_drain_goes_on_behind_its_tokens(engine: SGLangEng
         running = await sampling(engine, group, 2)
         drained = await engine.drain(0.0)
     assert not drained
-    assert [(task.result().cuts, len(task.result().token_ids)) for task in running] == [(1, 1500)] * 2
+    assert [(task.result().server_switches, len(task.result().token_ids)) for task in running] == [(1, 1500)] * 2
 
 
 async def test_a_server_that_lives_but_answers_nothing_is_replaced(engine: SGLangEngine, folders: Folders) -> None:

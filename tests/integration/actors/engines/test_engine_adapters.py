@@ -280,7 +280,7 @@ async def test_a_server_that_comes_back_has_the_newest_adapter_before_any_reques
     reply, statistics = task.result(), await engine.statistics()
     talkers.check(reply)
     talkers.check(late.result())
-    assert (reply.versions[0], reply.versions[-1], reply.cuts) == (old.version, new.version, 1)
+    assert (reply.versions[0], reply.versions[-1], reply.server_switches) == (old.version, new.version, 1)
     assert set(late.result().versions) == {new.version}
     assert statistics.restarts == restarts + 1
     assert ((await engine.status()).state, await loaded(engine)) == (EngineState.SERVING, {f"v{new.version}"})

@@ -87,7 +87,7 @@ async def test_sglang_reads_what_it_is_told_of_memory(tmp_path: Path) -> None:
     await client.release_memory(30.0)
     await client.resume_memory()
     assert list(client.sent)[:3] == ["/pause_generation", "/flush_cache?timeout=30", "/release_memory_occupation"]
-    made = spec(tmp_path, "cuda", tp=4, memory_share=0.7)
+    made = spec(tmp_path, "cuda", tp=4, mem_fraction_static=0.7)
     shared, read, tags = read_by_sglang(server_arguments(made, manifest, 1), client.sent)
     assert shared == [True, 4, 0.7]
     assert read["/pause_generation"] == {"mode": "abort"}

@@ -42,4 +42,4 @@ async def test_a_machine_without_room_for_tensors_is_told_what_to_do(tmp_path: P
         check=True,
     )
     assert "No space left" in done.stdout
-    assert "engine.handover = 'files'" in done.stdout
+    assert "engine.load_weights_from = 'disk'" in done.stdout

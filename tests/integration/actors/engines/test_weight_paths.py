@@ -67,7 +67,7 @@ class Site:
         shutil.copytree(self.parrots[token], folder)
         return tiny_qwen.manifest(version, folder)
 
-    def handover(self, kind: str) -> WeightLoader:
+    def make_loader(self, kind: str) -> WeightLoader:
         if kind == "direct":
             return BroadcastWeightLoader("tiny", 1, self.sender)
         return TensorWeightLoader("cpu", 1) if kind == "tensors" else FileWeightLoader()
@@ -105,7 +105,7 @@ async def test_however_weights_are_handed_over_they_are_what_was_published_bit_b
 ) -> None:
     await site.engine.load_weights(site.publish(tiny_qwen.SAYS_A), 300)
     expected = await site.checksum()
-    take(site.handover(kind))
+    take(site.make_loader(kind))
     other = site.publish(tiny_qwen.SAYS_B)
     await site.engine.load_weights(other, 300)
     assert await site.says() == ({tiny_qwen.SAYS_B}, {other.version})
@@ -135,10 +135,10 @@ async def test_however_weights_come_to_the_host_they_are_what_was_published_bit_
 
 
 @pytest.mark.parametrize("kind", HANDOVERS)
-async def test_requests_go_on_over_each_handover_and_every_token_is_labelled_with_what_sampled_it(
+async def test_requests_go_on_with_each_loader_and_every_token_is_labelled_with_what_sampled_it(
     site: Site, take: Callable[[WeightLoader], None], kind: str
 ) -> None:
-    take(site.handover(kind))
+    take(site.make_loader(kind))
     tokens = {(first := site.publish(tiny_qwen.SAYS_A)).version: tiny_qwen.SAYS_A}
     await site.engine.load_weights(first, 300)
     async with asyncio.TaskGroup() as group:
@@ -187,11 +187,11 @@ async def test_a_broadcast_that_breaks_off_leaves_the_old_weights_and_the_next_o
 
 
 @pytest.mark.parametrize("kind", HANDOVERS)
-async def test_no_handover_gives_a_server_a_file_that_is_damaged(
+async def test_no_loader_gives_a_server_a_file_that_is_damaged(
     site: Site, take: Callable[[WeightLoader], None], kind: str
 ) -> None:
     await site.engine.load_weights(good := site.publish(tiny_qwen.SAYS_A), 300)
-    take(site.handover(kind))
+    take(site.make_loader(kind))
     damaged = site.publish(tiny_qwen.SAYS_B)
     file = Path(damaged.path) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-4] + b"\1\2\3\4")
@@ -200,14 +200,14 @@ async def test_no_handover_gives_a_server_a_file_that_is_damaged(
     assert await site.says() == ({tiny_qwen.SAYS_A}, {good.version})
 
 
-async def test_a_handover_that_breaks_in_the_pause_leaves_the_old_weights(
+async def test_a_load_that_breaks_in_the_pause_leaves_the_old_weights(
     site: Site, take: Callable[[WeightLoader], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def out_of_memory(*_: object) -> None:
         raise RuntimeError("CUDA out of memory")
 
     await site.engine.load_weights(good := site.publish(tiny_qwen.SAYS_A), 300)
-    take(site.handover("tensors"))
+    take(site.make_loader("tensors"))
     with monkeypatch.context() as patch:
         patch.setattr(TensorWeightLoader, "_on_devices", out_of_memory)
         with pytest.raises(WeightLoadError, match="CUDA out of memory"):

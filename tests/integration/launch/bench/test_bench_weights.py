@@ -26,6 +26,6 @@ def test_every_path_is_measured_beside_the_floor() -> None:
     routes = rates.pop("during_by_route")
     assert routes.keys() == {"full", "delta", "broadcast", "tensors", "direct"}
     assert min(*rates.values(), *routes.values()) > 0
-    fresh, session = said["kv"]["1k"]["fresh"], said["kv"]["1k"]["session"]
+    fresh, session = said["prefix_reuse"]["1k"]["version"], said["prefix_reuse"]["1k"]["session"]
     assert fresh["re_prefilled_tokens_per_push"] > 1024 > session["re_prefilled_tokens_per_push"]
     assert fresh["prefix_hit_share"] < session["prefix_hit_share"]

@@ -34,7 +34,7 @@ def test_a_run_with_adapters_trains_goes_on_and_is_trained_again(mini_runs: Mini
 
 def test_engines_take_adapters_alone_and_never_stand_still(mini_runs: MiniRuns) -> None:
     """Each attempt's versions are labelled as such, and what is published is the adapters and nothing else."""
-    run = mini_runs.start("alone", *ADAPTED, "--set", "engine.weights=adapters", "--steps", "2")
+    run = mini_runs.start("alone", *ADAPTED, "--set", "engine.weight_transfer=adapters", "--steps", "2")
     run.succeed()
     first = max(event["version"] for event in run.events("weights.published"))
     run = mini_runs.resume("alone", "--steps", "3")

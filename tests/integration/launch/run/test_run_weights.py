@@ -14,7 +14,7 @@ SMALL = ("--set", "engine.count=2", "--set", "warm_start.enabled=false", "--set"
 
 
 def test_each_version_comes_once_to_a_machine_for_all_of_its_engines(mini_runs: MiniRuns) -> None:
-    run = mini_runs.start("deltas", "--set", "engine.weights=delta", *SMALL, "--steps", "2")
+    run = mini_runs.start("deltas", "--set", "engine.weight_transfer=delta", *SMALL, "--steps", "2")
     assert run.succeed()["steps"] == 2
     assert_books_balance(run.path)
     versions = served_by_both(run)
@@ -27,9 +27,9 @@ def test_each_version_comes_once_to_a_machine_for_all_of_its_engines(mini_runs: 
 @pytest.mark.parametrize(
     "path",
     [
-        ("engine.weights=broadcast", "engine.handover=files", "engine.kv=fresh"),
-        ("engine.weights=broadcast", "engine.handover=tensors", "engine.kv=session"),
-        ("engine.weights=direct", "engine.handover=files", "engine.kv=session"),
+        ("engine.weight_transfer=broadcast", "engine.load_weights_from=disk", "engine.prefix_reuse=version"),
+        ("engine.weight_transfer=broadcast", "engine.load_weights_from=tensor", "engine.prefix_reuse=session"),
+        ("engine.weight_transfer=direct", "engine.load_weights_from=disk", "engine.prefix_reuse=session"),
     ],
     ids=" ".join,
 )

@@ -305,7 +305,7 @@ async def test_a_journal_that_is_an_older_copy_is_not_gone_on_with(tmp_path: Pat
     async with running(spec) as (buffer, sender):
         await fill(buffer, sender, 1)
     journal.write_bytes(older)
-    with pytest.raises(UserError, match=r"does not know train-g000001-s0.*Put the right one back.*move .*trajectories"):
+    with pytest.raises(UserError, match=r"lacks train-g000001-s0.*Put the right one back.*move .*trajectories"):
         await TrajectoryBuffer(spec).start()
     (tmp_path / "trajectories").rename(tmp_path / "aside")
     async with running(spec) as (buffer, sender):

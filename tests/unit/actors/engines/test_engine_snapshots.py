@@ -65,7 +65,7 @@ class Fleet:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_engine, "_ASK_S", 0.01)
+    monkeypatch.setattr(remote_engine, "POLL_INTERVAL_S", 0.01)
 
 
 async def test_each_engine_is_heard_while_one_has_a_request_of_this_worker() -> None:

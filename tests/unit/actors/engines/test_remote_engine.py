@@ -59,7 +59,7 @@ class FakeEngine:
 async def test_a_watcher_is_told_what_comes_and_an_engine_that_dies_leaves_all_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote_engine, "_ASK_S", 3600.0)  # for those who are not watched
+    monkeypatch.setattr(remote_engine, "POLL_INTERVAL_S", 3600.0)  # for those who are not watched
     actor, told = FakeEngine(), list[str]()
     engine = RemoteEngine(LocalRemote(actor))
     before = received("he")
@@ -73,8 +73,8 @@ async def test_a_watcher_is_told_what_comes_and_an_engine_that_dies_leaves_all_o
 
 
 async def test_what_nobody_watches_is_kept_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_engine, "_ASK_S", 0.01)
-    monkeypatch.setattr(remote_engine, "_ASK_WATCHED_S", 3600.0)  # nobody does
+    monkeypatch.setattr(remote_engine, "POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(remote_engine, "WATCHED_POLL_INTERVAL_S", 3600.0)  # nobody does
     engine = RemoteEngine(LocalRemote(FakeEngine()))
     async with polling_engines([engine], lambda name, load: None):
         with pytest.raises(EngineUnavailable) as died:
@@ -93,7 +93,7 @@ async def test_an_actor_that_hangs_leaves_what_it_had_told(monkeypatch: pytest.M
 
 async def test_when_the_last_watcher_has_gone_nobody_asks_for_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker asks each engine."""
-    monkeypatch.setattr(remote_engine, "_ASK_S", 3600.0)
+    monkeypatch.setattr(remote_engine, "POLL_INTERVAL_S", 3600.0)
     actor = FakeEngine()
     engine = RemoteEngine(LocalRemote(actor))
     actor.dies.set()

@@ -70,9 +70,9 @@ class FakePool:
 class FakeSender:
     """Has a trajectory under way, which the buffer acknowledges a little later."""
 
-    def __init__(self, *_: object, acknowledged: OnAcknowledged, **__: object) -> None:
+    def __init__(self, *_: object, on_acknowledged: OnAcknowledged, **__: object) -> None:
         self.unacknowledged = ["train-g000001-s00"]
-        self.acknowledged = acknowledged
+        self.on_acknowledged = on_acknowledged
 
     async def __aenter__(self) -> Self:
         SENDERS.append(self)
@@ -82,12 +82,12 @@ class FakeSender:
 
     async def send(self, trajectory: Trajectory, deadline_s: float) -> AppendOutcome:
         outcome = AppendOutcome.UNKNOWN if trajectory.request.sample else AppendOutcome.APPENDED
-        self.acknowledged(trajectory.request, outcome)
+        self.on_acknowledged(trajectory.request, outcome)
         return outcome
 
     async def drain(self, _: float) -> list[str]:
         await asyncio.sleep(0.05)
-        self.acknowledged(RolloutRequest("r", GroupId(1), 7, 8, "t", 11), AppendOutcome.APPENDED)
+        self.on_acknowledged(RolloutRequest("r", GroupId(1), 7, 8, "t", 11), AppendOutcome.APPENDED)
         self.unacknowledged.clear()
         return self.unacknowledged
 

@@ -72,14 +72,14 @@ def test_an_engine_elsewhere_reads_the_copies_of_its_machine(
     path: str, nodes: list[ClusterNode], homes: list[str]
 ) -> None:
     """Else it asks for files that are on another machine, or each engine of a machine fetches its own."""
-    config = load_recipe("demo", ["engine.count=3", f"engine.weights={path}"])
+    config = load_recipe("demo", ["engine.count=3", f"engine.weight_transfer={path}"])
     assert [home.name for home in place_weight_copies(config, nodes).values()] == homes
 
 
 @pytest.mark.parametrize("path", ["full", "direct"])
 def test_weights_that_cannot_reach_another_machine_are_refused_before_anything_starts(path: str) -> None:
-    config = load_recipe("demo", ["engine.count=2", f"engine.weights={path}"])
-    with pytest.raises(UserError, match=f"'{path}'.*engine-1 is on another machine.*'auto'"):
+    config = load_recipe("demo", ["engine.count=2", f"engine.weight_transfer={path}"])
+    with pytest.raises(UserError, match=f"'{path}'.*engine-1 cannot.*'auto'"):
         place_weight_copies(config, apart(2))
     assert place_weight_copies(config, here(2)) == {}
 
@@ -122,7 +122,7 @@ def test_workers_of_nodes_that_join_later_have_keys_from_the_beginning() -> None
 
 
 ADAPTERS = (
-    *("warm_start.enabled=false", "model.path=/some/where", "engine.weights=adapters"),
+    *("warm_start.enabled=false", "model.path=/some/where", "engine.weight_transfer=adapters"),
     *("lora.rank=8", "lora.targets=o_proj"),
 )
 
@@ -187,7 +187,7 @@ def test_on_gpus_engines_go_where_the_learner_and_the_others_leave_room() -> Non
 
 def test_a_sender_on_a_gpu_has_one_of_its_own() -> None:
     """NCCL knows no two processes on one."""
-    config = load_recipe("demo", [*GPUS, "engine.weights=direct", "engine.sender=cuda"])
+    config = load_recipe("demo", [*GPUS, "engine.weight_transfer=direct", "engine.broadcast_device=cuda"])
     (alone,) = apart(1)
     assert [*place_engines(config, [replace(alone, gpus=3)])] == ["engine-0"]
     with pytest.raises(UserError, match="1 learner ranks and a sender on node-0"):

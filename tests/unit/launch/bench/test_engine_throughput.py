@@ -41,7 +41,7 @@ class FakeEngine:
             finish="stop",
             key_version=WeightVersion(0),
             mixed_prefix=False,
-            cuts=0,
+            server_switches=0,
             cached_tokens=0,
             ms=1.0,
             engine="engine-0",

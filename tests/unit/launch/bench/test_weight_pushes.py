@@ -22,7 +22,7 @@ from launch.bench.weights.weight_pushes import DecodingWindow, LoadedEngines, We
 from launch.bench.weights.weight_versions import VersionSequence, WeightStep, delta_bytes_share
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
-FakeHandover = str
+FakeLoader = str
 """Fake: a name; the engine that is told of it is a fake too."""
 
 
@@ -32,8 +32,8 @@ class FakeEngine:
     def __init__(self, told: list[tuple[str, int, str]]) -> None:
         self.told, self.sampled_tokens = told, 0
 
-    async def stage_with(self, handover: FakeHandover, manifest: WeightManifest, deadline_s: float) -> None:
-        self.told.append((handover, manifest.version, Path(manifest.path).parent.name))
+    async def stage_with(self, loader: FakeLoader, manifest: WeightManifest, deadline_s: float) -> None:
+        self.told.append((loader, manifest.version, Path(manifest.path).parent.name))
 
     async def load_weights(self, manifest: WeightManifest, deadline_s: float) -> WeightLoadReport:
         self.sampled_tokens += 10
@@ -95,16 +95,16 @@ async def test_each_kind_is_pushed_in_each_round_and_comes_first_in_its_turn(
         before=DecodingWindow(1.0, 100),
         after=DecodingWindow(1.0, 90),
         drained_ms=9.0,
-        reuse={2048: {"fresh": HistoryReuse(100, 25, 64, 2.0, 3)}},
+        reuse={2048: {"version": HistoryReuse(100, 25, 64, 2.0, 3)}},
     )
     said = report.as_json()
     assert said["stall_vs_floor"] == 2.0
     assert said["full"]["stall_ms_p95"] == 4.0
     assert said["tokens_per_s"]["before"] == 100.0
     assert said["tokens_per_s"]["during_by_route"].keys() == {"full", "delta", "tensors"}
-    assert said["kv"] == {
+    assert said["prefix_reuse"] == {
         "2k": {
-            "fresh": {
+            "version": {
                 "prefix_hit_share": 0.25,
                 "re_prefilled_tokens_per_push": 25.0,
                 "tokens_per_s": 32.0,

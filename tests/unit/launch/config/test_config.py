@@ -321,15 +321,18 @@ def test_adapters_of_nothing_are_refused(targets: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (["lora.rank=0"], "set lora.rank = 16, say, or engine.weights = 'auto'"),
+        (["lora.rank=0"], "set lora.rank = 16, say, or engine.weight_transfer = 'auto'"),
         (['lora.targets=["q_proj","k_proj"]'], "wants v_proj beside k_proj and q_proj"),
         (["lora.targets=up_proj"], "wants gate_proj beside up_proj"),
-        (["cluster.placement=colocated", "run.mode=sync"], "engine.weights = 'auto' or cluster.placement = 'separate'"),
+        (
+            ["cluster.placement=colocated", "run.mode=sync"],
+            "engine.weight_transfer = 'auto' or cluster.placement = 'separate'",
+        ),
         (["engine.max_adapters=1"], "greater than or equal to 2"),
     ],
 )
 def test_adapters_that_no_engine_can_take_alone_are_refused_with_the_remedy(overrides: list[str], says: str) -> None:
-    alone = [*LORA, "engine.weights=adapters"]
+    alone = [*LORA, "engine.weight_transfer=adapters"]
     assert load_recipe("demo", alone).publish_adapters
     assert load_recipe("demo", [*alone, 'lora.targets=["v_proj","q_proj"]']).publish_adapters
     with pytest.raises(ConfigError) as caught:

@@ -211,7 +211,7 @@ def test_what_does_not_fit_is_named_with_the_knob_to_turn() -> None:
     saving = ("learner.ranks=2", "learner.distributed_optimizer=true", "learner.recompute=full")
     (learner,) = found(cuda(*saving), GPU // 2)
     assert "counted on: --set learner.offload=optimizer, raise learner.tp and learner.ranks" in learner
-    learner, engine = found(cuda("engine.memory_share=0.7"), 20 << 30)
+    learner, engine = found(cuda("engine.mem_fraction_static=0.7"), 20 << 30)
     assert "room for 0 tokens" in engine
     assert "raise engine.tp" in engine
 

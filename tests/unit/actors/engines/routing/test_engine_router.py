@@ -60,7 +60,7 @@ class FakeEngine:
             finish="stop",
             key_version=0,
             mixed_prefix=False,
-            cuts=0,
+            server_switches=0,
             ms=0.0,
             cached_tokens=0,
             engine=self.name,

@@ -9,7 +9,7 @@ OLD, NEW = WeightVersion(1), WeightVersion(2)
 
 
 def test_a_fresh_prefix_belongs_to_the_weights_alone() -> None:
-    prefixes = PrefixKeys("fresh")
+    prefixes = PrefixKeys("version")
     first, other = prefixes.key_for_session("a", OLD), prefixes.key_for_session("b", OLD)
     assert first == other
     assert first.version == OLD

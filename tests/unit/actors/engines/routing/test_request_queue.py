@@ -54,7 +54,7 @@ class Desk:
             max_queued=2,
             context_length=512,
             deterministic=False,
-            prefix_reuse="fresh",
+            prefix_reuse="version",
             state=lambda: EngineState.SERVING,
         )
         self.dispatch.vocabulary_size = 100

@@ -111,7 +111,7 @@ def test_a_server_that_is_lost_costs_no_token_that_came() -> None:
     assert whole is not None
     reply = work.build_reply(whole, "e")
     assert (reply.token_ids, reply.logprobs, reply.versions) == ([7, 8, 9], [-0.7, -0.8, -0.9], [3, 3, 4])
-    assert (reply.cuts, reply.key_version, reply.mixed_prefix) == (1, 4, False)
+    assert (reply.server_switches, reply.key_version, reply.mixed_prefix) == (1, 4, False)
 
 
 def test_of_a_reply_that_outlived_new_weights_nothing_is_lost_and_no_token_counts_as_younger_than_it_is() -> None:
@@ -184,4 +184,4 @@ def test_another_engine_is_told_what_came_over_any_way() -> None:
     came = pickle.loads(pickle.dumps(sent))  # noqa: S301  its own bytes
     assert (str(came), came.partial_reply) == ("gone", sent.partial_reply)
     work = InflightRequest(replace(ASKED, resume_from=came.partial_reply), lambda: None)
-    assert (work.input_ids, work.tokens_left, work.cuts) == ([1, 2, 7], 5, 1)
+    assert (work.input_ids, work.tokens_left, work.server_switches) == ([1, 2, 7], 5, 1)
