@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Deal tests to pytest-xdist's workers by file; those that use the machine's one Docker engine stay on one worker,
     because their proofs that nothing leaked compare all that the engine holds."""
     for item in items:
-        uses_docker = "docker_engine" in getattr(item, "fixturenames", ())
+        uses_docker = item.get_closest_marker("docker") or "docker_engine" in getattr(item, "fixturenames", ())
         item.add_marker(pytest.mark.xdist_group("docker" if uses_docker else item.location[0]))
 
 

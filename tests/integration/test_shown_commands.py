@@ -74,6 +74,7 @@ def test_what_has_no_mark_does_what_it_says(page: Path, ground: Path) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 @pytest.mark.parametrize("page", pages(Mark.DOCKER), ids=lambda page: page.name)
 def test_what_a_docker_engine_is_enough_for_does_what_it_says(page: Path, ground: Path) -> None:
     lay_out(page, ground)

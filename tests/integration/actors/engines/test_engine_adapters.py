@@ -23,7 +23,7 @@ from tests.integration.actors.engines import tiny_adapters, tiny_qwen
 from tests.support.engine_requests import request
 from tests.support.engine_specs import engine_spec
 
-pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 WORDS = 40
 _versions = itertools.count(1)

@@ -109,6 +109,7 @@ def test_memory_is_saved_only_where_it_can_be_and_is_needed(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.slow
 async def test_a_lent_engine_leaves_the_device_to_the_learner(tmp_path: Path) -> None:
     random, a, b = (tmp_path / name for name in ("random", "a", "b"))
     tiny_qwen.write_random(random)

@@ -80,6 +80,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         asked("--device", "cuda")
 
 
+@pytest.mark.slow
 def test_every_way_of_theirs_has_the_gradient_of_ours(tmp_path: Path) -> None:
     """Else the arms would not train the same, and a ratio of their times would say nothing."""
     work = LearnerWorkload(TINY, log_normal_lengths(16, 12))

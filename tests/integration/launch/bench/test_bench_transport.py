@@ -47,6 +47,7 @@ def test_every_arm_runs_and_nothing_of_ours_is_lost_where_a_stalled_reader_costs
         assert all(case[key] > 0 for key in KEYS if key.endswith("_per_s"))
 
 
+@pytest.mark.slow
 def test_a_reader_that_stands_still_costs_nothing_and_what_its_sender_holds_is_seen_by_the_kernel_too() -> None:
     """Else a sender whose memory grows without a bound passes by its own count."""
     stall = measure_stall(8192)

@@ -76,6 +76,7 @@ async def test_a_model_at_a_url_is_scored_and_its_server_s_refusals_are_no_failu
     assert sum(any(each["role"] == "assistant" for each in trajectory["messages"]) for trajectory in told) == 6
 
 
+@pytest.mark.slow
 async def test_an_evaluation_is_of_one_of_a_urls_models(tasks: Path, tmp_path: Path) -> None:
     """Nobody named it: it is the one that the server listed first when the evaluation began."""
     async with fake_chat(lambda _: "done") as chat:
@@ -92,6 +93,7 @@ async def test_an_evaluation_is_of_one_of_a_urls_models(tasks: Path, tmp_path: P
     assert (await evaluate(*words, 2))[1]["model_type"] == "tiny", "what is done needs no server"
 
 
+@pytest.mark.slow
 async def test_a_harness_is_scored_by_what_the_model_at_a_url_has_it_do(tasks: Path, tmp_path: Path) -> None:
     """It is in a sandbox without a network, and never sees the endpoint's key."""
     secret, out = "sk-the-endpoints-own", tmp_path / "out"
@@ -150,6 +152,7 @@ async def test_a_folder_is_served_and_scored_by_an_agent_of_ours_and_by_a_harnes
     assert (await evaluate(*words, *keys))[1]["graded"] == 2 * len(TASKS), "nothing is left to be served for"
 
 
+@pytest.mark.slow
 async def test_one_that_is_interrupted_goes_on_where_it_was(tasks: Path, tmp_path: Path) -> None:
     out, seen = tmp_path / "out", asyncio.Event()
 

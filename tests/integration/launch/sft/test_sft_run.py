@@ -118,6 +118,7 @@ def test_the_folder_is_an_ordinary_one_with_the_loss_that_was_told(trained: Trai
     assert above / tokens == pytest.approx(trained.summary["eval_loss_after"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_ends_in_the_same_bits(trained: Trained, tmp_path: Path) -> None:
     """From its first checkpoint, with a half of another beside it, as a crash leaves one."""
     run = shutil.copytree(trained.run, tmp_path / "whole")

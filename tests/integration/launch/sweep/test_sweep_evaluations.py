@@ -50,6 +50,7 @@ def figures(said: dict[str, Any], name: str) -> dict[str, float]:
     return point["figures"]
 
 
+@pytest.mark.slow
 async def test_models_at_urls_are_set_side_by_side_and_one_that_is_not_there_costs_no_other(
     tasks: Path, tmp_path: Path
 ) -> None:

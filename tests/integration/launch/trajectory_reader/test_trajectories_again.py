@@ -20,7 +20,7 @@ from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
 from tests.support.fake_chat import Calls, Reply, Request, fake_chat
 
-pytestmark = [pytest.mark.docker]
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
 _TESTS = """#!/bin/sh
 echo "short test summary info"
 if [ -f /app/note.txt ]; then echo "PASSED note"; else echo "FAILED note"; fi
