@@ -1,7 +1,7 @@
-"""What the site needs beyond docs/ as it lies: mkdocs calls these (``hooks`` in mkdocs.yml).
+"""Hooks of the documentation site (``hooks`` in mkdocs.yml).
 
-Some pages of the repository's root belong to it too, a page that the navigation does not name yet stands under "More",
-a link whose text is a page's file has the page's name, and one to a file of the repository that is no page is its text.
+They add some pages of the repository's root, list pages without a nav entry under "More", name links to pages by the
+pages' titles, and turn links to other files of the repository into plain text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)#\s]+)(?P<anchor>#
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Take in pages that nobody has placed."""
+    """Add pages without a nav entry to the navigation."""
     nav: list[Any] = [*(cast("Any", config).nav or [])]
     placed = {page for page, _ in _pages(nav)}
     if others := sorted(path.name for path in Path(config.docs_dir).glob("*.md") if path.name not in placed):
@@ -33,7 +33,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def _pages(nav: object, name: str = "") -> list[tuple[str, str]]:
-    """The files that a part of the navigation names, each with its name there."""
+    """Return (file, title) of every page in a part of the navigation."""
     if isinstance(nav, str):
         return [(nav, name)]
     if isinstance(nav, dict):
@@ -42,14 +42,14 @@ def _pages(nav: object, name: str = "") -> list[tuple[str, str]]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Take in what lies elsewhere."""
+    """Add pages from the repository's root."""
     for name, source in FROM_ROOT.items():
         files.append(File.generated(config, name, content=(ROOT / source).read_text(encoding="utf-8")))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: object) -> str:
-    """Let links lead where the pages are here."""
+    """Rewrite links to the pages' places in the site."""
     folder = ROOT if page.file.src_uri in FROM_ROOT else ROOT / "docs"
     names = dict(_pages(cast("Any", config).nav))
     elsewhere = {ROOT / source: name for name, source in FROM_ROOT.items()}

@@ -1,6 +1,6 @@
-"""The documentation: its site builds whole and asks nobody for anything, and what it says to type can be typed.
+"""The documentation: its site builds offline, its links lead somewhere, and its commands can be run.
 
-If these fail, somebody follows a link to nowhere, sets a key that is gone, or types a command that is refused.
+If these fail, a reader follows a dead link, sets a removed key, or types a command that is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMMANDS = [command for page in PAGES for command in shown(page)]
 OURS = [command for command in COMMANDS if re.match(r"(launch|sandbox|protocol)\.", command.module)]
 KEYS = {*dotted_fields(RunConfig), *dotted_fields(SftConfig)}
 ADDED = ("prompt_lines", "one_file", "provider=lab", "reward=brief")
-"""What packages of the pages add: tests/unit/test_plugins.py tries them."""
+"""Names that the example packages of the pages add; tests/unit/test_plugins.py tests them."""
 LINK = re.compile(r"\]\((?!\w+://)([^)#\s]+)(?:#[^)\s]*)?\)")
 NAMED_PATH = re.compile(
     r"`((?:protocol|sandbox|actors|learner|launch|tests|tools|unit|integration)/[\w/.-]*(?:\.\w+|/))"
@@ -54,11 +54,11 @@ SMALLER = {
     "sandbox.stress": "sandbox/test_stress.py",
     "sandbox.tasks validate": "sandbox/test_proofs_in_docker.py",
 }
-"""Who runs a command that takes minutes, a live run, or a terminal of its own."""
+"""Command → the integration test that runs a smaller version of it."""
 
 
 def tool(name: str) -> ModuleType:
-    """A script of tools/, which are no package."""
+    """Import a script of tools/, which is no package."""
     spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -69,8 +69,8 @@ def tool(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("page", ["config", "commands"])
-def test_pages_that_are_made_from_the_code_are_as_the_code_is(page: str) -> None:
-    """A reader would set a key that is gone, or miss one that is there."""
+def test_generated_pages_match_the_code(page: str) -> None:
+    """Else a reader sets a removed key, or misses a new one."""
     done = subprocess.run([sys.executable, str(ROOT / "tools" / f"{page}_page.py"), "--check"], check=False)
     assert done.returncode == 0, f"docs/{page}.md is stale: make docs"
 
@@ -78,11 +78,11 @@ def test_pages_that_are_made_from_the_code_are_as_the_code_is(page: str) -> None
 def test_a_key_without_a_docstring_is_refused() -> None:
     from pydantic import BaseModel
 
-    class Mute(BaseModel):
+    class Undocumented(BaseModel):
         key: int = 0
 
-    with pytest.raises(ValueError, match=r"Mute\.key has no docstring"):
-        list(tool("config_page").keys(Mute))
+    with pytest.raises(ValueError, match=r"Undocumented\.key has no docstring"):
+        list(tool("config_page").keys(Undocumented))
 
 
 @pytest.fixture(scope="module")
@@ -95,24 +95,24 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_site_has_every_page_and_each_of_its_links_leads_somewhere(site: Path) -> None:
-    """Strict: a page, an anchor or a picture that is not there ends the build."""
+def test_the_site_has_every_page_and_no_dead_link(site: Path) -> None:
+    """In strict mode a missing page, anchor or image fails the build."""
     for page in (ROOT / "docs").glob("*.md"):
         assert (site / f"{page.stem}.html").exists()
     assert {"changelog.html", "contributing.html"} <= {path.name for path in site.iterdir()}
 
 
-def test_a_page_asks_no_other_host_for_anything(site: Path) -> None:
-    """It would tell others who reads it, and stay half empty behind a wall."""
-    asks = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^"'> ]+""")
+def test_a_page_loads_nothing_from_other_hosts(site: Path) -> None:
+    """Else it leaks its readers' addresses, and stays incomplete behind a firewall."""
+    external = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^"'> ]+""")
     for page in site.rglob("*.html"):
-        assert not asks.findall(page.read_text()), page
+        assert not external.findall(page.read_text()), page
     for style in site.rglob("*.css"):
         assert not re.search(r"url\(['\"]?https?:|@import", style.read_text()), style
 
 
-def test_a_page_that_nobody_has_placed_is_in_the_navigation() -> None:
-    """Else it can only be found by its address."""
+def test_a_page_without_a_nav_entry_appears_in_the_navigation() -> None:
+    """Else it can be reached only by its address."""
     from mkdocs.config import load_config
 
     config = load_config(str(ROOT / "mkdocs.yml"))
@@ -139,7 +139,7 @@ def test_a_file_that_a_page_names_exists(page: Path) -> None:
     assert not missing + [name for name in NAMED_TEST.findall(text) if name not in tests]
 
 
-def test_the_picture_is_the_same_in_the_dark() -> None:
+def test_the_light_and_the_dark_picture_differ_only_in_style() -> None:
     light, dark = (
         (ROOT / "docs" / "assets" / f"concepts-{kind}.svg").read_text().split("</style>") for kind in ("light", "dark")
     )
@@ -147,8 +147,8 @@ def test_the_picture_is_the_same_in_the_dark() -> None:
     assert light[0] != dark[0]
 
 
-def test_what_to_write_here_instead_exists() -> None:
-    """Whoever comes from elsewhere would set what there is not."""
+def test_keys_for_users_of_other_systems_exist() -> None:
+    """Else a user of another system sets a key that does not exist."""
     cells = re.findall(r"^\| [^|]+ \| ([^|]+) \|", (ROOT / "docs" / "coming-from.md").read_text(), re.MULTILINE)
     named = {key for cell in cells for key in re.findall(r"`([a-z]+\.[a-z_0-9]+)\b", cell)}
     assert len(named) > 50
@@ -156,8 +156,8 @@ def test_what_to_write_here_instead_exists() -> None:
 
 
 @pytest.mark.parametrize("command", OURS, ids=str)
-def test_a_command_of_a_page_is_read_by_its_own_parser(command: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever copies it would be told that an option or a key is unknown."""
+def test_a_command_of_a_page_is_accepted_by_its_own_parser(command: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a copied command ends with an unknown option or key."""
     if any(name in word for word in command.words for name in ADDED):
         pytest.skip("of a package: tests/unit/test_plugins.py")
     monkeypatch.setenv("WORKER_URLS", "http://worker1:18081")
@@ -171,26 +171,26 @@ def test_a_command_of_a_page_is_read_by_its_own_parser(command: Shown, monkeypat
 
 
 def _keys(words: list[str]) -> Iterator[str]:
-    """The keys of a configuration that a command line names."""
+    """Yield the configuration keys that a command line sets."""
     for option, value in itertools.pairwise(words):
         if option in {"--set", "--axis"} and "." in value.partition("=")[0]:
             yield value.partition("=")[0]
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each.words[0] == "make"], ids=str)
-def test_a_target_of_a_page_is_one_of_the_makefile_s(command: Shown) -> None:
+def test_a_make_target_of_a_page_exists(command: Shown) -> None:
     assert re.search(rf"^{command.words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each.words[:2] == ("ray", "start")], ids=str)
-def test_what_is_shown_of_ray_is_read_by_ray(command: Shown) -> None:
+def test_ray_commands_of_a_page_are_accepted_by_ray(command: Shown) -> None:
     from ray.scripts.scripts import start
 
     start.make_context("start", list(command.words[2:]))
     assert command.mark is Mark.CLUSTER
 
 
-def test_what_a_queue_is_given_was_written_by_the_command_before() -> None:
+def test_submitted_job_files_are_written_by_the_command_before() -> None:
     written = ""
     given = {"sbatch": list[str](), "kubectl": list[str]()}
     for command in shown(ROOT / "docs" / "cluster.md"):
@@ -202,7 +202,7 @@ def test_what_a_queue_is_given_was_written_by_the_command_before() -> None:
     assert given == {"sbatch": ["job.sh"], "kubectl": ["apply", "-f", "job.yaml"]}
 
 
-def test_the_token_that_a_page_makes_is_one_and_nobody_else_reads_it(tmp_path: Path) -> None:
+def test_the_ray_token_of_a_page_is_valid_and_private(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "cluster.md").read_text()
     (line,) = [line.strip() for line in page.splitlines() if "auth_token)" in line]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -212,23 +212,23 @@ def test_the_token_that_a_page_makes_is_one_and_nobody_else_reads_it(tmp_path: P
     assert token.stat().st_mode & 0o777 == 0o600
 
 
-def test_each_command_that_takes_minutes_is_run_smaller_by_a_test() -> None:
-    """Else its arguments are all that anybody has looked at."""
+def test_each_long_command_has_a_test_that_runs_it_smaller() -> None:
+    """Else only its arguments are tested."""
     for command in OURS:
         if command.mark in {Mark.MINUTES, Mark.LIVE, Mark.STAYS}:
             names = (f"{command.module} {command.arguments[0]}" if command.arguments else "", command.module)
             where = next((SMALLER[name] for name in names if name in SMALLER), None)
-            assert where is not None, f"{command}: which test runs it?"
+            assert where is not None, f"{command}: no test runs it"
             assert (ROOT / "tests" / "integration" / where).exists(), where
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_a_command_that_takes_long_says_so(page: Path) -> None:
-    """Else somebody waits for what was to take seconds, and so do the tests."""
-    silent = [str(command) for command in shown(page) if command.is_long and command.mark is Mark.NONE]
-    assert not silent, "say in its comment what it wants: docs/index.md has the marks"
+def test_a_long_command_has_a_mark(page: Path) -> None:
+    """Else readers and tests wait for minutes instead of seconds."""
+    unmarked = [str(command) for command in shown(page) if command.is_long and command.mark is Mark.NONE]
+    assert not unmarked, "add a mark to its comment (docs/index.md lists them)"
 
 
-def test_a_mark_that_there_is_not_is_no_mark() -> None:
+def test_the_legend_lists_every_mark() -> None:
     legend = (ROOT / "docs" / "index.md").read_text()
     assert {mark.value for mark in Mark} - {""} == set(re.findall(r"`\[(\w+)\]`", legend))
