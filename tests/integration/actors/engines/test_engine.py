@@ -436,7 +436,7 @@ async def test_a_learner_that_never_gives_back_stops_no_engine_for_ever(engine: 
     await engine.offload_memory(0.01, 300)
     reply = await engine.generate(request(prompt(20, 13), 10))
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {old.version})
-    assert returns(engine)[-1]["why"] == "the learner's turn outlasted its lease"
+    assert returns(engine)[-1]["why"] == "the learner exceeded its lease"
 
 
 @pytest.mark.chaos
