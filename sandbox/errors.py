@@ -1,5 +1,5 @@
-"""The errors of sandboxes. The cause decides the class: what the daemon or the host did is infrastructure, what the
-agent did is an outcome of its policy."""
+"""The errors of sandboxes. The cause decides the class: failures of daemon or host are infrastructure, actions of the
+agent are outcomes of its policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocol.errors import InfraError, LongshoreError
 
 
 class SandboxStartError(InfraError):
-    """A container could not be made ready for the agent, and nothing of the agent had run in it."""
+    """A container could not be prepared for the agent, and nothing of the agent had run in it."""
 
 
 class TaskFault(SandboxStartError):
@@ -25,26 +25,26 @@ class BuildError(ImageError, TaskFault):
 
 
 class SandboxLost(InfraError):
-    """A running container is gone or does not answer, and nothing proves that the agent caused it."""
+    """A running container no longer exists or does not answer, and nothing proves that the agent caused it."""
 
 
 class ShellBusy(LongshoreError):
-    """The shell still runs a command, which a tool left running or another caller started."""
+    """The shell still runs a command, which a tool or another caller started."""
 
     def __init__(self, message: str = "the shell still runs a command: wait for it, or end it first") -> None:
         super().__init__(message)
 
 
 class SandboxVanished(SandboxLost):
-    """A running container ended, or its PID 1 fell silent, for no known reason while daemon, host and pool were
+    """A running container ended, or its PID 1 stopped answering, for no known reason while daemon, host and pool were
     healthy.
 
-    Once is bad luck; a sample whose sandboxes vanish twice is taken for the cause.
+    Once is bad luck; if the sandboxes of a sample vanish twice, the sample counts as the cause.
     """
 
 
 class DestructionCause(StrEnum):
-    """How an agent ended its own container."""
+    """Resource by which an agent ended its own container."""
 
     MEMORY = "memory"
     """PID 1 was killed because the container ran out of memory."""

@@ -1,7 +1,7 @@
 """``python -m sandbox.host up|status|down``: set up this machine for sandboxes.
 
-``up`` finds or starts a Docker engine, finds or builds the base image, and prepares the toolchain that is mounted into
-every sandbox. It writes what it found to a record (:mod:`sandbox.host_record`), so that pools and tests use the same. A
+``up`` finds or starts a Docker engine, finds or builds the base image, and builds the toolchain that is mounted into
+every sandbox. It writes the result to a record (:mod:`sandbox.host_record`), so that pools and tests use the same. A
 second run installs nothing.
 """
 
@@ -39,7 +39,7 @@ def ensure_host(settings: HostSettings | None = None, say: ReportLine | None = N
     Blocks. Raises UserError with what to do.
     """
     settings = settings or HostSettings.from_environment()
-    say = say or _nothing
+    say = say or _ignore
     with _locked(settings.home):
         before = current_host(settings) if is_set_up(settings) else None
         own_socket = f"unix://{settings.engine_runtime}/docker.sock"
@@ -91,7 +91,7 @@ def _locked(home: Path) -> Generator[None]:
         yield
 
 
-def _nothing(line: str) -> None:
+def _ignore(line: str) -> None:
     del line
 
 
@@ -117,7 +117,7 @@ def stop_engine(settings: HostSettings, say: ReportLine) -> None:
     """Stop the Docker engine if longshore started it. Images and toolchain stay."""
     host = current_host(settings)
     if not host.engine_owner or owner.is_proved_dead(host.engine_owner):
-        say(f"docker engine: {host.docker_url} was not started by us; nothing to stop")
+        say(f"docker engine: {host.docker_url} was not started by longshore; nothing to stop")
         return
     pid = owner.owner_pid(host.engine_owner)
     os.kill(pid, signal.SIGTERM)
@@ -138,7 +138,7 @@ class HostArguments(CommandArguments):
 
 
 def run(given: HostArguments, out: JsonOutput) -> int:
-    """Return 0 where sandboxes can start, or where what was asked for is done."""
+    """Return 0 if sandboxes can start, or if the action succeeded."""
     del out
     settings = HostSettings.from_environment()
 

@@ -1,4 +1,4 @@
-"""How this machine runs sandboxes: its set-up settings, and the record that ``python -m sandbox.host up`` writes.
+"""Settings for running sandboxes on this machine, and the record that ``python -m sandbox.host up`` writes.
 
 Pools, tests and commands read the record, so that all of them use the same Docker engine, base image and toolchain.
 """
@@ -17,7 +17,7 @@ from sandbox.docker.address import docker_address_from_environment
 
 _RECORD = "host.json"
 _BUSY_ENGINE_S = 30.0
-"""How long to wait for the answer of an engine that is set up, however busy it is."""
+"""Maximum seconds for the answer of an engine that is set up, however busy it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class SandboxHost:
     toolchain: Path
     """Folder on the Docker engine's host with PID 1, the static tools and the verifier's Python."""
     engine_owner: str = ""
-    """The dockerd that longshore started, in the form of :mod:`sandbox.docker.owner`; empty for any other engine."""
+    """Owner of a dockerd that longshore started, in the form of :mod:`sandbox.docker.owner`; empty for other
+    engines."""
 
     @property
     def home(self) -> Path:
@@ -39,7 +40,7 @@ class SandboxHost:
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """How this machine is to be set up."""
+    """Settings for setting up this machine."""
 
     home: Path
     """longshore's cache folder on this machine, which holds the record too."""
@@ -88,12 +89,12 @@ def write_host_record(settings: HostSettings, host: SandboxHost) -> None:
 
 
 def docker_url(settings: HostSettings | None = None) -> str:
-    """The address of the Docker engine in use.  Raises UserError when the machine has not been set up."""
+    """Return the address of the Docker engine in use. Raises UserError if the machine has not been set up."""
     return current_host(settings).docker_url
 
 
 def is_set_up(settings: HostSettings | None = None) -> bool:
-    """Whether this machine has a record."""
+    """Return whether this machine has a record."""
     try:
         current_host(settings)
     except UserError:

@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def docker_engine() -> SandboxHost:
-    """A Docker engine, the base image and the kit.  Where they cannot be had: a failure in CI, a skip elsewhere."""
+    """A Docker engine, the base image and the toolchain. If they cannot be set up, fail in CI and skip elsewhere."""
     try:
         return ensure_host()
     except UserError as error:

@@ -225,7 +225,7 @@ def _docker(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
         found.append(
             failed(
                 CheckName.DOCKER,
-                f"the base image {facts.base_image} or the kit {facts.toolchain} is gone, "
+                f"the base image {facts.base_image} or the toolchain {facts.toolchain} is gone, "
                 "and sandboxes are made of them",
                 "run `make setup`",
             )
@@ -248,7 +248,7 @@ def _docker(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
                 "install Docker 20.10 or newer",
             )
         )
-    return found or [ok(CheckName.DOCKER, f"{facts.version} at {facts.url}, with {facts.base_image} and the kit")]
+    return found or [ok(CheckName.DOCKER, f"{facts.version} at {facts.url}, with {facts.base_image} and the toolchain")]
 
 
 def _doors(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:

@@ -132,7 +132,7 @@ class _Pod:
         return replace(self, mounts=(*self.mounts, ("runs", _RUNS)), volumes=(*self.volumes, ("runs", volume)))
 
     def with_docker(self) -> _Pod:
-        """An engine whose containers see the kit of the node's container, by the same path."""
+        """An engine whose containers see the toolchain of the node's container, by the same path."""
         env = (
             ("DOCKER_HOST", f"unix://{_SOCKETS}/docker.sock"),
             ("LONGSHORE_HOME", _HOME),

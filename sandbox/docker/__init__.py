@@ -1,4 +1,4 @@
-"""The client of one Docker engine and of what the engine holds: containers, networks, committed images, owners,
+"""The client of one Docker engine and of what it holds: containers, networks, committed images, owners,
 leftovers.
 
 Layers, from below: address, stream, labels and owner; retry; container_spec, container_end and inventory; engine; the

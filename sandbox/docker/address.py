@@ -1,8 +1,8 @@
 """The address of a Docker engine as one string, and every way to connect to it.
 
 The forms are ``unix:///path`` (Docker's socket or Podman's), ``tcp://host:port``, and ``tcp://host:port?certs=/folder``
-for an engine that wants TLS: the folder holds ca.pem, cert.pem and key.pem, as for Docker's own client. One string can
-be recorded, compared and handed to other processes.
+for an engine with TLS: the folder holds ca.pem, cert.pem and key.pem, as for Docker's own client. One string can be
+recorded, compared and handed to other processes.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class DockerAddress:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
-            raise UserError(f"{url!r} is no address of a Docker engine ({error}): {_FORMS}") from error
+            raise UserError(f"{url!r} is not the address of a Docker engine ({error}): {_FORMS}") from error
         query = parse_qs(parts.query, keep_blank_values=True)
         if parts.scheme == "unix" and parts.path and not parts.netloc and not query:
             return cls(socket=parts.path)
         if parts.scheme in ("tcp", "http") and parts.hostname and not query.keys() - {"certs"}:
             certs = query.get("certs", [""])[-1]
             return cls(host=parts.hostname, port=port or (_TLS_PORT if certs else _PORT), certs=certs)
-        raise UserError(f"{url!r} is no address of a Docker engine: {_FORMS}")
+        raise UserError(f"{url!r} is not the address of a Docker engine: {_FORMS}")
 
     @property
     def authority(self) -> str:
@@ -117,7 +117,7 @@ class UnixHttpConnection(http.client.HTTPConnection):
 
 
 def docker_address_from_environment(env: Mapping[str, str]) -> str:
-    """Return the address that DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH name; empty when they name none."""
+    """Return the address from DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH; empty when they name none."""
     url = env.get("DOCKER_HOST", "")
     if not url or not env.get("DOCKER_TLS_VERIFY") or not url.startswith("tcp://") or "?" in url:
         return url
@@ -133,7 +133,7 @@ def _tls(certs: str) -> ssl.SSLContext:
         context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
     except (OSError, ssl.SSLError) as error:
         raise UserError(
-            f"cannot speak TLS to the Docker engine with the certificates in {folder} ({error}): put ca.pem, cert.pem "
+            f"cannot use TLS with the Docker engine and the certificates in {folder} ({error}): put ca.pem, cert.pem "
             "and key.pem there, or name another folder in DOCKER_CERT_PATH"
         ) from error
     return context

@@ -1,6 +1,6 @@
-"""Images of a container's files: the daemon commits them, and they are removed by their id.
+"""Images of a container's files: the daemon commits them, and they are removed by id.
 
-A committed image inherits the container's labels, by which those of a dead process are found.
+A committed image inherits the container's labels, by which the images of a dead process are found.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sandbox.docker.retry import DockerEngineError, call_with_retries
 
 _BUSY = frozenset({409, 500, 502, 503})
 COMMIT_TIMEOUT_S = 180.0
-"""A healthy host, even a busy one, copies within this time what a sandbox may write
+"""Seconds within which even a busy healthy host copies what a sandbox may write
 (:class:`sandbox.docker.container_spec.ContainerLimits`)."""
 _NOT_FROZEN = frozenset({500, 503})
-"""A busy host may fail to freeze a container; then nothing has been copied."""
+"""Statuses with which a busy host reports that it could not freeze the container; nothing has been copied then."""
 
 
 @asynccontextmanager
@@ -85,8 +85,7 @@ async def list_committed_images(engine: DockerEngine, labels: Mapping[str, str])
 
 
 async def remove_committed_image(engine: DockerEngine, image: str) -> None:
-    """Remove an image; one that is gone is no error. Raises DockerEngineError, with status 409 while a container uses
-    it."""
+    """Remove an image if it still exists. Raises DockerEngineError, with status 409 while a container uses it."""
 
     async def call() -> None:
         try:

@@ -1,4 +1,4 @@
-"""Why a container ended, from the Docker daemon's events."""
+"""Derives why a container ended from the Docker daemon's events."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from sandbox.docker.retry import Json
 
 _OOM_S = 3.0
-"""Longest time between an out-of-memory event and the death that it caused."""
+"""Maximum seconds between an out-of-memory event and the death that it caused."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerEndCause:
-    """What the daemon saw happen to a container whose PID 1 ended without a message."""
+    """Events that the daemon saw about a container whose PID 1 ended without a message."""
 
     out_of_memory: bool
-    """PID 1 died because memory ran out.  An earlier kill of another process does not count."""
+    """PID 1 died because memory ran out; an earlier kill of another process does not count."""
     killed_by_api: bool
     """Somebody outside the container asked the daemon to kill or remove it."""
 

@@ -1,6 +1,6 @@
-"""A way into a container without a network: a socket of this process listens on the container's own loopback.
+"""Access to a container without a network: a socket of this process listens on the container's own loopback.
 
-The socket exists in the container's namespace alone, so nothing else becomes reachable through it.
+The socket exists only in the container's namespace, so nothing else becomes reachable through it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def container_process(engine: DockerEngine, container: str, facts: Json) -> Cont
     """
     if not DockerAddress.parse(engine.url).socket:
         raise UserError(
-            "listening in a sandbox (network `proxy`, agent.harness) needs its namespace on this machine, and "
+            "listening in a sandbox (network `proxy`, agent.harness) needs its network namespace on this machine, and "
             f"the Docker engine at {engine.url} may be on another: set DOCKER_HOST to the unix:// socket of an engine "
             "here, or use network `none` or `full` and no harness"
         )

@@ -1,4 +1,4 @@
-"""How a sandbox's container is created: its limits and its specification, as the body of Docker's create call."""
+"""Limits and specification of a sandbox's container, as the body of Docker's create call."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.docker.retry import Json
 
 PRIVATE_DNS: Json = {"Dns": ["127.0.0.254"], "DnsOptions": ["timeout:1", "attempts:1"]}
-"""DNS options for a private network, where Docker's own resolver knows the other containers and must not ask public
-servers: nobody answers at this address, so that the lookup of any other name fails within seconds."""
+"""DNS options for a private network, where Docker's own resolver knows the other containers and must not query public
+servers: no server answers at this address, so that the lookup of any other name fails within seconds."""
 _MAX_PROCESSES = 4096
 """Process limit per user.  The cgroup's lower limit on pids is the effective one; this one is set because Podman's
 default may exceed what a nested machine allows."""
@@ -37,9 +37,9 @@ class ContainerLimits:
     file_bytes: int = 2 << 30
     """Largest size of one file."""
     disk_bytes: int = 2 << 30
-    """Limit on all that the container writes, where the host can enforce it (:mod:`sandbox.pool.disk_watch`)."""
+    """Maximum bytes that the container may write, where the host can enforce it (:mod:`sandbox.pool.disk_watch`)."""
     open_files: int = 16384
-    """Open files of one process.  Podman's own default is a million, which a nested machine may not allow."""
+    """Maximum open files of one process. Podman's own default is a million, which a nested machine may not allow."""
 
     def __post_init__(self) -> None:
         if not all(0 < limit < math.inf for limit in astuple(self)):
@@ -47,7 +47,7 @@ class ContainerLimits:
 
 
 def ulimits(limits: ContainerLimits) -> list[Json]:
-    """Build Docker's ``Ulimits``, which hold for each process."""
+    """Build Docker's ``Ulimits``, which apply to each process."""
     most = {
         "fsize": limits.file_bytes,
         "core": 0,
@@ -65,7 +65,7 @@ def storage_options(limits: ContainerLimits) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """How one sandbox container is created."""
+    """Specification of one sandbox container."""
 
     image: str
     toolchain: Path
@@ -76,18 +76,18 @@ class ContainerSpec:
     limits: ContainerLimits = ContainerLimits()
     hostname: str = "sandbox"
     auto_remove: bool = True
-    """Whether the daemon removes the container when it ends.  A daemon with live-restore would kill such containers
-    when it restarts, so there the session removes its own."""
+    """The daemon removes the container when it ends. A daemon with live-restore would kill such containers when it
+    restarts, so there the session removes its own."""
     disk_quota: bool = False
-    """Whether the daemon's storage driver holds the disk limit."""
+    """The daemon's storage driver enforces the disk limit."""
     disk_loop: bool = False
-    """Whether the container writes to a file system of its own (:mod:`sandbox.docker.loop_disk`)."""
+    """The container writes to a file system of its own (:mod:`sandbox.docker.loop_disk`)."""
     network: str = "none"
     """Docker's network mode: ``none``, a network's name, or ``container:ID`` for the network of that container."""
     aliases: tuple[str, ...] = ()
     """The container's names on that network."""
     resolves_public_names: bool = False
-    """Whether public names are resolved, and not only those of containers on the same network."""
+    """Docker resolves public names too, instead of only those of containers on the same network."""
     capabilities: tuple[str, ...] = BASE_CAPABILITIES
     committed_from: str = ""
     """The task's image if ``image`` was committed from a sandbox; an agent may have changed the files that the daemon
@@ -111,7 +111,7 @@ class ContainerSpec:
             "User": "0:0",
             "Hostname": "" if joined else self.hostname,
             "Labels": dict(self.labels),
-            "Healthcheck": {"Test": ["NONE"]},  # the image's would run in the container, also while tests do
+            "Healthcheck": {"Test": ["NONE"]},  # the image's would run in the container, also during tests
             "NetworkDisabled": self.network == "none",
             "NetworkingConfig": {} if joined else networking_config(self.network, self.aliases),
             "OpenStdin": True,

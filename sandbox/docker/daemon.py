@@ -25,14 +25,14 @@ ReportLine = Callable[[str], None]
 SYSTEM_SOCKET = "unix:///var/run/docker.sock"
 _ENGINE_PACKAGES = ("docker.io", "iptables")
 _CLIENT_PACKAGES = ("docker-cli",)
-"""Installed where the distribution has them; there docker.io does not include the ``docker`` command."""
+"""Packages installed only where the distribution has them: there docker.io does not include the ``docker`` command."""
 _ENGINE_START_S = 90.0
 _ENGINE_PID_S = 10.0
-"""A dockerd that has written no pid file within this time has failed."""
+"""Seconds after which a dockerd without a pid file counts as failed."""
 
 
 class DockerAccessDeniedError(UserError):
-    """A Docker engine is running, and this user may not use it."""
+    """A Docker engine is running, but this user may not use it."""
 
     def __init__(self, url: str) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class DockerAccessDeniedError(UserError):
 
 
 def engine_answers(url: str, timeout_s: float = 3.0) -> bool:
-    """Whether a Docker engine answers ``/_ping`` at this address. Raises DockerAccessDeniedError."""
+    """Return whether a Docker engine answers ``/_ping`` at this address. Raises DockerAccessDeniedError."""
     connection = DockerAddress.parse(url).http_connection(timeout_s)
     try:
         connection.request("GET", "/_ping")
@@ -76,13 +76,13 @@ def apt_install(
 ) -> None:
     """Install Debian packages as root, and those of ``where_known`` that this release has.
 
-    Raises UserError that says what to do by hand, or suggests ``otherwise``.
+    Raises UserError with the manual steps, or with ``otherwise``, which names an alternative.
     """
     by_hand = f"apt-get install {' '.join(packages)}"
     needed = f"{' and '.join(packages)} {'are' if len(packages) > 1 else 'is'} needed"
     instead = f", or {otherwise}" if otherwise else ""
     if shutil.which("apt-get") is None:
-        raise UserError(f"{needed}, and there is no apt-get here: install what your system calls so{instead}")
+        raise UserError(f"{needed}, and there is no apt-get here: install your system's equivalent{instead}")
     if os.geteuid() != 0:
         raise UserError(f"{needed}, and only root can install packages: as root run `{by_hand}`{instead}")
     say(f"installing {', '.join(packages)} …")
@@ -103,7 +103,7 @@ def _apt_knows(package: str) -> bool:
 def find_answering_engine(addresses: Sequence[str]) -> str | None:
     """Return the first address at which an engine answers; None for none.
 
-    Raises DockerAccessDeniedError when the only engine may not be used.
+    Raises DockerAccessDeniedError when this user may not use the only engine.
     """
     forbidden: DockerAccessDeniedError | None = None
     for url in dict.fromkeys(addresses):
@@ -136,7 +136,7 @@ def start_engine(root: Path, runtime: Path, say: ReportLine, *, options: Sequenc
         "dockerd", f"--host={url}", f"--data-root={root}/data", f"--exec-root={runtime}/exec",
         f"--pidfile={pid_file}", "--bridge=none", "--iptables=false", "--log-level=warn", *options,
     ]  # fmt: skip
-    with log.open("ab") as sink:  # setsid --fork: nobody's child, so that it neither dies with us nor stays a zombie
+    with log.open("ab") as sink:  # setsid --fork: not our child, so that it neither dies with us nor becomes a zombie
         subprocess.run(("setsid", "--fork", *arguments), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, check=True)
     began = time.monotonic()
     while not engine_answers(url):
@@ -191,5 +191,5 @@ def image_id(url: str, name: str) -> str:
 
 
 def has_image(url: str, name: str) -> bool:
-    """Whether the engine has the image."""
+    """Return whether the engine has the image."""
     return bool(image_id(url, name))

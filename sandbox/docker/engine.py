@@ -1,4 +1,4 @@
-"""The Docker client: the calls that sandboxes need, repeated where the daemon is known to fail for a moment.
+"""The Docker client: the calls that sandboxes need, with retries where the daemon is known to fail briefly.
 
 Every call has a deadline.  A daemon that does not answer raises DockerEngineError; callers decide what that means for
 their sandbox.  The same calls work with Docker's socket, Podman's, and TCP with TLS (:mod:`sandbox.docker.address`).
@@ -36,12 +36,12 @@ from sandbox.docker.retry import (
 
 _REMOVAL_S = 300.0
 _DEATH_S = 5.0
-"""How long to wait for the daemon to notice a death that it announced with an out-of-memory event."""
+"""Seconds to wait until the daemon reports a death that it announced with an out-of-memory event."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerInfo:
-    """A container in the daemon's list."""
+    """An entry in the daemon's list of containers."""
 
     id: str
     labels: Mapping[str, str]
@@ -58,7 +58,7 @@ class DockerEngine:
         self.unanswered_at: float | None = None
         """Monotonic time of the last creating call that got no answer; see :mod:`sandbox.pool.orphans`."""
         self.committed_images: set[str] = set()
-        """Ids of committed images that this process uses."""
+        """Ids of committed images that this process is using."""
 
     async def __aenter__(self) -> Self:
         self._client = DockerAddress.parse(self.url).client(CALL_TIMEOUT_S)
@@ -105,7 +105,7 @@ class DockerEngine:
 
     @contextmanager
     def creating(self) -> Generator[None]:
-        """Surround a creating call: when its answer does not come, the daemon may create the thing all the same."""
+        """Surround a creating call: if its answer does not come, the daemon may still create the object."""
         try:
             yield
         except DockerEngineError as error:
@@ -125,9 +125,9 @@ class DockerEngine:
         await call_with_retries(f"start container {container[:12]}", call, frozenset(), idempotent=False)
 
     async def remove(self, container: str) -> None:
-        """Kill and remove a container, and repeat that until the daemon says that it is gone.
+        """Kill and remove a container, and retry until the daemon confirms that it no longer exists.
 
-        Under load one attempt is not enough, and a removal under way may take minutes.  Raises DockerEngineError.
+        Under load one attempt is not enough, and a removal in progress may take minutes. Raises DockerEngineError.
         """
 
         async def call() -> None:
@@ -156,7 +156,7 @@ class DockerEngine:
         return await call_with_retries("list containers", call, RETRIED_STATUS)
 
     async def inspect(self, container: str, *, size: bool = False) -> Json:
-        """Return the daemon's description of a container; with ``size`` also its size, which takes a look at each file.
+        """Return the daemon's description of a container; with ``size`` also its size, for which it reads every file's.
 
         Raises DockerEngineError.
         """
@@ -167,12 +167,12 @@ class DockerEngine:
         return await call_with_retries(f"inspect container {container[:12]}", call, RETRIED_STATUS)
 
     async def require_running(self, container: str) -> None:
-        """Raises DockerEngineError with status 409 when the container does not run, 404 when it is gone."""
+        """Raise DockerEngineError with status 409 when the container does not run, 404 when it no longer exists."""
         if not (await self.inspect(container))["State"]["Running"]:
             raise DockerEngineError(f"container {container[:12]} does not run", 409)
 
     async def logs(self, container: str) -> str:
-        """Return what a container with a log driver has written.  Raises DockerEngineError."""
+        """Return the log of a container that has a log driver. Raises DockerEngineError."""
 
         async def call() -> str:
             return "".join(await self._container(container).log(stdout=True, stderr=True))  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
@@ -180,7 +180,7 @@ class DockerEngine:
         return await call_with_retries(f"read the log of {container[:12]}", call, RETRIED_STATUS)
 
     async def inventory(self) -> DockerInventory:
-        """List everything that could leak.  Raises DockerEngineError."""
+        """List everything that could leak. Raises DockerEngineError."""
 
         async def call() -> DockerInventory:
             containers = await self._containers("{}")
@@ -204,15 +204,15 @@ class DockerEngine:
         return {name: value for name, _, value in pairs}
 
     async def has_live_restore(self) -> bool:
-        """Whether containers outlive a restart of this daemon.  Raises DockerEngineError."""
+        """Return whether containers survive a restart of this daemon. Raises DockerEngineError."""
         return bool((await self.info()).get("LiveRestoreEnabled"))
 
     async def info(self) -> Json:
-        """Return the daemon's description of itself.  Raises DockerEngineError."""
+        """Return the daemon's description of itself. Raises DockerEngineError."""
         return json.loads(await self._read("info", "ask the daemon how it is set up"))
 
     async def ending_cause(self, container: str, since: float) -> ContainerEndCause:
-        """Say why a container ended, from the last few hundred events that the daemon remembers.
+        """Return why a container ended, from the last few hundred events that the daemon remembers.
 
         ``since`` is in Unix seconds.  After an out-of-memory event this waits until the daemon notices the death.
         Raises DockerEngineError.

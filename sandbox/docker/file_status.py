@@ -11,7 +11,7 @@ from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
 
 _GO_LINK = 1 << 27
 _GO_NO_FILE = 1 << 31 | _GO_LINK | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19
-"""The bits of Go's FileMode for folder, link, device, pipe, socket, character device and irregular file."""
+"""Bits of Go's FileMode for folder, link, device, pipe, socket, character device and irregular file."""
 
 
 class ContainerFileStatus(NamedTuple):
@@ -20,16 +20,16 @@ class ContainerFileStatus(NamedTuple):
     mode: int
     size: int
     target: str
-    """For a link: the path in the container that it leads to, all links followed."""
+    """Path in the container to which a link resolves."""
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a symbolic link."""
+        """True for a symbolic link."""
         return bool(self.mode & _GO_LINK)
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a regular file."""
+        """True for a regular file."""
         return not self.mode & _GO_NO_FILE
 
 
@@ -44,7 +44,7 @@ async def container_file_status(engine: DockerEngine, container: str, path: str)
                 return None
             if answer.status >= 400:
                 raise DockerEngineError(f"the daemon answers {answer.status}", answer.status)
-            told: Json = json.loads(base64.b64decode(answer.headers["X-Docker-Container-Path-Stat"]))
-            return ContainerFileStatus(int(told["mode"]), int(told["size"]), str(told.get("linkTarget", "")))
+            status: Json = json.loads(base64.b64decode(answer.headers["X-Docker-Container-Path-Stat"]))
+            return ContainerFileStatus(int(status["mode"]), int(status["size"]), str(status.get("linkTarget", "")))
 
     return await call_with_retries(f"look at {path} of container {container[:12]}", call, frozenset({500, 502, 503}))

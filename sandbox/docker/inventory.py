@@ -1,4 +1,4 @@
-"""A list of what a Docker engine holds, for proofs that nothing leaked."""
+"""An inventory of what a Docker engine holds, to prove that nothing leaked."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DockerInventory:
-    """The ids of everything that could leak; an inventory before and one after prove that nothing did."""
+    """Ids of everything that could leak; comparing an inventory before with one after shows a leak."""
 
     containers: frozenset[str]
     networks: frozenset[str]
     volumes: frozenset[str]
     images: frozenset[str] = frozenset()
-    """Committed images only; anybody may build or pull other images meanwhile."""
+    """Committed images only: anyone may build or pull other images meanwhile."""
 
     def new_since(self, before: DockerInventory) -> DockerInventory:
-        """Return what is in this inventory and not in ``before``."""
+        """Return what is in this inventory but not in ``before``."""
         return DockerInventory(
             self.containers - before.containers,
             self.networks - before.networks,

@@ -29,7 +29,7 @@ async def inventory_without_labels(engine: DockerEngine, labels: Mapping[str, st
 
 
 async def inventory_of_others(engine: DockerEngine, key: str, value: str) -> DockerInventory:
-    """List what carries the label ``key`` with another value and so belongs to somebody who may still work.
+    """List what carries the label ``key`` with another value, and so belongs to a process that may still be working.
 
     Raises DockerEngineError.
     """
@@ -55,16 +55,16 @@ async def wait_for_leaks(
     count_reserved: Callable[[], Awaitable[int]] | None = None,
     list_others: Callable[[], Awaitable[DockerInventory]] | None = None,
 ) -> DockerInventory:
-    """Return what is new and stays for ``patience_s``, within which removals under way may finish.
+    """Return what is new and stays for ``patience_s``, within which removals in progress may finish.
 
     ``count_reserved`` returns how many new containers a server keeps for itself; ``list_others`` what belongs to
-    others. Raises DockerEngineError.
+    other processes. Raises DockerEngineError.
     """
     give_up = time.monotonic() + patience_s
     while True:
         theirs = await list_others() if list_others is not None else before
         new = (await engine.inventory()).new_since(before).new_since(theirs)
-        if new and list_others is not None:  # begun since then
+        if new and list_others is not None:  # created since then
             new = new.new_since(await list_others())
         if new.containers and count_reserved is not None:
             new = replace(new, containers=frozenset(sorted(new.containers)[await count_reserved() :]))

@@ -1,9 +1,9 @@
-"""A file system of its own for what a sandbox writes: an ext4 image in a sparse file, mounted over the container's
-layer between its creation and its start.
+"""A file system of its own for each sandbox's writes: an ext4 image in a sparse file, mounted over the container's
+layer between the container's creation and its start.
 
-A write beyond its size fails inside the container, and so does one file too many. It needs root on the daemon's host
-and works in the daemon's folder, so a pool does it only when told to. The file is unlinked once it is mounted: it
-disappears with the mount, when the daemon removes the container.
+A write beyond its size fails inside the container, and so does creating too many files. It needs root on the daemon's
+host and works in the daemon's folder, so a pool does it only when configured. The file is unlinked once it is mounted:
+it disappears with the mount, when the daemon removes the container.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOUNT = ("mount", "-t", "ext4", "-o", "loop,noatime,noinit_itable")
 
 
 async def find_upper_layer(engine: DockerEngine, container: str) -> Path | None:
-    """Return the folder on the daemon's host that holds what a container has written; None where the driver has none.
+    """Return the folder on the daemon's host with a container's writes; None where the storage driver has none.
 
     Raises DockerEngineError.
     """
@@ -42,32 +42,30 @@ def upper_layer_of(shown: Json) -> Path | None:
 
 
 async def mount_loop_disk(engine: DockerEngine, container: str, size: int) -> None:
-    """Give a file system of ``size`` bytes to a container that has been created and does not run.
+    """Give a file system of ``size`` bytes to a container that has been created but not started.
 
     Raises DockerEngineError where that is impossible.
     """
     upper = await find_upper_layer(engine, container)
     if upper is None:
-        raise DockerEngineError("the engine's storage keeps no layer that a disk could be given to")
+        raise DockerEngineError("the engine's storage driver has no layer on which a disk could be mounted")
     layer = upper.parent
 
     async def mount() -> None:
         await asyncio.to_thread(_mount_over, layer, size)
 
     async def keep(_: None) -> None:
-        """Keep the mount: the container removes it, and must not be removed while it is being mounted."""
+        """Keep the mount: removing the container removes it, which must not happen while it is being mounted."""
 
     try:
         await call_with_undo(mount, keep)
     except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
-        raise DockerEngineError(
-            f"container {container[:12]} could not be given a disk of its own: {said or error}"
-        ) from error
+        message = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
+        raise DockerEngineError(f"could not mount a disk for container {container[:12]}: {message or error}") from error
 
 
 async def daemon_sees_loop_disk(engine: DockerEngine, container: str) -> bool:
-    """Whether files that the daemon writes into the container land on its own disk.
+    """Return whether files that the daemon writes into the container land on its own disk.
 
     A daemon in a mount namespace of its own does not see the mount. Raises DockerEngineError.
     """
@@ -85,7 +83,7 @@ async def daemon_sees_loop_disk(engine: DockerEngine, container: str) -> bool:
 
 
 def _mount_over(layer: Path, size: int) -> None:
-    """Blocks. Files that are already in the layer are copied to the file system."""
+    """Mount a file system of ``size`` bytes over ``layer``, with the files already in it. Blocks."""
     with tempfile.TemporaryDirectory(prefix="longshore-disk-", dir=layer.parents[1]) as folder:
         disk, filled = Path(folder) / "disk", Path(folder) / "filled"
         filled.mkdir()

@@ -1,7 +1,7 @@
 """Opens a listening socket inside another network namespace.
 
 The sandbox keeps Docker's network ``none``: the only thing reachable in its namespace is this socket on its loopback.
-There is no bridge, no address, no packet filter, and no way from one sandbox to another.
+There is no bridge, no address, no packet filter, and no route from one sandbox to another.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ async def listen_in_namespace(
 ) -> socket.socket:
     """Listen at 127.0.0.1:``port`` in the network namespace of a process on this host.
 
-    ``confirm`` is called while the namespace is held and before anything listens there, because a process that has
-    ended may have left its PID to another one. Raises UserError where this process may not enter the namespace,
-    PortTakenError, DockerEngineError when the process is gone, and what ``confirm`` raises.
+    ``confirm`` is called while the namespace is held and before anything listens there, because the PID of a process
+    that has ended may belong to another one by now. Raises UserError where this process may not enter the namespace,
+    PortTakenError, DockerEngineError when the process has ended, and what ``confirm`` raises.
     """
     try:
         with _held(pid) as namespace:

@@ -1,7 +1,7 @@
 """Private networks: one for the containers of one session, with no route outside.
 
 Their subnets come from longshore's own range, because Docker's default ranges are exhausted after some thirty networks.
-They carry their owner's labels, so that those of a dead process can be removed (:mod:`sandbox.pool.leftovers`).
+They carry their owner's labels, so that the networks of a dead process can be removed (:mod:`sandbox.pool.leftovers`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
 
 MAX_SERVICES = 10
-"""Most services of one task: a network has addresses for these, the agent's container and the verifiers."""
+"""Maximum services of one task: a network has addresses for these, the agent's container and the verifiers."""
 NETWORK_PREFIX = "longshore-"
-"""Prefix of the names of all of longshore's networks."""
+"""Prefix of the names of all longshore networks."""
 SUBNET_RANGE = "10.213.0.0/16"
-"""The range of all private networks."""
+"""Address range of all private networks."""
 _FIRST_SUBNET, _SUBNETS, _SUBNET_ADDRESSES = (10 << 24) + (213 << 16), 4096, 16
 _TRIES = 64
 _RETRIED = frozenset({500, 502, 503})
@@ -34,7 +34,7 @@ _LOOK_AGAIN_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class NetworkInfo:
-    """A network in the daemon's list."""
+    """An entry in the daemon's list of networks."""
 
     id: str
     name: str
@@ -88,7 +88,7 @@ async def create_network(engine: DockerEngine, body: Json) -> None:
 
 
 async def remove_network(engine: DockerEngine, name: str, wait_s: float = _TEARDOWN_S) -> bool:
-    """Remove a network, and repeat that while the engine refuses because an ended container is still being removed.
+    """Remove a network; retry while the engine refuses because an ended container is still being removed.
 
     Returns False when the network is in use and ``wait_s`` is 0. Raises DockerEngineError.
     """

@@ -1,7 +1,7 @@
 """The owner of a container, written so that its death can be proved.
 
-``boot/pidns/pid/start`` names a process by boot, PID namespace, PID and start time. An owner elsewhere (another host,
-another namespace, an earlier boot) is never taken for dead; the container's own expiry ends it.
+``boot/pidns/pid/start`` names a process by boot, PID namespace, PID and start time. An owner in another host,
+namespace or boot never counts as dead; the container's own expiry ends it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ def _start_ticks(pid: int) -> str | None:
     return None if fields[0] in "ZX" else fields[19]
 
 
-def _place() -> str:
+def _boot_and_namespace() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def owner_of_process(pid: int) -> str:
     """Return the owner label for a process of this PID namespace."""
-    return f"{_place()}/{pid}/{_start_ticks(pid)}"
+    return f"{_boot_and_namespace()}/{pid}/{_start_ticks(pid)}"
 
 
 def owner_of_this_process() -> str:
@@ -50,9 +50,9 @@ def owner_pid(owner: str) -> int:
 
 
 def is_proved_dead(owner: str) -> bool:
-    """Whether the owner was a process of this boot and namespace that no longer runs."""
-    place, _, process = owner.rpartition("/")[0].rpartition("/")
+    """Return whether the owner was a process of this boot and namespace that no longer runs."""
+    boot_and_namespace, _, process = owner.rpartition("/")[0].rpartition("/")
     start = owner.rpartition("/")[2]
-    if place != _place() or not process.isdigit():
+    if boot_and_namespace != _boot_and_namespace() or not process.isdigit():
         return False
     return _start_ticks(int(process)) != start

@@ -1,4 +1,4 @@
-"""Calls of the Docker daemon's API that are repeated when the daemon is busy or cuts the connection."""
+"""Calls of the Docker daemon's API, with retries when the daemon is busy or drops the connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 RETRIED_STATUS = frozenset({409, 500, 502, 503})
 _ATTEMPTS = 5
 _CONNECTION_CUT = 900
-"""aiodocker's status for a connection that could not be made or was cut."""
+"""aiodocker's status for a connection that could not be made or was dropped."""
 
 
 class DockerEngineError(InfraError):
@@ -37,7 +37,7 @@ async def call_with_retries(
     idempotent: bool = True,
     within_s: float = CALL_TIMEOUT_S,
 ) -> T:
-    """Call, and repeat the call on these HTTP statuses and, if it is idempotent, on a cut connection.
+    """Call, and retry on these HTTP statuses and, if the call is idempotent, on a dropped connection.
 
     ``within_s`` limits each attempt; beyond a minute the client's own limit must be lifted too.  Raises
     DockerEngineError, whose message begins with "could not ``what``".
@@ -48,8 +48,8 @@ async def call_with_retries(
                 return await call()
         except (aiodocker.DockerError, DockerEngineError) as error:
             cut = error.status == _CONNECTION_CUT
-            again = idempotent if cut else error.status in statuses
-            if not again or attempt == _ATTEMPTS - 1:
+            retry = idempotent if cut else error.status in statuses
+            if not retry or attempt == _ATTEMPTS - 1:
                 raise DockerEngineError(f"could not {what}: {error}", 0 if cut else error.status) from error
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if not idempotent or attempt == _ATTEMPTS - 1:

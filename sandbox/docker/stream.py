@@ -11,7 +11,7 @@ _MAX_CHUNK_BYTES = 16 << 20
 
 
 class StreamProtocolError(Exception):
-    """The other end does not speak the expected protocol."""
+    """The other end does not follow the expected protocol."""
 
 
 class StreamChunk(NamedTuple):
@@ -28,7 +28,7 @@ class DockerStreamDemultiplexer:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[StreamChunk]:
-        """Take bytes and yield the chunks that are complete. Raises StreamProtocolError."""
+        """Add received bytes and yield the chunks that they complete. Raises StreamProtocolError."""
         self._buffer += data
         at = 0
         try:

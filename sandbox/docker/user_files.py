@@ -1,8 +1,8 @@
-"""Checks the files of a container that the daemon reads on the host: /etc/passwd and /etc/group.
+"""Checks the files of a container that the daemon itself reads on the host: /etc/passwd and /etc/group.
 
-The daemon reads them when it starts a container or packs files. In an image their author wrote them; in a sandbox, or
-in an image committed from one, the agent may have changed them: a named pipe blocks the daemon forever, and with it the
-container's removal, and a huge file fills the daemon's memory.
+The daemon reads them when it starts a container or packs files. The author of an image wrote them there; in a sandbox,
+or in an image committed from one, the agent may have changed them: a named pipe blocks the daemon forever, and with it
+the container's removal, and a huge file fills the daemon's memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_USER_FILE_BYTES = 1 << 20
 
 
 async def check_user_files(engine: DockerEngine, container: str) -> None:
-    """Check the files of a container in which nothing runs that could change them.
+    """Check the files of a container in which nothing is running that could change them.
 
     Raises DockerEngineError where the daemon must not read them.
     """
@@ -25,4 +25,4 @@ async def check_user_files(engine: DockerEngine, container: str) -> None:
         if found is not None and found.is_link:
             found = await container_file_status(engine, container, found.target)
         if found is not None and not (found.is_file and found.size <= MAX_USER_FILE_BYTES):
-            raise DockerEngineError(f"{path} is no regular file of {MAX_USER_FILE_BYTES >> 10} KiB or less")
+            raise DockerEngineError(f"{path} is not a regular file of at most {MAX_USER_FILE_BYTES >> 10} KiB")

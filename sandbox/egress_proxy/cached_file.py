@@ -1,7 +1,7 @@
 """One cached file while it is read: complete, being fetched, or passed through.
 
-What is on disk is read from there, by each reader at its own pace. The rest of a file that may not be kept is passed
-through: a piece is fetched when all readers have had the one before it, and no reader joins any more.
+Each reader reads what is on disk from there, at its own pace. The rest of a file that may not be kept is passed
+through: a piece is fetched when all readers have received the previous one, and no new reader can join.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHUNK_BYTES = 256 << 10
 
 
 class FetchFailedError(Exception):
-    """The rest of a file that was being fetched will not come."""
+    """The rest of a file that was being fetched will not arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class ResponseHead:
 
     @property
     def length(self) -> int | None:
-        """Number of bytes that follow, if the head says so."""
-        said = next((value for name, value in self.headers if name.lower() == "content-length"), "")
-        return int(said) if said.isdecimal() else None
+        """Number of bytes that follow, if the head states it."""
+        length = next((value for name, value in self.headers if name.lower() == "content-length"), "")
+        return int(length) if length.isdecimal() else None
 
 
 class _Notifier:
@@ -61,36 +61,36 @@ class CachedFile:
     fresh_until: float
     """Unix time in seconds."""
     arrived: int = 0
-    """Bytes received, on disk or passed through."""
+    """Number of bytes received, on disk or passed through."""
     on_disk: int = 0
     granted: int = 0
-    """Bytes that it may have on disk."""
+    """Maximum number of bytes that it may have on disk."""
     complete: bool = False
     failed: bool = False
     _piece: bytes = b""
-    _places: dict[object, int] = field(default_factory=dict[object, int])
-    """Reader → bytes that it has read."""
+    _positions: dict[object, int] = field(default_factory=dict[object, int])
+    """Number of bytes that each reader has read."""
     _news: _Notifier = field(default_factory=_Notifier)
     _had: _Notifier = field(default_factory=_Notifier)
 
     @property
     def is_read(self) -> bool:
-        """Whether it has readers."""
-        return bool(self._places)
+        """True if it has readers."""
+        return bool(self._positions)
 
     @asynccontextmanager
     async def open_reader(self) -> AsyncGenerator[AsyncGenerator[bytes]]:
-        """Yield all of the file's bytes as they come; iterating raises FetchFailedError.
+        """Yield all of the file's bytes as they arrive; iterating raises FetchFailedError.
 
-        The file has this reader from the first moment: nothing is awaited before the block begins.
+        The file counts this reader from the first moment: nothing is awaited before the block begins.
         """
         reader = object()
-        self._places[reader] = 0
+        self._positions[reader] = 0
         try:
             async with aclosing(self._bytes(reader)) as body:
                 yield body
         finally:
-            del self._places[reader]
+            del self._positions[reader]
             self._had.ring()
 
     async def _bytes(self, reader: object) -> AsyncGenerator[bytes]:
@@ -111,7 +111,7 @@ class CachedFile:
 
     async def _wait_behind(self, reader: object, at: int) -> None:
         """Wait until there is more than this reader has read, or the file is complete. Raises FetchFailedError."""
-        self._places[reader] = at
+        self._positions[reader] = at
         self._had.ring()
         await self._news.until(lambda: at < self.arrived or self.complete or self.failed)
         if self.failed:
@@ -120,11 +120,11 @@ class CachedFile:
     def _open(self) -> BinaryIO:
         try:
             return self.path.open("rb")
-        except FileNotFoundError as error:  # dropped for room since it was found
+        except FileNotFoundError as error:  # dropped to free space since it was found
             raise FetchFailedError from error
 
     def record_written(self, count: int) -> None:
-        """Record that so many more bytes are on disk."""
+        """Record that ``count`` more bytes are on disk."""
         self.arrived += count
         self.on_disk += count
         self._news.ring()
@@ -134,8 +134,8 @@ class CachedFile:
 
         Raises FetchFailedError when there is no reader.
         """
-        await self._had.until(lambda: all(at == self.arrived for at in self._places.values()))
-        if not self._places:
+        await self._had.until(lambda: all(at == self.arrived for at in self._positions.values()))
+        if not self._positions:
             raise FetchFailedError
         self.discard()
         self._piece = piece

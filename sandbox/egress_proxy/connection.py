@@ -33,7 +33,7 @@ _CHUNK_BYTES = 64 << 10
 
 @dataclass(slots=True)
 class ProxyAccess:
-    """What one sandbox may reach, and where its refused requests are counted."""
+    """Hosts that one sandbox may reach, and the counter of its refused requests."""
 
     allowed: AllowList
     address: str
@@ -48,7 +48,7 @@ async def serve_connection(
     try:
         await _Connection(reader, writer, access, upstream).run()
     except (OSError, TimeoutError, h11.ProtocolError, FetchFailedError, UpstreamError):
-        return  # too late for an answer: the client sees its connection end
+        return  # too late for a reply: the client sees its connection end
     finally:
         writer.close()
         with contextlib.suppress(OSError, TimeoutError):
@@ -68,7 +68,7 @@ class _Connection:
             try:
                 event = await self._next()
             except h11.RemoteProtocolError as error:
-                await self._reply(error.error_status_hint, f"this is no request ({error})")
+                await self._reply(error.error_status_hint, f"this is not a valid request ({error})")
                 return
             if not isinstance(event, h11.Request):
                 return
@@ -102,7 +102,7 @@ class _Connection:
                 await self._writer.drain()
 
     async def _reply(self, status: int, text: str) -> None:
-        """Send a reply of the proxy itself; after it the connection ends."""
+        """Send a reply of the proxy itself, and then end the connection."""
         if self._http.our_state is not h11.SEND_RESPONSE and self._http.our_state is not h11.IDLE:
             raise UpstreamError(text)
         body = f"longshore egress proxy: {text}\n".encode()
@@ -159,7 +159,7 @@ class _Connection:
     async def _tunnel(self, authority: str) -> None:
         where = split_authority(authority, 443)
         if where is None:
-            raise EgressRefusedError(f"{authority!r} is no host and port")
+            raise EgressRefusedError(f"{authority!r} is not a host and port")
         vetted = await vet_host(self._access.allowed, *where)
         far_reader, far_writer = await open_tunnel(vetted)
         try:
@@ -174,7 +174,7 @@ class _Connection:
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Copy bytes one way until that side ends or breaks off; the other way goes on."""
+    """Copy bytes one way until that side ends or fails; the other way continues."""
     with contextlib.suppress(OSError, TimeoutError):
         while True:
             async with asyncio.timeout(_TUNNEL_S):

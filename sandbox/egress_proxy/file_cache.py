@@ -1,12 +1,12 @@
-"""The proxy's cache on disk: each address is fetched once, however many ask at the same time.
+"""The proxy's cache on disk: each URL is fetched once, even if several clients request it at the same time.
 
-A file can be read while it still arrives, so that nobody waits for the whole of a large package. A fetch that fails
-leaves nothing; clients that had begun to read it see their connection end, never a short file. What is on disk,
-complete or not, stays within one limit: a file that is too large for it, or finds no room beside what is being read, is
-passed through to its readers and not kept.
+A file can be read while it is still arriving, so that no client waits for the whole of a large package. A fetch that
+fails leaves nothing; clients that were reading it see their connection end, never a short file. What is on disk,
+complete or not, stays within one limit: a file that is too large for it, or does not fit beside the files being read,
+is passed through to its readers and not kept.
 
-Processes may share a folder: each writes to files of its own (``*.part``), and a complete file is renamed into place.
-What a process leaves when it dies is removed by the next one that starts.
+Processes may share a folder: each writes its own files (``*.part``), and a complete file is renamed into place.
+The files of a process that died are removed by the next one that starts.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _MOST_FILES = 20_000
 _MOST_UNREAD = 64
 """Number of fetches above which a fetch without a reader is stopped."""
 _ABANDONED_S = 86400.0
-"""A part whose process cannot be proved dead is abandoned when nothing was written to it for this long."""
+"""Seconds without a write after which a part counts as abandoned if its process cannot be proved dead."""
 _PACKAGE = re.compile(r"\.(whl|tar\.(gz|bz2|xz)|tgz|zip|deb|udeb|metadata|apk|crate|gem)$")
 _MAX_AGE = re.compile(r"(?:^|[,\s])max-age=(\d{1,10})")
 
 
 def cache_lifetime_s(path: str, head: ResponseHead) -> float:
-    """Return for how many seconds a response may be reused; 0 for one that must not be kept."""
+    """Return the seconds for which a response may be reused; 0 for one that must not be kept."""
     control = ", ".join(value for name, value in head.headers if name.lower() == "cache-control").lower()
     if head.status != 200 or "no-store" in control or "private" in control:
         return 0.0
@@ -51,32 +51,32 @@ def cache_lifetime_s(path: str, head: ResponseHead) -> float:
 
 
 class _Kept(NamedTuple):
-    """The metadata beside a complete file."""
+    """The metadata of a complete file."""
 
     head: ResponseHead
     fresh_until: float
     body: str
-    """The file's name."""
+    """Name of the file."""
 
 
 class _File(NamedTuple):
     used_at: float
     size: int
-    """Bytes, with its metadata."""
+    """Size in bytes, including its metadata."""
     path: Path
 
 
 class FileCache:
     """The cache. Complete files survive a restart.
 
-    It stays within ``most_bytes`` by dropping the files that were read longest ago, and by keeping no file of more than
+    It stays within ``max_bytes`` by dropping the files that were read longest ago, and by keeping no file of more than
     half of it.
     """
 
-    def __init__(self, folder: Path, most_bytes: int, now: Callable[[], float] = time.time) -> None:
-        self._folder, self._most, self._now = folder, most_bytes, now
+    def __init__(self, folder: Path, max_bytes: int, now: Callable[[], float] = time.time) -> None:
+        self._folder, self._most, self._now = folder, max_bytes, now
         folder.mkdir(parents=True, exist_ok=True)
-        self._largest = most_bytes // 2
+        self._largest = max_bytes // 2
         self._entries: dict[str, CachedFile] = {}
         self._handed_out: WeakSet[CachedFile] = WeakSet()
         self._looking = asyncio.Lock()
@@ -100,11 +100,11 @@ class FileCache:
         return entry
 
     def may_keep(self, head: ResponseHead) -> bool:
-        """Whether a file with this head is small enough, as far as it says."""
+        """Return whether a file with this head is small enough, as far as the head states its size."""
         return head.length is None or head.length <= self._largest
 
     def begin(self, key: str, head: ResponseHead, lifetime: float) -> CachedFile:
-        """Begin a file that is to be fetched and may be reused for ``lifetime`` seconds."""
+        """Begin a file that will be fetched and may be reused for ``lifetime`` seconds."""
         entry = CachedFile(head, self._part(key), self._now() + lifetime)
         entry.path.touch(exist_ok=False)
         self._entries[key] = entry
@@ -112,10 +112,10 @@ class FileCache:
         return entry
 
     async def fill(self, key: str, entry: CachedFile, chunks: AsyncGenerator[bytes]) -> None:
-        """Write a file to its end; what finds no room is passed through.
+        """Write a file to its end; what does not fit is passed through.
 
-        Raises what ``chunks`` raises, and FetchFailedError when nobody reads what is not kept or may never end, after
-        telling the readers.
+        Raises what ``chunks`` raises, and FetchFailedError if an uncached or endless file has no reader, after
+        notifying the readers.
         """
         failed, kept = True, True
         try:
@@ -151,10 +151,10 @@ class FileCache:
             del self._entries[key]
 
     def _keep(self, key: str, entry: CachedFile) -> None:
-        """Raises OSError, also when the file is not what was written to it."""
+        """Keep a complete file. Raises OSError, also if the file is not what was written to it."""
         size = entry.path.stat().st_size
         if size != entry.on_disk:
-            raise OSError(f"{entry.path} has {size} bytes, and {entry.on_disk} were written")
+            raise OSError(f"{entry.path} has {size} bytes, but {entry.on_disk} were written")
         before = self._facts(self._path(key))
         entry.path = entry.path.rename(self._folder / f"{_digest(key)}.{secrets.token_hex(8)}.body")
         self._write_facts(key, _Kept(entry.head, entry.fresh_until, entry.path.name))
@@ -171,8 +171,8 @@ class FileCache:
             part.unlink(missing_ok=True)
 
     async def _has_room(self, entry: CachedFile, more: int) -> bool:
-        """Whether a file may have so many more bytes on disk. Twice the room is granted, so that it is seldom looked
-        for."""
+        """Return whether a file may have ``more`` more bytes on disk. Grants twice the room, so that this is seldom
+        needed."""
         needed = entry.on_disk + more
         if needed <= entry.granted:
             return True
@@ -180,15 +180,14 @@ class FileCache:
             return False
         async with self._looking:
             files = await asyncio.to_thread(_by_use, self._folder)
-            for wanted in (min(max(needed, 2 * entry.granted), self._largest), needed):
-                if self._make_room(files, wanted - entry.granted):
-                    entry.granted = wanted
+            for granted in (min(max(needed, 2 * entry.granted), self._largest), needed):
+                if self._make_room(files, granted - entry.granted):
+                    entry.granted = granted
                     return True
         return False
 
     def _make_room(self, files: list[_File], more: int) -> bool:
-        """Drop the files that were read longest ago, if that gives enough room; files being read would keep their
-        space."""
+        """Drop the files that were read longest ago, if that frees enough; files being read would keep their space."""
         read = {each.path: each.on_disk for each in self._handed_out if each.is_read}
         arriving = {each.path: each.granted for each in self._entries.values()}
         taken = sum(({each.path: each.size for each in files} | read | arriving).values())
@@ -206,10 +205,10 @@ class FileCache:
 
     def _drop(self, body: Path) -> None:
         body.unlink(missing_ok=True)
-        beside = _beside(body)
-        facts = self._facts(beside)
+        metadata_path = _metadata_path(body)
+        facts = self._facts(metadata_path)
         if facts is not None and facts.body == body.name:
-            beside.unlink(missing_ok=True)
+            metadata_path.unlink(missing_ok=True)
 
     def _load(self, key: str) -> CachedFile | None:
         facts = self._facts(self._path(key))
@@ -234,17 +233,17 @@ class FileCache:
         return self._folder / f"{_digest(key)}.json"
 
     def _part(self, key: str) -> Path:
-        """Return a new path for this process alone."""
-        mine = owner.owner_to_file_name(owner.owner_of_this_process())
-        return self._folder / f"{_digest(key)}.{secrets.token_hex(8)}.{mine}.part"
+        """Return a new path that only this process uses."""
+        part_owner = owner.owner_to_file_name(owner.owner_of_this_process())
+        return self._folder / f"{_digest(key)}.{secrets.token_hex(8)}.{part_owner}.part"
 
     def _is_abandoned(self, part: Path) -> bool:
         try:
             written_at = part.stat().st_mtime
         except FileNotFoundError:
             return False
-        whose = owner.owner_from_file_name(part.name.split(".")[-2])
-        return owner.is_proved_dead(whose) or written_at + _ABANDONED_S < self._now()
+        part_owner = owner.owner_from_file_name(part.name.split(".")[-2])
+        return owner.is_proved_dead(part_owner) or written_at + _ABANDONED_S < self._now()
 
 
 def _digest(key: str) -> str:
@@ -257,17 +256,17 @@ def _by_use(folder: Path) -> list[_File]:
     for path in itertools.chain(folder.glob("*.body"), folder.glob("*.part")):
         with contextlib.suppress(FileNotFoundError):  # another process has dropped it
             facts = path.stat()
-            found.append(_File(facts.st_mtime, facts.st_size + _size(_beside(path)), path))
+            found.append(_File(facts.st_mtime, facts.st_size + _size(_metadata_path(path)), path))
     return sorted(found)
 
 
-def _beside(body: Path) -> Path:
+def _metadata_path(body: Path) -> Path:
     """Return the path of a file's metadata."""
     return body.with_name(f"{body.name.partition('.')[0]}.json")
 
 
 def _size(path: Path) -> int:
-    """Size in bytes; 0 for no file."""
+    """Return the size in bytes; 0 if there is no file."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

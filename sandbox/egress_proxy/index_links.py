@@ -1,6 +1,6 @@
 """Package indexes through the proxy: paths that name another server, and pages whose links lead back to the proxy.
 
-A client speaks TLS to an index itself, and nothing of that can be cached. So it is pointed at
+A client that speaks TLS to an index itself gets nothing from the cache. So it is pointed at
 ``http://127.0.0.1:PORT/~/https/HOST/PATH``: the proxy speaks TLS, keeps the response, and rewrites the absolute links
 of index pages to such paths while they pass, holding only a small piece of a page of any size.
 """
@@ -26,12 +26,12 @@ def proxied_url(path: str) -> URL | None:
 
 
 def proxied_path(proxy_url: str, url: str) -> str:
-    """Return the proxied path for a URL; ``proxy_url`` is the proxy's ``http://host:port``."""
+    """Return the proxied path of a URL; ``proxy_url`` is the proxy's ``http://host:port``."""
     return re.sub(r"^(https?)://", rf"{proxy_url}{PROXIED_PATH_PREFIX}\1/", url)
 
 
 def is_index_page(content_type: str) -> bool:
-    """Whether a response of this type may hold links to rewrite."""
+    """Return whether a response of this type may hold links to rewrite."""
     return content_type.lower().startswith(_PAGES)
 
 
@@ -44,7 +44,7 @@ class LinkRewriter:
         """Bytes that are not returned yet start at ``_at``; the byte before tells whether a word begins there."""
 
     def feed(self, piece: bytes, *, last: bool = False) -> bytes:
-        """Take a piece and return what is certain of the page by now; all of it with ``last``."""
+        """Add a piece and return what is final of the page by now; all of it with ``last``."""
         held, at = self._held + piece, self._at
         known = len(held) if last else max(at, len(held) - _MOST_LINK_BYTES)
         out: list[bytes] = []

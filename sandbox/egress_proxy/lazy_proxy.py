@@ -1,7 +1,7 @@
 """An egress proxy that starts when it is first needed, and ends with its owner.
 
-``async with LazyEgressProxy(folder, settings) as lazy: proxy = await lazy.get()``. There is at most one, and none where
-nobody asks.
+``async with LazyEgressProxy(folder, settings) as lazy: proxy = await lazy.get()``. There is at most one, and none if
+nothing needs it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LazyEgressProxy:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Waits until everything that the proxy opened is closed."""
+        """Wait until everything that the proxy opened is closed."""
         self._closing.set()
         await self._tasks.__aexit__(None, None, None)
 
@@ -49,11 +49,11 @@ class LazyEgressProxy:
         return self._proxy
 
     async def _hold(self) -> None:
-        """Run the proxy in one task from its start to its end, whichever session needed it first."""
+        """Run the proxy in one task from its start to its end, independent of the session that needed it first."""
         try:
             proxy = EgressProxy(self._folder, self._settings)
         except OSError as error:
-            self._why_not = f"network `proxy` keeps what it fetches in {self._folder}, and that cannot be made: {error}"
+            self._why_not = f"network `proxy` needs the folder {self._folder}, which cannot be created: {error}"
             self._opened.set()
             return
         async with proxy:
@@ -66,5 +66,5 @@ class LazyEgressProxy:
         return self._settings.environment(service_names)
 
     def statistics(self) -> EgressProxyStatistics | None:
-        """Return the proxy's counts; None where nobody has needed it."""
+        """Return the proxy's counts; None if it has not been started."""
         return self._proxy.statistics() if self._proxy is not None else None

@@ -27,7 +27,7 @@ class EgressProxyOptions(CommandArguments):
     """Maximum size of the cache."""
 
     def proxy_settings(self, model: type[S], **values: Any) -> S:
-        """Return settings of the proxy, or of what contains them, with ``values`` beside.  Raises UserError."""
+        """Return settings of the proxy, or of a section that contains them, with ``values`` added. Raises UserError."""
         proxy = {
             "allow_hosts": self.allow_host,
             "python_index": self.python_index,

@@ -1,4 +1,4 @@
-"""The egress proxy: what a sandbox in network mode ``proxy`` can reach.
+"""The egress proxy: how a sandbox in network mode ``proxy`` reaches allowed hosts.
 
 ``async with EgressProxy(folder, settings) as proxy: async with proxy.opened(pid, hosts) as env: …`` listens at
 127.0.0.1:3128 inside a container's network namespace until the block ends, so that each phase of a task (build, agent,
@@ -28,7 +28,7 @@ from sandbox.egress_proxy.upstream import UpstreamClient
 _MOST_CONNECTIONS = 64
 _MOST_NAMED = 1000
 _PAUSE_S = 0.1
-"""Pause before the next attempt to accept a connection, which the kernel keeps meanwhile."""
+"""Seconds before the next attempt to accept a connection, which the kernel queues meanwhile."""
 
 
 class EgressProxyStatistics(NamedTuple):
@@ -36,15 +36,15 @@ class EgressProxyStatistics(NamedTuple):
 
     open: int
     fetched: int
-    """Files that were fetched from outside."""
+    """Number of files that were fetched from outside."""
     served: int
-    """Responses that needed no fetch."""
+    """Number of responses that needed no fetch."""
     refused: Mapping[str, int]
-    """Reason → number of refused requests."""
+    """Number of refused requests by reason."""
 
 
 async def _no_confirmation() -> None:
-    """Accept whichever process has the PID."""
+    """Accept any process that has the PID."""
 
 
 class EgressProxy:
@@ -65,7 +65,7 @@ class EgressProxy:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        del kind, error, trace  # the caller's own error leaves as it is, not in a group
+        del kind, error, trace  # raise the caller's own error as it is, not in a group
         for listening in self._listening:
             listening.cancel()
         try:
@@ -146,7 +146,7 @@ class EgressProxy:
 
 
 async def _accepted(listener: socket.socket) -> socket.socket:
-    """Accept the next connection, and wait while this process has no free file descriptor."""
+    """Accept the next connection; wait while this process has no free file descriptor."""
     while True:
         try:
             return (await asyncio.get_running_loop().sock_accept(listener))[0]

@@ -1,6 +1,6 @@
-"""Which hosts may be reached: pure rules over host names, ports and addresses.
+"""Decides which hosts may be reached: pure rules over host names, ports and addresses.
 
-Two checks must pass. The name, or ``*.`` and a name above it, is on the list. The address that it resolves to is
+Two checks must pass. The name, or ``*.`` and a parent domain, is on the list. The address that it resolves to is
 public, so that no name on a list leads to this machine or its neighbours. Only an address that is itself on the list
 may be private; a loopback address is that of the machine where the proxy runs.
 """
@@ -11,21 +11,21 @@ import ipaddress
 from dataclasses import dataclass
 
 _WEB_PORTS = frozenset({80, 443})
-NOT_A_HOST = "is no host: write example.org, *.example.org or example.org:8080"
+NOT_A_HOST = "is not a host: write example.org, *.example.org or example.org:8080"
 _ITSELF = "a sandbox reaches its own loopback without the proxy"
 
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """The allowed hosts: ``example.org``, ``*.example.org`` (all below, not itself), ``name:8080``; without a port 80
-    and 443."""
+    """The allowed hosts: ``example.org``, ``*.example.org`` (its subdomains, not itself), ``name:8080``; without a
+    port, 80 and 443 are allowed."""
 
     entries: tuple[str, ...] = ()
     everywhere: bool = False
     """Allow any public host at any port."""
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether a host may be reached at a port."""
+        """Return whether a host may be reached at a port."""
         host = host.rstrip(".").lower()
         literal = parse_ip_address(host)
         if self.everywhere and (literal is None or literal.is_global):
@@ -39,13 +39,13 @@ class AllowList:
         return frozenset[int]().union(*(_ports(entry.lower(), host, by_suffix=by_suffix) for entry in self.entries))
 
     def allows_address(self, host: str, address: str) -> bool:
-        """Whether ``host``, which is allowed, may be reached at the address that it resolved to."""
+        """Return whether ``host``, which is allowed, may be reached at the address that it resolved to."""
         literal = parse_ip_address(address)
         return literal is not None and (literal.is_global or parse_ip_address(host) == literal)
 
 
 def parse_ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the address that a host literally is; None for a name."""
+    """Return the address if a host is written as one; None for a name."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -67,7 +67,7 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
 
 
 def explain_unreachable(entry: str) -> str:
-    """Explain why an entry leads nowhere, or elsewhere than it seems; empty for one that may be right."""
+    """Return why an entry cannot be reached, or is not what it seems; empty for one that may be right."""
     parts = split_authority(entry, 0)
     if parts is None:
         return f"which {NOT_A_HOST}"

@@ -1,4 +1,4 @@
-"""The settings of the egress proxy: hosts that every task may reach, package indexes, and the size of the cache."""
+"""Settings of the egress proxy: hosts that every task may reach, package indexes, and the size of the cache."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PROXY_ADDRESS = f"http://{PROXY_HOST}:{PROXY_PORT}"
 
 
 class EgressProxySettings(ConfigSection):
-    """What sandboxes in network mode ``proxy`` may reach, and how much of it is cached."""
+    """Hosts that sandboxes in network mode ``proxy`` may reach, and the size of the proxy's cache."""
 
     allow_hosts: tuple[str, ...] = ()
-    """Hosts that every task in network mode ``proxy`` may reach beside its own list: ``example.org``,
+    """Hosts that every task in network mode ``proxy`` may reach in addition to its own list: ``example.org``,
     ``*.example.org``."""
     python_index: str = ""
     """Package index for pip and uv in network mode ``proxy``; each file is fetched once for all sandboxes of a
@@ -28,7 +28,7 @@ class EgressProxySettings(ConfigSection):
     npm_index: str = ""
     """Package index for npm in network mode ``proxy``."""
     proxy_gb: Annotated[float, Field(gt=0)] = 20.0
-    """Largest size in GiB of the files that the proxy caches on a machine; a file larger than half of it is not
+    """Maximum size in GiB of the files that the proxy caches on a machine; a file larger than half of it is not
     cached."""
 
     @model_validator(mode="after")
@@ -38,7 +38,7 @@ class EgressProxySettings(ConfigSection):
                 raise ValueError(f"'{host}' {NOT_A_HOST}")
         for index in self._indexes:
             if urlsplit(index).scheme not in {"http", "https"}:
-                raise ValueError(f"'{index}' is no package index: write its address, https://host/simple for example")
+                raise ValueError(f"'{index}' is not a package index: write its URL, for example https://host/simple")
         return self
 
     @property
@@ -47,12 +47,12 @@ class EgressProxySettings(ConfigSection):
 
     @property
     def max_bytes(self) -> int:
-        """The size of the cache in bytes."""
+        """Size of the cache in bytes."""
         return int(self.proxy_gb * (1 << 30))
 
     @property
     def always_allowed_hosts(self) -> tuple[str, ...]:
-        """The hosts that every task may reach, those of the package indexes included."""
+        """Hosts that every task may reach, those of the package indexes included."""
         return (*self.allow_hosts, *(urlsplit(index).netloc for index in self._indexes))
 
     def environment(self, service_names: Iterable[str] = ()) -> dict[str, str]:

@@ -22,23 +22,23 @@ _CONNECT_S = 20.0
 _SILENCE_S = 60.0
 _CHUNK_BYTES = 256 << 10
 MAX_PINNED_NAMES = 4096
-"""Most names whose vetted addresses are remembered, far more than connections that are being made at once."""
+"""Maximum number of names whose vetted addresses are remembered, far more than connections being made at once."""
 _HOP = frozenset({
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
     "transfer-encoding", "upgrade",
 })  # fmt: skip
-_ASKED = frozenset({"accept"})
+_VARYING = frozenset({"accept"})
 """Request headers that a cached response may depend on."""
 _PERSONAL = frozenset({"authorization", "cookie", "range"})
-"""A request with one of these headers gets a response of its own."""
+"""Request headers with which a request is not served from the cache."""
 
 
 class EgressRefusedError(Exception):
-    """The request is not allowed; the message says why."""
+    """The request is not allowed; the message gives the reason."""
 
 
 class UpstreamError(Exception):
-    """The other side cannot be reached, or broke off."""
+    """The upstream server cannot be reached, or closed the connection."""
 
 
 class VettedHost(NamedTuple):
@@ -72,7 +72,7 @@ async def vet_host(allowed: AllowList, host: str, port: int) -> VettedHost:
     addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
     good = tuple(each for each in addresses if allowed.allows_address(host, each))
     if not good:
-        raise EgressRefusedError(f"{host} leads to {', '.join(addresses)}, which is not public")
+        raise EgressRefusedError(f"{host} resolves to {', '.join(addresses)}, which is not public")
     return VettedHost(host, port, good)
 
 
@@ -97,15 +97,15 @@ async def open_tunnel(vetted: VettedHost) -> tuple[asyncio.StreamReader, asyncio
 class PinnedResolver(AbstractResolver):
     """Resolves names to their vetted addresses, so that a name cannot lead elsewhere a moment later.
 
-    A pin is for the connection that is about to be made; only the latest names are remembered, however many agents
-    invent.
+    A pin is for the connection that is about to be made; only the latest names are remembered, however many names
+    agents invent.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[str, ...]] = {}
 
     def pin(self, vetted: VettedHost) -> None:
-        """Remember a host's addresses."""
+        """Remember a host's vetted addresses."""
         self._known.pop((vetted.host, vetted.port), None)
         self._known[vetted.host, vetted.port] = vetted.addresses
         if len(self._known) > MAX_PINNED_NAMES:
@@ -136,7 +136,7 @@ class PinnedResolver(AbstractResolver):
 
 
 class UpstreamClient:
-    """``async with UpstreamClient(cache) as upstream``."""
+    """Sends the proxy's requests: ``async with UpstreamClient(cache) as upstream``."""
 
     def __init__(self, cache: FileCache) -> None:
         self._cache = cache
@@ -187,8 +187,8 @@ class UpstreamClient:
 
     async def _kept(self, vetted: VettedHost, request: UpstreamRequest) -> CachedFile | aiohttp.ClientResponse:
         """Return a cached file, complete or being fetched; or a response that must not be kept."""
-        asked = tuple((name, value) for name, value in request.headers if name.lower() in _ASKED)
-        key = f"{request.url} {asked}"
+        varying = tuple((name, value) for name, value in request.headers if name.lower() in _VARYING)
+        key = f"{request.url} {varying}"
         lock = self._fetching.setdefault(key, asyncio.Lock())
         try:
             async with lock:
@@ -196,7 +196,7 @@ class UpstreamClient:
                 if entry is not None:
                     self.served += 1
                     return entry
-                impersonal = UpstreamRequest("GET", request.url, (*asked, ("Accept-Encoding", "identity")))
+                impersonal = UpstreamRequest("GET", request.url, (*varying, ("Accept-Encoding", "identity")))
                 response = await self._send(vetted, impersonal)
                 head = response_head(response)
                 lifetime = cache_lifetime_s(request.url.path, head)
@@ -211,7 +211,7 @@ class UpstreamClient:
                 self._fetching.pop(key, None)
 
     async def _fill(self, key: str, entry: CachedFile, response: aiohttp.ClientResponse) -> None:
-        """See :meth:`FileCache.fill`. The readers learn of a failure by the file."""
+        """Fill the entry; see :meth:`FileCache.fill`. The file tells its readers of a failure."""
         try:
             await self._cache.fill(key, entry, _chunks(response))
         except (UpstreamError, OSError, FetchFailedError):
@@ -221,7 +221,7 @@ class UpstreamClient:
 
     async def _send(self, vetted: VettedHost, request: UpstreamRequest) -> aiohttp.ClientResponse:
         if self._session is None:
-            raise RuntimeError("use `async with Upstream(...)`")
+            raise RuntimeError("use `async with UpstreamClient(...)`")
         self._pinned.pin(vetted)
         headers = [(name, value) for name, value in request.headers if name.lower() not in _HOP]
         try:

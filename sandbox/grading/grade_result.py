@@ -12,15 +12,15 @@ from sandbox.tasks.task import GradingLevel
 
 @dataclass(frozen=True, slots=True)
 class GradeResult:
-    """One result per test, and how the tests were run."""
+    """One result per test, and facts about the run."""
 
     tests: tuple[GradedTest, ...]
     reward: float | None
-    """Value of the tests' own reward file, 0 … 1; None when they wrote none."""
+    """Value of the tests' own reward file, 0 … 1; None if they wrote none."""
     log: str
-    """Head and tail of the tests' output, the links that were removed before, and, if the run is void, why."""
+    """Head and tail of the tests' output, the links that were removed before, and the reason if the run is void."""
     level: GradingLevel
-    """Where the tests ran.  At ``sibling`` the agent's processes were alive."""
+    """Grading level at which the tests ran. At ``sibling`` the agent's processes were alive."""
     isolation: Isolation
     timed_out: bool
     ms: float
@@ -34,11 +34,11 @@ class GradeResult:
 
     @property
     def all_passed(self) -> bool:
-        """Whether there are tests and all of them passed."""
+        """True if there are tests and all of them passed."""
         return bool(self.tests) and all(test.passed for test in self.tests)
 
     @property
     def score(self) -> float:
-        """Weight of the passed tests ÷ weight of all, 0 … 1; the reward itself if the tests wrote nothing else."""
+        """Weight of the passed tests ÷ weight of all, 0 … 1; the reward itself if the tests wrote only that."""
         reward_only = [test.name for test in self.tests] == [REWARD_TEST]
         return self.reward if reward_only and self.reward is not None else weighted_score(self.tests)

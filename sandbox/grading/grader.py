@@ -1,4 +1,4 @@
-"""Grades an attempt: runs hidden tests on what an agent left in its container, with one result per test.
+"""Grades an attempt: runs hidden tests on the files that an agent left in its container, with one result per test.
 
 Before a byte of a test enters a container, every process of the agent is dead, even the shell that PID 1 starts from an
 image (:mod:`sandbox.grading.containers.grading_container` chooses the container).  The tests run as PID 1's child in an
@@ -6,15 +6,15 @@ environment that the agent cannot influence (:mod:`sandbox.grading.isolation.env
 that child's own output stream, which nothing that ran before can reach, and from report files that are emptied before
 and read after everything else has been killed.
 
-``sh`` and ``bash`` scripts run in static shells with static tools that are mounted read-only, and a stock script's
-``apt-get``, ``curl`` and ``uv`` are answered by the toolchain, whose own Python then runs pytest without a network: a
-poisoned shell, grep, git, PATH, bashrc, Python, pytest, project or ld.so.preload changes nothing
-(:attr:`Isolation.TOOLCHAIN`).  A script that names an interpreter or a test runner of the image gets that, after the
-toolchain's shims: then only a clean container (levels ``artifacts`` and ``sibling``) keeps an agent from having
+``sh`` and ``bash`` scripts run in static shells with static tools that are mounted read-only, and the toolchain answers
+a stock script's ``apt-get``, ``curl`` and ``uv``; its own Python then runs pytest without a network: a poisoned shell,
+grep, git, PATH, bashrc, Python, pytest, project or ld.so.preload changes nothing
+(:attr:`Isolation.TOOLCHAIN`). A script that names an interpreter or a test runner of the image gets that, after the
+toolchain's shims: then only a clean container (levels ``artifacts`` and ``sibling``) prevents an agent from having
 replaced it (:attr:`Isolation.IMAGE`).
 
-Links that lead to the tests' folder are removed once the tests are in, so that no answer is what they expect
-(:mod:`sandbox.grading.containers.symlink_guard`).
+Links that lead to the tests' folder are removed once the tests have been written, so that no answer is a link to the
+expected result (:mod:`sandbox.grading.containers.symlink_guard`).
 
 No grader can protect tests from code that they run in their own process or as their own user: tests that start the
 agent's program must do so as nobody (pytest: ``subprocess.run(…, user=65534)``; shell: ``start-stop-daemon -S -c
@@ -56,7 +56,7 @@ from sandbox.tasks.task import NetworkMode, Task
 from sandbox.toolchain.in_container.layout import CREATED_PATHS_FILE, FACTS_FILE
 
 _PYTEST_DIR = f"{TEMPORARY_DIR}/pytest-of-root/"
-"""Folder of root's pytest, created before anybody else can create it."""
+"""Folder of root's pytest, created before any other user can create it."""
 _MAX_CREATED_BYTES, _CLEARED_AT_ONCE = 64 << 10, 128
 _UV_ENVIRONMENT = ".local/bin/env"
 """File in root's home that uv's installer writes and scripts source."""
@@ -66,41 +66,42 @@ _LOG_BYTES = 16 << 10
 async def grade_sandbox(
     session: SandboxSession, task: Task, timeout_s: float | None = None, commands: Sequence[str] = ()
 ) -> GradeResult:
-    """Grade what the agent left, at the task's level.  Except at ``sibling`` the session's shell does not survive.
+    """Grade the files that the agent left, at the task's level. Except at ``sibling`` the session's shell does not
+    survive.
 
-    However this ends, no process of the tests goes on in the agent's container, and all that is left of them there is
-    what they wrote outside their own folders.  ``commands``: what the agent ran, for :attr:`GradeResult.suspicions`.
-    Raises InfraError (SandboxLost, SandboxStartError, DockerEngineError) when a container or its daemon does not
-    answer, SandboxDestroyed when the agent's container is gone.
+    However this ends, no process of the tests keeps running in the agent's container, and only the files that they
+    wrote outside their own folders remain. ``commands``: what the agent ran, for :attr:`GradeResult.suspicions`.
+    Raises InfraError (SandboxLost, SandboxStartError, DockerEngineError) if a container or its daemon does not
+    answer, SandboxDestroyed if the agent's container has ended.
     """
     started = time.perf_counter()
     limit_s = timeout_s or task.test_timeout_s
     isolation = None
     try:
         async with (
-            open_grading_container(session, task, limit_s) as bench,
-            session.verification_network(bench) as network,
-            _tests_removed(bench, task, wanted=bench is session),
+            open_grading_container(session, task, limit_s) as test_session,
+            session.verification_network(test_session) as network,
+            _tests_removed(test_session, task, wanted=test_session is session),
         ):
-            verifier = await _has_verifier(bench)
+            verifier = await _has_verifier(test_session)
             isolation = decide_isolation(task.run_tests, task.tests, verifier=verifier)
             env = await _test_environment(session, task, isolation, network)
-            run = await _run_tests(bench, task, isolation, limit_s, env, verifier=verifier)
+            run = await _run_tests(test_session, task, isolation, limit_s, env, verifier=verifier)
     except UnfitArtifactError as error:
-        run = GradingRun(note=f"what the agent left could not be carried to its tests: {error}")
+        run = GradingRun(note=f"the agent's files could not be copied to the tests: {error}")
     isolation = isolation or decide_isolation(task.run_tests, task.tests)
     return run.result(task, commands, task.grading, isolation, (time.perf_counter() - started) * 1000)
 
 
 def max_grading_s(task: Task, timeout_s: float | None = None) -> float:
-    """Return the longest time that :func:`grade_sandbox` takes on a host that answers, in seconds."""
+    """Return the maximum seconds that :func:`grade_sandbox` takes on a host that answers."""
     return (timeout_s or task.test_timeout_s) + longest_overhead_s(task.grading)
 
 
-async def _has_verifier(bench: SandboxSession) -> bool:
-    """Whether the toolchain that is mounted in the container has its verifier half."""
+async def _has_verifier(test_session: SandboxSession) -> bool:
+    """Return whether the toolchain that is mounted in the container has its verifier half."""
     try:
-        return bool(await bench.read_file(FACTS_FILE))
+        return bool(await test_session.read_file(FACTS_FILE))
     except FileNotFoundError:
         return False
 
@@ -116,7 +117,7 @@ async def _test_environment(
 
 
 async def _run_tests(
-    bench: SandboxSession,
+    test_session: SandboxSession,
     task: Task,
     isolation: Isolation,
     limit_s: float,
@@ -125,10 +126,10 @@ async def _run_tests(
     verifier: bool,
 ) -> GradingRun:
     """Write the tests into the container, remove the links that lead to them, run and judge them."""
-    why = await _write_tests(bench, task, isolation)
+    why = await _write_tests(test_session, task, isolation)
     if why:
         return GradingRun(note=why)
-    removed, why = await remove_links(bench, tuple(folders_for_tests(task)))
+    removed, why = await remove_links(test_session, tuple(folders_for_tests(task)))
     if why:
         return GradingRun(note=why, removed_links=removed)
     summary, log = SummaryParser(), HeadTailBuffer(_LOG_BYTES, _LOG_BYTES)
@@ -140,70 +141,72 @@ async def _run_tests(
 
     argv = (*choose_shell(task.run_tests, verifier=verifier).argv, f"{TESTS_DIR}/{TEST_SCRIPT_NAME}")
     try:
-        end = await run_child_process(bench, argv, feed, env=env, limit_s=limit_s, cwd=task.workdir)
+        end = await run_child_process(test_session, argv, feed, env=env, limit_s=limit_s, cwd=task.workdir)
     except OSError as error:
         raise SandboxLost(f"the tests could not be started: {error}") from error
     if end is None or task.reports:
-        await kill_agent_processes(bench)  # nobody is left who could write a report
+        await kill_agent_processes(test_session)  # then nothing is left that could write a report
     if end is None:
-        run = GradingRun(log=log.text(), note=f"the tests ran out of their {limit_s:g} s", timed_out=True)
+        run = GradingRun(log=log.text(), note=f"the tests exceeded their limit of {limit_s:g} s", timed_out=True)
     else:
-        run = await judge_run(task, summary, bench.read_file, log.text(), exit_code=end.code, signalled=end.signalled)
+        run = await judge_run(
+            task, summary, test_session.read_file, log.text(), exit_code=end.code, signalled=end.signalled
+        )
     return dataclasses.replace(run, removed_links=removed)
 
 
 @asynccontextmanager
-async def _tests_removed(bench: SandboxSession, task: Task, *, wanted: bool) -> AsyncGenerator[None]:
-    """However the block ends, remove the tests from the container, if ``wanted``, or end the container.
+async def _tests_removed(test_session: SandboxSession, task: Task, *, wanted: bool) -> AsyncGenerator[None]:
+    """Remove the tests from the container at the end of the block, if ``wanted``, or end the container.
 
-    Then no process of theirs runs, their folders and reports are empty, and what pytest and the shims created elsewhere
-    is gone.  A verdict that has been read stands in any case.
+    Then none of their processes runs, their folders and reports are empty, and what pytest and the shims created
+    elsewhere is removed. A verdict that has been read is kept in any case.
     """
     try:
         yield
     finally:
-        if wanted and bench.alive:
-            await asyncio.shield(_remove_tests(bench, task))
+        if wanted and test_session.alive:
+            await asyncio.shield(_remove_tests(test_session, task))
 
 
-async def _remove_tests(bench: SandboxSession, task: Task) -> None:
+async def _remove_tests(test_session: SandboxSession, task: Task) -> None:
     try:
-        await kill_agent_processes(bench)
-        created = await _created_by_shims(bench)
+        await kill_agent_processes(test_session)
+        created = await _created_by_shims(test_session)
         for at in range(0, len(created), _CLEARED_AT_ONCE):
-            await clear_paths(bench, created[at : at + _CLEARED_AT_ONCE])
+            await clear_paths(test_session, created[at : at + _CLEARED_AT_ONCE])
         for folder in folders_for_tests(task):
-            await replace_path(bench, f"{folder}/", mode=0o700, flags=WriteFlag.REPLACE | WriteFlag.CLEAR)
+            await replace_path(test_session, f"{folder}/", mode=0o700, flags=WriteFlag.REPLACE | WriteFlag.CLEAR)
         for report in task.reports:
-            await replace_path(bench, report, mode=0o600)
+            await replace_path(test_session, report, mode=0o600)
     except (OSError, FileTooLarge, InfraError, SandboxDestroyed) as error:
-        await bench.destroy(
-            SandboxDestroyed(f"its tests could not be taken out of it again: {error}", DestructionCause.TESTED)
+        await test_session.destroy(
+            SandboxDestroyed(f"the tests could not be removed from it: {error}", DestructionCause.TESTED)
         )
 
 
-async def _created_by_shims(bench: SandboxSession) -> list[str]:
+async def _created_by_shims(test_session: SandboxSession) -> list[str]:
     """Return the paths that the shims have created, as they recorded them."""
     try:
-        noted = await bench.read_file(CREATED_PATHS_FILE, _MAX_CREATED_BYTES)
+        noted = await test_session.read_file(CREATED_PATHS_FILE, _MAX_CREATED_BYTES)
     except FileNotFoundError:
         return []
     return [os.fsdecode(each) for each in dict.fromkeys(noted.split(b"\0")) if each.startswith(b"/")]
 
 
-async def _write_tests(bench: SandboxSession, task: Task, isolation: Isolation) -> str:
-    """Write the tests, and an empty file for each report.  Returns why not, if what the agent left prevents it."""
+async def _write_tests(test_session: SandboxSession, task: Task, isolation: Isolation) -> str:
+    """Write the tests, and an empty file for each report. Returns the reason if the agent's files prevent it."""
     files = {f"{TESTS_DIR}/{name}": data for name, data in files_for_tests(task, isolation).items()}
     try:
         for folder, mode in folders_for_tests(task).items():
-            await replace_path(bench, f"{folder}/", mode=mode)
-        await write_files(bench, {**files, _PYTEST_DIR: b""}, mode=0o700)
+            await replace_path(test_session, f"{folder}/", mode=mode)
+        await write_files(test_session, {**files, _PYTEST_DIR: b""}, mode=0o700)
         if isolation is Isolation.TOOLCHAIN and mentions_path(task, _UV_ENVIRONMENT):
             installed = f"/root/{_UV_ENVIRONMENT}"
-            await replace_path(bench, installed)
-            await write_files(bench, {CREATED_PATHS_FILE: installed.encode() + b"\0"}, mode=0o600)
+            await replace_path(test_session, installed)
+            await write_files(test_session, {CREATED_PATHS_FILE: installed.encode() + b"\0"}, mode=0o600)
         for report in task.reports:
-            await replace_path(bench, report, mode=0o600)
+            await replace_path(test_session, report, mode=0o600)
     except OSError as error:
         return f"the tests could not be written into the container: {error.strerror}"
     return ""

@@ -1,4 +1,4 @@
-"""One run of the tests, from their output and report files to a grade; whatever kind of sandbox they ran in."""
+"""One run of the tests, from their output and report files to a grade; independent of the kind of sandbox."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from sandbox.tasks.task import GradingLevel, Task
 
 @dataclass(slots=True)
 class GradingRun:
-    """A run of the tests, as far as it came."""
+    """A run of the tests, as far as it got."""
 
     verdict: GradingVerdict | None = None
-    """None if the run is void; ``note`` says why."""
+    """None if the run is void; ``note`` gives the reason."""
     log: str = ""
     note: str = ""
     timed_out: bool = False
     removed_links: str = ""
-    """Links to the tests that were removed before, in words."""
+    """Sentence about links to the tests that were removed before."""
 
     def result(
         self, task: Task, commands: Sequence[str], level: GradingLevel, isolation: Isolation, ms: float
     ) -> GradeResult:
-        """Return the grade.  In a void run every expected test has failed.  ``commands``: what the agent ran."""
+        """Return the grade. In a void run every expected test has failed. ``commands``: what the agent ran."""
         tests, reward = self.verdict or judge_reports(task.expected_tests, task.weights, ())
         passed = bool(tests) and all(test.passed for test in tests)
         return GradeResult(
@@ -54,9 +54,9 @@ async def judge_run(
     exit_code: int,
     signalled: bool,
 ) -> GradingRun:
-    """Judge tests that have ended, by their printed summary, their report files and how they ended.
+    """Judge tests that have ended, by their printed summary, their report files and their exit.
 
-    ``read_file`` reads a report file of at most so many bytes.  Raises whatever it raises but OSError and FileTooLarge.
+    ``read_file`` reads a report file up to a maximum of bytes. Raises what it raises except OSError and FileTooLarge.
     """
     reports, why_void = await _read_reports(task.reports, read_file) if task.reports else ((), "")
     has_xfail = any(b"xfail" in each for each in (task.run_tests.encode(), *task.tests.values()))
@@ -68,9 +68,9 @@ async def judge_run(
 async def _read_reports(
     paths: Sequence[str], read_file: Callable[[str, int], Awaitable[bytes]]
 ) -> tuple[tuple[GradingReport, ...], str]:
-    """Read the report files; return them, and why the run is void: none says anything, or one is too long.
+    """Return the reports, and the reason if the run is void: no report could be read, or one is too long.
 
-    Links and empty files say nothing.
+    Links and empty files do not count as reports.
     """
     found: list[GradingReport] = []
     for path in paths:

@@ -1,4 +1,4 @@
-"""The hidden tests as files: what is written into the container before they run, and where.  Pure."""
+"""The hidden tests as files: their contents and paths in the container. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ TEST_SCRIPT_NAME = ".longshore-tests.sh"
 _USUAL_NAMES = ("run-tests.sh", "test.sh")
 """Names of the script in Terminal-Bench and Harbor, used unless the task has another file of that name."""
 _VERDICTS_DIR = "/logs/verifier"
-"""Harbor's folder for report files; whatever the agent made of it is removed."""
+"""Harbor's folder for report files; the agent's files in it are removed."""
 _QUOTES = str.maketrans("", "", "\"'\\")
 
 
 def files_for_tests(task: Task, isolation: Isolation) -> dict[str, bytes]:
-    """Return path below TESTS_DIR → content: the task's script and its other files, none in another's place.
+    """Return contents by path below TESTS_DIR: the task's script and its other files, each under its own path.
 
-    pytest settings are added if the task has none, so that pytest looks for none in the folders above.
+    pytest settings are added if the task has none, so that pytest does not look for them in the folders above.
     """
     script, taken = task.run_tests.encode(), {path.partition("/")[0] for path in task.tests}
     files = {name: script for name in _USUAL_NAMES if name not in taken} | task.tests | {TEST_SCRIPT_NAME: script}
@@ -29,12 +29,12 @@ def files_for_tests(task: Task, isolation: Isolation) -> dict[str, bytes]:
 
 
 def folders_for_tests(task: Task) -> dict[str, int]:
-    """Return the tests' own folders, which are empty when they begin → mode."""
+    """Return the modes of the tests' own folders by path; the folders are empty when the tests start."""
     verdicts = {_VERDICTS_DIR: 0o700} if mentions_path(task, _VERDICTS_DIR) else {}
     return {TESTS_DIR: 0o700, TEMPORARY_DIR: 0o1777, **verdicts}
 
 
 def mentions_path(task: Task, path: str) -> bool:
-    """Whether a script of the tests or a report path names ``path``, wherever its quotes are."""
+    """Return whether a script of the tests or a report path names ``path``, with quotes anywhere."""
     texts = (task.run_tests, *task.reports, *shell_scripts(task.tests).values())
     return any(path in text.translate(_QUOTES) for text in texts)

@@ -1,8 +1,8 @@
-r"""Reads the ``\\boxed{…}`` answer at the end of a reply and compares it with the right one.  Pure.
+r"""Reads the ``\\boxed{…}`` answer at the end of a reply and compares it with the right one. Pure.
 
 Two answers are the same when they are equal texts once typesetting is removed, or the same number, fraction or simple
-expression (:mod:`sandbox.grading.math_expression`), or lists, pairs or intervals of such.  An answer that holds more
-than was asked for is another answer.  Nothing in a reply is executed, and all work is bounded.
+expression (:mod:`sandbox.grading.math_expression`), or lists, pairs or intervals of such. An answer that contains more
+than the question asks for is a different answer. Nothing in a reply is executed, and all work is bounded.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sandbox.grading.math_expression import (
 )
 
 ANSWER_TEST = "answer"
-"""Name of the only test of a task that asks for an answer."""
+"""Name of the only test of a task with a boxed answer."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _THOUGHT = "</think>"
 _MOST_ITEMS = 50
 _SET = "\N{LEFT WHITE CURLY BRACKET}", "\N{RIGHT WHITE CURLY BRACKET}"
-"""Stand for literal braces, which LaTeX distinguishes from grouping ones."""
+"""Characters that stand for literal braces, which LaTeX distinguishes from grouping ones."""
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])|°")
 _UNIT = re.compile(r"(?<=[\d}])\s*\\(?:text|textrm|mathrm|mbox)\s*\{[^{}\d]*\}\s*(?:\^\s*\{?\d\}?)?$")
 _WORDED = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it)|mbox|operatorname)\s*\{([^{}]*)\}")
@@ -41,24 +41,24 @@ _JOINED = re.compile(r"(?<=[\d\s)}])(?:or|and)(?=[\s\\(\d-])")
 
 
 def extract_boxed(text: str) -> str | None:
-    """Return the content of the reply's last box after its thoughts; None if there is none or it is not closed."""
-    said = text.rpartition(_THOUGHT)[2]
-    boxes = list(_BOX.finditer(said))
+    """Return the content of the reply's last box after its reasoning; None if there is none or it is not closed."""
+    answer = text.rpartition(_THOUGHT)[2]
+    boxes = list(_BOX.finditer(answer))
     if not boxes:
         return None
     begin, depth = boxes[-1].end(), 1
-    for at in range(begin, len(said)):
-        if said[at] in "{}" and said[at - 1] != "\\":
-            depth += 1 if said[at] == "{" else -1
+    for at in range(begin, len(answer)):
+        if answer[at] in "{}" and answer[at - 1] != "\\":
+            depth += 1 if answer[at] == "{" else -1
             if not depth:
-                return said[begin:at].strip()
+                return answer[begin:at].strip()
     return None
 
 
 def is_right_answer(reply: str, wanted: str) -> bool:
-    """Whether ``reply`` gives ``wanted``, which is an answer or a solution that boxes it."""
-    given, asked = extract_boxed(reply), extract_boxed(wanted)
-    return given is not None and same_answer(given, wanted if asked is None else asked)
+    """Return whether ``reply`` gives ``wanted``, which is an answer or a solution that boxes it."""
+    given, boxed = extract_boxed(reply), extract_boxed(wanted)
+    return given is not None and same_answer(given, wanted if boxed is None else boxed)
 
 
 def same_answer(given: str, wanted: str) -> bool:
@@ -113,7 +113,7 @@ def _listed(text: str) -> _List:
 
 
 def _encloses(text: str) -> bool:
-    """Whether the first character is the bracket that the last one closes."""
+    """Return whether the first character is the bracket that the last one closes."""
     depth = 0
     for at, char in enumerate(text):
         depth += (char in f"([{{{_SET[0]}") - (char in f")]}}{_SET[1]}")

@@ -1,9 +1,9 @@
-"""Compares numbers, fractions and simple expressions in LaTeX or plain text.  Pure.
+"""Compares numbers, fractions and simple expressions in LaTeX or plain text. Pure.
 
-Only arithmetic is evaluated, and all of it is bounded: length, depth, exponents, factorials.  Numbers are exact while
-they are rational.  Two expressions with letters are equal when they have the same value at some fixed points that
-nobody would choose; so sums and products in another order are equal, and so are different roots or functions that are
-one.
+Only arithmetic is evaluated, and all of it is bounded: length, depth, exponents, factorials. Numbers are exact while
+they are rational. Two expressions with letters are equal if they have the same value at some fixed, unusual points; so
+sums and products in another order are equal, and so are different roots or functions that are
+equivalent.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _LETTERS = frozenset(
 
 
 class UnreadableExpressionError(ValueError):
-    """The text is no expression, or too large to look at."""
+    """The text is not an expression, or too large to evaluate."""
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class _Reader:
 
     def expect(self, word: str) -> None:
         if self.take() != word:
-            raise UnreadableExpressionError(f"no {word} where one belongs")
+            raise UnreadableExpressionError(f"{word} is missing")
 
     @contextmanager
     def deeper(self) -> Generator[None]:
@@ -123,7 +123,7 @@ class _Reader:
                 return _stepwise(value, factors)
 
     def begins_factor(self) -> bool:
-        """Whether a product continues without an operator; two numbers side by side do not."""
+        """Return whether a product continues without an operator; two adjacent numbers do not."""
         return self.next[:1].isalpha() or self.next[:1] in {"\\", "(", "{"}
 
     def signed(self) -> Value:
@@ -176,7 +176,7 @@ class _Reader:
         if word[0].isalpha() or word in _LETTERS:
             self.letters.add(word)
             return lambda letters: letters[word]
-        raise UnreadableExpressionError(f"{word} is nothing here")
+        raise UnreadableExpressionError(f"{word} is not supported here")
 
     def mixed(self, whole: Fraction) -> Value:
         r"""Read a mixed number: 2\\frac{1}{2} is 2.5."""
@@ -230,18 +230,18 @@ def parse_expression(text: str) -> Expression:
 
 
 def expressions_equal(left: Expression, right: Expression) -> bool:
-    """Whether both have the same value wherever they have one."""
+    """Return whether both have the same value wherever they have one."""
     letters = sorted(left.letters | right.letters)
     if not letters:
         return _agree(left, right, {}) is True
     points = random.Random(20)
-    told: list[bool] = []
+    agreements: list[bool] = []
     for _ in range(_POINTS):
         point = {name: complex(points.uniform(0.5, 2.0), points.uniform(0.1, 1.0)) for name in letters}
         agree = _agree(left, right, point)
         if agree is not None:
-            told.append(agree)
-    return len(told) >= _NEEDED and all(told)
+            agreements.append(agree)
+    return len(agreements) >= _NEEDED and all(agreements)
 
 
 def _agree(left: Expression, right: Expression, point: Mapping[str, Number]) -> bool | None:
@@ -264,7 +264,7 @@ def _tokens(text: str) -> list[str]:
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            raise UnreadableExpressionError(f"{text[at : at + 10]!r} is nothing here")
+            raise UnreadableExpressionError(f"{text[at : at + 10]!r} is not supported here")
         name = found["name"]
         tokens.append(f"\\{name}" if name else found[0].strip())
         at = found.end()
@@ -299,7 +299,7 @@ def _stepwise(first: Value, steps: Sequence[_Step]) -> Value:
 
 def _bounded(number: Fraction) -> Fraction:
     if number.numerator.bit_length() + number.denominator.bit_length() > 2 * _MOST_BITS:
-        raise OverflowError("more digits than are looked at")
+        raise OverflowError("the number has too many digits")
     return number
 
 
@@ -327,7 +327,7 @@ def _root(number: Fraction, by: Fraction) -> complex:
 def _whole_power(number: Fraction, by: int) -> Fraction:
     bits = max(number.numerator.bit_length(), number.denominator.bit_length())
     if abs(by) * bits > _MOST_BITS:
-        raise OverflowError("more digits than are looked at")
+        raise OverflowError("the number has too many digits")
     return number**by
 
 

@@ -16,7 +16,7 @@ from sandbox.http.auth import Access
 from sandbox.http.endpoints import HttpEndpoint, endpoint_route, not_found, openapi_document
 
 Figures = Mapping[str, tuple[str, float]]
-"""Name → description and value."""
+"""Description and value of each figure, by name."""
 
 
 def create_application(
@@ -28,7 +28,7 @@ def create_application(
 ) -> Starlette:
     """Build the application; ``running`` is entered when the server starts and left when it stops.
 
-    ``metrics`` renders the answer to ``/metrics`` in between.
+    ``metrics`` renders the answer to ``/metrics`` while it runs.
     """
     document = openapi_document(title, table)
 
@@ -52,7 +52,7 @@ def create_application(
 
 
 def prometheus_exposition(prefix: str, gauges: Figures, counters: Figures) -> bytes:
-    """Render metrics in Prometheus' text format, from a registry made for this one answer."""
+    """Render metrics in Prometheus' text format, from a registry created for this answer."""
     registry = CollectorRegistry()
     for name, (about, value) in gauges.items():
         Gauge(f"{prefix}_{name}", about, registry=registry).set(value)

@@ -1,8 +1,8 @@
-"""Who may use one of longshore's servers.
+"""Controls access to longshore's servers.
 
-On a loopback address nobody needs a token. Beyond it, the server needs a bearer token or an explicit ``--no-auth``,
-because whoever can reach the port can run programs on this machine's Docker daemon. Without a token, a loopback server
-answers to no other host name, so that no web page can reach it through a name of its own.
+On a loopback address no token is needed. Beyond it, the server needs a bearer token or an explicit ``--no-auth``,
+because everyone who can reach the port can run programs on this machine's Docker daemon. Without a token, a loopback
+server answers to no other host name, so that no web page can reach it through a host name of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sandbox.http.messages import HttpError
 
 TOKEN_VARIABLE = "LONGSHORE_SANDBOX_TOKEN"  # noqa: S105  a variable's name
 _OPEN_PATHS = frozenset({"/healthz"})
-"""Paths without a token, for load balancers; they reveal nothing."""
+"""Paths that need no token, for load balancers; they reveal nothing."""
 _MIN_TOKEN = 16
 
 
@@ -35,11 +35,11 @@ class Access:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
+        """True if only this machine can reach the server."""
         return is_loopback(self.host)
 
     def middleware(self) -> list[Middleware]:
-        """Return the middleware that enforces this."""
+        """Return the middleware that enforces the access rules."""
         if self.token:
             return [Middleware(BearerToken, token=self.token)]
         if self.loopback:
@@ -48,15 +48,17 @@ class Access:
 
 
 def check_access(host: str, token: str, *, no_auth: bool, name: str) -> Access:
-    """Check the options of a server. Raises UserError where it would be open to a network."""
+    """Check the options of a server. Raises UserError if it would be open to a network."""
     if token and no_auth:
-        raise UserError("a token and --no-auth contradict each other: leave one out")
+        raise UserError("a token and --no-auth contradict each other: remove one of them")
     if token and len(token) < _MIN_TOKEN:
-        raise UserError(f"the token has fewer than {_MIN_TOKEN} characters: `openssl rand -hex 32` makes a good one")
+        raise UserError(
+            f"the token has fewer than {_MIN_TOKEN} characters: `openssl rand -hex 32` generates a good one"
+        )
     if not token and not no_auth and not is_loopback(host):
         raise UserError(
-            f"{host} can be reached from other machines, and whoever reaches it runs programs here: set "
-            f"{TOKEN_VARIABLE} or --token-file, or say --no-auth; or `python -m {name} --host 127.0.0.1`"
+            f"{host} can be reached from other machines, and everyone who reaches it can run programs here: set "
+            f"{TOKEN_VARIABLE} or --token-file, pass --no-auth, or use `python -m {name} --host 127.0.0.1`"
         )
     return Access(host, token)
 
@@ -70,7 +72,7 @@ def read_token(file: Path | None, environment: Mapping[str, str]) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--token-file {file} cannot be read: {error}") from error
     if not token:
-        raise UserError(f"--token-file {file} is empty: `openssl rand -hex 32 > {file}` makes a good one")
+        raise UserError(f"--token-file {file} is empty: `openssl rand -hex 32 > {file}` generates a good one")
     return token
 
 
@@ -84,7 +86,7 @@ class BearerToken:
         if scope["type"] == "http" and scope["path"] not in _OPEN_PATHS:
             scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
             if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._expected):
-                reply = HttpError(401, "UNAUTHORIZED", "a bearer token is asked for, and this is not it").reply()
+                reply = HttpError(401, "UNAUTHORIZED", "the request has no bearer token, or a wrong one").reply()
                 headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
                 await send({"type": "http.response.start", "status": reply.status, "headers": headers})
                 await send({"type": "http.response.body", "body": reply.body})

@@ -23,7 +23,7 @@ from sandbox.http import failures
 from sandbox.http.messages import ApiMessage, ErrorReply, HttpError, HttpReply
 
 MAX_BODY_BYTES = 96 << 20
-"""Room for a 64 MiB file in base64 and its request."""
+"""Maximum bytes of a body: a 64 MiB file in base64 and its request."""
 _log = logging.getLogger(__name__)
 Body = TypeVar("Body", bound=ApiMessage)
 
@@ -34,7 +34,7 @@ class HttpCall(Generic[Body]):
 
     body: Body
     digest: str
-    """Hash of the body: equal for a request and its repetition, whatever its deadline and request id."""
+    """Hash of the body: equal for a request and its repetition, whatever their deadlines and request ids."""
     request: Request
 
     async def wait_until_gone(self) -> None:
@@ -45,7 +45,7 @@ class HttpCall(Generic[Body]):
 
 @dataclass(frozen=True, slots=True)
 class HttpEndpoint(Generic[Body]):
-    """One row of the table."""
+    """One endpoint: path, models and handler."""
 
     path: str
     summary: str
@@ -54,34 +54,34 @@ class HttpEndpoint(Generic[Body]):
     reply: type[ApiMessage]
     handler: Callable[[HttpCall[Body]], Awaitable[HttpReply]]
     failures: Sequence[int] = ()
-    """Statuses beside 200, and beside 400, 413 and 415 where there is a body."""
+    """Statuses in addition to 200, and to 400, 413 and 415 where there is a body."""
 
 
 _STATUS = {
-    400: "the request is not what the model says",
-    401: "no token, or another",
+    400: "the request does not match its model",
+    401: "the token is missing or wrong",
     404: "unknown lease",
-    409: "not in this state: the code says which",
-    410: "the sandbox is gone: the code says whose doing",
+    409: "not possible in this state: see the code",
+    410: "the sandbox no longer exists: the code names the cause",
     413: "too large",
     415: "not JSON",
-    422: "the task or file cannot be used",
+    422: "the task or file is invalid",
     429: "no free slot; Retry-After",
     502: "a worker could not be reached",
     503: "infrastructure failed; Retry-After",
-    504: "not done in time",
+    504: "not done within the deadline",
 }
 
 
 def endpoint_route(endpoint: HttpEndpoint[Any]) -> Route:
-    """Make the route of an endpoint; every failure of its handler becomes a reply."""
+    """Build the route of an endpoint; every failure of its handler becomes a reply."""
 
     async def handle(request: Request) -> Response:
         try:
             reply = await endpoint.handler(await _call(endpoint, request))
         except ClientDisconnect:
             reply = HttpError(400, failures.BAD_REQUEST, "the request was cut off").reply()
-        except Exception as error:  # noqa: BLE001  the boundary: every failure is a reply, and a defect is logged
+        except Exception as error:  # noqa: BLE001  the boundary: every failure becomes a reply, and a defect is logged
             failure = failures.to_http_error(error)
             if failure.status == 500:
                 _log.exception("%s failed by a defect", endpoint.path)
@@ -92,7 +92,7 @@ def endpoint_route(endpoint: HttpEndpoint[Any]) -> Route:
 
 
 def as_response(reply: HttpReply) -> Response:
-    """Make a Starlette response of a reply."""
+    """Convert a reply to a Starlette response."""
     headers = {"retry-after": str(max(1, round(reply.retry_after_s)))} if reply.retry_after_s else {}
     return Response(reply.body, reply.status, headers, media_type="application/json")
 
@@ -110,8 +110,8 @@ async def _call(endpoint: HttpEndpoint[Any], request: Request) -> HttpCall[Any]:
         where = ".".join(str(part) for part in first["loc"]) or "the body"
         raise HttpError(400, failures.BAD_REQUEST, f"{where} is required" if first["type"] == "missing" else
                         f"{where}: {first['msg']}") from error  # fmt: skip
-    asked = body.model_dump_json(exclude={"deadline_s", "request_id"})
-    return HttpCall(body, hashlib.sha256(asked.encode()).hexdigest(), request)
+    content = body.model_dump_json(exclude={"deadline_s", "request_id"})
+    return HttpCall(body, hashlib.sha256(content.encode()).hexdigest(), request)
 
 
 async def read_body(request: Request) -> bytes:

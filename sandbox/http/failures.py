@@ -26,7 +26,7 @@ UNCERTAIN_CODES = frozenset({UNKNOWN_OUTCOME, DEADLINE, INTERNAL, LOST})
 """Codes of failures after which the operation may have been done, in whole or in part, in a sandbox that may still
 exist."""
 LEASE_ERROR_STATUSES = (401, 404, 409, 410, 422, 503, 504)
-"""The error statuses of a request about a lease."""
+"""Error statuses of a request about a lease."""
 _RETRY_S = 2.0
 _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (UnknownLease, 404, UNKNOWN_LEASE),
@@ -45,11 +45,11 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (OSError, 422, FILE_ERROR),
     (ValueError, 400, BAD_REQUEST),
 )
-"""The first class that fits counts."""
+"""Status and code of each exception; the first class that matches counts."""
 
 
 def to_http_error(error: Exception) -> HttpError:
-    """Make the reply to a request that failed. An unexpected exception is INTERNAL."""
+    """Return the reply to a request that failed. An unexpected exception is INTERNAL."""
     if isinstance(error, HttpError):
         return error
     if isinstance(error, SlotsExhausted):
@@ -59,8 +59,8 @@ def to_http_error(error: Exception) -> HttpError:
             return HttpError(
                 status,
                 code,
-                str(error) or "not done within its deadline",
+                str(error) or "not done within the deadline",
                 retry_after_s=_RETRY_S if status == 503 else 0.0,
                 errno=error.errno if isinstance(error, OSError) else None,
             )
-    return HttpError(500, INTERNAL, f"a defect of the server ({type(error).__name__}): see its log")
+    return HttpError(500, INTERNAL, f"the server has a defect ({type(error).__name__}): see its log")

@@ -1,4 +1,4 @@
-"""The client of one of longshore's HTTP servers: JSON both ways, a bearer token, and retries while nobody answers.
+"""Client of longshore's HTTP servers: JSON both ways, a bearer token, and retries while the server does not answer.
 
 ``async with JsonHttpClient(url, token) as server: reply = await server.post_with_retries("/allocate", body)``.
 """
@@ -20,13 +20,13 @@ from sandbox.http.messages import CLIENT_SPARE_S
 
 RETRY_PAUSE_S = 0.2
 BUSY_STATUSES = frozenset({429, 503})
-"""Statuses of a server that is full; its Retry-After says when to ask again."""
+"""Statuses of a server that is full; its Retry-After header says when to try again."""
 TRANSPORT_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
-"""What is raised when no server answered."""
+"""Exceptions raised when the server did not answer."""
 
 
 class HttpStatusError(Exception):
-    """A reply that is not a success."""
+    """The server replied with an error status."""
 
     def __init__(self, status: int, code: str, message: str, retry_after_s: float, errno: int | None) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class HttpStatusError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JsonReply:
-    """A server's reply, whatever its status."""
+    """A server's reply, with any status."""
 
     status: int
     raw: bytes
@@ -59,8 +59,8 @@ class JsonHttpClient:
         unreachable_s: float = 30.0,
         connect_s: float = 10.0,
     ) -> None:
-        """``request_s``: longest wait for a reply to a request without a deadline; ``unreachable_s``: longest time of
-        retries while the server does not answer; ``connect_s``: longest wait for a connection."""
+        """``request_s``: maximum seconds for a reply to a request without a deadline; ``unreachable_s``: maximum
+        seconds of retries while the server does not answer; ``connect_s``: maximum seconds for a connection."""
         self.url, self._token, self._connect_s = url.rstrip("/"), token, connect_s
         self.request_s, self.unreachable_s = request_s, unreachable_s
         self._http: aiohttp.ClientSession | None = None
@@ -81,7 +81,7 @@ class JsonHttpClient:
     async def post_with_retries(
         self, path: str, body: dict[str, Any], deadline_s: float | None = None
     ) -> dict[str, Any]:
-        """Send a request that may be repeated, until the server answers or ``unreachable_s`` is over.
+        """Send a request that may be repeated, until the server answers or ``unreachable_s`` have passed.
 
         Raises HttpStatusError and aiohttp's errors.
         """
@@ -112,7 +112,7 @@ class JsonHttpClient:
         )
 
     async def exchange(self, method: str, path: str, body: dict[str, Any] | None, total_s: float) -> JsonReply:
-        """Send one request and return the reply, whatever its status, within ``total_s``.  Raises aiohttp's errors."""
+        """Send one request and return the reply, with any status, within ``total_s``. Raises aiohttp's errors."""
         if self._http is None:
             raise RuntimeError("use `async with JsonHttpClient(...)`")
         headers = {"content-type": "application/json"}
@@ -125,7 +125,7 @@ class JsonHttpClient:
 
 
 def _encoded(body: dict[str, Any]) -> bytes:
-    """Encode with orjson, and with json what orjson refuses: integers above 64 bits, lone surrogates."""
+    """Encode with orjson, or with json for what orjson refuses: integers above 64 bits, lone surrogates."""
     try:
         return orjson.dumps(body)
     except orjson.JSONEncodeError:

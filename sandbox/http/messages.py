@@ -1,7 +1,7 @@
-"""The messages of longshore's HTTP servers: one model for each request and reply. The OpenAPI document is made of them.
+"""Messages of longshore's HTTP servers: one model for each request and reply, from which the OpenAPI document is made.
 
-Names and shapes of the first eight are those of OpenClaw (pool_server.py) and SETA (slot_pool_service); fields that
-theirs do not have are optional.
+The first eight have the names and shapes of OpenClaw (pool_server.py) and SETA (slot_pool_service); the fields that
+longshore adds are optional.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES
 MAX_COMMAND_S, MAX_S = 3600.0, 86_400.0
 LEAST_DEADLINE_S = 1.0
 ROUTER_SPARE_S, CLIENT_SPARE_S = 5.0, 10.0
-"""How much longer than the worker, beyond a request's deadline, its router and its client wait for the reply, so that
-the one nearest to the work reports what became of it."""
+"""Seconds beyond a request's deadline for which its router and its client wait for the reply, longer than the worker,
+so that the process closest to the work reports the outcome."""
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_S)]
 RequestId = Annotated[
     str | None,
     Field(
-        max_length=200, description="A request that is repeated with the same id is done once, and gets the same reply."
+        max_length=200, description="A request that is repeated with the same id is done once and gets the same reply."
     ),
 ]
 
@@ -44,7 +44,7 @@ class _Base64(Base64Encoder):
 
 
 class ApiMessage(BaseModel):
-    """The base of all messages; unknown fields are ignored."""
+    """Base of all messages; unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
@@ -109,7 +109,7 @@ class TimedLeaseRequest(LeaseRequest):
         Field(
             ge=LEAST_DEADLINE_S,
             le=MAX_S,
-            description="How long the client waits for the reply; then the request is given up, with 504.",
+            description="Seconds that the client waits for the reply; then the request is abandoned, with 504.",
         ),
     ] = None
 
@@ -158,7 +158,7 @@ class ResetReply(OkReply):
 class ToolCallBody(ApiMessage):
     name: Name
     arguments: Any = None
-    """Whatever the model produced; the agent is told when it is not an object."""
+    """Arguments as the model produced them; the agent gets an error if they are not an object."""
 
 
 class ExecToolRequest(OperationRequest):
@@ -240,7 +240,7 @@ class PoolStatusReply(OkReply):
 
 
 class ErrorReply(ApiMessage):
-    """Every reply that is not a success."""
+    """A reply with an error status."""
 
     ok: Literal[False] = False
     error: str
@@ -258,7 +258,7 @@ class HttpError(Exception):
         self.status, self.code, self.retry_after_s, self.errno = status, code, retry_after_s, errno
 
     def reply(self) -> HttpReply:
-        """Make the reply."""
+        """Return the reply."""
         return HttpReply(self.status, ErrorReply(error=str(self), code=self.code, errno=self.errno), self.retry_after_s)
 
 
@@ -272,7 +272,7 @@ class HttpReply:
         self.body = message if isinstance(message, bytes) else message.model_dump_json().encode()
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON values for the journal."""
+        """Return the reply as JSON values for the journal."""
         return {"status": self.status, "body": self.body.decode(), "retry_after_s": self.retry_after_s}
 
     @classmethod

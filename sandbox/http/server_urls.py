@@ -1,4 +1,4 @@
-"""The URLs of several servers in one text, and the order in which each key prefers them."""
+"""URLs of several servers in one text, and the order in which each key prefers them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def worker_urls(text: str) -> tuple[str, ...]:
     """Parse comma-separated URLs of servers; duplicates are dropped.  Raises UserError."""
     urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in text.split(",") if url.strip()))
     if not urls:
-        raise UserError("no worker: set WORKER_URLS or --workers to http://host:18081,http://host:18081")
+        raise UserError("no worker is set: set WORKER_URLS or --workers to http://host:18081,http://host:18081")
     for url in urls:
         if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
-            raise UserError(f"worker {url!r} is no address: write http://host:port")
+            raise UserError(f"worker {url!r} is not a URL: write http://host:port")
     return urls
 
 

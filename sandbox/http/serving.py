@@ -1,4 +1,4 @@
-"""Runs a server as a process: it binds first, prints one line with its address, and ends on a signal."""
+"""Runs a server as a process: it binds first, prints one line with its URL, and ends on a signal."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from protocol.processes import open_files
 STOP_TIMEOUT_S = 10
 """Seconds that running requests have after the signal."""
 DrainCallback = Callable[[float], Awaitable[None]]
-"""Stops accepting work, and ends what still runs after the given number of seconds."""
+"""Stops accepting work, and ends what is still running after the given number of seconds."""
 
 
 def bind_listener(host: str, port: int) -> socket.socket:
-    """Bind a socket; port 0 takes a free one. Raises UserError."""
+    """Bind a socket; port 0 chooses a free one. Raises UserError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -33,7 +33,9 @@ def bind_listener(host: str, port: int) -> socket.socket:
         listener.listen(1024)
     except OSError as error:
         listener.close()
-        raise UserError(f"{host}:{port} cannot be used ({error.strerror}): choose another with --port") from error
+        raise UserError(
+            f"cannot listen on {host}:{port} ({error.strerror}): choose another port with --port"
+        ) from error
     return listener
 
 
@@ -44,7 +46,7 @@ def listener_url(listener: socket.socket) -> str:
 
 
 def run_server(app: Starlette, listener: socket.socket, drain: DrainCallback | None = None) -> int:
-    """Serve until SIGINT or SIGTERM, then return 0. The address goes to standard output once the server answers.
+    """Serve until SIGINT or SIGTERM, then return 0. Prints the URL on standard output once the server answers.
 
     The server answers until ``drain`` has ended, so that waiting clients get a reply. Exceptions that the application
     raises when it starts or stops are raised here; the server itself would only log them.
@@ -57,7 +59,7 @@ def run_server(app: Starlette, listener: socket.socket, drain: DrainCallback | N
     )  # fmt: skip
     server = _Announced(config, listener_url(listener), app.router.lifespan_context(app), drain)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stopped)  # the server raises its signal again once it has ended: that is no failure
+        signal.signal(number, _stopped)  # the server raises its signal again once it has ended: that is not a failure
     server.run(sockets=[listener])
     return EXIT_OK
 
@@ -80,7 +82,7 @@ class _Announced(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         with self.capture_signals():
             async with self._running:
-                if not self.should_exit:  # no signal came meanwhile
+                if not self.should_exit:  # no signal arrived meanwhile
                     await self._serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

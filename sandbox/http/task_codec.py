@@ -1,6 +1,6 @@
 """Encodes tasks as JSON for clients that hold the tasks themselves, and checks tasks that come from outside.
 
-Bytes are URL-safe base64. Everything that a task can ask of the host is bounded here, before anything is done with it.
+Bytes are URL-safe base64. Everything that a task can request of the host is bounded here before it is used.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _ALLOWED_HOST = re.compile(r"(\*\.)?[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-
 MAX_MEMORY_MB, MAX_PIDS, MAX_CPUS, MAX_SECONDS = 1 << 20, 1 << 16, 1024.0, 86_400.0
 MAX_STORAGE_MB = 1 << 24
 MAX_FILES, MAX_CONTEXT_BYTES, MAX_TEXT, MAX_NAMES = 10_000, 512 << 20, 1 << 20, 1000
-"""Most files of a build context, their bytes together, characters of a text, and entries of a list or mapping."""
+"""Maximum files of a build context, their total bytes, characters of a text, and entries of a list or mapping."""
 
 
 class TaskRefused(UserError):
-    """A task from outside is invalid or asks for more than it may have."""
+    """A task from outside is invalid or requests more than it may have."""
 
 
 class _Carrier(BaseModel):
@@ -48,12 +48,12 @@ def decode_task(value: object) -> Task:
         task = _Carrier.model_validate_json(json.dumps({"task": value})).task
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise TaskRefused(f"no task: {'.'.join(map(str, first['loc'][1:]))}: {first['msg']}") from error
+        raise TaskRefused(f"not a valid task: {'.'.join(map(str, first['loc'][1:]))}: {first['msg']}") from error
     return check_task_bounds(task)
 
 
 def check_task_bounds(task: Task) -> Task:
-    """Return the task. Raises TaskRefused when it is outside what a host gives."""
+    """Return the task. Raises TaskRefused if it exceeds a limit."""
     own = {
         "id": _ID.fullmatch(task.id),
         "workdir": _absolute(task.workdir),
@@ -83,7 +83,7 @@ def check_task_bounds(task: Task) -> Task:
         judged |= _service(f"services.{number}", service)
     wrong = [what for what, right in judged.items() if not right]
     if wrong:
-        raise TaskRefused(f"task {task.id[:80]!r} is out of bounds: {', '.join(wrong)}")
+        raise TaskRefused(f"task {task.id[:80]!r} exceeds its limits: {', '.join(wrong)}")
     return task
 
 
@@ -94,7 +94,7 @@ def _build(where: str, build: ImageBuild | None) -> dict[str, object]:
     return {
         f"{where}.files": len(build.files) <= MAX_FILES
         and all(map(_relative, build.files))
-        and not _in_each_other(build.files)
+        and not _overlap(build.files)
         and sum(map(len, build.files.values())) <= MAX_CONTEXT_BYTES,
         f"{where}.dockerfile": build.dockerfile in build.files,
         f"{where}.executable": build.executable <= build.files.keys(),
@@ -129,8 +129,8 @@ def _differ(names: Iterable[str]) -> bool:
     return len(set(seen)) == len(seen)
 
 
-def _in_each_other(paths: Collection[str]) -> bool:
-    """Whether one of the paths is a folder above another."""
+def _overlap(paths: Collection[str]) -> bool:
+    """Return whether one of the paths is a parent folder of another."""
     return any(str(above) in paths for path in paths for above in PurePosixPath(path).parents)
 
 

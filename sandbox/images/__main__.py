@@ -1,7 +1,7 @@
 """``python -m sandbox.images {build,pull,import,prefetch,prune,list}``: build, pull, import and remove task images.
 
-``build PATH`` takes a folder with a Dockerfile, or task folders; ``prefetch PATH`` makes every image that the tasks
-there need, whatever it takes; both leave what is there alone.
+``build PATH`` takes a folder with a Dockerfile, or task folders; ``prefetch PATH`` builds or pulls every image that the
+tasks there need; both keep existing images.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ImagesArguments(CommandArguments):
 
 
 def run(given: ImagesArguments, out: JsonOutput) -> int:
-    """Return 0 where it is done, 1 where some images could not be had."""
+    """Return 0 on success, 1 if some images could not be built or pulled."""
     outcome = asyncio.run(_run(given.command))
     out.set_result(outcome)
     if not out.enabled:
@@ -130,10 +130,10 @@ async def _run(chosen: EgressProxyOptions) -> CommandReport:
 
 
 @asynccontextmanager
-async def _store(concurrency: int, gate: EgressProxySettings) -> AsyncGenerator[tuple[DockerEngine, ImageStore]]:
+async def _store(concurrency: int, proxy: EgressProxySettings) -> AsyncGenerator[tuple[DockerEngine, ImageStore]]:
     home = HostSettings.from_environment().home
     host = current_host()
-    async with DockerEngine(host.docker_url) as engine, LazyEgressProxy(home / "egress_proxy", gate) as opened:
+    async with DockerEngine(host.docker_url) as engine, LazyEgressProxy(home / "egress_proxy", proxy) as opened:
         networks = await SandboxNetworks.open(engine, opened, BuildNetworkContainer(host.base_image, host.toolchain))
         settings = ImageSettings(home, host.base_image, concurrency=concurrency)
         yield engine, await ImageStore.open(engine, settings, networks.build_network)
@@ -152,7 +152,7 @@ def _wanted(paths: Sequence[Path], *, builds_only: bool) -> list[Task | TaskServ
             wanted += [task, *task.services]
     chosen = [each for each in wanted if each.build is not None or (each.image and not builds_only)]
     if not wanted:
-        raise UserError(f"{', '.join(map(str, paths))}: no task and no Dockerfile is there: name folders that have one")
+        raise UserError(f"{', '.join(map(str, paths))}: there is no task and no Dockerfile: name folders that have one")
     return chosen
 
 
@@ -177,7 +177,7 @@ async def _make(store: ImageStore, wanted: Sequence[Task | TaskService]) -> Comm
 
 async def _imported(store: ImageStore, archive: Path, name: str) -> CommandReport:
     if not await asyncio.to_thread(archive.is_file):
-        raise UserError(f"{archive} is no file: name a tar of a root file system, as `docker export` writes it")
+        raise UserError(f"{archive} is not a file: name a tar of a root file system, as `docker export` writes it")
     try:
         await store.import_archive(archive, name)
     except ImageError as error:
@@ -188,15 +188,15 @@ async def _imported(store: ImageStore, archive: Path, name: str) -> CommandRepor
 async def _listed(engine: DockerEngine, store: ImageStore) -> CommandReport:
     used = store.last_used()
     now = time.time()
-    there = [(name, image) for image in await engine_calls.list_images(engine) for name in image.names]
+    tagged = [(name, image) for image in await engine_calls.list_images(engine) for name in image.names]
     return {
         "listed": [
             {"image": name, "bytes": image.size_bytes, "unused_s": round(now - used[name])}
-            for name, image in there
+            for name, image in tagged
             if name in used
         ],
         "bytes": await store.used_bytes(),
-        "others": sum(is_built_name(name) and name not in used for name, _ in there),
+        "others": sum(is_built_name(name) and name not in used for name, _ in tagged),
     }
 
 
@@ -209,9 +209,11 @@ def _lines(outcome: CommandReport) -> list[str]:
     for each in outcome.get("listed", ()):
         lines.append(f"{each['image']}  {each['bytes'] / 1e6:.0f} MB  unused for {each['unused_s']} s")
     if "bytes" in outcome:
-        lines.append(f"{len(outcome['listed'])} images of ours, {outcome['bytes'] / 1e6:.0f} MB beyond what they share")
+        lines.append(
+            f"{len(outcome['listed'])} longshore images, {outcome['bytes'] / 1e6:.0f} MB besides shared layers"
+        )
     if outcome.get("others"):
-        lines.append(f"{outcome['others']} more were built with another LONGSHORE_HOME, whose quota counts them")
+        lines.append(f"{outcome['others']} more were built with another LONGSHORE_HOME and count towards its quota")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The base image: a small Debian, from Debian's packages.  No registry is asked.  Blocking, idempotent."""
+"""The base image: a small Debian, built from Debian's packages without a registry. Blocking, idempotent."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PACKAGES = (
     "less", "procps", "python3-minimal", "sed", "sqlite3", "tar", "tree", "util-linux", "vim-tiny", "xz-utils",
 )  # fmt: skip
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-"""Key that signs the packages; Ubuntu has it in a package."""
-_OTHERWISE = "use an image that is there or can be pulled: export LONGSHORE_BASE_IMAGE=debian:bookworm"
+"""Key that signs the packages; on Ubuntu it comes with a package."""
+_OTHERWISE = "use an image that exists or can be pulled: export LONGSHORE_BASE_IMAGE=debian:bookworm"
 _EXCLUDED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 
 

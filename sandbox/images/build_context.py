@@ -1,4 +1,4 @@
-"""Packs a build context as the tar that an engine takes.  Pure."""
+"""Packs a build context as the tar that an engine expects. Pure."""
 
 from __future__ import annotations
 

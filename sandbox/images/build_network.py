@@ -26,8 +26,8 @@ BuildNetworkOpener: TypeAlias = Callable[
 def open_default_network(
     mode: NetworkMode, allowed_hosts: tuple[str, ...]
 ) -> AbstractAsyncContextManager[BuildNetworkAccess]:
-    """Give no network, or the engine's own for builds.  Raises ImageError for mode ``proxy``."""
+    """Return no network, or the engine's own for builds. Raises ImageError for mode ``proxy``."""
     del allowed_hosts
     if mode is NetworkMode.PROXY:
-        raise ImageError("this build wants network `proxy`, and no egress proxy is open here: see sandbox.egress_proxy")
+        raise ImageError("this build needs network `proxy`, but no egress proxy is open: see sandbox.egress_proxy")
     return nullcontext(BuildNetworkAccess("none" if mode is NetworkMode.NONE else "default", {}))

@@ -1,4 +1,4 @@
-"""Calls of the engine about images.  Each call has a deadline, and an error quotes the engine."""
+"""Calls of the engine about images. Each call has a deadline, and an error quotes the engine."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ async def find_image_id(engine: DockerEngine, name: str) -> str:
 async def build_image(
     engine: DockerEngine, context: ImageBuild, name: str, *, network: str, args: Mapping[str, str], timeout_s: float
 ) -> None:
-    """Build and name an image.  ``network`` is where its RUN steps run.  Raises BuildError with the build's last lines.
+    """Build and name an image; ``network`` is that of its RUN steps. Raises BuildError with the build's last lines.
 
-    Cancelling this, or its end, ends the build: the engine stops when its caller has gone.
+    Cancelling this ends the build: the engine stops when its caller disconnects.
     """
     body = await asyncio.to_thread(pack_context, context)
     query = {
@@ -103,7 +103,7 @@ async def images_in_use(engine: DockerEngine) -> frozenset[str]:
 
 
 async def remove_image(engine: DockerEngine, name: str) -> bool:
-    """Remove the name, and the layers that only it needs.  Returns False when something still uses it."""
+    """Remove the name, and the layers that only it needs. Returns False if something still uses it."""
     async with _call(engine, "DELETE", _path(name), f"remove the image {name}") as response:
         if response.status == http.HTTPStatus.CONFLICT:
             return False
@@ -115,13 +115,13 @@ async def remove_image(engine: DockerEngine, name: str) -> bool:
 def _path(name: str) -> str:
     """Return the API path of an image.  Raises ImageError for an invalid name."""
     if not is_reference(name):
-        raise ImageError(f"no image can be called {name[:80]!r}")
+        raise ImageError(f"{name[:80]!r} is not a valid name of an image")
     return f"/images/{quote(name)}"
 
 
 async def find_engine_id(engine: DockerEngine) -> str:
     """Return the engine's id, which does not depend on its address."""
-    async with _call(engine, "GET", "/info", "ask the engine who it is") as response:
+    async with _call(engine, "GET", "/info", "read the engine's id") as response:
         return str((await _json(response))["ID"])
 
 
@@ -152,8 +152,8 @@ async def _call(
 
 async def _json(response: aiohttp.ClientResponse) -> Any:
     if response.status >= http.HTTPStatus.BAD_REQUEST:
-        said = (await response.text()).strip()
-        raise DockerEngineError(f"{response.method} {response.url.path}: {said}", response.status)
+        message = (await response.text()).strip()
+        raise DockerEngineError(f"{response.method} {response.url.path}: {message}", response.status)
     return await response.json(content_type=None)
 
 

@@ -16,7 +16,7 @@ _BUILT = "longshore/build:"
 
 
 def is_reference(name: str) -> bool:
-    """Whether ``name`` is a valid image reference: nothing else may become part of an API path."""
+    """Return whether ``name`` is a valid image reference: nothing else may become part of an API path."""
     return len(name) <= _MOST_CHARACTERS and _REFERENCE.fullmatch(name) is not None
 
 
@@ -26,7 +26,7 @@ def built_image_name(build: ImageBuild) -> str:
 
 
 def is_built_name(name: str) -> bool:
-    """Whether :func:`built_image_name` gave the name, in whatever process."""
+    """Return whether :func:`built_image_name` gave the name, in whatever process."""
     return name.startswith(_BUILT)
 
 

@@ -1,7 +1,7 @@
-"""Records which images are ours, when each was last used, and who reserves which; for all processes of a machine.
+"""Records longshore's images, the last use of each, and their reservations, for all processes of a machine.
 
 It is a folder with one small file per name: its text is the name, its modification time the last use, and a shared lock
-on it a reservation.  The kernel drops the lock when its process dies, so no reservation outlives its owner.  Eviction
+on it a reservation. The kernel drops the lock when its process dies, so no reservation outlives its owner. Eviction
 needs the exclusive lock.
 """
 
@@ -24,13 +24,13 @@ class ImageLedger:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._held: dict[str, tuple[int, int]] = {}
-        """Name → its locked descriptor and the number of reservations of this process."""
+        """Locked descriptor and number of reservations of this process, by name."""
 
     def _file(self, name: str, kind: str = "image") -> Path:
         return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.{kind}"
 
     def record(self, name: str) -> None:
-        """Record that the image is ours and may be evicted."""
+        """Record that the image is longshore's and may be evicted."""
         making = self._folder / f".{os.getpid()}.{threading.get_ident()}"
         making.write_text(name)
         making.rename(self._file(name))
@@ -42,12 +42,12 @@ class ImageLedger:
         return self._file(name).exists()
 
     def touch(self, name: str) -> None:
-        """Record a use now; does nothing for a name that is not ours."""
+        """Record a use now; does nothing for an image that is not longshore's."""
         with contextlib.suppress(FileNotFoundError):
             os.utime(self._file(name))
 
     def last_used(self) -> dict[str, float]:
-        """Return our names → time of last use, Unix seconds."""
+        """Return the time of last use of longshore's images by name, Unix seconds."""
         found: dict[str, float] = {}
         for each in self._folder.glob("*.image"):
             with contextlib.suppress(FileNotFoundError):  # another process has just evicted it
@@ -55,7 +55,7 @@ class ImageLedger:
         return found
 
     def reserve(self, name: str) -> bool:
-        """Reserve the image; returns False while somebody evicts it.  Each True needs one :meth:`release`."""
+        """Reserve the image; returns False while it is being evicted. Each True needs one :meth:`release`."""
         descriptor, count = self._held.get(name, (-1, 0))
         if not count:
             locked = _lock(self._file(name, "lock"), fcntl.LOCK_SH)
@@ -77,7 +77,7 @@ class ImageLedger:
     def lock_exclusively(self, name: str, kind: str = "lock") -> Generator[bool]:
         """Yield whether the lock was free, and hold it until the block ends.
 
-        ``kind`` ``build``: the right to build.
+        ``kind`` ``build``: the lock for building.
         """
         descriptor = _lock(self._file(name, kind), fcntl.LOCK_EX)
         try:

@@ -1,4 +1,4 @@
-"""Chooses the image to evict when an engine holds too much.  Pure.
+"""Chooses the image to evict when an engine exceeds the quota. Pure.
 
 An image costs what it adds to the image it was built from, so a base shared by a hundred builds counts once.
 """
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """An image as an engine lists it, intermediate ones included."""
+    """An image as an engine lists it, including intermediate ones."""
 
     id: str
     parent: str
     """Id of the image it was built from on this engine; empty for one that was pulled or imported."""
     size_bytes: int
-    """Size with all images that it was built from."""
+    """Size including all images that it was built from."""
     names: tuple[str, ...]
 
 
 def used_bytes(images: Sequence[StoredImage], ours: Collection[str]) -> int:
-    """Return the bytes of our images (by name) and of the unnamed images that only they were built from."""
+    """Return the bytes of longshore's images (by name) and of the unnamed images that only they were built from."""
     by_id = {each.id: each for each in images}
     counted: set[str] = set()
     total = 0
@@ -39,10 +39,10 @@ def used_bytes(images: Sequence[StoredImage], ours: Collection[str]) -> int:
 def choose_image_to_evict(
     images: Sequence[StoredImage], last_used: Mapping[str, float], in_use: Collection[str], kept: Collection[str]
 ) -> str | None:
-    """Return the name of our least recently used image that may be evicted; None when there is none.
+    """Return the name of longshore's least recently used image that may be evicted; None if there is none.
 
-    ``last_used``: our names; ``in_use``: ids of images of containers; ``kept``: names that may not be evicted.  An
-    image that another named one was built from stays until that one has gone.
+    ``last_used``: longshore's names; ``in_use``: ids of images of containers; ``kept``: names that may not be evicted.
+    An image that another named one was built from stays until that one is removed.
     """
     needed = _ancestors_of_named(images) | set(in_use)
     candidates = [

@@ -1,4 +1,4 @@
-"""Builds PID 1: the wheel carries it, or it is compiled once and named by digest and architecture."""
+"""Provides PID 1: from the wheel, or compiled once and named by digest and architecture."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _digest() -> str:
 
 
 class NoCompiler(UserError):
-    """PID 1 has to be compiled, and there is no C compiler."""
+    """PID 1 must be compiled, but there is no C compiler."""
 
 
 def build_init(cache: Path) -> Path:
@@ -42,7 +42,7 @@ def build_init(cache: Path) -> Path:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         raise NoCompiler(
-            "sandboxes need a C compiler once, to build their PID 1, which this installation does not carry for "
+            "sandboxes need a C compiler once, to build their PID 1, because this installation has none for "
             f"{platform.machine()}: apt-get install gcc libc6-dev"
         )
     cache.mkdir(parents=True, exist_ok=True)

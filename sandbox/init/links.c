@@ -3,7 +3,7 @@
  *
  * Tests that run as root read what an agent's link leads to: with one into their own folder, they compare what they
  * expect with itself.  This runs when the tests are in the container and nothing of the agent's runs.  It looks at
- * every link of every file system there but the kernel's own and the kit's, and removes one that
+ * every link of every file system there but the kernel's own and the toolchain's, and removes one that
  *
  *   - leads into or through a hidden folder (a path below ROOT), or to ROOT, where absolute links start;
  *   - leads through a process's folder in /proc, where a path may be another for each who follows it;
@@ -47,7 +47,7 @@ static const char *const in_dev[][2] = {
 };
 
 static struct folder root, here;                     /* here: whose links are looked at */
-static struct which proc, kit, hidden[MOST_STRINGS]; /* all zero: it is not there */
+static struct which proc, toolchain, hidden[MOST_STRINGS]; /* all zero: it is not there */
 static int hidden_count;
 static dev_t kernels[KERNELS_MOST];
 static int kernel_count;
@@ -77,7 +77,7 @@ static int is_kernels(dev_t device) {
 }
 
 static int is_passed_over(struct which it) {
-    return is_kernels(it.device) || same(it, proc) || same(it, kit) || is_hidden(it);
+    return is_kernels(it.device) || same(it, proc) || same(it, toolchain) || is_hidden(it);
 }
 
 static int find_folder(const char *path, struct which *to) {
@@ -311,7 +311,7 @@ static int begin(const char *path, char *const *folders, int count) {
     here.fd = openat(root.fd, ".", TO_READ);
     if (here.fd < 0) return errno;
     int failed = find_folder("proc", &proc);
-    if (!failed) failed = find_folder(".sbx", &kit);
+    if (!failed) failed = find_folder(".sbx", &toolchain);
     while (!failed && hidden_count < count) {
         failed = find_folder(folders[hidden_count], &hidden[hidden_count]);
         hidden_count++;

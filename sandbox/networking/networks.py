@@ -1,11 +1,11 @@
 """The networks of sandboxes, phase by phase.
 
 ``none`` is the container's own namespace with nothing but its loopback. ``proxy`` adds the egress proxy
-(:mod:`sandbox.egress_proxy`) on that loopback, opened for a phase and closed after it, so that an agent's network is
-not that of the tests. ``full`` is a bridge that the engine's sandboxes share. Where a container is not on the bridge
-(its agent has less, or the engine has no bridge to the outside, as the one that ``python -m sandbox.host up`` starts),
-``full`` is the proxy with every public host allowed. A session's services have a private network without a route
-outside, not even to this machine.
+(:mod:`sandbox.egress_proxy`) on that loopback, opened for a phase and closed after it, so that the tests do not share
+the agent's network. ``full`` is a bridge that the engine's sandboxes share. Where a container is not on the bridge
+(its agent has less, or the engine has no bridge to the outside, like the one that ``python -m sandbox.host up``
+starts), ``full`` is the proxy with every public host allowed. A session's services have a private network without a
+route outside, not even to this machine.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ _TABLE_BYTES = 1 << 20
 
 
 class NetworkTamperedError(DockerEngineError):
-    """A program in the sandbox wrote something that keeps its container off a network."""
+    """A program in the sandbox wrote a file that keeps its container off a network."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildNetworkContainer:
-    """How to create the container whose namespace a build's RUN steps use behind the proxy."""
+    """Specification of the container whose namespace a build's RUN steps use behind the proxy."""
 
     image: str
     toolchain: Path
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Labels beside the owner's; a sweep by them removes the container when its process dies."""
+    """Labels in addition to the owner's; a sweep by them removes the container when its process dies."""
 
 
 class SandboxNetworks:
-    """The networks of one engine's sandboxes; :meth:`open` makes it."""
+    """The networks of one engine's sandboxes; :meth:`open` creates it."""
 
     def __init__(
         self, engine: DockerEngine, proxy: LazyEgressProxy, build_host: BuildNetworkContainer, *, has_bridge: bool
     ) -> None:
         self._engine, self._proxy, self._build_host = engine, proxy, build_host
         self.has_bridge = has_bridge
-        """Whether the engine forwards packets of a bridge to the outside."""
+        """True if the engine forwards packets from a bridge to the outside."""
 
     @classmethod
     async def open(
         cls, engine: DockerEngine, proxy: LazyEgressProxy, build_host: BuildNetworkContainer
     ) -> SandboxNetworks:
-        """Ask the engine for its networks. Raises DockerEngineError."""
+        """List the engine's networks and open them. Raises DockerEngineError."""
 
         async def call() -> bool:
             return any(each["Name"] in ("bridge", "podman") for each in await engine.docker.networks.list())
@@ -115,7 +115,7 @@ class SandboxNetworks:
 
     @asynccontextmanager
     async def build_network(self, mode: NetworkMode, hosts: tuple[str, ...]) -> AsyncGenerator[BuildNetworkAccess]:
-        """Yield where the RUN steps of a build run; a :data:`~sandbox.images.store.BuildNetwork`."""
+        """Yield the network of a build's RUN steps; a :data:`~sandbox.images.build_network.BuildNetworkOpener`."""
         if mode is NetworkMode.NONE or (mode is NetworkMode.FULL and self.has_bridge):
             yield BuildNetworkAccess(NO_NETWORK if mode is NetworkMode.NONE else "default", {})
             return

@@ -1,6 +1,6 @@
-"""Switches a session's network: the agent's, while tests run theirs, then the agent's again.
+"""Switches a session's network: the agent's, then the tests' while they run, then the agent's again.
 
-Only the difference between the two phases is changed, in the running container; its shells notice nothing.
+Only the difference between the two phases is changed, in the running container; its shells keep running.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class NetworkPhases:
                     try:
                         env = await stack.enter_async_context(self._verify(self._session.container))
                     except (PortTakenError, NetworkTamperedError) as error:
-                        raise SandboxDestroyed(f"the agent keeps its tests from their network: {error}") from error
+                        raise SandboxDestroyed(f"the agent prevents the tests' network: {error}") from error
                     yield env
             finally:
                 await asyncio.shield(self._restore_agent_network())
 
     def _shares_agent_network(self, verifier: SandboxSession) -> bool:
-        """Whether the verifier runs in the network of the agent's container."""
+        """Return whether the verifier runs in the network of the agent's container."""
         joined = verifier.spec is not None and verifier.spec.network == f"container:{self._session.container}"
         return joined or verifier is self._session
 
@@ -73,8 +73,7 @@ class NetworkPhases:
         return self._networks.phase(container, network.verify, network.allowed_hosts, self._service_names)
 
     async def _restore_agent_network(self) -> None:
-        """Return to the agent's network for a session that goes on after its tests, or to none where that is
-        impossible."""
+        """Return to the agent's network for a session that continues after its tests, or to none if that fails."""
         if self._session.alive and not self._closed:
             with contextlib.suppress(InfraError):
                 await self.enter_agent_network()

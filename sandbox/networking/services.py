@@ -1,8 +1,8 @@
-"""A task's other containers (a database, a web server), beside the agent's on a private network under their own names.
+"""A task's other containers (a database, a web server), on a private network with the agent's, each under its own name.
 
 They start before the agent and are removed after it with their network. If every process that knows them dies, a
-service ends by itself after the session's maximum, and a later sweep removes its network; or another process takes both
-over (:func:`adopt_services`). A task without services has no network object.
+service ends by itself after the session's maximum, and a later sweep removes its network, unless another process takes
+both over (:func:`adopt_services`). A task without services has no private network.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from sandbox.networking.networks import SandboxNetworks
 from sandbox.tasks.task import TaskService
 
 SERVICE_LIMITS = ContainerLimits(pids=256)
-"""Limits of each service, where the task sets none."""
+"""Limits of each service, unless the task sets others."""
 _INTERVAL_S = 0.25
 _RETRIED = frozenset({500, 502, 503})
 
 
 @dataclass(frozen=True, slots=True)
 class TaskServiceSettings:
-    """How services are created and how long they live."""
+    """Settings with which services are created, and limits of their lifetime."""
 
     toolchain: Path
     labels: Mapping[str, str]
     max_s: float = 3600.0
-    """A service ends after this long, whatever happens."""
+    """Seconds after which a service ends in any case."""
     ready_s: float = 120.0
-    """Longest wait for a service's health check."""
+    """Maximum seconds to wait for a service's health check."""
     auto_remove: bool = True
     """See :attr:`sandbox.docker.container_spec.ContainerSpec.auto_remove`."""
     disk_quota: bool = False
@@ -66,7 +66,7 @@ async def start_services(
         yield ""
         return
     if len(services) > MAX_SERVICES:
-        raise UserError(f"a task has at most {MAX_SERVICES} services beside its own container, not {len(services)}")
+        raise UserError(f"a task has at most {MAX_SERVICES} services beyond its own container, not {len(services)}")
     async with AsyncExitStack() as stack:
         network = await stack.enter_async_context(networks.private_network(settings.labels))
         started: list[tuple[TaskService, str]] = []
@@ -84,37 +84,38 @@ async def start_services(
 async def adopt_services(
     engine: DockerEngine, images: ImageStore, services: Sequence[TaskService], container: str
 ) -> AsyncGenerator[str]:
-    """Take over the services beside a container that an earlier process left, and remove all of them at the end.
+    """Take over the services of a container that an earlier process left, and remove all of them at the end.
 
-    Yields the name of their network, empty for none. Raises SandboxLost when one of them is gone, DockerEngineError.
+    Yields the name of their network, empty for none. Raises SandboxLost if one of them no longer runs,
+    DockerEngineError.
     """
     if not services:
         yield ""
         return
     network = _network_of(await engine.inspect(container))
-    there = await engine.containers({NETWORK_LABEL: network})
+    containers = await engine.containers({NETWORK_LABEL: network})
     try:
-        left = [each.labels.get(SERVICE_LABEL) for each in there if each.state == "running"]
-        gone = [service.name for service in services if service.name not in left]
-        if gone:
-            raise SandboxLost(f"container {container[:12]} has lost its services {', '.join(gone)}")
+        left = [each.labels.get(SERVICE_LABEL) for each in containers if each.state == "running"]
+        missing = [service.name for service in services if service.name not in left]
+        if missing:
+            raise SandboxLost(f"services of container {container[:12]} no longer run: {', '.join(missing)}")
         async with AsyncExitStack() as stack:
             for service in services:
                 await stack.enter_async_context(images.keep(service))
             yield network
     finally:
-        await asyncio.shield(_removed(engine, [container, *(each.id for each in there)], network))
+        await asyncio.shield(_removed(engine, [container, *(each.id for each in containers)], network))
 
 
 async def inspect_services(engine: DockerEngine, shown: Json) -> list[Json]:
-    """Return the daemon's description of each service beside a container. Raises DockerEngineError."""
+    """Return the daemon's description of each service of a container. Raises DockerEngineError."""
     network = _network_of(shown)
-    there = await engine.containers({NETWORK_LABEL: network}) if network else ()
-    return [await engine.inspect(each.id) for each in there]
+    containers = await engine.containers({NETWORK_LABEL: network}) if network else ()
+    return [await engine.inspect(each.id) for each in containers]
 
 
 def _network_of(shown: Json) -> str:
-    """The private network that a container is on; empty for none."""
+    """Return the private network that a container is on; empty for none."""
     joined: Json = shown["NetworkSettings"]["Networks"]
     return next((name for name in joined or () if name.startswith(networks.NETWORK_PREFIX)), "")
 
@@ -172,7 +173,7 @@ async def _command_of(engine: DockerEngine, service: TaskService, image: str) ->
     config = await call_with_retries(f"inspect the image {image}", call, _RETRIED)
     command = (*(config.get("Entrypoint") or ()), *(service.command or config.get("Cmd") or ()))
     if not command:
-        raise TaskFault(f"service {service.name}: neither the task nor {image} says what to run")
+        raise TaskFault(f"service {service.name}: neither the task nor {image} names a command")
     return command
 
 
@@ -194,7 +195,7 @@ async def _healthy(engine: DockerEngine, service: TaskService, container: str, r
             while True:
                 state = (await engine.inspect(container))["State"]
                 if not state["Running"]:
-                    raise TaskFault(f"service {service.name} exited {state['ExitCode']} before the agent began")
+                    raise TaskFault(f"service {service.name} exited with {state['ExitCode']} before the agent started")
                 if not service.healthcheck or state["Health"]["Status"] == "healthy":
                     return
                 await asyncio.sleep(_INTERVAL_S)
@@ -202,5 +203,5 @@ async def _healthy(engine: DockerEngine, service: TaskService, container: str, r
         raise SandboxStartError(f"service {service.name} was not healthy within {ready_s:g} s") from error
     except DockerEngineError as error:
         if error.status == 404:
-            raise TaskFault(f"service {service.name} ended before the agent began") from error
+            raise TaskFault(f"service {service.name} ended before the agent started") from error
         raise

@@ -1,6 +1,6 @@
-"""What a session has around its container: services on a private network, and a network for each phase.
+"""The services and networks around a session's container: services on a private network, and a network for each phase.
 
-A task that wants neither costs the daemon no extra call. Everything here is a context manager and is gone at its end.
+A task that needs neither costs the daemon no extra call. Everything here is a context manager and ends with its block.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from sandbox.tasks.task import Task
 
 @dataclass(frozen=True, slots=True)
 class ContainerNetwork:
-    """Network and variables with which a container must be created to belong to its services."""
+    """Network and variables with which a container must be created to reach its services."""
 
     network: str = NO_NETWORK
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def is_single_container(task: Task) -> bool:
-    """Whether a task needs one container only: no services, and no network for the agent or the tests."""
+    """Return whether a task needs only one container: no services, and no network for the agent or the tests."""
     return not task.services and task.network.is_offline
 
 
 class TaskServices:
-    """The surroundings of one pool's sandboxes."""
+    """Starts the services and networks of one pool's sandboxes."""
 
     def __init__(
         self,
@@ -56,18 +56,18 @@ class TaskServices:
             return
         settings = self._service_settings(max_s)
         async with start_services(self._engine, self._images, self._networks, task.services, settings) as private:
-            yield self._around(task, await self._networks.container_network(task.network, private), private)
+            yield self._container_network(task, await self._networks.container_network(task.network, private), private)
 
     @asynccontextmanager
     async def adopted_for(self, task: Task, container: str) -> AsyncGenerator[ContainerNetwork]:
-        """Take over the same around a container of an earlier process. Raises SandboxLost, DockerEngineError."""
+        """Take over the same for a container of an earlier process. Raises SandboxLost, DockerEngineError."""
         if is_single_container(task):
             yield ContainerNetwork()
             return
         async with adopt_services(self._engine, self._images, task.services, container) as private:
-            yield self._around(task, await self._networks.container_network(task.network, private), private)
+            yield self._container_network(task, await self._networks.container_network(task.network, private), private)
 
-    def _around(self, task: Task, network: str, private: str) -> ContainerNetwork:
+    def _container_network(self, task: Task, network: str, private: str) -> ContainerNetwork:
         service_names = (service.name for service in task.services)
         return ContainerNetwork(network, self._networks.proxy_environment(task.network, private, service_names))
 

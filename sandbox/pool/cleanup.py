@@ -1,4 +1,4 @@
-"""Removes what a pool no longer uses: at its start, after a restart of its server, and at its end."""
+"""Removes what a pool no longer uses: when it opens, after a restart of its server, and when it closes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class PoolCleanup:
         self._engine, self._settings, self._template, self._now = engine, settings, template, now
 
     async def sweep(self) -> int:
-        """Remove this pool's containers, committed images and networks whose owner is proved dead or whose expiry is
-        long past.
+        """Remove this pool's containers, committed images and networks whose owner is proved dead or that have long
+        expired.
 
         Returns how many were removed.  Raises DockerEngineError.
         """
@@ -61,13 +61,13 @@ class PoolCleanup:
         return await remove_leftovers(self._engine, {POOL_LABEL: self._settings.pool}, is_stray)
 
     async def drain(self) -> None:
-        """Wait until the daemon has removed what this process started, and remove what it leaves."""
+        """Wait until the daemon has removed what this process started, and remove the rest."""
         own = {POOL_PROCESS_LABEL: self._template.process_id}
         give_up = time.monotonic() + self._settings.drain_s
         ended = {"created"}  # a container that never ran has no deadline of its own
         if self._template.live_restore:  # such a daemon does not remove ended containers
             ended |= {"exited", "dead"}
-        with contextlib.suppress(InfraError):  # if the daemon cannot be asked, they end at their own deadline
+        with contextlib.suppress(InfraError):  # if the daemon does not answer, containers end at their own deadline
             while left := await self._engine.containers(own):
                 late = time.monotonic() > give_up
                 for each in left:

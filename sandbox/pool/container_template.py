@@ -1,4 +1,4 @@
-"""How a pool's containers are created, and the labels by which they and their networks are recognised."""
+"""Creates the specifications of a pool's containers, and the labels by which they and their networks are found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sandbox.pool.settings import PoolSettings
 from sandbox.pool.warm_sandboxes import ContainerKind
 from sandbox.tasks.task import Task
 
-_ALONE = ContainerNetwork()
+_NO_SERVICES = ContainerNetwork()
 
 
 class ContainerTemplate:
@@ -29,21 +29,21 @@ class ContainerTemplate:
         self._settings, self._host, self._now = settings, host, now
         self._owner = settings.owner or owner.owner_of_this_process()
         self.process_id = uuid.uuid4().hex
-        """Label value on everything that this process makes for the pool."""
+        """Label value on everything that this process creates for the pool."""
         self.default_image = settings.containers.image or host.base_image
         self.disk_bound = DiskBound.FILE_SIZE
         self.live_restore = False
-        """Whether containers outlive their daemon, which then does not remove ended ones."""
+        """True if containers outlive their daemon, which then does not remove ended ones."""
 
-    def container_kind(self, task: Task, image: str, around: ContainerNetwork = _ALONE) -> ContainerKind:
+    def container_kind(self, task: Task, image: str, network: ContainerNetwork = _NO_SERVICES) -> ContainerKind:
         """Return the kind of container that a task needs."""
         return ContainerKind(
             image,
             task.workdir,
             ContainerLimits(task.memory_mb << 20, task.pids, task.cpus, disk_bytes=task.storage_mb << 20),
-            tuple(sorted({**around.env, **task.env}.items())),
+            tuple(sorted({**network.env, **task.env}.items())),
             (*BASE_CAPABILITIES, *sorted(set(task.capabilities))),
-            around.network,
+            network.network,
         )
 
     def container_spec(self, kind: ContainerKind, max_s: float) -> ContainerSpec:

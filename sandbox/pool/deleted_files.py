@@ -1,4 +1,4 @@
-"""Finds deleted files that are still open: they take up disk space, and ``du`` does not see them."""
+"""Finds deleted files that are still open: they take up disk space, but ``du`` does not see them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 _BLOCK = 512
 
 
-def deleted_file_bytes(processes: Path, places: Sequence[Path], enough: int, proc: Path = Path("/proc")) -> int:
+def deleted_file_bytes(processes: Path, paths: Sequence[Path], enough: int, proc: Path = Path("/proc")) -> int:
     """Count the bytes on disk of deleted files that these processes (of a ``cgroup.procs`` file) hold open or mapped.
 
-    Only files on their root file system or on those of ``places`` count; files in memory (``/dev/shm``, memfd) count as
+    Only files on their root file system or on those of ``paths`` count; files in memory (``/dev/shm``, memfd) count as
     memory. Stops once the sum exceeds ``enough``. Blocks, for use in a thread.
     """
-    disks = {each.stat().st_dev for each in places if each.exists()}
+    disks = {each.stat().st_dev for each in paths if each.exists()}
     found: dict[tuple[int, int], int] = {}
     for pid in _pids(processes):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             disks.add((proc / pid / "root").stat().st_dev)
             for each in _held(proc / pid):
                 with contextlib.suppress(OSError):

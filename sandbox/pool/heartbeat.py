@@ -1,4 +1,4 @@
-"""Keeps a pool's sessions going: a heartbeat, and a new stream where one broke.
+"""Keeps a pool's sessions alive by a heartbeat, and replaces their streams when they break.
 
 Containers in which a session's tests run have a deadline of their own; otherwise they are treated like the session.
 """
@@ -20,7 +20,7 @@ class SessionHeartbeat:
     def __init__(self, deadline_s: float, warm_pool: WarmPool) -> None:
         self._deadline_s, self._warm_pool = deadline_s, warm_pool
         self._ends_at: dict[SandboxSession, float] = {}
-        """Each session's end on the monotonic clock."""
+        """End of each session on the monotonic clock."""
         self._verifiers: set[SandboxSession] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -32,7 +32,7 @@ class SessionHeartbeat:
         return len(self._ends_at)
 
     def watch(self, session: SandboxSession, max_s: float) -> None:
-        """Keep a session alive for ``max_s`` from now at most."""
+        """Keep a session alive for at most ``max_s`` from now."""
         self._ends_at[session] = time.monotonic() + max_s
         self._extend(session)
         self.resume_when_broken(session)
@@ -45,11 +45,11 @@ class SessionHeartbeat:
 
     def resume_when_broken(self, session: SandboxSession) -> None:
         """Replace the session's stream when it breaks, if the container outlives its daemon."""
-        if session.spec is not None and not session.spec.auto_remove:  # it outlives its daemon
+        if session.spec is not None and not session.spec.auto_remove:  # the container outlives its daemon
             session.on_stream_broken = lambda: self._revive(session)
 
     def writable_sessions(self) -> tuple[SandboxSession, ...]:
-        """All sessions in which somebody may write, verifiers included."""
+        """Return all sessions in which processes may write, verifiers included."""
         return (*self._ends_at, *self._verifiers)
 
     @contextmanager
@@ -82,7 +82,7 @@ class SessionHeartbeat:
         task.add_done_callback(self._running.discard)
 
     async def _beat(self) -> None:
-        """Extend every session's life, three times within the time that one survives alone."""
+        """Extend every session's life, three times within the deadline of one that is not extended."""
         while True:
             await asyncio.sleep(self._deadline_s / 3)
             for session in self._ends_at:
@@ -90,7 +90,7 @@ class SessionHeartbeat:
             self._warm_pool.maintain()
 
     def _extend(self, session: SandboxSession) -> None:
-        """Extend a session's life, but not beyond its own end: a warm container's maximum is not that of its task."""
+        """Extend a session's life, but not beyond its end: a warm container's maximum is not its task's."""
         left = self._ends_at[session] - time.monotonic()
         session.extend(min(self._deadline_s, max(left, 0.001)))
 

@@ -1,8 +1,8 @@
-"""Containers, committed images and private networks that nobody uses any more: found by their labels, and removed.
+"""Finds unused containers, committed images and private networks by their labels, and removes them.
 
-A started container ends by itself at its deadline.  A container that was created and never started has no deadline, nor
-has a committed image or a network.  Three callers decide in their own way what is left over: a sweep by a dead owner or
-a past expiry (:func:`sweep_labelled`), a pool with a name of its own by what it holds
+A started container ends by itself at its deadline. A container that was created but never started has no deadline, and
+neither has a committed image or a network. Three callers decide in their own way what is unused: a sweep by a dead
+owner or a past expiry (:func:`sweep_labelled`), a pool with a name of its own by the sessions that it holds
 (:meth:`sandbox.pool.sandbox_pool.SandboxPool.remove_strays`), and a pool whose daemon did not answer by age
 (:mod:`sandbox.pool.orphans`).
 """
@@ -24,7 +24,7 @@ _EXPIRY_GRACE_S = 300.0
 
 
 class ResourceKind(StrEnum):
-    """What a Docker resource is.  Removal goes in this order: an image or a network in use cannot be removed."""
+    """Kind of a Docker resource. Removal goes in this order: an image or a network in use cannot be removed."""
 
     CONTAINER = "container"
     IMAGE = "image"
@@ -34,11 +34,11 @@ class ResourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LabelledResource:
-    """A container, committed image or network that carries labels of longshore."""
+    """A container, committed image or network that carries longshore's labels."""
 
     kind: ResourceKind
     name: str
-    """Its id, or a network's name."""
+    """Id of a container or image; name of a network."""
     labels: Mapping[str, str] = field(hash=False)
     state: str = ""
     """A container's state as Docker names it: ``created``, ``running``, …"""
@@ -47,7 +47,7 @@ class LabelledResource:
 async def list_resources(
     engine: DockerEngine, labels: Mapping[str, str], kinds: tuple[ResourceKind, ...] = tuple(ResourceKind)
 ) -> AsyncGenerator[LabelledResource]:
-    """Yield the resources that carry all of ``labels``; each kind is listed when its turn comes.
+    """Yield the resources that carry all of ``labels``, one kind after the other.
 
     Raises DockerEngineError.
     """
@@ -63,7 +63,7 @@ async def list_resources(
 
 
 async def remove_resource(engine: DockerEngine, resource: LabelledResource) -> bool:
-    """Remove it.  Returns False for an image or network that is still in use.  Raises DockerEngineError."""
+    """Remove a resource. Returns False for an image or network that is still in use. Raises DockerEngineError."""
     match resource.kind:
         case ResourceKind.CONTAINER:
             await engine.remove(resource.name)
@@ -95,7 +95,7 @@ async def remove_leftovers(
 
 
 async def sweep_labelled(engine: DockerEngine, label: str, value: str, now: Callable[[], float] = time.time) -> int:
-    """Remove what carries ``label=value`` and whose owner is proved dead or whose expiry is long past.
+    """Remove what carries ``label=value`` and whose owner is proved dead or that has long expired.
 
     Returns how many were removed.  Raises DockerEngineError.
     """

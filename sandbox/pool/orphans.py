@@ -1,7 +1,7 @@
-"""Removes what the daemon made for a call whose answer never came: a container that nobody starts, an unused image.
+"""Removes what the daemon created for a call that got no answer: a container that nothing starts, an unused image.
 
-Neither has a deadline, and both carry the labels of the pool that asked.  After a call went unanswered, the pool looks
-for them, and removes those that stayed unclaimed for longer than any start takes.
+Neither has a deadline, and both carry the labels of the pool that made the call. After an unanswered call, the pool
+looks for them, and removes those that stay unclaimed for longer than any start takes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sandbox.pool.leftovers import LabelledResource, ResourceKind, list_resource
 
 LOOK_INTERVAL_S = 20.0
 LOOK_WINDOW_S = 1800.0
-"""How long to look after the unanswered call; a daemon that comes back later has forgotten it."""
+"""Seconds to look after the unanswered call; a daemon that comes back later has forgotten it."""
 
 
 class OrphanRemover:
-    """Removes the orphans of one pool in one process; nobody else's containers carry its ``labels``."""
+    """Removes the orphans of one pool in one process; only its own containers carry its ``labels``."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class OrphanRemover:
         self._unclaimed_since: dict[LabelledResource, float] = {}
 
     async def run(self) -> None:
-        """Look for orphans for ever."""
+        """Look for orphans until cancelled."""
         while True:
             with contextlib.suppress(DockerEngineError):  # the next look finds them
                 await self.remove_orphans()
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     async def remove_orphans(self) -> int:
-        """Remove what has been unclaimed for too long.  Returns how many.  Raises DockerEngineError."""
+        """Remove what has been unclaimed for too long. Returns the number removed. Raises DockerEngineError."""
         now, unanswered_at = self._now(), self._engine.unanswered_at
         if unanswered_at is None or now - unanswered_at > LOOK_WINDOW_S:
             self._unclaimed_since.clear()

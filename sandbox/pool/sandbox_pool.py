@@ -1,13 +1,13 @@
 """Sandboxes for many episodes: bounded in number, started as fast as the machine can, kept alive by one heartbeat.
 
-A session is a container and what its task needs around it (:mod:`sandbox.networking.task_services`): all of it exists
-when :meth:`SandboxPool.open` returns, and is gone when the session is closed, could not be opened, or its pool ends. A
-task that needs only a container may get a warm one (:mod:`sandbox.pool.warm_pool`).
+A session is a container with its task's services and network (:mod:`sandbox.networking.task_services`): all of it
+exists when :meth:`SandboxPool.open` returns, and is removed when the session is closed, could not be opened, or its
+pool ends. A task that needs only a container may get a warm one (:mod:`sandbox.pool.warm_pool`).
 
-A container lives on because this process extends its deadline every few seconds. When the process dies, its containers
-end by themselves, so that no exit handler is needed; the sweep at start only removes networks, committed images and
-containers that were never started, and only those with the pool's own name whose owner is proved dead or whose expiry
-is long past.
+A container stays alive because this process extends its deadline every few seconds. When the process dies, its
+containers end by themselves, so that no exit handler is needed; the sweep at start only removes networks, committed
+images and containers that were never started, and only those with the pool's own name whose owner is proved dead or
+that have long expired.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from sandbox.session.snapshot import snapshot
 from sandbox.tasks.task import Task
 
 _CLAIM_S = 60.0
-"""Time beyond the longest start after which a created but unstarted container is taken for an orphan."""
+"""Seconds beyond the longest start after which a created but unstarted container counts as an orphan."""
 
 
 class SandboxPool:
-    """``async with SandboxPool(settings) as pool: async with pool.acquire(task) as session: ...``"""
+    """The sandboxes of one process: ``async with SandboxPool(settings) as pool, pool.acquire(task) as session: ...``"""
 
     def __init__(
         self, settings: PoolSettings, host: SandboxHost | None = None, now: Callable[[], float] = time.time
@@ -65,7 +65,8 @@ class SandboxPool:
         self._heartbeat = SessionHeartbeat(settings.containers.deadline_s, self._warm_pool)
         self._warm_pool.on_warm_started = self._heartbeat.resume_when_broken
         self._sessions: dict[SandboxSession, AsyncExitStack] = {}
-        """Session that was handed out → what ends with it: its container and everything around it."""
+        """Each session that was handed out, with the resources that end with it: its container, services and
+        network."""
         self._closing = asyncio.TaskGroup()
         self._images: ImageStore | None = None
         self._task_services: TaskServices | None = None
@@ -94,7 +95,7 @@ class SandboxPool:
             await stack.enter_async_context(self._warm_pool)
             self._closing = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end_all)
-            others = [
+            background = [
                 OrphanRemover(
                     self.engine,
                     {POOL_PROCESS_LABEL: template.process_id},
@@ -102,19 +103,19 @@ class SandboxPool:
                 ).run()
             ]
             if template.disk_bound is not DiskBound.FILE_SIZE:
-                others.append(DiskWatch(self._heartbeat.writable_sessions, template.disk_bound).run())
-            await stack.enter_async_context(self._heartbeat.running(*others))
+                background.append(DiskWatch(self._heartbeat.writable_sessions, template.disk_bound).run())
+            await stack.enter_async_context(self._heartbeat.running(*background))
             self._open = stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._open.aclose()  # the caller's own error leaves as it is, not in a group
+        await self._open.aclose()  # raise the caller's own error as it is, not in a group
 
     @property
     def disk_bound(self) -> DiskBound:
-        """What enforces the disk limit on this host, once the pool is open."""
+        """Means that enforces the disk limit on this host, once the pool is open."""
         return self._template.disk_bound
 
     @asynccontextmanager
@@ -122,8 +123,8 @@ class SandboxPool:
         """Yield a fresh sandbox that is set up for ``task`` and lives for at most ``deadline_s`` (default: the pool's
         maximum).
 
-        Raises SandboxStartError (TaskFault for the task's own fault), and UserError for what the task needs and cannot
-        have here.
+        Raises SandboxStartError (TaskFault if the task itself is at fault), and UserError if this machine cannot
+        provide what the task needs.
         """
         session = await self.open(task, deadline_s)
         try:
@@ -151,8 +152,8 @@ class SandboxPool:
         if session is None:
             await self._warm_pool.acquire_slot()
             stack.callback(self._warm_pool.release_slot)
-            around = await stack.enter_async_context(self.task_services.started_for(task, max_s))
-            kind = self._template.container_kind(task, image, around)
+            network = await stack.enter_async_context(self.task_services.started_for(task, max_s))
+            kind = self._template.container_kind(task, image, network)
             session = await self._warm_pool.start_sandbox(kind, max_s)
         else:
             stack.callback(self._warm_pool.release_slot)
@@ -165,23 +166,23 @@ class SandboxPool:
         return session, kind
 
     async def adopt(self, container: str, task: Task, deadline_s: float | None = None) -> SandboxSession:
-        """Take over a running container of this pool whose process has died, with its surroundings; its commands are
-        killed.
+        """Take over a running container of this pool whose process has died, with its services and network; its
+        commands are killed.
 
         Raises SandboxLost, UserError.
         """
         if self._warm_pool.is_full:
-            raise SandboxLost(f"container {container[:12]} has no place in a pool of {self.settings.capacity}")
+            raise SandboxLost(f"container {container[:12]} does not fit into a pool of {self.settings.capacity}")
         max_s = deadline_s or self.settings.containers.max_s
         try:
             async with AsyncExitStack() as stack:
                 await self._warm_pool.acquire_slot()
                 stack.callback(self._warm_pool.release_slot)
                 image = await stack.enter_async_context(self.images.keep(task))
-                around = await stack.enter_async_context(self.task_services.adopted_for(task, container))
+                network = await stack.enter_async_context(self.task_services.adopted_for(task, container))
                 session = await SandboxSession.adopt(self.engine, container, task.workdir)
                 session.spec = self._template.container_spec(
-                    self._template.container_kind(task, image, around), max_s
+                    self._template.container_kind(task, image, network), max_s
                 )  # so it can be copied and graded
                 await self._begin(session, task, max_s, stack)
                 self._sessions[session] = stack.pop_all()
@@ -237,7 +238,7 @@ class SandboxPool:
             self._closing.create_task(self._ended(self._sessions.popitem()[1]))
 
     async def prewarm(self, task: Task, count: int) -> None:
-        """Wait until ``count`` warm sandboxes of the task's kind exist, or as many as there is room for.
+        """Wait until ``count`` warm sandboxes of the task's kind exist, or as many as fit into the pool.
 
         Does nothing for a task that needs more than a container.
         """
@@ -248,18 +249,18 @@ class SandboxPool:
             await self._warm_pool.wait_until_filled()
 
     def wait_s(self) -> float:
-        """Estimate how long a new request waits for its start to begin."""
+        """Return the estimated seconds until the start of a new request begins."""
         return self._warm_pool.start_limiter.concurrency_limit.estimate_wait_s(self._warm_pool.queued)
 
     async def sweep(self) -> int:
-        """Remove this pool's left-over containers, committed images and networks; see :meth:`PoolCleanup.sweep`."""
+        """Remove this pool's unused containers, committed images and networks; see :meth:`PoolCleanup.sweep`."""
         removed = await self._cleanup.sweep()
         self._swept += removed
         return removed
 
     async def remove_strays(self) -> int:
-        """Remove what carries this pool's name and was neither made by this process nor adopted; nobody else may use
-        the name.
+        """Remove what carries this pool's name and was neither created by this process nor adopted; no other process
+        may use the name.
 
         Returns how many were removed.  Raises DockerEngineError.
         """
@@ -274,26 +275,26 @@ class SandboxPool:
 
     @property
     def task_services(self) -> TaskServices:
-        """The surroundings of the tasks' containers, while the pool is open."""
+        """The services and networks of the tasks' containers, while the pool is open."""
         if self._task_services is None:
             raise RuntimeError("use `async with SandboxPool(...)`")
         return self._task_services
 
     def statistics(self) -> PoolStatistics:
         """Return the pool's counts."""
-        supply = self._warm_pool
-        mean = supply.start_ms / supply.started if supply.started else 0.0
+        warm_pool = self._warm_pool
+        mean = warm_pool.start_ms / warm_pool.started if warm_pool.started else 0.0
         return PoolStatistics(
             self.settings.capacity,
             len(self._heartbeat),
-            supply.starting,
-            supply.queued,
-            supply.started,
+            warm_pool.starting,
+            warm_pool.queued,
+            warm_pool.started,
             self._closed,
-            self._failed + supply.failed,
+            self._failed + warm_pool.failed,
             self._swept,
             mean,
-            len(supply),
-            supply.hits,
-            supply.start_limiter.concurrency_limit.limit,
+            len(warm_pool),
+            warm_pool.hits,
+            warm_pool.start_limiter.concurrency_limit.limit,
         )

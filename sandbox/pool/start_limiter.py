@@ -1,12 +1,12 @@
-"""How many sandboxes may start at once, learned from how long starts take.
+"""Limits concurrent sandbox starts to a number that is learned from how long starts take.
 
 A daemon that starts one container in 150 ms does not start eight in the same time: beyond what its machine can do in
-parallel, more at once only makes each slower. So the limit climbs while that gives more starts a second, and comes down
-while it costs none: it stays near the smallest number that keeps the machine busy. When neither direction is worth a
-step, it rests there and tries again now and then.
+parallel, more starts at once only make each slower. So the limit climbs while that gives more starts per second, and
+falls while that costs none: it stays near the smallest number that keeps the machine busy. When neither direction is
+worthwhile, it rests and tries again now and then.
 
 :class:`StartConcurrencyLimit` is the rule: latencies in, a number out, no clock. :class:`StartLimiter` applies it:
-first come, first served, and requests before starts that only fill the warm pool.
+first come, first served, with requests before starts that only fill the warm pool.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 GAIN = 1.08
-"""Factor in starts a second that makes a step up worthwhile, or a step down too far."""
+"""Factor in starts per second that makes a step up worthwhile, or a step down too far."""
 _ROUND = 4
-"""Least number of starts whose mean is compared with the round before."""
+"""Minimum number of starts whose mean is compared with the round before."""
 _REST = 24
 """Rounds at the limit between two trials of its neighbours, over which the cost of a slower trial is spread."""
 _SMOOTHING = 0.3
 _ASSUMED_S = 10.0
-"""Duration of a start before one has been measured."""
+"""Seconds assumed for a start before one has been measured."""
 
 
 class StartConcurrencyLimit:
-    """The rule's state: at most ``limit`` starts may be under way. Report each start that ended."""
+    """State of the rule: at most ``limit`` starts may be in progress. Report each start that ended."""
 
     def __init__(self, first: int, most: int, least: int = 1) -> None:
         if not 1 <= least <= first <= most:
@@ -40,19 +40,19 @@ class StartConcurrencyLimit:
         self._best: int = first
         """The limit that is kept until another is better."""
         self._best_rate = 0.0
-        """Its last measured starts a second."""
+        """Its last measured starts per second."""
         self._way = 1
         """Direction of the next trial: up (1) or down (-1)."""
         self._refused = self._rest = 0
-        """Directions in a row that were not worthwhile; ``_rest`` counts rounds until the next trial."""
+        """Number of consecutive directions that were not worthwhile; ``_rest`` counts rounds until the next trial."""
         self._round: list[float] = []
 
     def record_start(self, seconds: float, at_once: int) -> None:
-        """Record the duration of a start, without its wait, and how many were under way."""
+        """Record the duration of a start, without its wait, and the number of starts in progress."""
         seconds = max(seconds, 1e-6)
         self.start_s = seconds if not self.start_s else self.start_s + _SMOOTHING * (seconds - self.start_s)
         if at_once < self.limit:
-            return  # the limit was not what bounded it
+            return  # the limit was not the bottleneck
         self._round.append(seconds)
         if len(self._round) >= max(_ROUND, self.limit):
             rate = self.limit * len(self._round) / sum(self._round)
@@ -64,24 +64,24 @@ class StartConcurrencyLimit:
             self._best_rate = rate
             self._rest = max(0, self._rest - 1)
             if not self._rest:
-                self._look()
+                self._try_next()
         elif self._is_worth_it(rate):
             self._best, self._best_rate, self._refused = self.limit, rate, 0
-            self._look()
+            self._try_next()
         else:
             self.limit = self._best
-            self._turn()
+            self._reverse()
 
     def _is_worth_it(self, rate: float) -> bool:
         return rate > GAIN * self._best_rate if self.limit > self._best else GAIN * rate >= self._best_rate
 
-    def _look(self) -> None:
-        """Try the next limit in the current direction; at the end of the range, turn around."""
+    def _try_next(self) -> None:
+        """Try the next limit in the current direction; at the end of the range, reverse the direction."""
         self.limit = min(max(self._best + self._way * max(1, self._best // 4), self._least), self._most)
         if self.limit == self._best:
-            self._turn()
+            self._reverse()
 
-    def _turn(self) -> None:
+    def _reverse(self) -> None:
         self._way, self._refused = -self._way, self._refused + 1
         if self._refused == 2:
             self._refused, self._rest = 0, _REST
@@ -93,7 +93,7 @@ class StartConcurrencyLimit:
         self._round.clear()
 
     def estimate_wait_s(self, ahead: int) -> float:
-        """Estimate how long a new request waits for its start behind ``ahead`` others."""
+        """Return the estimated seconds until a new request behind ``ahead`` others starts."""
         return ahead * (self.start_s or _ASSUMED_S) / self.limit
 
 
@@ -114,7 +114,7 @@ class StartLimiter:
 
     @asynccontextmanager
     async def start_slot(self, *, urgent: bool = True) -> AsyncGenerator[None]:
-        """Wait for a slot, and measure what is done in it."""
+        """Wait for a slot, and measure the duration of the block."""
         await self._enter(self._urgent if urgent else self._idle)
         began, at_once = self._now(), self.under_way
         try:
@@ -133,7 +133,7 @@ class StartLimiter:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # admitted and cancelled at once
+            if turn.done() and not turn.cancelled():  # admitted and cancelled at the same time
                 self._leave()
             raise
 

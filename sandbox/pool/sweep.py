@@ -1,7 +1,7 @@
 """``python -m sandbox.pool.sweep RUN``: remove what a run's dead workers left on this machine's Docker engine.
 
-Only containers, committed images and networks that carry the run's label and whose owner is proved dead, or whose
-expiry is long past, are removed.
+It removes only containers, committed images and networks that carry the run's label and whose owner is proved dead, or
+that have long expired.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from sandbox.host_record import docker_url
 from sandbox.pool.leftovers import sweep_labelled
 
 SETTLE_S = 20.0
-"""How long after its owner's death the daemon may still create what the owner had asked for."""
+"""Seconds after its owner's death in which the daemon may still create what the owner requested."""
 _PAUSE_S = 1.0
 
 
 async def sweep_run(run_id: str, for_s: float) -> int:
-    """Sweep once, and repeat for ``for_s`` seconds, because the daemon may still work on a dead owner's request.
+    """Sweep once, and repeat for ``for_s`` seconds, because the daemon may still be working on a dead owner's request.
 
     Returns how many resources were removed.
     """
@@ -44,13 +44,13 @@ class SweepRunArguments(CommandArguments):
     """Remove what a run's dead workers left on this machine's Docker engine."""
 
     run: Positional[Annotated[str, option("RUN")]]
-    """The run's id."""
+    """Id of the run."""
     settle: Flag = False
-    """Keep looking for 20 s, because the workers have died only now."""
+    """Keep looking for 20 s, because the workers have only just died."""
 
 
 def run(given: SweepRunArguments, out: JsonOutput) -> None:
-    """Sweep, and say on standard error how many were removed."""
+    """Sweep, and report on standard error how many resources were removed."""
     del out
     removed = asyncio.run(sweep_run(given.run, SETTLE_S if given.settle else 0.0))
     sys.stderr.write(f"removed {removed} containers, committed images and networks\n")

@@ -1,8 +1,8 @@
-"""Starts a pool's sandboxes: a slot for each, its start when the machine can, and some kept warm.
+"""Starts a pool's sandboxes: gives each a slot, starts it when the machine has room, and keeps some warm.
 
-Warm ones are started, checked, and wait for a task of their kind (:mod:`sandbox.pool.warm_sandboxes`). They count
-within the capacity and make room for a task that needs it. How many start at once follows from how long starts take
-(:mod:`sandbox.pool.start_limiter`).
+Warm sandboxes have been started and checked, and wait for a task of their kind (:mod:`sandbox.pool.warm_sandboxes`).
+They count within the capacity and are ended for a task that needs the slot. How many sandboxes start at once follows
+from how long starts take (:mod:`sandbox.pool.start_limiter`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sandbox.session import init_requests
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 
 _CHECK_S = 5.0
-"""A warm sandbox that does not answer within this time is not handed out."""
+"""Seconds after which a warm sandbox that does not answer is not handed out."""
 
 
 class WarmPool:
-    """``async with WarmPool(...) as warm_pool``; leaving it ends the warm sandboxes."""
+    """Slots and warm sandboxes of a pool; leaving its ``async with`` block ends the warm sandboxes."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class WarmPool:
         spec: Callable[[ContainerKind, float], ContainerSpec],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``spec(kind, max_s)`` returns how to create a container that lives for at most ``max_s`` seconds."""
+        """``spec(kind, max_s)`` returns the specification of a container that lives for at most ``max_s`` seconds."""
         self._engine, self._settings, self._spec, self._now = engine, settings, spec, now
         self._slots = asyncio.Semaphore(settings.capacity)
         first = settings.start_concurrency
@@ -65,7 +65,7 @@ class WarmPool:
 
     @property
     def is_full(self) -> bool:
-        """Whether every slot is taken."""
+        """True if every slot is taken."""
         return self._slots.locked()
 
     @property
@@ -90,7 +90,7 @@ class WarmPool:
         """Return a warm sandbox that answers, with its slot; None when there is none."""
         while (session := self._warm.pop_of_kind(kind)) is not None:
             try:
-                await session.answered(session.request(self._still), _CHECK_S)
+                await session.answered(session.request(self._ping_frame), _CHECK_S)
             except (TimeoutError, SandboxLost, SandboxDestroyed):
                 await self.discard(session)
             except BaseException:
@@ -102,7 +102,7 @@ class WarmPool:
         return None
 
     async def acquire_slot(self) -> None:
-        """Wait for a slot; a warm sandbox gives up its own."""
+        """Wait for a slot; a warm sandbox is ended for it if needed."""
         if self._slots.locked() and (spare := self._warm.pop_oldest()) is not None:
             await self.discard(spare)
         self.waiting += 1
@@ -116,7 +116,7 @@ class WarmPool:
         self._slots.release()
 
     async def discard(self, session: SandboxSession) -> None:
-        """End a sandbox and free its slot, even when the daemon does not answer: the container ends at its own
+        """End a sandbox and free its slot, even if the daemon does not answer: the container ends at its own
         deadline."""
         try:
             await session.close()
@@ -139,7 +139,7 @@ class WarmPool:
         except TimeoutError as error:
             self.failed += 1
             raise SandboxStartError(
-                f"no sandbox within start_timeout_s = {self._settings.containers.start_timeout_s:g}: lower "
+                f"no sandbox started within start_timeout_s = {self._settings.containers.start_timeout_s:g}: lower "
                 "start_concurrency, or look at the daemon's log"
             ) from error
         except SandboxStartError:
@@ -150,34 +150,34 @@ class WarmPool:
         return session
 
     def refill(self, kind: ContainerKind, wanted: int | None = None) -> None:
-        """Start the warm sandboxes of this kind that are missing, if nobody waits for the room."""
+        """Start the missing warm sandboxes of this kind, if no request waits for the room."""
         self._warm.record_demand(kind, self._now())
         for _ in range(self._warm.count_missing(kind, wanted)):
             self._begin_fill(kind)
 
     async def wait_until_filled(self) -> None:
-        """Wait until every start of a warm sandbox that is under way has ended."""
+        """Wait until all starts of warm sandboxes in progress have ended."""
         for fill in tuple(self._fills):
             await asyncio.shield(fill)
 
     def maintain(self) -> None:
         """Extend the warm sandboxes, and replace those that have died or become too old.
 
-        Does not wait, so that one that ends slowly holds up no other.
+        Does not wait, so that a sandbox that ends slowly does not delay the others.
         """
-        for gone in self._warm.pop_unfit(self._now()):
-            self._warm.count_start(gone.kind, +1)
-            self._tasks.create_task(self._replace(gone))
+        for lost in self._warm.pop_unfit(self._now()):
+            self._warm.count_start(lost.kind, +1)
+            self._tasks.create_task(self._replace(lost))
         for session in self._warm:
             session.extend(self._settings.containers.deadline_s)
 
-    async def _replace(self, gone: WarmSandbox) -> None:
+    async def _replace(self, lost: WarmSandbox) -> None:
         try:
-            await self.discard(gone.session)
+            await self.discard(lost.session)
         finally:
-            self._warm.count_start(gone.kind, -1)
-        if not self._ending and self._warm.is_wanted(gone.kind, self._now()):
-            self._begin_fill(gone.kind)
+            self._warm.count_start(lost.kind, -1)
+        if not self._ending and self._warm.is_wanted(lost.kind, self._now()):
+            self._begin_fill(lost.kind)
 
     def _begin_fill(self, kind: ContainerKind) -> None:
         self._warm.count_start(kind, +1)
@@ -195,7 +195,7 @@ class WarmPool:
                 session = await self.start_sandbox(kind, max_s, urgent=False)
             except BaseException as error:
                 self.release_slot()
-                if isinstance(error, SandboxStartError):  # counted; the next task of this kind says why
+                if isinstance(error, SandboxStartError):  # counted; the next task of this kind reports the reason
                     return
                 raise
             if self.waiting:
@@ -206,6 +206,6 @@ class WarmPool:
         finally:
             self._warm.count_start(kind, -1)
 
-    def _still(self, request: int) -> bytes:
-        """A frame whose answer shows that PID 1 is alive."""
+    def _ping_frame(self, request: int) -> bytes:
+        """Build a frame whose answer shows that PID 1 is alive."""
         return init_requests.extend_frame(request, round(self._settings.containers.deadline_s * 1000))

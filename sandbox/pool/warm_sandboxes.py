@@ -1,6 +1,6 @@
-"""Sandboxes that have started and wait for a task: which kind, how many, how old.
+"""The sandboxes that have started and wait for a task, by kind and age.
 
-Two tasks can use the same warm sandbox when everything that is fixed at a container's creation is equal: its
+Two tasks can use the same warm sandbox if everything that is fixed at a container's creation is equal: its
 :class:`ContainerKind`. This is a plain data structure; the pool starts, checks and ends the sandboxes.
 """
 
@@ -18,7 +18,7 @@ from sandbox.session.sandbox_session import SandboxSession
 
 @dataclass(frozen=True, slots=True)
 class ContainerKind:
-    """What cannot change once a container exists."""
+    """Properties that cannot change once a container exists."""
 
     image: str
     workdir: str
@@ -29,7 +29,7 @@ class ContainerKind:
 
 
 class WarmSandbox(NamedTuple):
-    """A warm sandbox, and since when it waits."""
+    """A warm sandbox, and the time since which it has been waiting."""
 
     kind: ContainerKind
     session: SandboxSession
@@ -38,7 +38,7 @@ class WarmSandbox(NamedTuple):
 
 @dataclass(slots=True)
 class WarmSandboxes:
-    """``wanted`` sandboxes of each kind that was asked for; the oldest goes first. Times are of the pool's monotonic
+    """``wanted`` sandboxes of each kind in demand; the oldest is used first. Times are of the pool's monotonic
     clock."""
 
     wanted: int
@@ -46,8 +46,8 @@ class WarmSandboxes:
     forget_s: float
     _kept: list[WarmSandbox] = field(default_factory=list[WarmSandbox])
     _filling: dict[ContainerKind, int] = field(default_factory=dict[ContainerKind, int])
-    _asked: dict[ContainerKind, float] = field(default_factory=dict[ContainerKind, float])
-    """When each kind was last asked for."""
+    _requested_at: dict[ContainerKind, float] = field(default_factory=dict[ContainerKind, float])
+    """Time of the last request for each kind."""
 
     def add(self, kind: ContainerKind, session: SandboxSession, now: float) -> None:
         """Add a sandbox."""
@@ -62,28 +62,28 @@ class WarmSandboxes:
         return None
 
     def pop_oldest(self) -> SandboxSession | None:
-        """Remove and return the oldest of any kind, whose slot is needed."""
+        """Remove and return the oldest sandbox of any kind, to free its slot."""
         return self._kept.pop(0).session if self._kept else None
 
     def record_demand(self, kind: ContainerKind, now: float) -> None:
-        """Record that a task asked for this kind."""
-        self._asked[kind] = now
+        """Record that a task requested this kind."""
+        self._requested_at[kind] = now
 
     def pop_unfit(self, now: float) -> list[WarmSandbox]:
-        """Remove and return those that have died or become too old."""
-        gone = [each for each in self._kept if not each.session.alive or now - each.since > self.max_age_s]
-        self._kept = [each for each in self._kept if each not in gone]
-        return gone
+        """Remove and return the sandboxes that have died or become too old."""
+        unfit = [each for each in self._kept if not each.session.alive or now - each.since > self.max_age_s]
+        self._kept = [each for each in self._kept if each not in unfit]
+        return unfit
 
     def is_wanted(self, kind: ContainerKind, now: float) -> bool:
-        """Whether a lost sandbox of this kind is to be replaced: it was asked for within ``forget_s``."""
-        self._asked = {each: at for each, at in self._asked.items() if now - at <= self.forget_s}
-        return kind in self._asked
+        """Return whether a lost sandbox of this kind is to be replaced: it was requested within ``forget_s``."""
+        self._requested_at = {each: at for each, at in self._requested_at.items() if now - at <= self.forget_s}
+        return kind in self._requested_at
 
     def count_missing(self, kind: ContainerKind, wanted: int | None = None) -> int:
-        """Count the starts that are needed for this kind; starts under way count as done."""
-        there = sum(each.kind == kind for each in self._kept) + self._filling.get(kind, 0)
-        return max(0, (self.wanted if wanted is None else wanted) - there)
+        """Count the starts that are needed for this kind; starts in progress count as done."""
+        existing = sum(each.kind == kind for each in self._kept) + self._filling.get(kind, 0)
+        return max(0, (self.wanted if wanted is None else wanted) - existing)
 
     def count_start(self, kind: ContainerKind, change: int) -> None:
         """Record that a start for this kind has begun (+1) or ended (-1)."""

@@ -1,7 +1,7 @@
 """The interface to sandboxes, and its implementation by a pool in this process.
 
-:class:`LocalProvider` uses a pool in this process; :class:`sandbox.providers.remote.RemotePool` speaks to a server.
-Both behave alike: the conformance suite (tests/integration/sandbox) runs the same cases on all.
+:class:`LocalProvider` uses a pool in this process; :class:`sandbox.providers.remote.RemotePool` calls a server. Both
+behave alike: the conformance suite (tests/integration/sandbox/providers) runs the same cases on all.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from sandbox.tasks.task import Task
 from sandbox.tools import ToolContext, ToolResult, call_tool
 
 COMMAND_TIMEOUT_S = 20.0
-"""Longest blocking command of an agent, as in SETA and OpenClaw."""
+"""Maximum seconds of an agent's blocking command, as in SETA and OpenClaw."""
 
 
 class Sandbox(Protocol):
-    """One session. Every method raises SandboxLost (infrastructure) or SandboxDestroyed (the agent's doing) when the
-    container is gone."""
+    """One session. Every method raises SandboxLost (infrastructure) or SandboxDestroyed (the agent's action) when the
+    container no longer exists."""
 
     @property
     def alive(self) -> bool:
-        """Whether the sandbox still exists, as far as is known."""
+        """True while the sandbox exists, as far as is known."""
         ...
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         """Evaluate a command in the persistent shell.
 
-        Raises ShellBusy while a command that a tool left running is there, and ValueError for a command with NUL bytes
-        or of more than 1 MiB.
+        Raises ShellBusy while a command that a tool started is still running there, and ValueError for a command with
+        NUL bytes or of more than 1 MiB.
         """
         ...
 
@@ -58,7 +58,7 @@ class Sandbox(Protocol):
     async def read_tree(self, path: str, max_bytes: int = MAX_TREE_BYTES) -> Mapping[str, bytes]:
         """Read the regular files below a folder, by their relative paths.
 
-        Raises OSError: ENOENT, EFBIG, EBUSY while tests run, EINTR when they begin meanwhile, ETIME when it takes too
+        Raises OSError: ENOENT, EFBIG, EBUSY while tests run, EINTR when they start meanwhile, ETIME when it takes too
         long.
         """
         ...
@@ -79,21 +79,21 @@ class Sandbox(Protocol):
 
 @runtime_checkable
 class SandboxProvider(Protocol):
-    """Gives sandboxes."""
+    """Creates sandboxes."""
 
     async def open(self, task: Task, deadline_s: float | None = None) -> Sandbox:
         """Open a sandbox for ``task``, which the caller closes.
 
-        Raises SandboxStartError, and UserError where the task needs what the provider does not have.
+        Raises SandboxStartError, and UserError if the task needs what the provider does not have.
         """
         ...
 
 
 class SandboxGroup(NamedTuple):
-    """A group of sandboxes that are only useful together: none starts before there is a slot for all."""
+    """Sandboxes that are only useful together: none starts before there is a slot for all."""
 
     name: str
-    """Its name for all requests."""
+    """Name in all requests."""
     size: int
 
 
@@ -101,7 +101,7 @@ class SandboxGroup(NamedTuple):
 async def open_sandbox(
     provider: SandboxProvider, task: Task, deadline_s: float | None = None
 ) -> AsyncGenerator[Sandbox]:
-    """``async with open_sandbox(provider, task) as sandbox: ...``"""
+    """Open a sandbox and close it at the end of the block."""
     sandbox = await provider.open(task, deadline_s)
     try:
         yield sandbox
@@ -120,11 +120,11 @@ class LocalSandbox:
         command_timeout_s: float,
         commands: Sequence[str] = (),
     ) -> None:
-        """``commands`` are what the agent has run in it before."""
+        """``commands`` are those that the agent has run in it before."""
         self._pool, self._session, self._task = pool, session, task
         self._tools = ToolContext(session, command_timeout_s)
         self._commands = [*commands]
-        """What the agent has run, as far as it asked this process."""
+        """Commands that the agent has run through this process."""
         self._closed = False
 
     @property
@@ -194,7 +194,7 @@ class LocalProvider:
         return LocalSandbox(self.pool, session, task, self._command_timeout_s)
 
     async def containers(self) -> frozenset[str]:
-        """Return the ids of this pool's containers, in any state, whoever started them."""
+        """Return the ids of this pool's containers, in any state and from any process."""
         found = await self.pool.engine.containers({POOL_LABEL: self.pool.settings.pool})
         return frozenset(each.id for each in found)
 
@@ -207,7 +207,7 @@ class LocalProvider:
         return await list_image_names(self.pool.engine)
 
     def wait_s(self) -> float:
-        """Estimate how long a new start would wait."""
+        """Return the estimated seconds until a new start begins."""
         return self.pool.wait_s()
 
     def statistics(self) -> PoolStatistics:

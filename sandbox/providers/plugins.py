@@ -1,4 +1,4 @@
-"""Providers of sandboxes that other packages add, by name.
+"""Opens providers of sandboxes that other packages add, by name.
 
 A provider is an entry point of the group ``longshore.sandbox_providers``: a callable that takes the user's options and
 returns an asynchronous context manager of a :class:`~sandbox.providers.interface.SandboxProvider`.
@@ -22,7 +22,7 @@ _Open: TypeAlias = Callable[[ProviderOptions], AbstractAsyncContextManager[objec
 async def open_plugin_provider(name: str, options: ProviderOptions) -> AsyncGenerator[SandboxProvider]:
     """``async with open_plugin_provider("lab", {"url": …}) as provider``.
 
-    Raises UserError for a provider that does not exist or is not one.
+    Raises UserError if there is no such provider, or if it does not fit the interface.
     """
     made = load_plugin(PluginGroup.SANDBOX_PROVIDERS, name)
     opening = cast("_Open", made)(options) if callable(made) else None
@@ -36,6 +36,6 @@ async def open_plugin_provider(name: str, options: ProviderOptions) -> AsyncGene
 
 def _none(name: str) -> str:
     return (
-        f"the sandbox provider '{name}' is none: its entry point has to be a callable that takes options and gives an "
-        "asynchronous context manager of what sandbox/providers/interface.py describes (docs/plugins.md)"
+        f"the sandbox provider '{name}' is invalid: its entry point must be a callable that takes options and returns "
+        "an asynchronous context manager of a SandboxProvider (sandbox/providers/interface.py, docs/plugins.md)"
     )

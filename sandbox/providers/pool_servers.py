@@ -1,8 +1,8 @@
-"""Several pool servers without a router in front of them: each task has its own order of them.
+"""Several pool servers without a router: each task has its own order of them.
 
-By rendezvous hashing the sandboxes of a task, and so of a group, are on one server as long as that has room, and the
-order survives a restart of either side. A server that gives no sandbox within its share of the time is skipped; the
-task's own fault is raised at once. A router knows how full each server is, and does this better.
+By rendezvous hashing the sandboxes of a task, and so of a group, are on one server while that has room, and the order
+survives a restart of either side. A server that provides no sandbox within its share of the time is skipped; the task's
+own fault is raised at once. A router knows how full each server is, and balances better.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _UNREACHABLE_S = 30.0
 
 
 class PoolServers:
-    """``async with PoolServers(urls) as servers: sandbox = await servers.open(task)``."""
+    """The pool servers of a run: ``async with PoolServers(urls) as servers: sandbox = await servers.open(task)``."""
 
     def __init__(self, urls: Sequence[str], token: str = "", *, acquire_s: float = 600.0) -> None:
-        """``acquire_s`` is the longest wait for a sandbox, over all servers."""
+        """``acquire_s`` is the maximum wait for a sandbox in seconds, over all servers."""
         share_s = acquire_s / len(urls)
         self._pools = {
             url: RemotePool(url, token, acquire_s=share_s, unreachable_s=min(_UNREACHABLE_S, share_s)) for url in urls
@@ -46,15 +46,15 @@ class PoolServers:
     async def open(self, task: Task, deadline_s: float | None = None) -> RemoteSandbox:
         """Open a sandbox.
 
-        Raises SandboxStartError with each server's message (TaskFault for the task's own fault), and UserError for a
-        task that a server refuses.
+        Raises SandboxStartError with each server's message (TaskFault if the task itself is at fault), and UserError
+        for a task that a server refuses.
         """
-        said: list[str] = []
+        reasons: list[str] = []
         for url in rank_urls(task.id, self._pools):
             try:
                 return await self._pools[url].open(task, deadline_s)
             except TaskFault:
                 raise
             except SandboxStartError as error:
-                said.append(str(error))
-        raise SandboxStartError("; ".join(said))
+                reasons.append(str(error))
+        raise SandboxStartError("; ".join(reasons))

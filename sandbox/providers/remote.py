@@ -1,7 +1,7 @@
 """Sandboxes behind a pool server or a router (:mod:`sandbox.providers.interface`).
 
-Every request that does something carries a request id, so that a lost reply can be requested again and nothing is done
-twice. A full server is asked again when it says (Retry-After). A background heartbeat keeps all leases alive, also
+Every request that changes something carries a request id, so that a lost reply can be requested again and nothing is
+done twice. A full server is tried again after its Retry-After. A background heartbeat keeps all leases alive, even
 while an operation runs; when the client dies, the server ends them at their deadline.
 """
 
@@ -44,11 +44,11 @@ from sandbox.tasks.task import Task
 from sandbox.tools import ToolArguments, ToolResult
 
 _COMMAND, _GRADE = TypeAdapter(CommandResult), TypeAdapter(GradeResult)
-_GIVE_BACK_S = 10.0
-"""How long a cancelled request for a slot waits for its answer, so that the slot can be given back and is not held
-until it expires."""
+RETURN_SLOT_TIMEOUT_S = 10.0
+"""Seconds that a cancelled request for a slot waits for its answer, so that the slot can be returned instead of being
+held until it expires."""
 _SLACK_S = 60.0
-"""Time beyond a command's own."""
+"""Seconds beyond a command's own limit."""
 
 _KINDS: Mapping[str, type[Exception]] = {
     failures.BAD_REQUEST: ValueError,
@@ -58,11 +58,11 @@ _KINDS: Mapping[str, type[Exception]] = {
     failures.TASK_FAULT: TaskFault,
     failures.TASK_REFUSED: UserError,
 }
-"""Code → exception, for errors that do not mean that the sandbox is gone."""
+"""Exceptions by error code, for errors that do not mean that the sandbox is lost."""
 
 
 class RemotePool:
-    """``async with RemotePool(url) as pool: sandbox = await pool.open(task)``."""
+    """Sandboxes of a pool server: ``async with RemotePool(url) as pool: sandbox = await pool.open(task)``."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class RemotePool:
         request_s: float = 660.0,
         unreachable_s: float = 30.0,
     ) -> None:
-        """``acquire_s``: longest wait for a sandbox; ``request_s``: for a reply of unknown duration; ``unreachable_s``:
-        for a server that does not answer, before its sandboxes count as lost."""
+        """``acquire_s``: maximum seconds to wait for a sandbox; ``request_s``: for a reply of unknown duration;
+        ``unreachable_s``: for a server that does not answer, before its sandboxes count as lost."""
         self._server = JsonHttpClient(url, token, request_s=request_s, unreachable_s=unreachable_s)
         self._url, self._acquire_s, self.request_s = self._server.url, acquire_s, request_s
         self._leases: dict[str, float] = {}
-        """Lease → its time to live without a heartbeat, in seconds."""
+        """Seconds that each lease lives without a heartbeat."""
         self._tasks = asyncio.TaskGroup()
         self._heart: asyncio.Task[None] | None = None
 
@@ -101,9 +101,10 @@ class RemotePool:
     async def open(
         self, task: Task, deadline_s: float | None = None, group: SandboxGroup | None = None
     ) -> RemoteSandbox:
-        """Open a sandbox for ``task``; waits while the server is full, or has no room for all of ``group``.
+        """Open a sandbox for ``task``; wait while the server is full, or has no room for all of ``group``.
 
-        Raises SandboxStartError (TaskFault for the task's own fault), and UserError for a task that the server refuses.
+        Raises SandboxStartError (TaskFault if the task itself is at fault), and UserError for a task that the server
+        refuses.
         """
         give_up = time.monotonic() + self._acquire_s
         request = {"request_id": uuid.uuid4().hex, "image": image_for(task)}
@@ -120,16 +121,16 @@ class RemotePool:
                     await sandbox.close()
                     raise
         except TimeoutError as error:
-            raise SandboxStartError(f"{self._url} gave no sandbox within {self._acquire_s:g} s") from error
+            raise SandboxStartError(f"{self._url} provided no sandbox within {self._acquire_s:g} s") from error
         except (HttpStatusError, SandboxLost, SandboxDestroyed, *TRANSPORT_ERRORS) as error:
-            raise SandboxStartError(f"{self._url} gave no sandbox: {error}") from error
+            raise SandboxStartError(f"{self._url} provided no sandbox: {error}") from error
         return sandbox
 
     async def _slot(self, request: dict[str, Any], give_up: float) -> dict[str, Any]:
-        """Wait while the server is full. When this is cancelled, a slot that is on its way is given back."""
+        """Wait while the server is full. When this is cancelled, a slot that is being allocated is returned."""
         while True:
             try:
-                return await call_with_undo(lambda: self._allocated(request), self._give_back, _GIVE_BACK_S)
+                return await call_with_undo(lambda: self._allocated(request), self._return_slot, RETURN_SLOT_TIMEOUT_S)
             except HttpStatusError as refused:
                 if refused.status not in BUSY_STATUSES or time.monotonic() + refused.retry_after_s > give_up:
                     raise
@@ -141,7 +142,7 @@ class RemotePool:
         given = await self.post_with_retries("/allocate_group", request)
         return {"lease_id": given["assignments"][0]["slot_id"], "ttl_s": given["ttl_s"]}
 
-    async def _give_back(self, slot: dict[str, Any]) -> None:
+    async def _return_slot(self, slot: dict[str, Any]) -> None:
         await RemoteSandbox(self, str(slot["lease_id"])).close()
 
     async def post_with_retries(
@@ -163,7 +164,7 @@ class RemotePool:
             async with asyncio.timeout(10.0):
                 await self._server.post("/heartbeat", {"lease_id": lease_id})
         except (HttpStatusError, *TRANSPORT_ERRORS):
-            return  # the next one may be heard; the operation on a lost lease says what happened
+            return  # the next heartbeat may succeed; an operation on a lost lease reports what happened
 
     def forget(self, lease_id: str) -> None:
         """Stop renewing a lease."""
@@ -176,14 +177,14 @@ class RemoteSandbox:
     def __init__(
         self, pool: RemotePool, lease_id: str, deadline_s: float | None = None, task: Task | None = None
     ) -> None:
-        """``task`` is None where another client has opened the sandbox."""
+        """``task`` is None if another client opened the sandbox."""
         self._pool, self.lease_id, self._task = pool, lease_id, task
         self._ends_at = time.monotonic() + deadline_s if deadline_s else None
         self._gone = self._closed = False
 
     @property
     def alive(self) -> bool:
-        """Whether the sandbox existed at the last reply."""
+        """True if the sandbox existed at the last reply."""
         return not (self._gone or self._closed)
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
@@ -209,7 +210,7 @@ class RemoteSandbox:
         }
         try:
             done = self._ended(await self.post("/exec_tool", self._pool.request_s, tool_call=call))
-        except ValueError as error:  # it cannot be sent, or the server does not take it
+        except ValueError as error:  # it cannot be sent, or the server refuses it
             return ToolResult(f"Error: {error}.")
         text = str(done["observation"])
         return ToolResult(text, done["exit_code"], float(done["ms"]), bool(done["timed_out"]), text)
@@ -233,16 +234,16 @@ class RemoteSandbox:
         try:
             await asyncio.shield(self._close())
         except (HttpStatusError, *TRANSPORT_ERRORS):
-            return  # unrenewed, it ends at its deadline
+            return  # without heartbeats it ends at its deadline
 
     async def _close(self) -> None:
         async with asyncio.timeout(20.0):
             await self._pool.post_with_retries("/close", {"lease_id": self.lease_id})
 
     async def post(self, endpoint: str, deadline_s: float, **fields: object) -> dict[str, Any]:
-        """Send a request about the lease; every hop gives up in its turn after ``deadline_s``.
+        """Send a request about the lease; router and client each wait a little longer than ``deadline_s``.
 
-        Raises what the interface raises.
+        Raises the exceptions of the interface.
         """
         if self._closed:
             raise SandboxLost("the session was closed")

@@ -1,8 +1,8 @@
 """An agent's tools in a sandbox of another process or provider.
 
 A portable tool uses the sandbox's commands and files, with its caller's limits. SETA's six tools, which include
-OpenClaw's four, keep shells and processes between calls: they run where the sandbox is, with the limits of that place.
-No other tool can be called remotely.
+OpenClaw's four, keep shells and processes between calls: they run on the sandbox's side, with the limits there. No
+other tool can be called remotely.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def local_only_tools(tools: Toolset) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ProviderToolTarget:
-    """A provider's sandbox as portable tools see it. Output comes when its command has ended."""
+    """A provider's sandbox as portable tools see it. Output arrives when its command has ended."""
 
     sandbox: Sandbox
     workdir: str
 
     @property
     def memory_bytes(self) -> int | None:
-        """The memory limit of a pool without other settings."""
+        """Memory limit of a pool with default settings."""
         return ContainerLimits().memory_bytes
 
     async def run(
@@ -58,16 +58,16 @@ class ProviderToolTarget:
 async def call_remote_tool(
     sandbox: Sandbox, context: PortableToolContext, name: str, arguments: object, tools: Toolset
 ) -> ToolResult:
-    """Call a tool as :func:`sandbox.tools.call_tool` does, for a ``context`` that acts on ``sandbox``.
+    """Call a tool like :func:`sandbox.tools.call_tool`, for a ``context`` that acts on ``sandbox``.
 
     Raises UserError for a tool that needs a pool in this process.
     """
 
-    async def do(tool: SandboxTool, said: ToolArguments) -> ToolResult:
+    async def do(tool: SandboxTool, arguments: ToolArguments) -> ToolResult:
         if isinstance(tool, PortableTool):
-            return await tool.call(context, said)
+            return await tool.call(context, arguments)
         if name in local_only_tools(tools):
-            raise UserError(f"the tool {name} acts on a sandbox of its own process: set sandbox.provider = 'docker'")
-        return await sandbox.call_tool(name, said)
+            raise UserError(f"the tool {name} needs a sandbox in the same process: set sandbox.provider = 'docker'")
+        return await sandbox.call_tool(name, arguments)
 
     return await answer_tool_call(name, arguments, tools, do)

@@ -1,4 +1,4 @@
-"""The settings of a run's sandboxes: which provider gives them, how many there are, and how long they may take."""
+"""Settings of a run's sandboxes: the provider, the number of sandboxes, and their time limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandbox.http.server_urls import worker_urls
 from sandbox.pool.settings import ContainerSettings
 
 DOCKER = "docker"
-"""Each worker has a pool of its own on its machine's Docker daemon."""
+"""Each worker has its own pool on its machine's Docker daemon."""
 POOL = "pool"
 """Pool servers, or the router in front of them."""
 ENVIRONMENT = "environment"
@@ -23,45 +23,45 @@ DAYTONA = "daytona"
 """Sandboxes at Daytona, through its SDK."""
 _PROVIDERS = (DOCKER, POOL, ENVIRONMENT, DAYTONA)
 _DOCKER_ONLY_KEYS = ("image", "allow_hosts", "python_index", "npm_index")
-"""Keys that only a worker's own pool reads, and that have no value unless somebody sets one."""
+"""Keys that only a worker's own pool reads, and that have no value unless the user sets one."""
 
 
 class SandboxSettings(ContainerSettings):
-    """Where a run's sandboxes come from, and their limits."""
+    """Provider of a run's sandboxes, and their limits."""
 
     provider: str = DOCKER
-    """Where sandboxes come from: ``docker``, each worker's own pool on its machine; ``pool``, pool servers or their
-    router (python -m sandbox.server, sandbox.router); ``environment``, services that run whole episodes on other
-    machines (python -m launch.environment); ``daytona``, those of a Daytona account (pip install 'longshore[daytona]');
-    or the name of a provider that a package adds (docs/plugins.md).  For all but ``docker``, images, networks, capacity
-    and lifetimes are set where the provider is started."""
+    """Provider of sandboxes: ``docker``, each worker's own pool on its machine; ``pool``, pool servers or their router
+    (python -m sandbox.server, sandbox.router); ``environment``, services that run whole episodes on other machines
+    (python -m launch.environment); ``daytona``, a Daytona account (pip install 'longshore[daytona]'); or the name of a
+    provider that a package adds (docs/plugins.md). For all but ``docker``, images, networks, capacity and lifetimes are
+    set where the provider is started."""
     urls: tuple[str, ...] = ()
-    """URLs of the pool servers or of their router; empty for those in the variable WORKER_URLS.  With ``environment``,
-    URLs of the services; empty for those in ENVIRONMENT_URLS.  The token is read from LONGSHORE_SANDBOX_TOKEN.  With
-    several servers, each task has a preferred one as long as that has room."""
+    """URLs of the pool servers or of their router; empty for those in the variable WORKER_URLS. With ``environment``,
+    URLs of the services; empty for those in ENVIRONMENT_URLS. The token is read from LONGSHORE_SANDBOX_TOKEN. With
+    several servers, each task prefers one of them while that has room."""
     callback: str = ""
-    """Address of this machine at which environment services reach the policy; empty for that of each worker's node in a
-    cluster that was joined, or for loopback where the services run there too."""
+    """Address of this machine at which environment services reach the policy; empty for the address of each worker's
+    node in a joined cluster, or for loopback if the services run on the same machine."""
     group_slots: bool = False
     """Start a group's first episode only when there is a slot for each of its episodes (``pool``, with one server or a
-    router): they then run at the same time, and each slot is free again as its episode ends."""
+    router): they then run at the same time, and each slot is free again when its episode ends."""
     options: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
-    """Keys of ``daytona`` (docs/recipes.md), or of a provider that a package adds."""
+    """Options of ``daytona`` (docs/recipes.md), or of a provider that a package adds."""
     capacity_per_node: PositiveInt = 24
-    """Most containers alive at once on a node, or on a machine whose nodes are simulated; a run that would need more is
+    """Maximum containers alive at once on a node, or on a machine with simulated nodes; a run that would need more is
     refused."""
     start_concurrency: PositiveInt = 4
-    """Containers that start at once on a node in the beginning; measured start times then move it.  The node's workers
-    share it, simulated nodes included, and each may start one."""
+    """Containers that start at once on a node in the beginning; measured start times then adjust the number. The node's
+    workers share it, simulated nodes included, and each may start at least one."""
     command_timeout_s: Seconds = 20.0
-    """Longest command of the agent; a longer one is stopped inside the container, or goes on in the background where
-    the agent has SETA's or OpenClaw's tools."""
+    """Maximum seconds of an agent's command; a longer one is stopped inside the container, or continues in the
+    background if the agent has SETA's or OpenClaw's tools."""
     grade_timeout_s: Seconds = 60.0
-    """Longest run of a task's tests; a task may allow less."""
+    """Maximum seconds of a task's tests; a task may allow less."""
 
     @property
     def uses_worker_pools(self) -> bool:
-        """Whether each worker has a pool of its own."""
+        """True if each worker has its own pool."""
         return self.provider == DOCKER
 
     @field_validator("provider")
@@ -70,7 +70,7 @@ class SandboxSettings(ContainerSettings):
         if provider not in _PROVIDERS and provider not in (added := plugin_names(PluginGroup.SANDBOX_PROVIDERS)):
             known = [*_PROVIDERS, *added]
             raise ValueError(
-                f"sandbox.provider = '{provider}' gives no sandboxes: there are {', '.join(known)}"
+                f"sandbox.provider = '{provider}' does not exist: there are {', '.join(known)}"
                 f"{did_you_mean(provider, known)}"
             )
         return provider
@@ -78,7 +78,7 @@ class SandboxSettings(ContainerSettings):
     @field_validator("urls", mode="before")
     @classmethod
     def _split_urls(cls, listed: object) -> object:
-        """Accept a text with commas, as in WORKER_URLS."""
+        """Accept one comma-separated text, as in WORKER_URLS."""
         return tuple(each.strip() for each in listed.split(",") if each.strip()) if isinstance(listed, str) else listed
 
     @model_validator(mode="after")
@@ -86,8 +86,8 @@ class SandboxSettings(ContainerSettings):
         """Refuse keys that the chosen provider does not read."""
         if self.urls and self.provider not in {POOL, ENVIRONMENT}:
             raise ValueError(
-                f"sandbox.urls are pool servers or environment services, and sandbox.provider = '{self.provider}' asks "
-                "none: set sandbox.provider = 'pool' or 'environment', or remove sandbox.urls"
+                f"sandbox.urls are pool servers or environment services, which sandbox.provider = '{self.provider}' "
+                "does not use: set sandbox.provider = 'pool' or 'environment', or remove sandbox.urls"
             )
         if self.callback and self.provider != ENVIRONMENT:
             raise ValueError(
@@ -101,12 +101,12 @@ class SandboxSettings(ContainerSettings):
                 raise ValueError(f"sandbox.urls: {error}") from error
         if self.group_slots and (self.provider != POOL or len(self.urls) > 1):
             raise ValueError(
-                "sandbox.group_slots asks one address for the places of a whole group: set sandbox.provider = 'pool' "
-                "and sandbox.urls to one server or router (python -m sandbox.router), or leave sandbox.group_slots out"
+                "sandbox.group_slots requests a whole group's slots from one address: set sandbox.provider = 'pool' "
+                "and sandbox.urls to one server or router (python -m sandbox.router), or remove sandbox.group_slots"
             )
         if self.options and self.provider in {DOCKER, POOL, ENVIRONMENT}:
             raise ValueError(
-                "sandbox.options are for daytona and providers that packages add, and sandbox.provider = "
+                "sandbox.options are for daytona and providers that packages add, but sandbox.provider = "
                 f"'{self.provider}' has none: remove {', '.join(self.options)}"
             )
         unread = [f"sandbox.{name}" for name in _DOCKER_ONLY_KEYS if not self.uses_worker_pools and getattr(self, name)]

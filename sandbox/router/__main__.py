@@ -26,7 +26,7 @@ class RouterArguments(CommandArguments):
     """
 
     workers: Annotated[str, option("URL,…")] = environment_default("WORKER_URLS", "")
-    """Addresses of the pool servers; or WORKER_URLS."""
+    """URLs of the pool servers; default: the variable WORKER_URLS."""
     host: Annotated[str, option("HOST")] = "127.0.0.1"
     """Address to listen on; beyond loopback a token or --no-auth is required."""
     port: Port = environment_default("ROUTER_PORT", 18080)

@@ -1,4 +1,4 @@
-"""The router's HTTP side: it looks for a slot, and forwards every other request to its lease's worker."""
+"""The router's HTTP endpoints: it allocates slots, and forwards every other request to its lease's worker."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class _Handlers:
     groups: SlotGroups
 
     def __init__(self) -> None:
-        self.gave: dict[tuple[str, str], str] = {}
-        """Task key and request id of an allocation → URL of the worker that gave the slot."""
+        self._gave: dict[tuple[str, str], str] = {}
+        """URL of the worker that gave a slot, by the allocation's task key and request id."""
 
     def table(self) -> list[HttpEndpoint[Any]]:
         return [
@@ -116,17 +116,17 @@ class _Handlers:
         return HttpReply(200, RouterStatus(num_workers=len(known), workers=known))
 
     async def allocate(self, call: HttpCall[m.AllocateRequest]) -> HttpReply:
-        return await _UntilClientGone(call).run(lambda: self._place(call.body))
+        return await _UntilClientGone(call).run(lambda: self._allocate(call.body))
 
-    async def _place(self, asked: m.AllocateRequest) -> HttpReply:
-        """Ask the workers in order for a slot.
+    async def _allocate(self, body: m.AllocateRequest) -> HttpReply:
+        """Request a slot from the workers in order.
 
         A request that may have arrived at one worker is not sent to another. The worker that gave a slot for the same
-        request before is asked first and gives that one again.
+        request before comes first and gives that one again.
         """
-        request = asked.model_dump(mode="json")
+        request = body.model_dump(mode="json")
         full: list[WorkerReply] = []
-        for node in self._ordered(asked):
+        for node in self._ordered(body):
             try:
                 answer = await self.workers.post(node, "/allocate", request)
             except WorkerUnreachable as error:
@@ -136,7 +136,7 @@ class _Handlers:
             if not answer.is_full:
                 if answer.status == 200:
                     answer.body["lease_id"] = router_lease_id(node, answer.body["lease_id"])
-                    self._remember(asked, node)
+                    self._remember(body, node)
                 return _reply(answer)
             self.workers.counts["spilled"] += 1
             full.append(answer)
@@ -146,13 +146,13 @@ class _Handlers:
             )
         return _reply(min(full, key=lambda answer: answer.retry_after_s))
 
-    def _ordered(self, asked: m.AllocateRequest) -> list[WorkerNode]:
-        gave = self.gave.get((asked.task_key, asked.request_id or ""))
-        return sorted(rank_nodes(asked.task_key, asked.image, self.workers.nodes), key=lambda node: node.url != gave)
+    def _ordered(self, body: m.AllocateRequest) -> list[WorkerNode]:
+        gave = self._gave.get((body.task_key, body.request_id or ""))
+        return sorted(rank_nodes(body.task_key, body.image, self.workers.nodes), key=lambda node: node.url != gave)
 
-    def _remember(self, asked: m.AllocateRequest, node: WorkerNode) -> None:
-        if asked.request_id:
-            remember_bounded(self.gave, (asked.task_key, asked.request_id), node.url)
+    def _remember(self, body: m.AllocateRequest, node: WorkerNode) -> None:
+        if body.request_id:
+            remember_bounded(self._gave, (body.task_key, body.request_id), node.url)
 
     async def allocate_group(self, call: HttpCall[m.AllocateGroupRequest]) -> HttpReply:
         slots = await (
@@ -168,13 +168,13 @@ class _Handlers:
 
 
 class _UntilClientGone(Generic[Body]):
-    """Cancels work when its client disconnects, so that the worker knows that nobody gets its reply."""
+    """Cancels work when its client disconnects, so that the worker knows that its reply is not needed."""
 
     def __init__(self, call: HttpCall[Body]) -> None:
         self._call = call
 
     async def run(self, work: Callable[[], Awaitable[HttpReply]]) -> HttpReply:
-        reply = HttpError(400, failures.BAD_REQUEST, "the client has gone").reply()
+        reply = HttpError(400, failures.BAD_REQUEST, "the client has disconnected").reply()
 
         async def doing() -> None:
             nonlocal reply
@@ -205,14 +205,14 @@ def _metrics(workers: RouterWorkers) -> bytes:
     reachable = [node for node in nodes if node.reachable]
     about = {
         "forwarded": "requests sent to workers",
-        "repeated": "sent a second time, where that does no harm",
+        "repeated": "requests sent a second time, where that is harmless",
         "spilled": "allocations that a full worker refused",
         "unreachable": "requests that found no worker",
     }
     gauges = {
         "workers": ("workers", len(nodes)),
         "workers_reachable": ("workers that answer", len(reachable)),
-        "free_slots": ("slots, as last told", sum(node.free for node in reachable)),
+        "free_slots": ("free slots at the last status", sum(node.free for node in reachable)),
     }
     return prometheus_exposition(
         "longshore_router", gauges, {name: (what, workers.counts[name]) for name, what in about.items()}

@@ -1,7 +1,7 @@
-"""Groups of slots, all or none, on one worker if one has the room, else over several.
+"""Groups of slots, all or none, on one worker if one has room, else over several.
 
-A repeated request gets the same slots. The workers hold that information; the router remembers only which worker to
-ask. A worker that does not answer counts as full. When a part of a group is refused, the whole group is released; a
+A repeated request gets the same slots. The workers hold that information; the router only remembers which worker to
+contact. A worker that does not answer counts as full. When a part of a group is refused, the whole group is released; a
 part that could not be released ends at its deadline.
 
 Slots that are allocated one by one are requested from the workers that hold the group; if none does, from one that
@@ -34,7 +34,7 @@ from sandbox.router.workers import RouterWorkers, WorkerUnreachable
 
 _RETRY_S = 2.0
 _ANSWER_S = 10.0
-"""A worker gives and takes slots without waiting; one that does not answer within this time is skipped."""
+"""Seconds after which a worker is skipped that does not answer; it allocates and releases slots without waiting."""
 
 
 class GroupSlots(NamedTuple):
@@ -50,68 +50,70 @@ class SlotGroups:
     def __init__(self, workers: RouterWorkers) -> None:
         self._workers = workers
         self._where: dict[str, frozenset[str]] = {}
-        """Group → URLs of the workers that gave it."""
+        """URLs of the workers that hold a group, by group."""
         self._took: dict[tuple[str, str], str] = {}
-        """Group and request id → URL of the worker that gave one of its slots."""
+        """URL of the worker that gave a slot, by group and request id."""
         self._one_at_a_time = asyncio.Lock()
 
-    async def allocate(self, asked: m.AllocateGroupRequest) -> GroupSlots:
+    async def allocate(self, requested: m.AllocateGroupRequest) -> GroupSlots:
         """Allocate all slots of a group.
 
-        Raises GroupConflict, and HttpError: 503 when there are not enough free slots, 422 when there never will be.
+        Raises GroupConflict, and HttpError: 503 if there are not enough free slots, 422 if there never will be.
         """
         async with self._one_at_a_time:  # two groups must not each take half of what is left
-            shares = await self._held(asked.task_id)
+            shares = await self._held(requested.task_id)
             if shares:
-                if (slots := sum(shares.values())) != asked.n_slots:
-                    raise GroupConflict(asked.task_id, slots, asked.n_slots)
+                if (slots := sum(shares.values())) != requested.n_slots:
+                    raise GroupConflict(requested.task_id, slots, requested.n_slots)
                 with suppress(_NotEnoughSlotsError):
-                    return await self._take(asked, shares)
-                raise _exhausted(asked)
-            return await self._placed(asked)
+                    return await self._allocate_shares(requested, shares)
+                raise _exhausted(requested)
+            return await self._allocate_new(requested)
 
-    async def allocate_member(self, asked: m.AllocateGroupRequest) -> GroupSlots:
-        """Allocate one slot of a group for the request id. Raises HttpError as :meth:`allocate` does."""
-        mine = (asked.task_id, asked.request_id or "")
+    async def allocate_member(self, requested: m.AllocateGroupRequest) -> GroupSlots:
+        """Allocate one slot of a group for the request id. Raises HttpError like :meth:`allocate`."""
+        member = (requested.task_id, requested.request_id or "")
         async with self._one_at_a_time:
-            gave, shares = self._took.get(mine), await self._held(asked.task_id)
-            for node in sorted(shares, key=lambda node: (node.url != gave, -node.reserved.get(asked.task_id, 0))):
+            gave, shares = self._took.get(member), await self._held(requested.task_id)
+            for node in sorted(shares, key=lambda node: (node.url != gave, -node.reserved.get(requested.task_id, 0))):
                 with suppress(
                     _NotEnoughSlotsError, WorkerUnreachable
                 ):  # the same request gets the same slot when it comes again
-                    return self._noted(mine, _slots(node, await self._given(node, asked, asked.n_slots)))
+                    return self._remember_member(
+                        member, _slots(node, await self._request_slots(node, requested, requested.n_slots))
+                    )
             if shares:
-                raise _exhausted(asked)
-            return self._noted(mine, await self._placed(asked))
+                raise _exhausted(requested)
+            return self._remember_member(member, await self._allocate_new(requested))
 
-    def _noted(self, mine: tuple[str, str], slots: GroupSlots) -> GroupSlots:
+    def _remember_member(self, member: tuple[str, str], slots: GroupSlots) -> GroupSlots:
         if found := parse_router_lease_id(slots.ids[0], self._workers.nodes):
-            remember_bounded(self._took, mine, found[0].url)
+            remember_bounded(self._took, member, found[0].url)
         return slots
 
-    async def _placed(self, asked: m.AllocateGroupRequest) -> GroupSlots:
+    async def _allocate_new(self, requested: m.AllocateGroupRequest) -> GroupSlots:
         """Allocate a group that no worker holds."""
-        for node in rank_nodes(asked.task_id, asked.image, self._workers.nodes):
+        for node in rank_nodes(requested.task_id, requested.image, self._workers.nodes):
             with suppress(_NotEnoughSlotsError):
-                return await self._take(asked, {node: asked.n_slots})
+                return await self._allocate_shares(requested, {node: requested.n_slots})
         await self._workers.refresh()
-        if can_never_fit(asked.n_slots, self._workers.nodes):
-            said = f"a group of {asked.n_slots} slots has no place on all workers together"
-            raise HttpError(422, failures.GROUP_TOO_LARGE, said)
-        shares = split_slots(asked.n_slots, self._workers.nodes)
+        if can_never_fit(requested.n_slots, self._workers.nodes):
+            message = f"a group of {requested.n_slots} slots does not fit on all workers together"
+            raise HttpError(422, failures.GROUP_TOO_LARGE, message)
+        shares = split_slots(requested.n_slots, self._workers.nodes)
         if shares is not None and len(shares) > 1:
             with suppress(_NotEnoughSlotsError):
-                return await self._take(asked, shares)
-        raise _exhausted(asked)
+                return await self._allocate_shares(requested, shares)
+        raise _exhausted(requested)
 
     async def _held(self, group: str) -> dict[WorkerNode, int]:
-        """Ask the workers which of the group's slots they hold."""
+        """Return the number of the group's slots that each worker holds."""
         gave = self._where.get(group, frozenset())
         await self._workers.refresh([node for node in self._workers.nodes if node.url in gave or group in node.groups])
         return group_shares(group, self._workers.nodes)
 
-    async def _take(self, asked: m.AllocateGroupRequest, shares: dict[WorkerNode, int]) -> GroupSlots:
-        """Take these shares. Raises _NotEnoughSlotsError, and HttpError where a worker holds another group of that
+    async def _allocate_shares(self, requested: m.AllocateGroupRequest, shares: dict[WorkerNode, int]) -> GroupSlots:
+        """Allocate these shares. Raises _NotEnoughSlotsError, and HttpError if a worker holds another group of that
         name; then nothing is held."""
         taken: list[str] = []
         asking: list[WorkerNode] = []
@@ -119,31 +121,31 @@ class SlotGroups:
         try:
             for node, slots in shares.items():
                 asking.append(node)
-                ids, ttl_s = _slots(node, await self._given(node, asked, slots, reserve=bool(taken)))
+                ids, ttl_s = _slots(node, await self._request_slots(node, requested, slots, reserve=bool(taken)))
                 taken += ids
         except (
             _NotEnoughSlotsError,
             HttpError,
-        ):  # what a worker that refuses holds of that name is not of this request
-            await asyncio.shield(self._released(asked.task_id, asking[:-1]))
+        ):  # the slots of that name on the worker that refuses are not of this request
+            await asyncio.shield(self._released(requested.task_id, asking[:-1]))
             raise
-        except BaseException as error:  # what did not answer may have given all the same
-            await asyncio.shield(self._released(asked.task_id, asking))
+        except BaseException as error:  # a worker that did not answer may still have allocated them
+            await asyncio.shield(self._released(requested.task_id, asking))
             if isinstance(error, WorkerUnreachable):
                 raise _NotEnoughSlotsError from error
             raise
-        remember_bounded(self._where, asked.task_id, frozenset(node.url for node in shares))
-        return GroupSlots(tuple(taken[:1] if asked.request_id else taken), ttl_s)
+        remember_bounded(self._where, requested.task_id, frozenset(node.url for node in shares))
+        return GroupSlots(tuple(taken[:1] if requested.request_id else taken), ttl_s)
 
-    async def _given(
-        self, node: WorkerNode, asked: m.AllocateGroupRequest, slots: int, *, reserve: bool = False
+    async def _request_slots(
+        self, node: WorkerNode, requested: m.AllocateGroupRequest, slots: int, *, reserve: bool = False
     ) -> dict[str, Any]:
-        """Ask one worker. With ``reserve`` the slots wait for requests with ids.
+        """Request slots from one worker. With ``reserve`` they wait for requests with ids.
 
         Raises _NotEnoughSlotsError, HttpError for another group of that name, WorkerUnreachable.
         """
-        one = {"reserve": True} if reserve else {"request_id": asked.request_id}
-        body = {"task_id": asked.task_id, "n_slots": slots, **(one if asked.request_id else {})}
+        one = {"reserve": True} if reserve else {"request_id": requested.request_id}
+        body = {"task_id": requested.task_id, "n_slots": slots, **(one if requested.request_id else {})}
         answer = await self._workers.post(node, "/allocate_group", body, _ANSWER_S)
         if answer.status == http.HTTPStatus.CONFLICT:
             raise HttpError(409, str(answer.body.get("code")), str(answer.body.get("error")))
@@ -182,6 +184,6 @@ class _NotEnoughSlotsError(Exception):
     """A worker does not have enough free slots."""
 
 
-def _exhausted(asked: m.AllocateGroupRequest) -> HttpError:
-    said = f"no {asked.n_slots} free slots on all workers"
-    return HttpError(503, "RUN_SLOTS_EXHAUSTED", said, retry_after_s=_RETRY_S)
+def _exhausted(requested: m.AllocateGroupRequest) -> HttpError:
+    message = f"there are not {requested.n_slots} free slots on all workers"
+    return HttpError(503, "RUN_SLOTS_EXHAUSTED", message, retry_after_s=_RETRY_S)

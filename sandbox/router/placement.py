@@ -1,4 +1,4 @@
-"""Which worker gets a request: pure rules over what is known of the workers."""
+"""Chooses the worker for a request: pure rules over the last known status of the workers."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class WorkerNode:
     url: str
     reachable: bool = True
     free: int = 0
-    """Slots that are not leased."""
+    """Number of slots that are not leased."""
     images: frozenset[str] = frozenset()
     slots: int = 0
-    """All slots; 0 while unknown."""
+    """Number of all slots; 0 while unknown."""
     new_tasks: bool = True
-    """Whether it takes a task key, and so a group, that it does not have yet."""
+    """True if it accepts a task key, and so a group, that it does not have yet."""
     groups: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
-    """Group → slots that it holds."""
+    """Number of slots that each group holds."""
     reserved: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
-    """Group → those of them that are reserved for later requests."""
+    """Number of each group's slots that are reserved for later requests."""
 
     @property
     def key(self) -> str:
-        """Its name in lease ids: the same in every order of the workers, and after a restart."""
+        """Name in lease ids: the same for every order of the workers, and after a restart."""
         return hashlib.sha1(self.url.encode(), usedforsecurity=False).hexdigest()[:8]
 
 
@@ -66,19 +66,19 @@ def group_shares(group: str, nodes: Iterable[WorkerNode]) -> dict[WorkerNode, in
 
 
 def remember_bounded(memory: dict[K, V], key: K, value: V) -> None:
-    """Add an entry; the oldest is dropped when there are too many."""
+    """Add an entry; drop the oldest if there are too many."""
     if len(memory) >= _REMEMBERED:
         memory.pop(next(iter(memory)))
     memory[key] = value
 
 
 def can_never_fit(slots: int, nodes: Sequence[WorkerNode]) -> bool:
-    """Whether these nodes would not have so many slots even if they were empty."""
+    """Return whether these nodes would have too few slots even if they were empty."""
     return all(each.slots for each in nodes) and sum(each.slots for each in nodes) < slots
 
 
 def is_repeatable(path: str, body: Mapping[str, Any]) -> bool:
-    """Whether the same request twice does what it does once."""
+    """Return whether sending the same request twice has the effect of sending it once."""
     return path in REPEATABLE_PATHS or bool(body.get("request_id"))
 
 
@@ -88,7 +88,7 @@ def router_lease_id(node: WorkerNode, lease: str) -> str:
 
 
 def parse_router_lease_id(lease: str, nodes: Iterable[WorkerNode]) -> tuple[WorkerNode, str] | None:
-    """Return the worker of a lease and its name there; None when it is no lease of these workers."""
+    """Return the worker of a lease and its name there; None if it is not a lease of these workers."""
     key, colon, rest = lease.partition(":")
     found = next((node for node in nodes if colon and node.key == key), None)
     return (found, rest) if found and rest else None

@@ -1,4 +1,4 @@
-"""The router's workers: their last known status, and one request to one of them."""
+"""The router's workers: their last known status, and single requests to one of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONNECT_S = 5.0
 
 
 class WorkerUnreachable(InfraError):
-    """A worker did not answer.  ``sent`` says whether the request may have reached it."""
+    """A worker did not answer. ``sent`` tells whether the request may have reached it."""
 
     def __init__(self, node: WorkerNode, error: Exception, *, sent: bool) -> None:
         super().__init__(f"Worker unreachable: {node.url}: {type(error).__name__} {error}".rstrip())
@@ -31,7 +31,7 @@ class WorkerUnreachable(InfraError):
 
 
 class WorkerReply(NamedTuple):
-    """A worker's reply, whatever its status."""
+    """A worker's reply, with any status."""
 
     status: int
     body: dict[str, Any]
@@ -39,19 +39,20 @@ class WorkerReply(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether the worker has no room, so that another one should be asked."""
+        """True if the worker has no room, so that another one should be tried."""
         return self.status in BUSY_STATUSES
 
 
 class RouterWorkers:
-    """``async with RouterWorkers(urls, token, forward_s) as workers`` refreshes every worker's status regularly."""
+    """The workers of a router: ``async with RouterWorkers(urls, token, forward_s)`` refreshes their status
+    regularly."""
 
     def __init__(self, urls: tuple[str, ...], token: str, forward_s: float) -> None:
-        """``forward_s``: longest wait for the reply to a request that carries no deadline."""
+        """``forward_s``: maximum seconds to wait for the reply to a request without a deadline."""
         self._nodes = {url: WorkerNode(url) for url in urls}
         self._clients = {url: JsonHttpClient(url, token, connect_s=_CONNECT_S) for url in urls}
         self.status: dict[str, dict[str, Any]] = {}
-        """Each worker's last status reply, or why there is none."""
+        """Last status reply of each worker, or the reason why there is none."""
         self.counts: Counter[str] = Counter()
         self._forward_s = forward_s
         self._open = AsyncExitStack()
@@ -87,7 +88,7 @@ class RouterWorkers:
             await self.refresh()
 
     async def refresh(self, nodes: Iterable[WorkerNode] | None = None) -> None:
-        """Ask these workers, or all, for their status."""
+        """Request the status of these workers, or of all."""
         async with asyncio.TaskGroup() as group:
             for node in self.nodes if nodes is None else nodes:
                 group.create_task(self._refresh_one(node))
@@ -121,7 +122,7 @@ class RouterWorkers:
     ) -> WorkerReply:
         """Send a request, and send it again if it was lost and may be repeated.
 
-        Waits for ``within_s``, else until the deadline that the request carries.  Raises WorkerUnreachable.
+        Waits for ``within_s``, else until the request's deadline. Raises WorkerUnreachable.
         """
         self.counts["forwarded"] += 1
         try:
@@ -137,7 +138,7 @@ class RouterWorkers:
             return await self._exchange("POST", node, path, body, within_s)
         except WorkerUnreachable as error:
             self._mark_unreachable(node, error)
-            error.sent = True  # the first may have arrived, whatever became of the second
+            error.sent = True  # the first one may have arrived, whatever happened to the second
             raise
 
     async def _exchange(

@@ -1,8 +1,8 @@
 """``python -m sandbox.server [--port 18081] [--dataset DIR] …``: serve this machine's sandboxes over HTTP.
 
-On SIGTERM or Ctrl-C the server starts nothing more, waits a little for what runs, and ends its sandboxes. If it is
-killed, its sandboxes live on: the same command with the same ``--state`` takes them over before their own deadline
-(``--unattended-s``).
+On SIGTERM or Ctrl-C the server starts nothing more, waits a little for running requests, and ends its sandboxes. If it
+is killed, its sandboxes keep running: the same command with the same ``--state`` takes them over before their own
+deadline (``--unattended-s``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ServerArguments(EgressProxyOptions):
     port: Port = environment_default("ENV_SERVER_PORT", 18081)
     """Port to listen on; 0 for a free one."""
     token_file: Annotated[Path | None, option("FILE")] = None
-    """File with the bearer token; or LONGSHORE_SANDBOX_TOKEN."""
+    """File with the bearer token; default: the variable LONGSHORE_SANDBOX_TOKEN."""
     no_auth: Flag = False
     """No authentication: everyone who reaches the port can run programs on this machine."""
     dataset: Annotated[Path | None, option("FOLDER")] = environment_default("DATASET_DIR", None)
@@ -99,7 +99,8 @@ def run(chosen: ServerArguments, out: JsonOutput) -> int:
 
 
 def _pool_settings(chosen: ServerArguments, server: str) -> PoolSettings:
-    """``server`` identifies the server, also after its restart, since an engine may serve several."""
+    """Return the pool's settings; ``server`` identifies the server, even after a restart: an engine may have
+    several."""
     name = f"server-{server}"
     return PoolSettings(
         pool=name,

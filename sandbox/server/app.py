@@ -1,4 +1,4 @@
-"""The pool server's HTTP side: one endpoint for each message; it decides nothing."""
+"""The pool server's HTTP endpoints, one for each message; the service makes the decisions."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class _Handlers:
         return HttpReply(200, m.AllocateReply(lease_id=given.leases[0].id, reused=given.reused, ttl_s=ttl_s))
 
     async def allocate_group(self, call: HttpCall[m.AllocateGroupRequest]) -> HttpReply:
-        """Answer a full server with 503, as SETA's clients expect; OpenClaw's expect 429."""
+        """Answer 503 when the server is full, as SETA's clients expect; OpenClaw's expect 429."""
         try:
             given = self.service.allocate_group(
                 call.body.task_id, call.body.n_slots, call.body.request_id or "", reserve=call.body.reserve
@@ -166,8 +166,8 @@ class _Handlers:
         self, call: HttpCall[Op], what: str, limit_s: Callable[[LeaseState], float], do: Callable[[LeaseState], Any]
     ) -> HttpReply:
         body = call.body
-        asked = RequestedOperation(what, call.digest, body.request_id or "", call)
-        return await self.service.run_operation(body.lease_id, asked, do, limit_s, body.deadline_s)
+        request = RequestedOperation(what, call.digest, body.request_id or "", call)
+        return await self.service.run_operation(body.lease_id, request, do, limit_s, body.deadline_s)
 
     async def reset(self, call: HttpCall[m.ResetRequest]) -> HttpReply:
         body, settings = call.body, self.service.settings
@@ -177,10 +177,10 @@ class _Handlers:
         async def do(run: LeaseState) -> HttpReply:
             task = await self.service.reset(run, body.task_meta, times.eval)
             name = body.task_meta.get("task_name", task.id)
-            told = body.task_meta.get("instruction", task.instruction)
+            instruction = body.task_meta.get("instruction", task.instruction)
             schemas = [json.loads(json.dumps(tool.schema)) for tool in OPENCLAW.values()]
             return HttpReply(
-                200, m.ResetReply(user_msg=f"Task name:{name}\nTask instruction: {told}", tool_schemas=schemas)
+                200, m.ResetReply(user_msg=f"Task name:{name}\nTask instruction: {instruction}", tool_schemas=schemas)
             )
 
         return await self._once(call, "reset", lambda _: limit_s, do)
@@ -194,7 +194,7 @@ class _Handlers:
                 done = await sandbox.call_tool(tool.name, {} if tool.arguments is None else tool.arguments)
             except SandboxDestroyed as error:
                 return HttpReply(
-                    200, m.ExecToolReply(observation=f"The sandbox is gone: {error}.", ended=ENDED_DESTROYED)
+                    200, m.ExecToolReply(observation=f"The sandbox no longer exists: {error}.", ended=ENDED_DESTROYED)
                 )
             return HttpReply(
                 200,
@@ -250,7 +250,7 @@ class _Handlers:
 
     @asynccontextmanager
     async def _reading(self, body: m.TimedLeaseRequest) -> AsyncGenerator[Sandbox]:
-        """Yield the lease's sandbox for reading, which is neither recorded nor queued behind an operation."""
+        """Yield the lease's sandbox for reading, which is neither recorded nor queued behind operations."""
         with self.service.table.operation(body.lease_id):
             sandbox, _ = self.service.require_sandbox(self.service.lease_state(body.lease_id))
             async with asyncio.timeout(body.deadline_s):
@@ -258,7 +258,7 @@ class _Handlers:
 
 
 def _text(path: str) -> str:
-    """Replace what is not UTF-8 in a file's name."""
+    """Replace the bytes of a file name that are not UTF-8."""
     return path.encode(errors="surrogateescape").decode(errors="replace")
 
 

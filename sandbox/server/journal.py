@@ -1,8 +1,8 @@
-"""What a pool server must know after its own death: one small file for each lease.
+"""The state that a pool server needs after a restart: one small file for each lease.
 
-Lines of JSON are appended before what they announce and after what they report; the file is removed with the lease. It
-protects against the death of the process, not of the machine (whose containers are gone too), so nothing is synced to
-disk. An incomplete last line is ignored.
+Lines of JSON are appended before an operation and after its result; the file is removed with the lease. It protects
+against the death of the process, not of the machine (whose containers are lost too), so nothing is synced to disk. An
+incomplete last line is ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandbox.pool.leases import SlotLease
 from sandbox.server.operation_record import KnownOperation
 
 MAX_APPENDED_BYTES = 2 << 20
-"""Bytes appended to a file before it is rewritten with what is still needed."""
+"""Bytes appended to a file before it is rewritten with the lines that are still needed."""
 
 
 @dataclass(slots=True)
@@ -30,11 +30,11 @@ class RememberedLease:
 
     lease: SlotLease
     container: str = ""
-    """Empty before the first reset."""
+    """Id of the container; empty before the first reset."""
     reset: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The request that made the container, as far as it is needed again."""
+    """The request that created the container, as far as it is needed again."""
     operations: dict[str, KnownOperation] = field(default_factory=dict[str, KnownOperation])
-    """Key → operation, for those that may be requested again."""
+    """Operations that may be requested again, by key."""
 
 
 class LeaseJournal:
@@ -53,7 +53,7 @@ class LeaseJournal:
         self._append(_opened(lease))
 
     def record_sandbox(self, container: str, reset: dict[str, Any]) -> None:
-        """Append the lease's container and the reset that made it."""
+        """Append the lease's container and the reset that created it."""
         self._append({"container": container, "reset": reset})
 
     def begin(self, key: str, digest: str) -> None:
@@ -70,7 +70,7 @@ class LeaseJournal:
 
     @property
     def is_long(self) -> bool:
-        """Whether the file should be rewritten."""
+        """True if the file should be rewritten."""
         return self._appended > MAX_APPENDED_BYTES
 
     def rewrite(self, known: Iterable[KnownOperation]) -> None:
@@ -121,13 +121,13 @@ def _encoded(line: dict[str, Any]) -> bytes:
 
 
 class StateDirectory:
-    """The folder of one server, which holds its lock. A context manager."""
+    """The folder of one server, and the lock on it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def __enter__(self) -> Self:
-        """Raises UserError when another server holds it."""
+        """Take the lock. Raises UserError if another server holds it."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = (self._folder / "lock").open("w")
         try:
@@ -144,7 +144,7 @@ class StateDirectory:
 
     @property
     def id(self) -> str:
-        """The folder's own id: 16 hexadecimal digits, made at the first use."""
+        """Id of the folder: 16 hexadecimal digits, created at the first use."""
         path, making = self._folder / "id", self._folder / ".id"
         if not path.exists():
             making.write_text(secrets.token_hex(8))
@@ -182,8 +182,8 @@ def _read(path: Path) -> RememberedLease | None:
             found.container, found.reset = line["container"], line["reset"]
         elif "begin" in line:
             found.operations[line["begin"]] = KnownOperation(line["begin"], line["digest"], None)
-        elif "end" in line and (begun := found.operations.get(line["end"])):
-            found.operations[begun.key] = begun._replace(reply=HttpReply.recorded(line["reply"]))
+        elif "end" in line and (started := found.operations.get(line["end"])):
+            found.operations[started.key] = started._replace(reply=HttpReply.recorded(line["reply"]))
         elif "delivered" in line:
             found.operations.pop(line["delivered"], None)
     return found

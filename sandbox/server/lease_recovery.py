@@ -1,4 +1,4 @@
-"""Takes over, after a server's death, the sandboxes of the leases in its state directory."""
+"""Takes over the sandboxes of a dead server's leases, which its state directory records."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def adopt_remembered_leases(
 ) -> int:
     """Restore every lease of an earlier server, and take over its sandbox, ``at_once`` at a time.
 
-    Returns the number of sandboxes taken over; the other leases have lost theirs.  Raises DockerEngineError when the
-    daemon cannot be asked.
+    Returns the number of sandboxes taken over; the sandboxes of the other leases are lost. Raises DockerEngineError if
+    the daemon does not answer.
     """
     containers = await provider.containers()
     slots, adopted = asyncio.Semaphore(at_once), 0
@@ -37,7 +37,7 @@ async def adopt_remembered_leases(
             if remembered.container in containers and await _adopt(provider, tasks, state, remembered):
                 adopted += 1
             else:
-                state.lost = SandboxLost("the server was restarted, and the lease's container did not outlive that")
+                state.lost = SandboxLost("the server was restarted, and the lease's container no longer runs")
 
     async with asyncio.TaskGroup() as group:
         for remembered in directory.remembered_leases():

@@ -1,4 +1,4 @@
-"""What a pool server keeps for each lease: its sandbox, its operations and its journal."""
+"""A pool server's state of each lease: its sandbox, its operations and its journal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LeaseState:
     sandbox: HostSandbox | None = None
     task: Task | None = None
     lost: Exception | None = None
-    """Why there is no sandbox although there was one."""
+    """The error if there is no longer a sandbox."""
     closed: bool = False
     evaluate_s: float | None = None
-    """Longest evaluation as a whole, if its reset sets one."""
+    """Maximum seconds of an evaluation, if the reset sets one."""

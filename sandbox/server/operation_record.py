@@ -1,4 +1,4 @@
-"""The record of a lease's operations, which survives the server's process."""
+"""The interface to the record of a lease's operations, which survives the server's process."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class KnownOperation(NamedTuple):
     """An operation that may be requested again."""
 
     key: str
-    """``exec_tool/<request id>``, or ``exec_tool#<number>`` without one."""
+    """``exec_tool/<request id>``, or ``exec_tool#<number>`` for a request without id."""
     digest: str
     reply: HttpReply | None
-    """None before its end."""
+    """None until the operation has ended."""
 
 
 class OperationRecord(Protocol):
-    """What survives the server's process."""
+    """Record of operations that survives the server's process."""
 
     @property
     def is_long(self) -> bool:
-        """Whether the record should be rewritten."""
+        """True if the record should be rewritten."""
         ...
 
     def begin(self, key: str, digest: str) -> None:
@@ -35,9 +35,9 @@ class OperationRecord(Protocol):
         ...
 
     def delivered(self, key: str) -> None:
-        """Record that nobody will request the operation again. Raises InfraError."""
+        """Record that no client will request the operation again. Raises InfraError."""
         ...
 
     def rewrite(self, known: Iterable[KnownOperation]) -> None:
-        """Keep these operations only. Raises InfraError."""
+        """Keep only these operations. Raises InfraError."""
         ...

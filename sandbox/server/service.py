@@ -1,7 +1,7 @@
-"""The pool server without HTTP: leases, the sandboxes behind them, and the operations on them.
+"""The pool server without HTTP: leases, their sandboxes, and the operations on them.
 
-An allocation gives a slot and starts nothing; a reset starts the lease's sandbox, and ends the one before. Closing is
-answered at once and done in the background, at most :attr:`PoolServiceSettings.closes` at a time. Leases survive the
+An allocation reserves a slot and starts nothing; a reset starts the lease's sandbox, and ends the previous one. Closing
+is answered at once and done in the background, at most :attr:`PoolServiceSettings.closes` at a time. Leases survive the
 server's death in its state directory (:meth:`PoolService.recover`).
 """
 
@@ -33,24 +33,24 @@ class PoolServiceSettings:
 
     leases: LeaseLimits
     reap_s: float = 5.0
-    """Interval at which expired leases are closed."""
+    """Seconds between two checks for expired leases."""
     closes: int = 10
-    """Sandboxes that are ended at once."""
+    """Maximum sandboxes that are ended at once."""
     adoptions: int = 64
-    """Sandboxes of an earlier server that are taken over at once, so that one that does not answer delays few of the
-    others, whose deadline is running out."""
+    """Maximum sandboxes of an earlier server that are taken over at once, so that one that does not answer delays few
+    of the others, whose deadline is approaching."""
     ensure_image_s: float = 300.0
     reset_s: float = 300.0
     slack_s: float = 60.0
-    """Time beyond what an operation takes at most, before a request without a deadline is answered with DEADLINE."""
+    """Seconds beyond an operation's own limit before a request without a deadline gets DEADLINE."""
     admit_wait_s: float = 120.0
-    """No slot is given while a start would wait for longer than this."""
+    """Maximum seconds that a start may have to wait; beyond it no slot is given."""
     images_s: float = 10.0
-    """Interval at which the daemon is asked for its images."""
+    """Seconds between two lists of the daemon's images."""
 
 
 class PoolService:
-    """``async with PoolService(...) as service``; leaving it ends every sandbox."""
+    """The service of one server; leaving its ``async with`` block ends every sandbox."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class PoolService:
         self._group = asyncio.TaskGroup()
         self._background: list[asyncio.Task[None]] = []
         self._working: set[asyncio.Task[None]] = set()
-        """Operations under way."""
+        """Operations in progress."""
         self._ended = asyncio.Event()
         """Set when one of them has ended."""
         self._closes = asyncio.Semaphore(settings.closes)
@@ -79,7 +79,7 @@ class PoolService:
     async def __aenter__(self) -> Self:
         await self.recover()
         await self._group.__aenter__()
-        self._background = [self._group.create_task(self._reap()), self._group.create_task(self._look_at_images())]
+        self._background = [self._group.create_task(self._reap()), self._group.create_task(self._refresh_images())]
         return self
 
     async def __aexit__(
@@ -93,9 +93,9 @@ class PoolService:
         await self._group.__aexit__(None, None, None)
 
     async def drain(self, within_s: float) -> None:
-        """Start no operation and give no slot from now on.
+        """Start no operation and allocate no slot from now on.
 
-        Requests that wait for an operation that runs longer than ``within_s`` are told that the server was stopped.
+        Requests that wait for an operation of more than ``within_s`` get the error that the server was stopped.
         """
         self.draining = True
         with suppress(TimeoutError):
@@ -123,7 +123,8 @@ class PoolService:
         return self._opened(self.table.allocate(task_key, request_id))
 
     def allocate_group(self, group: str, slots: int, request_id: str = "", *, reserve: bool = False) -> LeaseAllocation:
-        """Allocate all slots of a group, to ``reserve`` for requests with ids, or the one for this request id.
+        """Allocate all slots of a group, reserved for later requests or, with ``request_id``, one of them for this
+        request.
 
         Raises SlotsExhausted, GroupConflict, GroupTooLarge.
         """
@@ -143,7 +144,7 @@ class PoolService:
         return taken
 
     def release_group(self, group: str) -> int:
-        """Close all leases of a group. Returns how many."""
+        """Close all leases of a group. Returns the number of leases."""
         return sum(self.close(lease.id) for lease in self.table.group(group))
 
     def _admit(self) -> None:
@@ -153,7 +154,7 @@ class PoolService:
         if wait_s > self.settings.admit_wait_s:
             raise SlotsExhausted(
                 "STARTS_BACKLOGGED",
-                f"a start would wait {wait_s:.0f} s for its turn",
+                f"a start would wait {wait_s:.0f} s",
                 min(wait_s - self.settings.admit_wait_s, 30.0) + 1.0,
             )
 
@@ -184,11 +185,11 @@ class PoolService:
         return self._runs[self.table.get(lease_id).id]
 
     def heartbeat(self, lease_id: str) -> None:
-        """Renew a lease. Takes no lock, so that a running operation cannot hold it up. Raises UnknownLease."""
+        """Renew a lease. Takes no lock, so that a running operation cannot delay it. Raises UnknownLease."""
         self.table.renew(lease_id)
 
     def close(self, lease_id: str) -> bool:
-        """End a lease and what runs in it. Returns whether there was one."""
+        """End a lease and its sandbox. Returns whether there was one."""
         lease = self.table.close(lease_id)
         run = self._runs.pop(lease_id, None)
         if run is not None:
@@ -217,7 +218,7 @@ class PoolService:
             await asyncio.sleep(self.settings.reap_s)
             self._close_expired()
 
-    async def _look_at_images(self) -> None:
+    async def _refresh_images(self) -> None:
         while True:
             with suppress(InfraError):
                 self.images = await self.provider.images()
@@ -228,15 +229,15 @@ class PoolService:
     async def run_operation(
         self,
         lease_id: str,
-        asked: RequestedOperation,
+        request: RequestedOperation,
         do: Callable[[LeaseState], Awaitable[HttpReply]],
         limit_s: Callable[[LeaseState], float],
         deadline_s: float | None = None,
     ) -> HttpReply:
         """Run ``do`` once for this request; the lease lives at least until it ends.
 
-        An operation whose turn has not come by ``deadline_s`` is not started. Without a deadline it may take
-        ``limit_s`` from its turn on. Raises UnknownLease.
+        An operation that has not started by ``deadline_s`` is not started. Without a deadline it may take ``limit_s``
+        from its start. Raises UnknownLease.
         """
         run, now = self.lease_state(lease_id), asyncio.get_running_loop().time
         ends_at = now() + deadline_s if deadline_s else None
@@ -246,15 +247,15 @@ class PoolService:
             with self.table.operation(lease_id):
                 until = ends_at or now() + limit_s(run) + self.settings.slack_s
                 if now() >= until:
-                    raise HttpError(504, failures.NOT_BEGUN, "its turn did not come before its deadline")
+                    raise HttpError(504, failures.NOT_BEGUN, "it was not started before its deadline")
                 async with asyncio.timeout_at(until):
                     return await do(run)
 
-        return await run.operations.run_once(asked, bounded)
+        return await run.operations.run_once(request, bounded)
 
     async def reset(self, run: LeaseState, meta: Mapping[str, Any], evaluate_s: float | None) -> Task:
-        """Start a fresh sandbox for the lease. Raises UserError, SandboxStartError, UnknownLease when it was closed
-        meanwhile."""
+        """Start a fresh sandbox for the lease. Raises UserError, SandboxStartError, and UnknownLease if the lease was
+        closed meanwhile."""
         task = await asyncio.to_thread(self.tasks.resolve, meta)
         before, run.sandbox, run.lost = run.sandbox, None, None
         if before is not None:
@@ -282,7 +283,7 @@ class PoolService:
     async def recover(self) -> None:
         """Take over what an earlier server of this state directory left, and remove what belongs to no lease.
 
-        Raises DockerEngineError when the daemon cannot be asked.
+        Raises DockerEngineError if the daemon does not answer.
         """
         self.adopted += await adopt_remembered_leases(
             self.provider, self.tasks, self._state, self._restore, at_once=self.settings.adoptions

@@ -12,7 +12,8 @@ from sandbox.tasks.task import Task
 
 
 class TaskSource:
-    """``dataset`` is the folder that ``task_path`` is relative to; None where clients send their tasks themselves."""
+    """Tasks of requests. ``dataset`` is the folder that ``task_path`` is relative to; None if clients send their
+    tasks."""
 
     def __init__(self, dataset: Path | None) -> None:
         self._dataset = dataset.resolve() if dataset else None

@@ -22,7 +22,7 @@ _MAX_HEAD_BYTES = 64 << 10
 
 
 class AttachStream(asyncio.Protocol):
-    """The protocol object of one stream; :func:`attach_to_container` makes it."""
+    """The protocol object of one stream; :func:`attach_to_container` creates it."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class AttachStream(asyncio.Protocol):
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def write(self, frames: bytes) -> None:
-        """Queue frames for PID 1. After the end of the stream, which ``on_lost`` reports, this does nothing."""
+        """Queue frames for PID 1. Does nothing after the end of the stream, which ``on_lost`` reports."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frames)
 
@@ -52,7 +52,7 @@ class AttachStream(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not inherit from it
         query = "stream=1&stdin=1&stdout=1&stderr=1"
         self._transport.write(
             f"POST /containers/{self._container}/attach?{query} HTTP/1.1\r\nHost: {self._host}\r\n"
@@ -100,7 +100,7 @@ class AttachStream(asyncio.Protocol):
 
 
 def _reason(body: bytes) -> str:
-    """The engine's message about its refusal, as far as it came with the head."""
+    """Return the engine's reason for refusing, as far as it arrived with the head."""
     found = re.search(rb'"message"\s*:\s*"([^"]*)', body)
     return found[1].decode(errors="replace") if found else ""
 
@@ -115,8 +115,8 @@ async def attach_to_container(
 ) -> AttachStream:
     """Attach to a container that has been created.
 
-    A container that ran before may be in the middle of a frame for another client; then ``marker`` is where this
-    client's frames begin (:func:`sandbox.session.init_messages.sync_marker`). Raises DockerEngineError.
+    A container that was already running may be in the middle of a frame for another client; then ``marker`` is where
+    this client's frames begin (:func:`sandbox.session.init_messages.sync_marker`). Raises DockerEngineError.
     """
     try:
         async with asyncio.timeout(_OPEN_S):

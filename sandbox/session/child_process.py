@@ -1,4 +1,4 @@
-"""Runs one child of PID 1 with exactly the given arguments and environment."""
+"""Runs one child process of PID 1 with exactly the given arguments and environment."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class _Listener:
     def __init__(self, take: Callable[[bytes], bool]) -> None:
         self._take = take
         self.number = 0
-        """Number of the request that started the child."""
+        """Id of the request that started the child."""
         self.enough = False
         self.refused = 0
-        """The errno with which the child could not be started; 0 if it was."""
+        """Errno with which the child could not be started; 0 if it was."""
         self.end: ChildExit | None = None
-        self.told, self.ended = asyncio.Event(), asyncio.Event()
+        self.done, self.ended = asyncio.Event(), asyncio.Event()
 
     def on_message(self, message: ChildOutput | ChildExit) -> None:
         if isinstance(message, ChildExit):
@@ -32,14 +32,14 @@ class _Listener:
                 self._over()
         elif not self.enough and not self._take(message.data):
             self.enough = True
-            self.told.set()
+            self.done.set()
 
     def on_refused(self, error: int) -> None:
         self.refused = error
         self._over()
 
     def _over(self) -> None:
-        self.told.set()
+        self.done.set()
         self.ended.set()
 
 
@@ -53,17 +53,17 @@ async def collect_child_output(
 ) -> tuple[ChildExit | None, bytes]:
     """Run a child and return how it ended, with its output.
 
-    When it prints more than ``most_bytes``, it is killed, and the output is somewhat longer than that and has no end
-    status. Raises as :func:`run_child_process`.
+    If it prints more than ``most_bytes``, it is killed; the output then is somewhat longer than that, and there is no
+    exit status. Raises as :func:`run_child_process`.
     """
-    said = bytearray()
+    output = bytearray()
 
     def take(data: bytes) -> bool:
-        said.extend(data)
-        return len(said) <= most_bytes
+        output.extend(data)
+        return len(output) <= most_bytes
 
     end = await run_child_process(connection, argv, take, env=env, limit_s=limit_s)
-    return end, bytes(said)
+    return end, bytes(output)
 
 
 async def run_child_process(
@@ -77,9 +77,9 @@ async def run_child_process(
 ) -> ChildExit | None:
     """Run a child and return how it ended.
 
-    Returns None when it ran out of ``limit_s`` or when ``accept_output``, which receives its output as it comes,
-    returned False. Then, and when this is cancelled, the child is dead, but processes that it started may live. A
-    session has one child at a time. Raises OSError with the container's errno when it cannot be started, SandboxLost,
+    Returns None when it exceeded ``limit_s`` or when ``accept_output``, which receives its output as it comes, returned
+    False. Then, and when this is cancelled, the child is dead, but processes that it started may live. A session has
+    one child at a time. Raises OSError with the container's errno when it cannot be started, SandboxLost,
     SandboxDestroyed.
     """
     child = _Listener(accept_output)
@@ -88,7 +88,7 @@ async def run_child_process(
         with connection.request_expecting_refusal(
             lambda n: init_requests.child_frame(n, cwd, argv, env), child.on_refused
         ) as child.number:
-            await _wait_until_told(connection, child, limit_s)
+            await _wait_for_child(connection, child, limit_s)
             if child.enough:
                 await _killed(connection, child)
     finally:
@@ -98,14 +98,14 @@ async def run_child_process(
     return None if child.enough else child.end
 
 
-async def _wait_until_told(connection: InitConnection, child: _Listener, limit_s: float) -> None:
-    """Wait until the child has ended, enough of its output has come, or its time is over."""
+async def _wait_for_child(connection: InitConnection, child: _Listener, limit_s: float) -> None:
+    """Wait until the child has ended, ``accept_output`` has returned False, or the time limit has passed."""
     try:
-        await connection.wait_for_event(child.told, limit_s)
+        await connection.wait_for_event(child.done, limit_s)
     except TimeoutError:
         child.enough = True
     except BaseException:
-        if connection.alive:  # whoever waited is cancelled
+        if connection.alive:  # the waiting task was cancelled
             with contextlib.suppress(SandboxLost, SandboxDestroyed):
                 await asyncio.shield(_killed(connection, child))
         raise
@@ -116,4 +116,4 @@ async def _killed(connection: InitConnection, child: _Listener) -> None:
     try:
         await connection.wait_for_event(child.ended, ANSWER_S)
     except TimeoutError as error:
-        raise SandboxLost("PID 1 did not say that its child is dead") from error
+        raise SandboxLost("PID 1 did not confirm that its child is dead") from error

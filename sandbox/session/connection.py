@@ -1,8 +1,8 @@
-"""The connection to one container's PID 1: requests, their answers, and why the connection ended.
+"""The connection to one container's PID 1: requests, their answers, and the reason when the connection ends.
 
 Messages are handled in PID 1's order, without an await in between. When the attach stream ends, every waiter is woken
-with the cause: the agent's own doing, or infrastructure. If the stream broke while the container goes on, another one
-follows (:mod:`sandbox.session.resumable_stream`): automatically and unnoticed by waiters
+with the cause: an action of the agent, or infrastructure. If the stream broke while the container is still running,
+another stream follows (:mod:`sandbox.session.resumable_stream`): automatically and unnoticed by waiters
 (:meth:`InitConnection.resume`), or on request (:meth:`InitConnection.reattach`).
 """
 
@@ -40,17 +40,17 @@ from sandbox.session.init_messages import (
 from sandbox.session.resumable_stream import ResumableStream
 
 ANSWER_S = 60.0
-"""PID 1 answers in milliseconds; a host that needs longer than this is not healthy."""
+"""Maximum seconds for an answer. PID 1 answers in milliseconds; a host that takes longer than this is not healthy."""
 REATTACH_S = 60.0
 
 
 @dataclass(slots=True)
-class _Gone:
-    """How the attach stream ended."""
+class _StreamEnd:
+    """The end of the attach stream and its cause."""
 
     error: Exception | None = None
     bye: ByeReason | None = None
-    asked: bool = False
+    closing: bool = False
     destroyed: SandboxDestroyed | None = None
 
 
@@ -70,21 +70,21 @@ class InitConnection:
         self.engine, self.container = engine, container
         self._created_at = time.time()
         self._stream = ResumableStream(engine, container, key, self._on_message, self._on_break)
-        self._requests = 0  # the last one's number
+        self._requests = 0  # id of the last one
         self._answers: dict[int, asyncio.Future[InitAck | FileData]] = {}
         self._events: set[asyncio.Event] = set()
         self._ended = asyncio.Event()
-        self._gone = _Gone()
+        self._end_cause = _StreamEnd()
         self._child_listener: ChildProcessListener | None = None
         self.on_stream_broken: Callable[[], None] | None = None
-        """Called when a stream breaks that :meth:`resume` may replace; waiters keep waiting for that. With None, a
-        broken stream ends the connection."""
+        """Called when a stream breaks that :meth:`resume` may replace; waiters keep waiting. With None, a broken stream
+        ends the connection."""
         self.remaining_s = 0.0
-        """Seconds that the container has left to live, at PID 1's last answer to an extension."""
+        """Seconds that the container had left to live at PID 1's last answer to an extension."""
 
     @property
     def alive(self) -> bool:
-        """Whether the connection works."""
+        """True while the connection works."""
         return not self._ended.is_set()
 
     @property
@@ -97,27 +97,27 @@ class InitConnection:
         raise NotImplementedError
 
     def on_requests_lost(self, after: int, up_to: int) -> None:
-        """Called with numbers of requests, ``after`` (exclusive) to ``up_to``, that never reached PID 1; subclasses
-        implement this."""
+        """Called with the range of request ids, ``after`` (exclusive) to ``up_to``, that never reached PID 1;
+        subclasses implement this."""
         raise NotImplementedError
 
     def number_requests_from(self, first: int) -> None:
-        """Let the next request have the number after ``first``."""
+        """Make the next request's id the one after ``first``."""
         self._requests = first
 
     def next_request(self) -> int:
-        """Return the number for a new request."""
+        """Return the id for a new request."""
         self._requests += 1
         return self._requests
 
     def send(self, frame: bytes) -> None:
-        """Send a frame to PID 1 exactly once, even across a broken stream. After the end of the connection this does
-        nothing."""
+        """Send a frame to PID 1 exactly once, even across a broken stream. Does nothing after the connection has
+        ended."""
         if self.alive:
             self._stream.send(frame)
 
     def request(self, make: Callable[[int], bytes]) -> int:
-        """Send a frame whose answer will be awaited with :meth:`answered`. Returns its number."""
+        """Send a frame; await its answer with :meth:`answered`. Returns the request's id."""
         number = self.next_request()
         frame = make(number)
         self._answers[number] = asyncio.get_running_loop().create_future()
@@ -125,7 +125,7 @@ class InitConnection:
         return number
 
     def request_with_callback(self, make: Callable[[int], bytes], then: Callable[[], None]) -> None:
-        """Send a frame; ``then`` is called after its answer, or when there will be none."""
+        """Send a frame; ``then`` is called after its answer, or once there can be none."""
 
         number = self.request(make)
         self._answers[number].add_done_callback(lambda _: (self._answers.pop(number, None), then()))
@@ -185,9 +185,9 @@ class InitConnection:
             self._events.discard(event)
 
     def set_child_listener(self, listener: ChildProcessListener | None) -> None:
-        """Set who receives the child process's messages.  Raises OSError (EBUSY) while there is another child."""
+        """Set the receiver of the child process's messages. Raises OSError (EBUSY) while there is another child."""
         if listener is not None and self._child_listener is not None:
-            raise OSError(errno.EBUSY, "the sandbox's tests run, or a tree of files is being read")
+            raise OSError(errno.EBUSY, "the sandbox is running its tests or packing files: wait until that has ended")
         self._child_listener = listener
 
     async def open(self) -> None:
@@ -195,7 +195,7 @@ class InitConnection:
         await self._stream.open()
 
     async def resume(self) -> None:
-        """Replace a broken stream. Waiters notice only the delay, or learn why there is no container any more."""
+        """Replace a broken stream. Waiters notice only the delay, or get the reason why the container has ended."""
         with contextlib.suppress(SandboxLost, SandboxDestroyed):
             await self._follow()
 
@@ -206,16 +206,15 @@ class InitConnection:
     async def reattach(self) -> None:
         """Open a new stream to the same PID 1, whose processes go on.
 
-        For a connection whose waiters were told that it is lost, or for a new one. Raises SandboxLost or
-        SandboxDestroyed.
+        For a connection that was reported as lost, or for a new one. Raises SandboxLost or SandboxDestroyed.
         """
         self.close_stream()
-        if self._gone.asked or self._gone.bye is not None or self._gone.destroyed is not None:
+        if self._end_cause.closing or self._end_cause.bye is not None or self._end_cause.destroyed is not None:
             raise await self.explain_end()
-        asked = self._requests
-        self._ended, self._gone = asyncio.Event(), _Gone()
-        self._stream.forget_sent()  # nobody waits for what was under way
-        self.on_requests_lost(await self._follow(), asked)
+        last_request = self._requests
+        self._ended, self._end_cause = asyncio.Event(), _StreamEnd()
+        self._stream.forget_sent()  # nothing waits for the requests in flight
+        self.on_requests_lost(await self._follow(), last_request)
 
     async def _follow(self) -> int:
         """Return the last request that PID 1 has received. Raises SandboxLost or SandboxDestroyed; then the connection
@@ -230,18 +229,18 @@ class InitConnection:
             self.give_up(f"PID 1 did not answer on a new one within {REATTACH_S:.0f} s")
             raise await self.explain_end() from error
         except BaseException:
-            self.give_up("whoever attached again was stopped")
+            self.give_up("the reattaching task was cancelled")
             raise
 
     def mark_closing(self) -> bool:
-        """Record that the session is being closed, so that the stream's end is expected. Returns whether this is the
+        """Record that the session is being closed, so that the end of the stream is expected. Returns True for the
         first call."""
-        first, self._gone.asked = not self._gone.asked, True
+        first, self._end_cause.closing = not self._end_cause.closing, True
         return first
 
     def mark_destroyed(self, why: SandboxDestroyed) -> None:
         """Record that the agent ended its container, so that waiters get ``why``."""
-        self._gone.destroyed = self._gone.destroyed or why
+        self._end_cause.destroyed = self._end_cause.destroyed or why
 
     async def stream_ended(self) -> None:
         """Wait until the connection has ended."""
@@ -262,7 +261,7 @@ class InitConnection:
             case InitHello():
                 return
             case InitBye():
-                self._gone.bye = message.why
+                self._end_cause.bye = message.why
             case ChildOutput() | ChildExit():
                 if self._child_listener is not None:
                     self._child_listener.on_message(message)
@@ -272,42 +271,42 @@ class InitConnection:
                 raise StreamProtocolError("the stream handles StreamResumed itself")
 
     def _on_break(self, error: Exception | None) -> None:
-        gone = self._gone
-        if self.on_stream_broken is not None and not (gone.asked or gone.bye is not None or gone.destroyed is not None):
+        end = self._end_cause
+        if self.on_stream_broken is not None and not (end.closing or end.bye is not None or end.destroyed is not None):
             self.on_stream_broken()
         elif self.alive:
             self._end(error)
 
     def _end(self, error: Exception | None = None) -> None:
         """End the connection and wake all waiters."""
-        self._gone.error = self._gone.error or error
+        self._end_cause.error = self._end_cause.error or error
         self._ended.set()
         for event in self._events:
             event.set()
         for future in self._answers.values():
             if not future.done():
                 future.set_exception(_StreamEndedError())
-                future.exception()  # seen: whoever waits gets it, and nobody has to
+                future.exception()  # mark as retrieved: a waiter gets it, but there need not be one
 
-    async def explain_silence(self, asked: str) -> SandboxLost:
-        """Say why PID 1 has not answered ``asked`` in time: the daemon's failure, or an unknown reason."""
+    async def explain_silence(self, request: str) -> SandboxLost:
+        """Return why PID 1 has not answered ``request`` in time: a failure of the daemon, or an unknown reason."""
         try:
             await self.engine.require_running(self.container)
         except DockerEngineError as error:
-            return SandboxLost(f"PID 1 did not answer {asked}: {error}")
-        return SandboxVanished(f"PID 1 did not answer {asked}, and the Docker daemon is well")
+            return SandboxLost(f"PID 1 did not answer {request}: {error}")
+        return SandboxVanished(f"PID 1 did not answer {request}, although the Docker daemon works")
 
     async def explain_end(self) -> SandboxLost | SandboxDestroyed:
-        """Say why the connection has ended."""
-        gone = self._gone
-        if gone.destroyed is not None:
-            return gone.destroyed.with_traceback(None)  # of whoever was told before
-        if gone.asked:
+        """Return why the connection has ended."""
+        end = self._end_cause
+        if end.destroyed is not None:
+            return end.destroyed.with_traceback(None)  # the traceback of an earlier waiter
+        if end.closing:
             return SandboxLost("the session was closed")
-        if gone.bye is ByeReason.DEADLINE:
+        if end.bye is ByeReason.DEADLINE:
             return SandboxLost("the container reached its deadline: it was not extended, or lived for its maximum")
-        if gone.bye is not None or gone.error is not None:
-            return SandboxLost(f"the attach stream broke: {gone.error or gone.bye}")
+        if end.bye is not None or end.error is not None:
+            return SandboxLost(f"the attach stream broke: {end.error or end.bye}")
         try:
             cause = await self.engine.ending_cause(self.container, self._created_at)
         except DockerEngineError as error:
@@ -315,8 +314,8 @@ class InitConnection:
         if cause.out_of_memory and not cause.killed_by_api:
             return SandboxDestroyed("the agent used up the container's memory, and PID 1 was killed for it")
         if cause.killed_by_api:
-            return SandboxLost("the container was killed from outside, through the daemon")
-        return SandboxVanished("the container ended, and neither PID 1 nor the daemon says why")
+            return SandboxLost("the container was killed from outside, through the Docker daemon")
+        return SandboxVanished("the container ended, and neither PID 1 nor the daemon reports why")
 
 
 class _StreamEndedError(Exception):

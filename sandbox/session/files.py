@@ -1,8 +1,8 @@
 """Moves files into a sandbox and out of it, through PID 1.
 
 PID 1 sees only the container, so no path leads out of it. It touches only regular files, does not follow a link in the
-last component of a path, refuses /proc and /sys, and never blocks on a pipe or device. What is read is bounded
-beforehand: a file by its size, a tree by its bytes and number of files.
+last component of a path, refuses /proc and /sys, and never blocks on a pipe or device. Reads are bounded beforehand: a
+file by its size, a tree by its bytes and number of files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_FILE_BYTES = 16 << 20
 MAX_TREE_BYTES = 64 << 20
 MAX_TREE_FILES = 10_000
 CLEAR_TIMEOUT_S = 60.0
-"""Longest time to clear what stands where a file or folder is to be."""
+"""Maximum seconds to clear a path before a file or folder is written there."""
 READ_TREE_TIMEOUT_S = 120.0
 _PACK = ("/.sbx/busybox", "sh", "-c", 'exec /.sbx/busybox tar -c -f - -C "$1" . 2>&-', "sh")
 
@@ -42,7 +42,7 @@ def _put(
     mode: int = 0o644,
     flags: WriteFlag = WriteFlag.NONE,
 ) -> list[int]:
-    """Send one file without waiting. Returns the requests to await with :meth:`InitConnection.answered`."""
+    """Send one file without waiting. Returns the ids of requests to await with :meth:`InitConnection.answered`."""
     requests: list[int] = []
     for at in range(0, max(len(data), 1), wire.FILE_CHUNK_BYTES):
         chunk = data[at : at + wire.FILE_CHUNK_BYTES]
@@ -54,7 +54,7 @@ def _put(
 
 
 async def write_files(connection: InitConnection, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
-    """Write files and the folders above them. A path that ends in ``/`` makes a folder.
+    """Write files and the folders above them. A path that ends in ``/`` creates a folder.
 
     Raises OSError with the container's errno, ValueError for an invalid path, SandboxLost, SandboxDestroyed.
     """
@@ -72,7 +72,7 @@ async def replace_path(
     mode: int = 0o644,
     flags: WriteFlag = WriteFlag.REPLACE,
 ) -> None:
-    """Put a file, or a folder where ``path`` ends in ``/``, in the place of whatever stands there.
+    """Replace whatever exists at ``path`` by a file, or by a folder where ``path`` ends in ``/``.
 
     PID 1 clears in short steps and does other work in between. Raises OSError with the container's errno, ETIME when
     clearing takes longer than :data:`CLEAR_TIMEOUT_S`, SandboxLost, SandboxDestroyed.
@@ -88,7 +88,7 @@ async def _written(connection: InitConnection, requests: Sequence[int]) -> int:
     try:
         acks = [await connection.answered(request) for request in requests]
     except TimeoutError as error:
-        raise SandboxLost(f"PID 1 did not take a file within {ANSWER_S:.0f} s") from error
+        raise SandboxLost(f"PID 1 did not write a file within {ANSWER_S:.0f} s") from error
     return next((ack.error for ack in acks if ack.error), 0)
 
 
@@ -119,8 +119,8 @@ async def read_tree(
     """Read the regular files under a folder, by their paths relative to it. Links, devices and pipes are left out.
 
     The toolchain's own tar packs them in PID 1's child process; the agent cannot have replaced it. It looks up file
-    owners, so the agent's /etc/passwd can delay it. Raises FileTooLarge, OSError (ETIME when it takes too long, EIO for
-    what cannot be read whole, as /proc), SandboxLost, SandboxDestroyed.
+    owners, so the agent's /etc/passwd can delay it. Raises FileTooLarge, OSError (ETIME when it takes too long, EIO
+    for what cannot be read completely, such as /proc), SandboxLost, SandboxDestroyed.
     """
     room = max_bytes + max_files * 1024 + (1 << 20)
     end, packed = await collect_child_output(
@@ -131,19 +131,19 @@ async def read_tree(
     if end is None:
         raise OSError(errno.ETIME, f"it was not read within {READ_TREE_TIMEOUT_S:.0f} s", path)
     if end.signalled:
-        raise OSError(errno.EINTR, "everything in the sandbox was killed meanwhile", path)
+        raise OSError(errno.EINTR, "all processes in the sandbox were killed meanwhile", path)
     if end.code and not packed.strip(b"\0"):
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     try:
         return unpack_archive(packed, max_bytes=max_bytes, max_files=max_files)
     except ValueError as error:
-        raise OSError(errno.EIO, f"it changes as it is read, or holds what no archive can ({error})", path) from error
+        raise OSError(errno.EIO, f"it changed while it was read, or cannot be archived ({error})", path) from error
 
 
 def unpack_archive(
     archive: bytes, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES
 ) -> dict[str, bytes]:
-    """Read the regular files of an untrusted tar archive, by relative path. Links and devices are left out.
+    """Return the regular files of an untrusted tar archive, by relative path. Links and devices are left out.
 
     Raises FileTooLarge, and ValueError for an invalid archive or a path outside its root.
     """

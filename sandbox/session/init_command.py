@@ -11,10 +11,10 @@ INIT_PROGRAM = "/.sbx/init"
 
 
 def init_command(first_s: float, most_s: float, workdir: str) -> tuple[str, ...]:
-    """Build a container's ``Cmd`` for PID 1 with its first deadline and longest life, in seconds.
+    """Build a container's ``Cmd`` for PID 1 with its first deadline and maximum life, in seconds.
 
-    PID 1 erases the key from its memory before anything else runs in the container: nobody inside can read it, while
-    anybody who may ask the daemon can.
+    PID 1 erases the key from its memory before anything else runs in the container: nothing inside can read it, but
+    everyone with access to the daemon can.
     """
     key = "K" + secrets.token_hex(KEY_BYTES // 2)[1:]
     return (INIT_PROGRAM, str(round(first_s * 1000)), str(round(most_s * 1000)), workdir, key)

@@ -35,7 +35,7 @@ class ByeReason(IntEnum):
 
 
 class SlotKind(IntEnum):
-    """What a slot holds."""
+    """Kind of process in a slot."""
 
     SHELL = 1
     TERMINAL = 2

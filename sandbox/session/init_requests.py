@@ -12,7 +12,7 @@ from sandbox.session.wire import FRAME_CHECKSUM, FRAME_HEADER, MAIN_SLOT, MAX_CO
 
 
 class WriteFlag(IntFlag):
-    """How a file is written. Links in the last component of the path are never followed."""
+    """Options for writing a file. Links in the last component of the path are never followed."""
 
     NONE = 0
     APPEND = 1
@@ -23,7 +23,7 @@ class WriteFlag(IntFlag):
     done. The folders above then belong to root, and nobody else may rename files of others in them.
     """
     CLEAR = 4
-    """With REPLACE: empty a folder instead of renaming it."""
+    """Together with REPLACE: empty a folder instead of renaming it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Key names as in tmux, and the bytes that a terminal sends for them."""
+"""Encodes key names as in tmux into the bytes that a terminal sends for them."""
 
 from __future__ import annotations
 

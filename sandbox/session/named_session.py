@@ -15,13 +15,13 @@ class NamedSession:
     name: str
     shell: SandboxShell | None = None
     process: PseudoTerminal | None = None
-    """The process that was started last, whether or not it has ended."""
+    """The process that was started last, even if it has ended."""
     file: str = ""
-    """File in the sandbox that receives the last command's whole output."""
+    """File in the sandbox with the last command's whole output."""
 
     @property
     def running(self) -> SandboxShell | PseudoTerminal | None:
-        """What runs, or has ended without its result having been read."""
+        """The shell or process that runs, or has ended with its result unread."""
         if self.shell is not None and self.shell.busy:
             return self.shell
         return self.process if self.process is not None and self.process.running else None

@@ -11,7 +11,7 @@ from sandbox.session import init_requests
 class ResendBuffer:
     """Unacknowledged frames in their order.
 
-    A client numbers its requests upwards and PID 1 handles them in order, so that an answer to one acknowledges all
+    A client's request ids increase and PID 1 handles requests in order, so that an answer to one acknowledges all
     before it.
     """
 

@@ -1,8 +1,8 @@
-"""PID 1's stream and its successors, when it breaks while the container goes on because the daemon was restarted.
+"""PID 1's stream and its successors, when it breaks while the container keeps running because the daemon restarted.
 
-The next stream loses and repeats nothing on either side: this side counts the bytes that it has received, PID 1 keeps
-what follows them, and frames that PID 1 did not get are sent again. A new client of a running container gets the state
-of each shell, and nothing that was sent before.
+No byte is lost or repeated on either side: this side counts the bytes that it has received, PID 1 keeps what follows
+them, and frames that PID 1 did not get are sent again. A new client of a running container gets the state of each
+shell, and nothing that was sent before.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from sandbox.session.init_messages import (
 )
 from sandbox.session.resend_buffer import ResendBuffer
 
-_HEARD_BYTES = 64 << 10
-"""How often PID 1 is told what it need not keep any more; it keeps, and waits for, eight times as much."""
+_ACKNOWLEDGE_BYTES = 64 << 10
+"""Received bytes between two acknowledgements to PID 1, which keeps at most eight times as much and then waits."""
 _SYNC_S = 1.0
-"""Pause before PID 1 is asked again where its frames begin."""
+"""Seconds before PID 1 is asked again where its frames begin."""
 _FIND_AGAIN_S = 0.2
 
 
 class ResumableStream:
     """``on_message`` receives PID 1's messages in order; ``on_break`` is called when the stream has broken, unless it
-    is just being replaced."""
+    is being replaced."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class ResumableStream:
         self._number = 0
         """Number of the current attachment; messages of earlier ones are ignored."""
         self._flows = False
-        """Whether frames are sent at once; otherwise they wait until PID 1 has said what it received."""
+        """Frames are sent at once; otherwise they wait until PID 1 has reported what it received."""
         self._following = self._broken = False
-        self._heard = self._told_heard = 0
+        self._received = self._told_heard = 0
         self._taken = 0
         self._outbox = ResendBuffer()
         self.greeted, self._news = asyncio.Event(), asyncio.Event()
@@ -68,13 +68,13 @@ class ResumableStream:
         self._flows = True
 
     def send(self, frame: bytes) -> None:
-        """Send a frame to PID 1 exactly once, whatever happens to the stream."""
+        """Send a frame to PID 1 exactly once, even across broken streams."""
         self._outbox.add(frame)
         if self._flows:
             self._write(frame)
 
     def forget_sent(self) -> None:
-        """Do not send again what PID 1 has not received."""
+        """Drop the frames that PID 1 has not received."""
         self._outbox.clear()
 
     def close(self) -> None:
@@ -83,10 +83,11 @@ class ResumableStream:
             self._attachment.close()
 
     async def reconnect(self, last_request: int) -> int:
-        """Open a new stream to the same PID 1 as soon as the daemon is back.
+        """Open a new stream to the same PID 1 as soon as the daemon is reachable again.
 
         Returns the last request that PID 1 has received; a new client's requests are numbered from ``last_request`` on.
-        Has no deadline of its own. Raises DockerEngineError when the daemon says that the container is gone.
+        Has no deadline of its own. Raises DockerEngineError when the daemon reports that the container no longer
+        exists.
         """
         self.close()
         self._following = self._broken = True
@@ -94,7 +95,7 @@ class ResumableStream:
         try:
             while self._broken:
                 self.greeted.clear()
-                asked_from, number = (self._heard, 0) if self._heard else (wire.NEW_CLIENT, last_request)
+                asked_from, number = (self._received, 0) if self._received else (wire.NEW_CLIENT, last_request)
                 nonce = secrets.token_bytes(wire.NONCE_BYTES)
                 await self._find(init_messages.sync_marker(nonce))
                 while not (self.greeted.is_set() or self._broken):
@@ -133,10 +134,10 @@ class ResumableStream:
         if isinstance(message, StreamResumed):
             self._resume(message)
             return
-        if position <= self._heard:  # PID 1 could not know that it had come
+        if position <= self._received:  # PID 1 sent it before it got the acknowledgement
             return
-        self._heard = position
-        if position - self._told_heard >= _HEARD_BYTES:
+        self._received = position
+        if position - self._told_heard >= _ACKNOWLEDGE_BYTES:
             self._told_heard = position
             self._write(init_requests.heard_frame(position))
         match message:
@@ -155,10 +156,10 @@ class ResumableStream:
         self._news.set()
 
     def _resume(self, message: StreamResumed) -> None:
-        """Send what has waited: PID 1 is listening."""
-        if self._heard and message.position > self._heard:
-            raise StreamProtocolError(f"{message.position - self._heard} bytes of PID 1's are missing")
-        self._heard = self._told_heard = max(self._heard, message.position)
+        """Send the frames that have waited: PID 1 is listening."""
+        if self._received and message.position > self._received:
+            raise StreamProtocolError(f"{message.position - self._received} bytes from PID 1 are missing")
+        self._received = self._told_heard = max(self._received, message.position)
         self._greet(message.protocol)
         self._taken = message.last_request
         self._outbox.acknowledge(message.last_request)

@@ -1,8 +1,8 @@
-"""One sandbox from its container's creation to its end: shells, terminals and files in between.
+"""One sandbox from its container's creation to its end, with its shells, terminals and files.
 
 A session takes three calls to the Docker daemon: create, attach, start.  Closing asks PID 1 to exit, and the daemon
-removes the container; where containers outlive their daemon (live-restore), the session removes its own.  Everything
-between goes over PID 1's attach stream.  PID 1 exits by itself at its deadline; ``extend`` moves the deadline, up to
+removes the container; where containers outlive their daemon (live-restore), the session removes its own. Everything
+else goes over PID 1's attach stream. PID 1 exits by itself at its deadline; ``extend`` moves the deadline, up to
 the session's maximum.
 """
 
@@ -40,37 +40,36 @@ CLOSE_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """How long a container lives."""
+    """Limits of a container's lifetime."""
 
     first_deadline_s: float = 60.0
-    """How long the container lives when nobody extends it."""
+    """Seconds that the container lives if it is never extended."""
     max_s: float = 3600.0
-    """How long it lives at most."""
+    """Maximum seconds that it lives."""
 
 
 class SandboxSession(InitConnection):
-    """Made by :meth:`start` or :meth:`adopt`; ended by :meth:`close`, which never raises."""
+    """A running sandbox; :meth:`start` or :meth:`adopt` creates it, :meth:`close`, which never raises, ends it."""
 
     def __init__(self, engine: DockerEngine, container: str, key: bytes, workdir: str = "/") -> None:
         """``key`` authenticates this client to the container's PID 1 (:mod:`sandbox.session.init_command`)."""
         super().__init__(engine, container, key)
         self.workdir = workdir
         self.spec: ContainerSpec | None = None
-        """How the container was created; None where nobody knows."""
+        """Specification of the container; None if it is unknown."""
         self.verification_network: Callable[[SandboxSession], AbstractAsyncContextManager[Mapping[str, str]]] = (
             _without_network
         )
         """``async with session.verification_network(verifier) as env`` gives ``verifier``, in which this session's
-        tests run, the network of the tests; ``env`` is what programs need to use it.  Set by whoever gives the session
-        a network."""
+        tests run, the network of the tests; ``env`` holds the variables that programs need to use it. The owner of the
+        session's network sets it."""
         self.watch_verifier: Callable[[SandboxSession], AbstractContextManager[object]] = nullcontext
-        """``with session.watch_verifier(verifier)`` puts ``verifier`` under the care of whoever watches this
-        session."""
+        """``with session.watch_verifier(verifier)`` lets the pool's heartbeat and disk watch cover ``verifier`` too."""
         self._slots = SlotTable(self, workdir)
         self.shell = self._slots.main_shell
         """The shell that exists from the start."""
         self.named_sessions: dict[str, NamedSession] = {}
-        """The sessions that the agent has named."""
+        """Sessions that the agent has named."""
         self.terminal: PseudoTerminal | None = None
         """The terminal that receives the agent's keystrokes."""
 
@@ -80,7 +79,7 @@ class SandboxSession(InitConnection):
     async def start(
         cls, engine: DockerEngine, spec: ContainerSpec, workdir: str, limits: SessionLimits
     ) -> SandboxSession:
-        """Start a container whose shell is in ``workdir``.  Raises SandboxStartError and then leaves nothing behind."""
+        """Start a container whose shell is in ``workdir``. Raises SandboxStartError after cleaning up."""
         spec = replace(spec, command=init_command(limits.first_deadline_s, limits.max_s, workdir))
         try:
             container = await call_with_undo(lambda: engine.create(spec), engine.remove)
@@ -99,20 +98,20 @@ class SandboxSession(InitConnection):
         except BaseException as error:
             await session._abandon()
             if isinstance(error, (DockerEngineError, SandboxDestroyed, SandboxLost, TimeoutError)):
-                raise SandboxStartError(f"sandbox did not start: {error or 'PID 1 is silent'}") from error
+                raise SandboxStartError(f"sandbox did not start: {error or 'PID 1 sends nothing'}") from error
             raise
         return session
 
     @classmethod
     async def adopt(cls, engine: DockerEngine, container: str, workdir: str = "/") -> SandboxSession:
-        """Take over a running container, whoever started it, for example after a restart of its server.
+        """Take over a running container, for example after a restart of its server.
 
-        Its shells go on; a command whose client is gone is killed.  Raises SandboxLost.
+        Its shells keep running; commands whose client is lost are killed. Raises SandboxLost.
         """
         try:
             command = (await engine.inspect(container))["Config"]["Cmd"]
         except DockerEngineError as error:
-            raise SandboxLost(f"the Docker daemon does not know it: {error}") from error
+            raise SandboxLost(f"the Docker daemon does not know the container: {error}") from error
         session = cls(engine, container, init_key(command or ()), workdir)
         session.number_requests_from(secrets.randbelow(1 << 30) + (1 << 30))  # no late answer to another client fits
         try:
@@ -128,11 +127,11 @@ class SandboxSession(InitConnection):
 
     @property
     def memory_bytes(self) -> int | None:
-        """The container's memory limit; None where nobody knows how it was created."""
+        """The container's memory limit; None if its specification is unknown."""
         return self.spec.limits.memory_bytes if self.spec is not None else None
 
     async def image_environment(self) -> Mapping[str, str]:
-        """Return the variables that the task's image sets for every process; none where nobody knows the image.
+        """Return the variables that the task's image sets for every process; none if the image is unknown.
 
         Raises DockerEngineError.
         """
@@ -205,7 +204,7 @@ class SandboxSession(InitConnection):
             self.send(init_requests.extend_frame(self.next_request(), round(seconds * 1000)))
 
     async def close(self) -> None:
-        """End the container.  The request is sent before the first await, so that a cancelled close still closes."""
+        """End the container. The request is sent before the first await, so that a cancelled close still closes."""
         if not self.mark_closing():
             return
         self.send(init_requests.quit_frame(self.next_request()))
@@ -221,7 +220,7 @@ class SandboxSession(InitConnection):
             self.close_stream()
 
     async def destroy(self, why: SandboxDestroyed) -> None:
-        """End the container for what the agent did; whoever waits for an answer gets ``why``."""
+        """End the container for what the agent did; waiters for an answer get ``why``."""
         self.mark_destroyed(why)
         await self._abandon()
 

@@ -1,13 +1,13 @@
-"""One of the agent's persistent shells: one command at a time, with bounded output and time.
+"""A persistent shell of the agent: one command at a time, with bounded output and time.
 
-The shell's state (directory, variables, functions, background jobs) lasts from command to command. A command that runs
-out of time is killed together with the shell, and the next command gets a new shell in the same directory; background
-jobs of earlier commands go on. Or the command is left running and its output is read later: starting, waiting, reading
-and interrupting are separate steps, and :meth:`SandboxShell.run` does all of them. What jobs print between commands
-comes first in the next command's output, as on a terminal.
+The shell's state (directory, variables, functions, background jobs) lasts from command to command. A command that
+exceeds its time limit is killed together with the shell, and the next command gets a new shell in the same directory;
+background jobs of earlier commands keep running. A command can also be left running and its output read later:
+starting, waiting, reading and interrupting are separate steps, and :meth:`SandboxShell.run` does all of them. Output of
+jobs between commands comes first in the next command's output, as on a terminal.
 
-The exit code is reported by the agent's own shell. It is for the agent, for people, and for small bounded rewards; no
-verdict may depend on it.
+The agent's own shell reports the exit code. It is for the agent, for people, and for small bounded rewards; no verdict
+may depend on it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from sandbox.session.init_messages import CommandStatus, DeathCause, InitAck, Pr
 from sandbox.session.init_requests import Spool
 
 KEPT_OUTPUT_BYTES = 64 << 10
-"""Bytes kept of each end of a command's output."""
+"""Bytes kept of the head and of the tail of a command's output."""
 INTERRUPT_S = 30.0
-"""PID 1 answers an interrupt in milliseconds; a host that needs longer than this is not healthy."""
+"""Maximum seconds for an interrupt. PID 1 answers in milliseconds; a host that takes longer is not healthy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +36,20 @@ class CommandResult:
     """The result of one command."""
 
     output: str
-    """Standard output and error as they came; head and tail if there was too much."""
+    """Standard output and error, interleaved; head and tail if it was too long."""
     truncated_bytes: int
     exit_code: int | None
-    """None when the command was killed for its time or no shell could be started."""
+    """None when the command exceeded its time limit or no shell could be started."""
     timed_out: bool
     ms: float
     shell_restarted: bool
-    """Whether variables and functions are gone; the directory is kept."""
+    """True if variables and functions are lost; the directory is kept."""
     saved: str = ""
     """File in the sandbox with the whole output, up to its limit; empty when the output is complete here."""
 
 
 class SlotConnection(Protocol):
-    """What shells and terminals need of their session's connection."""
+    """The part of a session's connection that shells and terminals need."""
 
     def next_request(self) -> int: ...
 
@@ -65,8 +65,8 @@ class SlotConnection(Protocol):
         """Wait for an event that a message sets. Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         ...
 
-    async def explain_silence(self, asked: str) -> SandboxLost:
-        """Say why nothing answers."""
+    async def explain_silence(self, request: str) -> SandboxLost:
+        """Return the error for a request that got no answer."""
         ...
 
 
@@ -86,7 +86,7 @@ class SandboxShell:
         self.slot = slot
         self._output = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         self.request = 0
-        """Number of the command that was started and whose result has not been read; 0 for none."""
+        """Id of the command that was started and whose result has not been read; 0 for none."""
         self._started = 0.0
         self._ended = asyncio.Event()
         self._end: CommandStatus | ProcessDied | None = None
@@ -99,12 +99,12 @@ class SandboxShell:
 
     @property
     def busy(self) -> bool:
-        """Whether a command was started whose result has not been read."""
+        """True while a command was started whose result has not been read."""
         return self.request != 0
 
     @property
     def has_result(self) -> bool:
-        """Whether a result waits to be read."""
+        """True if a result can be read."""
         return self.busy and self._end is not None
 
     def handle(
@@ -119,21 +119,21 @@ class SandboxShell:
                     self._live(self._decoder.decode(message.data))
                 return
             case SlotState():
-                self._told_again(message)
+                self._restore_state(message)
                 return
             case CommandStatus():
                 self.cwd = message.cwd
             case ProcessDied():
                 self._restarted = True
-                if message.request not in (0, self.request):  # of a command that was abandoned
+                if message.request not in (0, self.request):  # it is for an abandoned command
                     self._output = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         if message.request == self.request and self._end is None:
             self._end = message
             self._ended.set()
 
-    def _told_again(self, state: SlotState) -> None:
+    def _restore_state(self, state: SlotState) -> None:
         self.cwd = state.cwd
-        if state.running and state.request != self.request:  # whoever waited for it is gone
+        if state.running and state.request != self.request:  # its client is lost
             self._link.send(init_requests.interrupt_frame(self._link.next_request(), self.slot))
 
     def start(self, command: str, on_output: Callable[[str], None] | None = None, spool: Spool | None = None) -> None:
@@ -152,7 +152,7 @@ class SandboxShell:
         self._link.send(frame)
 
     async def wait_until_ended(self, timeout_s: float) -> bool:
-        """Whether the command ends within this time. Raises SandboxLost or SandboxDestroyed."""
+        """Return whether the command ends within this time. Raises SandboxLost or SandboxDestroyed."""
         try:
             await self._link.wait_for_event(self._ended, timeout_s)
         except TimeoutError:
@@ -160,7 +160,7 @@ class SandboxShell:
         return True
 
     def new_output(self) -> str:
-        """Return a running command's output since the last call; head and tail if it was much."""
+        """Return a running command's output since the last call; head and tail if it was too long."""
         kept, self._output = self._output, HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         return kept.text()
 
@@ -169,7 +169,7 @@ class SandboxShell:
         await interrupt_slot(self._link, self.slot)
 
     def finish(self, *, timed_out: bool = False) -> CommandResult:
-        """Return the result of a command that has ended, with the output that was not read before."""
+        """Return the result of a command that has ended, with its unread output."""
         end, kept, spool = self._end, self._output, self._spool
         self._output = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         restarted, self._restarted = self._restarted, False
@@ -181,7 +181,7 @@ class SandboxShell:
         return CommandResult(kept.text(), kept.dropped, code, timed_out, ms, restarted, saved)
 
     def release(self) -> None:
-        """Allow the next command; output that nobody has read comes first in its output."""
+        """Allow the next command; unread output comes first in its output."""
         self.request, self._live, self._spool = 0, None, None
 
     def lost(self) -> None:
@@ -191,7 +191,7 @@ class SandboxShell:
             self._ended.set()
 
     def abandon(self) -> None:
-        """Kill what runs without waiting; its result and late output are dropped."""
+        """Kill the command without waiting; its result and late output are dropped."""
         if self.request and self._end is None:
             self._link.send(init_requests.interrupt_frame(self._link.next_request(), self.slot))
         self.release()
@@ -208,7 +208,7 @@ class SandboxShell:
             timed_out = not await self.wait_until_ended(timeout_s)
             if timed_out:
                 await self.interrupt()
-        except BaseException:  # cancelled, or the container is gone
+        except BaseException:  # cancelled, or the container has ended
             self.abandon()
             raise
         return self.finish(timed_out=timed_out)

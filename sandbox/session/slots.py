@@ -1,4 +1,4 @@
-"""The shells and terminals of one session: which slot each one has, and which of PID 1's messages are its own.
+"""The shells and terminals of one session: allocates their slots and routes PID 1's messages to them.
 
 PID 1 numbers its shells and terminals by slots (:data:`sandbox.session.wire.SLOTS`).  A closed slot is free again once
 PID 1 has acknowledged its end.
@@ -19,11 +19,11 @@ _TERMINAL_ENV = {"TERM": "xterm-256color"}
 
 
 class NoFreeSlotError(Exception):
-    """The session has as many shells and terminals open as it can have."""
+    """The session has the maximum number of shells and terminals open."""
 
 
 class SlotTable:
-    """The slots of one session; the first holds the shell that exists from the start."""
+    """The slots of one session; the first one holds the shell that exists from the start."""
 
     def __init__(self, connection: InitConnection, workdir: str) -> None:
         self._connection = connection
@@ -76,7 +76,7 @@ class SlotTable:
         if isinstance(message, SlotState):
             if used is not None:
                 used.handle(message)
-            elif message.slot != wire.MAIN_SLOT:  # a client that is gone opened it
+            elif message.slot != wire.MAIN_SLOT:  # an earlier client opened it
                 self._connection.send(init_requests.close_frame(self._connection.next_request(), message.slot))
         elif used is not None:
             used.handle(message)

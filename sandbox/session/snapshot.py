@@ -2,7 +2,7 @@
 second sandbox.
 
 The daemon pauses the container while it copies. Processes, variables, and files in a tmpfs or on a volume are not
-included. The image exists as long as its ``async with`` block and is removed by its id.
+included. The image exists until the end of its ``async with`` block and is removed by its id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sandbox.session.sandbox_session import SandboxSession
 async def snapshot(session: SandboxSession) -> AsyncGenerator[str]:
     """Yield the id of an image of the session's files.
 
-    Raises SandboxLost, also where the files are longer than the disk limit, because holes take up room in a copy.
+    Raises SandboxLost, also if the files are longer than the disk limit, because holes take up room in a copy.
     """
     async with AsyncExitStack() as stack:
         try:

@@ -31,6 +31,6 @@ async def set_up_task(
     except (OSError, TimeoutError, SandboxDestroyed, SandboxLost) as error:
         raise SandboxStartError(f"the task's setup failed: {error}") from error
     if done.timed_out:
-        raise SandboxStartError(f"the task's setup ran out of its {timeout_s:g} s: {done.output[-_SHOWN_CHARS:]!r}")
+        raise SandboxStartError(f"the task's setup took longer than {timeout_s:g} s: {done.output[-_SHOWN_CHARS:]!r}")
     if done.exit_code != 0:
-        raise TaskFault(f"the task's setup exited {done.exit_code}: {done.output[-_SHOWN_CHARS:]!r}")
+        raise TaskFault(f"the task's setup exited with {done.exit_code}: {done.output[-_SHOWN_CHARS:]!r}")

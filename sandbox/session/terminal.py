@@ -1,8 +1,8 @@
 """A process on a pseudo-terminal: keys in, a screen out, for vim, less, REPLs and curses programs.
 
-PID 1 holds the other end and sends what the program prints. The screen is computed only when it is asked for, from the
-last :data:`SCREEN_BYTES` since then, so that a program that prints without end costs no more than that. A terminal ends
-with its process; its last screen and output stay.
+PID 1 holds the other end and sends what the program prints. The screen is computed only on request, from the last
+:data:`SCREEN_BYTES` since the previous one, so that a program that prints endlessly costs no more than that. A terminal
+ends with its process; its last screen and output remain.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANSWER_S = 60.0
 
 
 class PseudoTerminal:
-    """A terminal of a session; :meth:`sandbox.session.sandbox_session.SandboxSession.open_terminal` makes it."""
+    """A terminal of a session; :meth:`sandbox.session.sandbox_session.SandboxSession.open_terminal` creates it."""
 
     def __init__(self, link: SlotConnection, slot: int, rows: int, columns: int) -> None:
         self._link = link
@@ -41,18 +41,18 @@ class PseudoTerminal:
         self.exit_code: int | None = None
         """None while the process runs, and when the exit code is unknown."""
         self.saved = ""
-        """File in the sandbox with the whole output, once the process has ended and if there was much."""
+        """File in the sandbox with the whole output, once the process has ended and if it was long."""
 
     @property
     def running(self) -> bool:
-        """Whether the process runs."""
+        """True while the process runs."""
         return not self._ended.is_set()
 
     async def start(self, cwd: str, argv: Sequence[str], env: dict[str, str], spool: Spool | None = None) -> None:
         """Start the process. Raises OSError with the container's errno, and as :meth:`SlotConnection.answered`."""
         self._spool = spool
         rows, columns = self._drawing.size
-        await self._ask(
+        await self._request(
             lambda n: init_requests.terminal_frame(
                 n, self.slot, cwd=cwd, argv=argv, env=env, rows=rows, columns=columns, spool=spool
             ),
@@ -77,23 +77,23 @@ class PseudoTerminal:
         self._news.set()
 
     def lost(self) -> None:
-        """Record that the process ended while nobody listened."""
+        """Record that the process ended unnoticed."""
         self._ended.set()
         self._news.set()
 
     async def send(self, keys: str | Sequence[str]) -> None:
-        """Type key names as in tmux, or text. Raises OSError when the process is gone or its input is full."""
+        """Type key names as in tmux, or text. Raises OSError when the process has ended or its input is full."""
         await self.send_bytes(encode_keys(keys))
 
     async def send_bytes(self, data: bytes) -> None:
         """Type raw bytes. Raises as :meth:`send`."""
-        await self._ask(lambda n: init_requests.type_frame(n, self.slot, data), "type")
+        await self._request(lambda n: init_requests.type_frame(n, self.slot, data), "type")
 
     async def resize(self, rows: int, columns: int) -> None:
         """Resize the terminal and notify the program, as a window system does. Raises ValueError for an impossible
         size."""
         self._draw()
-        await self._ask(lambda n: init_requests.resize_frame(n, self.slot, rows, columns), "resize the terminal")
+        await self._request(lambda n: init_requests.resize_frame(n, self.slot, rows, columns), "resize the terminal")
         self._drawing.resize(rows, columns)
 
     def screen(self) -> TerminalScreen:
@@ -102,12 +102,12 @@ class PseudoTerminal:
         return self._drawing.screen()
 
     def new_output(self) -> str:
-        """Return the text since the last call, with its escape sequences; head and tail if it was much."""
+        """Return the text since the last call, with its escape sequences; head and tail if it was too long."""
         kept, self._unseen = self._unseen, HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         return kept.text().replace("\r\n", "\n")
 
     async def wait_until_ended(self, timeout_s: float) -> bool:
-        """Whether the process ends within this time. Raises SandboxLost or SandboxDestroyed."""
+        """Return whether the process ends within this time. Raises SandboxLost or SandboxDestroyed."""
         try:
             await self._link.wait_for_event(self._ended, timeout_s)
         except TimeoutError:
@@ -123,7 +123,7 @@ class PseudoTerminal:
                     await self._link.wait_for_event(self._news, idle_s)
 
     async def wait_for_screen(self, shows: Callable[[TerminalScreen], bool], timeout_s: float) -> bool:
-        """Whether ``shows`` holds for the screen within this time, before the process ends."""
+        """Return whether ``shows`` holds for the screen within this time, before the process ends."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not shows(self.screen()):
@@ -147,7 +147,7 @@ class PseudoTerminal:
             self._decoder.reset()
         self._drawing.feed(self._decoder.decode(undrawn.tail))
 
-    async def _ask(self, make: Callable[[int], bytes], what: str) -> None:
+    async def _request(self, make: Callable[[int], bytes], what: str) -> None:
         try:
             ack = await self._link.answered(self._link.request(make), ANSWER_S)
         except TimeoutError as error:

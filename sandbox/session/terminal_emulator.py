@@ -1,8 +1,8 @@
-"""Draws a program's output on a screen with pyte, at a bounded cost.
+"""Renders a program's output to a screen with pyte, at a bounded cost.
 
-pyte follows any program at any price: 64 KiB of combining marks on one letter, or of commands to invert the screen,
-take it minutes. Here no byte costs more than a few rows or columns, and nothing grows from one drawing to the next. A
-screen is plain characters; :meth:`TerminalEmulator.styled_row` adds colours for people.
+pyte processes any input at any cost: 64 KiB of combining marks on one letter, or of commands to invert the screen, take
+it minutes. Here no byte costs more than a few rows or columns, and nothing grows from one drawing to the next. A screen
+is plain characters; :meth:`TerminalEmulator.styled_row` adds colours for people.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pyte import modes
 from pyte.screens import Char
 
 MAX_CELL_CHARS = 5
-"""Most characters of one cell: a character and its combining marks."""
+"""Maximum characters of one cell: a character and its combining marks."""
 MAX_SEQUENCE_CHARS = 8 << 10
-"""Characters after which an unfinished escape sequence is given up."""
+"""Maximum characters of an unfinished escape sequence, which is then dropped."""
 MAX_SAVED_CURSORS = 16
-"""Most cursors that a program may save without restoring them."""
+"""Maximum cursors that a program may save without restoring them."""
 _BLANK = Char(" ")
 _SEQUENCES = re.compile(r"(?=[\x1b\x9b\x9d])")
 _UNKNOWN = (TypeError, ValueError, LookupError, UnboundLocalError, AssertionError)
-"""What pyte raises for an unknown sequence or parameter."""
+"""Exceptions that pyte raises for an unknown sequence or parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class TerminalScreen:
     """The screen as a person would see it."""
 
     lines: tuple[str, ...]
-    """The lines without trailing blanks."""
+    """Lines without trailing blanks."""
     cursor: tuple[int, int]
     """Row and column, from 0."""
 
@@ -94,16 +94,16 @@ class TerminalEmulator:
         line = self._cells.buffer[row]
         cells = [line[at] for at in range(self._cells.columns)]
         return tuple(
-            StyledText("".join(cell.data for cell in run), *look) for look, run in groupby(cells, key=_look_of)
+            StyledText("".join(cell.data for cell in run), *look) for look, run in groupby(cells, key=_style_of)
         )
 
 
-def _look_of(cell: Char) -> tuple[str, str, bool, bool]:
+def _style_of(cell: Char) -> tuple[str, str, bool, bool]:
     return cell.fg, cell.bg, cell.bold, cell.reverse
 
 
 class _Parser(pyte.Stream):
-    """A pyte stream that is fed pieces which begin where a sequence may begin."""
+    """A pyte stream that receives pieces which begin where a sequence may begin."""
 
     def __init__(self, cells: _Cells) -> None:
         super().__init__(cells)
@@ -156,14 +156,14 @@ class _Cells(pyte.Screen):
         self._shift(-(count or 1))
 
     def _shift(self, by: int) -> None:
-        """Move the cells from the cursor on; what leaves the line is gone."""
+        """Move the cells from the cursor on; cells beyond the line are dropped."""
         line, at, end = self.buffer[self.cursor.y], self.cursor.x, self.columns
         cells = {x if x < at else x + by: cell for x, cell in line.items() if x < at or at <= x + by < end}
         line.clear()
         line.update(cells)
 
     def cursor_to_line(self, line: int | None = None) -> None:
-        """Keep the cursor on the screen, which pyte does not in origin mode without margins."""
+        """Keep the cursor on the screen, which pyte does not do in origin mode without margins."""
         self.cursor_position(line, self.cursor.x + 1)
 
     def save_cursor(self) -> None:
@@ -171,15 +171,15 @@ class _Cells(pyte.Screen):
         del self.savepoints[:-MAX_SAVED_CURSORS]
 
     def set_mode(self, *modes: int, **kwargs: bool) -> None:
-        super().set_mode(*_heeded(modes, **kwargs), **kwargs)
+        super().set_mode(*_supported_modes(modes, **kwargs), **kwargs)
 
     def reset_mode(self, *modes: int, **kwargs: bool) -> None:
-        super().reset_mode(*_heeded(modes, **kwargs), **kwargs)
+        super().reset_mode(*_supported_modes(modes, **kwargs), **kwargs)
 
     def alignment_display(self) -> None:
         """Ignore the pattern for adjusting a monitor."""
 
 
-def _heeded(chosen: tuple[int, ...], private: bool = False) -> list[int]:
+def _supported_modes(chosen: tuple[int, ...], private: bool = False) -> list[int]:
     """Drop inverse video, which the characters do not show, and 132 columns, which this terminal does not have."""
     return [each for each in chosen if (each << 5 if private else each) not in (modes.DECSCNM, modes.DECCOLM)]

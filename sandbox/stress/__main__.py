@@ -1,7 +1,7 @@
 """``python -m sandbox.stress``: start many sandboxes, verify every answer, inject faults.
 
-Exit code 0: every check held (all sessions alive at once, every answer right, nothing lost that was not broken on
-purpose, every fault accounted for, nothing left); 1: one did not; 2: nothing could be done as asked; 130: interrupted.
+Exit code 0: every check held (all sessions alive at once, every answer correct, no loss without a fault, every fault
+accounted for, nothing left); 1: a check failed; 2: the run could not start; 130: interrupted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sandbox.stress.report import StressReport
 from sandbox.stress.stress_run import run_stress
 
 _COLUMNS = 120
-"""Of the table, where standard error is no terminal."""
+"""Width of the table if standard error is not a terminal."""
 
 
 def run(given: StressArguments, out: JsonOutput) -> int:
@@ -33,14 +33,14 @@ def run(given: StressArguments, out: JsonOutput) -> int:
 
 
 async def _shown(chosen: StressOptions) -> StressReport:
-    """Run, and show it on standard error."""
+    """Run, and show the progress on standard error."""
     host = await asyncio.to_thread(ensure_host)
     console = Console(stderr=True, width=None if sys.stderr.isatty() else _COLUMNS)
     report = StressReport(chosen.sessions)
     async with progress_table.show_progress(report, console):
         await run_stress(chosen, host, report)
     console.print(progress_table.progress_table(report), soft_wrap=True)
-    for line in (*report.problems, *(f"check failed: {said}" for said in report.failed_checks())):
+    for line in (*report.problems, *(f"check failed: {failure}" for failure in report.failed_checks())):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     return report
 

@@ -1,4 +1,4 @@
-"""Many at once, but not more than so many."""
+"""Runs many operations with bounded concurrency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[None]], at_once: int) -> None:
-    """``do`` for each item, in order of their beginning.  The first error cancels the rest."""
+    """Run ``do`` for each item, ``at_once`` at a time, in order. The first error cancels the rest."""
     waiting = iter(tuple(items))
 
     async def work() -> None:

@@ -1,4 +1,5 @@
-"""Measures the bare machine: a sleeping container's start, one `docker exec`, a shell behind pipes, stolen CPU time."""
+"""Measures the bare machine: start of a sleeping container, one `docker exec`, a shell behind pipes, stolen CPU
+time."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ from sandbox.stress.concurrency import for_each
 
 _CALL_S = 120.0
 _SLEEP_S = 900
-"""A sleeping container of a run that was killed ends by itself."""
+"""Seconds after which a sleeping container of a killed run ends by itself."""
 
 
 class StartFloor:
-    """Containers that only sleep, with the image and the HostConfig of a real sandbox."""
+    """Starts containers that only sleep, with the image and the HostConfig of a real sandbox."""
 
     def __init__(self, engine: DockerEngine, like: dict[str, Any]) -> None:
-        """``like``: what the engine says of a running sandbox (``GET /containers/ID/json``)."""
+        """``like``: the engine's description of a running sandbox (``GET /containers/ID/json``)."""
         config = like["Config"]
         self._engine = engine
         self._body = {
@@ -41,7 +42,7 @@ class StartFloor:
         }
 
     async def time_starts(self, count: int, at_once: int) -> float:
-        """Seconds for ``count`` starts.  They are removed when the clock has stopped.  Raises EngineError."""
+        """Return the seconds for ``count`` starts; the containers are removed afterwards. Raises DockerEngineError."""
         made: list[str] = []
 
         async def one(_: int) -> None:
@@ -58,17 +59,17 @@ class StartFloor:
 
 
 async def time_docker_exec(url: str, container: str, word: str) -> float:
-    """Milliseconds of one `docker exec CONTAINER echo WORD`.  Raises InfraError, UserError without a docker."""
+    """Return the milliseconds of one `docker exec CONTAINER echo WORD`. Raises InfraError, UserError without docker."""
     began = time.perf_counter()
-    said = await run_docker(url, "exec", container, "echo", word)
+    output = await run_docker(url, "exec", container, "echo", word)
     ms = (time.perf_counter() - began) * 1000
-    if said != f"{word}\n":
-        raise InfraError(f"`docker exec … echo {word}` printed {said[:200]!r}")
+    if output != f"{word}\n":
+        raise InfraError(f"`docker exec … echo {word}` printed {output[:200]!r}")
     return ms
 
 
 async def run_docker(url: str, *arguments: str) -> str:
-    """Return what the docker command prints.  Raises InfraError when it fails, UserError when it is not installed."""
+    """Return the output of the docker command. Raises InfraError if it fails, UserError if it is not installed."""
     address = DockerAddress.parse(url)
     env = {**os.environ, "DOCKER_HOST": str(address).partition("?")[0]}
     if address.certs:
@@ -78,10 +79,10 @@ async def run_docker(url: str, *arguments: str) -> str:
             "docker", *arguments, env=env, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
         )
     except FileNotFoundError as error:
-        raise UserError("the docker command is not installed: its `exec` is one of the floors") from error
+        raise UserError("the docker command is not installed: the run measures its `exec`") from error
     try:
         async with asyncio.timeout(_CALL_S):
-            said, complaint = await process.communicate()
+            output, errors = await process.communicate()
     except BaseException as error:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -90,12 +91,12 @@ async def run_docker(url: str, *arguments: str) -> str:
             raise InfraError(f"`docker {arguments[0]}` did not end within {_CALL_S:g} s") from error
         raise
     if process.returncode:
-        raise InfraError(f"`docker {arguments[0]}` failed: {complaint.decode(errors='replace').strip()[-300:]}")
-    return said.decode(errors="replace")
+        raise InfraError(f"`docker {arguments[0]}` failed: {errors.decode(errors='replace').strip()[-300:]}")
+    return output.decode(errors="replace")
 
 
 class LocalShell:
-    """A bash of this host behind two pipes, that evaluates and reports as the sandboxes' own shells do."""
+    """A bash on this host behind two pipes, which evaluates and reports like the sandboxes' shells."""
 
     LOOP = "while IFS= read -r -d '' __c; do eval \"$__c\"; printf '%d %s\\0' $? \"$PWD\"; done"
 
@@ -105,14 +106,14 @@ class LocalShell:
         self._in, self._out = process.stdin, process.stdout
 
     async def echo(self, word: str) -> float:
-        """Milliseconds of one `echo`.  Raises InfraError."""
+        """Return the milliseconds of one `echo`. Raises InfraError."""
         began = time.perf_counter()
         self._in.write(f"echo {word}\0".encode())
         async with asyncio.timeout(_CALL_S):
-            said = await self._out.readuntil(b"\0")
+            answer = await self._out.readuntil(b"\0")
         ms = (time.perf_counter() - began) * 1000
-        if not said.startswith(f"{word}\n0 ".encode()):
-            raise InfraError(f"the local shell answered {said[:200]!r} to `echo {word}`")
+        if not answer.startswith(f"{word}\n0 ".encode()):
+            raise InfraError(f"the local shell answered {answer[:200]!r} to `echo {word}`")
         return ms
 
 
@@ -129,7 +130,7 @@ async def open_local_shell() -> AsyncGenerator[LocalShell]:
 
 
 class CpuStealMeter:
-    """The processors' time since this was made."""
+    """Measures the share of CPU time that the hypervisor has stolen since its creation."""
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
         self._stat = stat
@@ -140,7 +141,7 @@ class CpuStealMeter:
         return ticks[7], sum(ticks)
 
     def share(self) -> float | None:
-        """0 to 1; None before the first tick."""
+        """Return the share, 0 to 1; None before the first tick."""
         (stolen_before, all_before), (stolen, total) = self._before, self._read()
         return (stolen - stolen_before) / (total - all_before) if total > all_before else None
 

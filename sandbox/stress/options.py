@@ -28,24 +28,24 @@ DEFAULT_COMMANDS = (
 )
 """Default commands of the load: each returns at once, and one has much output."""
 _MOST_COMMAND_BYTES = MAX_COMMAND_BYTES // 8
-"""Quoting and nonces come on top."""
+"""Maximum size of a command; quoting and nonces are added to it."""
 _HELP = "see `longshore stress --help`"
 
 
 @dataclass(frozen=True, slots=True)
 class StressOptions:
     sessions: int = 32
-    """Alive at once."""
+    """Sandboxes alive at once."""
     rate: float = 0.0
-    """Commands a second in the load, all sessions together; 0: each session asks again as soon as it is answered."""
+    """Commands per second of all sessions together; 0: each session continues as soon as it is answered."""
     duration_s: float = 10.0
-    """Length of the load."""
+    """Seconds of load."""
     commands: tuple[str, ...] = DEFAULT_COMMANDS
     faults: tuple[str, ...] = ()
     server: str = ""
-    """Address of a pool server; empty for the library."""
+    """URL of a pool server; empty for the library."""
     token: str = field(default="", repr=False)
-    """Shown to that server."""
+    """Bearer token for that server."""
     json: bool = False
 
 
@@ -76,12 +76,12 @@ class StressArguments(CommandArguments):
     server: Annotated[str, option("URL")] = ""
     """URL of a running `longshore server`; default: this machine's pool, in this process."""
     token_file: Annotated[
-        Path | None, option("FILE"), Field(description=f"The server's bearer token; or {TOKEN_VARIABLE}.")
+        Path | None, option("FILE"), Field(description=f"File with the server's bearer token; or {TOKEN_VARIABLE}.")
     ] = None
     as_json: JsonFlag = False
 
     def options(self, environment: Mapping[str, str]) -> StressOptions:
-        """Return what is to be done.  Raises UserError for what cannot be done."""
+        """Return the checked options. Raises UserError for an impossible one."""
         return check_options(
             StressOptions(
                 sessions=self.sessions,
@@ -97,39 +97,41 @@ class StressArguments(CommandArguments):
 
 
 def check_options(options: StressOptions) -> StressOptions:
-    """The same options.  Raises UserError for what cannot be done."""
+    """Return the options. Raises UserError for an impossible one."""
     if options.sessions < 1:
         raise UserError(f"--sessions {options.sessions}: at least one session is needed: {_HELP}")
     if not 0 <= options.rate < float("inf"):
-        raise UserError(f"--rate {options.rate:g}: commands a second, 0 for no bound: {_HELP}")
+        raise UserError(f"--rate {options.rate:g}: must be commands per second, 0 for no limit: {_HELP}")
     if not 0 < options.duration_s < float("inf"):
-        raise UserError(f"--duration {options.duration_s:g}: seconds, more than 0: {_HELP}")
+        raise UserError(f"--duration {options.duration_s:g}: must be more than 0 seconds: {_HELP}")
     if options.server:
         parts = urlsplit(options.server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UserError(f"--server {options.server!r} is no address: write it as http://127.0.0.1:18081")
+            raise UserError(f"--server {options.server!r} is not a URL: write it as http://127.0.0.1:18081")
     return options
 
 
 def parse_fault_names(given: Sequence[str]) -> tuple[str, ...]:
-    """Names of faults, given apart or with commas between; ``all`` for every one.  Raises UserError."""
+    """Parse names of faults, separate or comma-separated; ``all`` stands for every one. Raises UserError."""
     words = [word for each in given for word in each.split(",") if word]
     for word in words:
         if word != ALL_FAULTS and word not in FAULTS:
             near = did_you_mean(word, FAULTS)
-            raise UserError(f"--faults: no fault is named {word!r}{near}  There are: {ALL_FAULTS}, {', '.join(FAULTS)}")
+            raise UserError(f"--faults: there is no fault {word!r}{near}  Choose {ALL_FAULTS}, {', '.join(FAULTS)}")
     return tuple(FAULTS) if ALL_FAULTS in words else tuple(dict.fromkeys(words))
 
 
 def read_commands(path: Path) -> tuple[str, ...]:
-    """Raises UserError for a file that cannot be read or has no command."""
+    """Read the commands of a file. Raises UserError if it cannot be read or has no command."""
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--commands {path} cannot be read ({error}): name a text file, one command a line") from error
+        raise UserError(
+            f"--commands {path} cannot be read ({error}): name a text file of one command per line"
+        ) from error
     commands = tuple(line for line in lines if line and not line.startswith("#"))
     if not commands:
-        raise UserError(f"--commands {path} has no command: write one a line")
+        raise UserError(f"--commands {path} has no command: write one per line")
     for command in commands:
         if "\0" in command or len(command.encode()) > _MOST_COMMAND_BYTES:
             raise UserError(

@@ -1,4 +1,4 @@
-"""The phases of a run that measure: acquire, start, one command at a time, all at once."""
+"""The measuring phases of a run: acquire, start, and one command at a time."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from sandbox.stress.report import StressReport
 from sandbox.stress.sandbox_sources import SandboxSource, task_for_session
 
 WARM_SANDBOXES = 16
-"""Leases that are timed on a filled warm pool."""
+"""Number of leases that are timed on a filled warm pool."""
 _ROUND = 16
-"""Starts, at most, between two looks at the floor."""
+"""Maximum starts between two measurements of the floor."""
 _ROUNDS = 4
-"""Looks at the floor, at least, where there are sessions enough."""
+"""Minimum measurements of the floor, if there are enough sessions."""
 _IN_A_ROW = 4
-"""Commands, one at a time, before the next session has its turn."""
+"""Commands, one at a time, before the next session follows."""
 _TIMED = 2048
-"""Commands, one at a time: the turns of 512 sessions."""
+"""Number of commands that run one at a time: four in each of 512 sessions."""
 _EXEC_EVERY = 25
 _TIMED_S = 60.0
 
@@ -38,94 +38,96 @@ class StressContext:
     report: StressReport
     source: SandboxSource
     run: str
-    """Eight hexadecimal digits, in every nonce."""
+    """Eight hexadecimal digits, part of every nonce."""
     at_once: int
-    """Starts at once, ours and the floor's."""
+    """Starts at the same time, the pool's and the floor's."""
 
     async def open_session(self, number: int) -> CheckedSession:
-        """A session that has answered once.  Raises SandboxStartError, SandboxLost, SandboxDestroyed."""
-        seat = await self.source.open(task_for_session(number))
-        talker = CheckedSession(seat, self.report, self.run, number)
+        """Return a session that has answered once. Raises SandboxStartError, SandboxLost, SandboxDestroyed."""
+        sandbox = await self.source.open(task_for_session(number))
+        checked = CheckedSession(sandbox, self.report, self.run, number)
         try:
-            await talker.echo()
+            await checked.echo()
         except BaseException:
-            await asyncio.shield(seat.close())
+            await asyncio.shield(sandbox.close())
             raise
-        return talker
+        return checked
 
 
-async def measure_acquire(bench: StressContext) -> None:
-    """Times of leases that a warm sandbox was ready for; no other is timed."""
+async def measure_acquire(stress: StressContext) -> None:
+    """Time leases for which a warm sandbox was ready; others are not timed."""
     for number in range(WARM_SANDBOXES):
-        if not await bench.source.wait_until_warm(WARM_SANDBOXES):
+        if not await stress.source.wait_until_warm(WARM_SANDBOXES):
             return
         began = time.perf_counter()
-        seat = await bench.source.open(task_for_session(0))
+        sandbox = await stress.source.open(task_for_session(0))
         ms = (time.perf_counter() - began) * 1000
         try:
-            await CheckedSession(seat, bench.report, bench.run, 1_000_000 + number).echo()
+            await CheckedSession(sandbox, stress.report, stress.run, 1_000_000 + number).echo()
         finally:
-            await asyncio.shield(seat.close())
-        bench.report.acquire_ms.append(ms)
+            await asyncio.shield(sandbox.close())
+        stress.report.acquire_ms.append(ms)
 
 
 @asynccontextmanager
 async def start_sessions(
-    bench: StressContext, start_floor: StartFloor, sessions: int
+    stress: StressContext, start_floor: StartFloor, sessions: int
 ) -> AsyncGenerator[list[CheckedSession]]:
-    """``sessions`` of them, started in rounds with the floor's between; closed when the block ends."""
-    talkers: list[CheckedSession] = []
-    report = bench.report
+    """Start ``sessions`` sessions in rounds, alternating with the floor's; they are closed when the block ends."""
+    checked_sessions: list[CheckedSession] = []
+    report = stress.report
 
     async def one(number: int) -> None:
         try:
-            talkers.append(await bench.open_session(number))
+            checked_sessions.append(await stress.open_session(number))
         except LongshoreError as error:
             report.add_failure(f"session {number} did not start: {error}")
 
-    async def ours(numbers: range) -> None:
+    async def start_round(numbers: range) -> None:
         began = time.perf_counter()
-        there = len(talkers)
-        await for_each(numbers, one, bench.at_once)
-        report.starts.add(len(talkers) - there, time.perf_counter() - began)
+        started = len(checked_sessions)
+        await for_each(numbers, one, stress.at_once)
+        report.starts.add(len(checked_sessions) - started, time.perf_counter() - began)
 
-    async def floors(count: int) -> None:
-        report.floor_starts.add(count, await start_floor.time_starts(count, bench.at_once))
+    async def floor_round(count: int) -> None:
+        report.floor_starts.add(count, await start_floor.time_starts(count, stress.at_once))
 
     gc.collect()
     resident = floor.resident_bytes()
     try:
-        size = min(_ROUND, max(2 * bench.at_once, -(-sessions // _ROUNDS)))
+        size = min(_ROUND, max(2 * stress.at_once, -(-sessions // _ROUNDS)))
         for turn, first in enumerate(range(0, sessions, size)):
             numbers = range(first, min(first + size, sessions))
             if turn % 2:
-                await ours(numbers)
-                await floors(len(numbers))
+                await start_round(numbers)
+                await floor_round(len(numbers))
             else:
-                await floors(len(numbers))
-                await ours(numbers)
-            report.live_peak = max(report.live_peak, sum(talker.sandbox.alive for talker in talkers))
+                await floor_round(len(numbers))
+                await start_round(numbers)
+            report.live_peak = max(report.live_peak, sum(checked.sandbox.alive for checked in checked_sessions))
         gc.collect()
-        if talkers:
-            report.bytes_per_session = max(0, floor.resident_bytes() - resident) // len(talkers)
-        yield talkers
+        if checked_sessions:
+            report.bytes_per_session = max(0, floor.resident_bytes() - resident) // len(checked_sessions)
+        yield checked_sessions
     finally:
-        await asyncio.shield(for_each([talker.sandbox for talker in talkers], lambda seat: seat.close(), 16))
+        await asyncio.shield(
+            for_each([checked.sandbox for checked in checked_sessions], lambda sandbox: sandbox.close(), 16)
+        )
 
 
 async def measure_single_commands(
-    bench: StressContext, talkers: list[CheckedSession], engine_url: str, container: str
+    stress: StressContext, checked_sessions: list[CheckedSession], engine_url: str, container: str
 ) -> None:
-    """Each session in turn, a few commands long, and the floors in between: the local pipe after each command, `docker
-    exec` now and then."""
+    """Run a few commands in each session in turn, with the floors in between: the local pipe after each command,
+    `docker exec` now and then."""
     give_up = time.monotonic() + _TIMED_S
-    report = bench.report
+    report = stress.report
     async with floor.open_local_shell() as pipe:
         for number in range(_TIMED):
             if time.monotonic() > give_up:
                 return
-            word = f"floor-{bench.run}-{number}"
+            word = f"floor-{stress.run}-{number}"
             if number % _EXEC_EVERY == 0:
                 report.docker_exec_ms.append(await floor.time_docker_exec(engine_url, container, word))
             report.pipe_ms.append(await pipe.echo(word))
-            report.command_ms.append(await talkers[number // _IN_A_ROW % len(talkers)].echo())
+            report.command_ms.append(await checked_sessions[number // _IN_A_ROW % len(checked_sessions)].echo())

@@ -1,4 +1,4 @@
-"""A dockerd of our own to break: its own data root, exec root, socket and pid file, and containers that outlive it."""
+"""A private dockerd for faults: its own data root, exec root, socket and pid file; its containers outlive it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POLL_S = 0.05
 
 
 def why_unavailable(docker_url: str) -> str:
-    """Why no engine can be started beside the one at this address; empty when one can."""
+    """Return why no second engine can be started next to the one at this address; empty if one can."""
     if not DockerAddress.parse(docker_url).socket:
         return "the engine is on another machine"
     if os.geteuid() != 0:
@@ -34,19 +34,19 @@ def why_unavailable(docker_url: str) -> str:
 
 
 class PrivateEngine:
-    """``async with OwnEngine.running(host) as engine``: it has the base image; nothing of it is left afterwards."""
+    """A dockerd with the base image: ``async with PrivateEngine.running(host) as engine``; nothing of it is left."""
 
     def __init__(self, host: SandboxHost, data: Path, runtime: Path) -> None:
         """``data`` and ``runtime`` are folders of its own; a socket's path must be short."""
         self._data, self._runtime = data, runtime
         self._owner = ""
         self.host = replace(host, docker_url=f"unix://{runtime}/docker.sock", engine_owner="")
-        """As a pool is told of it."""
+        """The host's record with this engine's address, for a pool."""
 
     @classmethod
     @asynccontextmanager
     async def running(cls, host: SandboxHost) -> AsyncGenerator[Self]:
-        """Raises UserError when it does not start, InfraError."""
+        """Start an engine and close it at the end of the block. Raises UserError if it does not start, InfraError."""
         with (
             tempfile.TemporaryDirectory(prefix="longshore-engine-", dir="/var/lib", ignore_cleanup_errors=True) as data,
             tempfile.TemporaryDirectory(prefix="ls-", dir="/run", ignore_cleanup_errors=True) as runtime,
@@ -60,7 +60,7 @@ class PrivateEngine:
                 await asyncio.shield(engine.close())
 
     def load_base_image(self, docker_url: str) -> None:
-        """Take the base image over from the engine at ``docker_url``.  Blocking.  Raises UserError."""
+        """Copy the base image from the engine at ``docker_url``. Blocking. Raises UserError."""
         image = self._data / "image.tar"
         save = ("docker", "--host", docker_url, "save", "--output", str(image), self.host.base_image)
         daemon.run_program(save, "save the base image")
@@ -70,7 +70,7 @@ class PrivateEngine:
         image.unlink()
 
     async def start(self) -> None:
-        """Again after :meth:`kill` too.  Raises UserError."""
+        """Start it, also after :meth:`kill`. Raises UserError."""
         settings = self._data / "daemon.json"
         settings.write_text("{}")  # else it would read the machine's own
         options = ("--live-restore", f"--config-file={settings}")
@@ -80,13 +80,13 @@ class PrivateEngine:
         self._owner = owner.owner_of_process(pid)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Raises ProcessLookupError when it does not run."""
+        """Send it a signal. Raises ProcessLookupError if it does not run."""
         if not self._owner or owner.is_proved_dead(self._owner):
             raise ProcessLookupError("the engine does not run")
         os.kill(owner.owner_pid(self._owner), number)
 
     async def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
-        """Returns when it is dead.  Its containers go on.  Raises InfraError when it does not die."""
+        """Kill it and wait until it is dead; its containers keep running. Raises InfraError if it does not die."""
         with contextlib.suppress(ProcessLookupError):
             self.send_signal(how)
             try:
@@ -94,13 +94,13 @@ class PrivateEngine:
                     while not owner.is_proved_dead(self._owner):  # noqa: ASYNC110  nobody's child: there is no event
                         await asyncio.sleep(_POLL_S)
             except TimeoutError as error:
-                raise InfraError(f"our own dockerd did not end within {_DEAD_S:g} s of {how.name}") from error
+                raise InfraError(f"the private dockerd did not end within {_DEAD_S:g} s of {how.name}") from error
         # its containerd dies with it, and where nobody reaps it, the next dockerd takes it for alive
         for pid_file in ("docker.pid", "exec/containerd/containerd.pid"):
             (self._runtime / pid_file).unlink(missing_ok=True)
 
     async def close(self) -> None:
-        """Stop it, and whatever of it is left: shims, mounts."""
+        """Stop it, and remove everything that is left of it: shims, mounts."""
         with contextlib.suppress(ProcessLookupError):
             self.send_signal(signal.SIGCONT)
         try:
@@ -114,7 +114,7 @@ class PrivateEngine:
 
 
 def _started_in(folder: Path) -> Iterator[int]:
-    """Processes that have the folder in their arguments: containerd and its shims."""
+    """Yield the processes that have the folder in their arguments: containerd and its shims."""
     mark = f"{folder}/".encode()
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

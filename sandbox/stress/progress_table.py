@@ -1,4 +1,4 @@
-"""Shows a run's progress: a table that fills while it goes, or plain lines without a terminal."""
+"""Shows a run's progress: a table that is updated, or plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINE_S = 5.0
 
 
 def progress_table(report: StressReport) -> Table:
-    """Each figure beside its floor."""
+    """Return the table with each figure and its floor."""
     made = Table(title=f"stress: {report.phase}", title_justify="left", box=None, pad_edge=False)
     for heading in ("", "measured", "floor", "ratio"):
         made.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
@@ -73,12 +73,12 @@ async def _live(report: StressReport, console: Console) -> None:
 
 
 async def _lines(report: StressReport, console: Console) -> None:
-    loop, said, at = asyncio.get_running_loop(), "", 0.0
+    loop, shown, at = asyncio.get_running_loop(), "", 0.0
     while True:
         line = f"{report.phase}: {report.starts.count} started, {report.commands} answers, {report.wrong_answers} wrong"
-        if report.phase and line != said and (report.phase != said.partition(":")[0] or loop.time() - at > _LINE_S):
+        if report.phase and line != shown and (report.phase != shown.partition(":")[0] or loop.time() - at > _LINE_S):
             console.print(line, highlight=False, soft_wrap=True, markup=False)
-            said, at = line, loop.time()
+            shown, at = line, loop.time()
         await asyncio.sleep(_REFRESH_S)
 
 

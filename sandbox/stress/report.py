@@ -1,4 +1,4 @@
-"""The result of a stress run: figures, checks, JSON object.  Pure."""
+"""The result of a stress run: figures, checks, JSON object. Pure."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from protocol.events import JsonValue
 from sandbox.docker.inventory import DockerInventory
 
 _MOST_PROBLEMS = 20
-"""Kept with their words; all are counted."""
+"""Maximum number of problems whose text is kept; all are counted."""
 
 
 @dataclass(slots=True)
 class FaultTally:
-    """The outcomes of one kind of fault.  Each injected fault ends as ``resumed`` or as ``lost_typed``."""
+    """Outcomes of one kind of fault. Each injected fault ends as ``resumed`` or as ``lost_typed``."""
 
     injected: int = 0
     resumed: int = 0
-    """The session answered again: with its state, or with a new shell in the same directory and the agent told."""
+    """Number of sessions that answered again: with their state, or with a new shell that was reported."""
     lost_typed: int = 0
-    """Its lease ended with a typed error, in time."""
+    """Number of leases that ended with a typed error, in time."""
     skipped: int = 0
-    """Not injected: there was no engine that may be broken."""
+    """Number of faults not injected, because there was no engine that may be broken."""
 
     @property
     def accounted(self) -> bool:
@@ -40,7 +40,7 @@ class FaultTally:
 
 @dataclass(slots=True)
 class StressRate:
-    """So many in so much time, added up over rounds."""
+    """A number of events and the seconds that they took, summed over rounds."""
 
     count: int = 0
     seconds: float = 0.0
@@ -56,28 +56,28 @@ class StressRate:
 
 @dataclass(slots=True)
 class StressReport:
-    """Filled in while the run goes; what was not measured stays empty and is null in the JSON."""
+    """Figures of a run, filled in while it runs; what was not measured stays empty and is null in the JSON."""
 
     sessions: int
     live_peak: int = 0
     commands: int = 0
-    """Verified answers."""
+    """Number of verified answers."""
     wrong_answers: int = 0
     leaked_containers: int = 0
     starts: StressRate = field(default_factory=StressRate)
-    """Until the shell has answered once."""
+    """Starts of sandboxes, until the shell has answered once."""
     floor_starts: StressRate = field(default_factory=StressRate)
-    """Create and start of a container that sleeps."""
+    """Creations and starts of a sleeping container."""
     acquire_ms: list[float] = field(default_factory=list[float])
     command_ms: list[float] = field(default_factory=list[float])
-    """One at a time, all sessions open."""
+    """Milliseconds of single commands, one at a time, with all sessions open."""
     docker_exec_ms: list[float] = field(default_factory=list[float])
     pipe_ms: list[float] = field(default_factory=list[float])
     load_ms: list[float] = field(default_factory=list[float])
     load: StressRate = field(default_factory=StressRate)
     bytes_per_session: int | None = None
     steal: float | None = None
-    """Share of the processors' time that the hypervisor gave to others."""
+    """Share of the CPU time that the hypervisor gave to other machines."""
     faults: dict[str, FaultTally] = field(default_factory=dict[str, FaultTally])
     failures: int = 0
     problems: list[str] = field(default_factory=list[str])
@@ -87,21 +87,21 @@ class StressReport:
 
     def add_wrong_answer(self, what: str) -> None:
         self.wrong_answers += 1
-        self._say(f"wrong answer: {what}")
+        self._add_problem(f"wrong answer: {what}")
 
     def add_failure(self, what: str) -> None:
         self.failures += 1
-        self._say(what)
+        self._add_problem(what)
 
     def add_leaks(self, left: DockerInventory) -> None:
-        """Count what an engine holds that it did not hold before."""
+        """Count the objects that an engine has and did not have before."""
         self.leaked_containers += len(left.containers)
         kinds = {"container": left.containers, "network": left.networks, "volume": left.volumes, "copy": left.images}
         for kind, found in kinds.items():
             for each in sorted(found):
                 self.add_failure(f"{kind} left: {each}")
 
-    def _say(self, what: str) -> None:
+    def _add_problem(self, what: str) -> None:
         if len(self.problems) < _MOST_PROBLEMS:
             self.problems.append(what)
 
@@ -118,7 +118,7 @@ class StressReport:
         return ratio(percentile(self.command_ms, 50), percentile(self.pipe_ms, 50))
 
     def failed_checks(self) -> list[str]:
-        """The checks that did not hold."""
+        """Return the checks that did not hold."""
         checks = [
             (self.wrong_answers == 0, f"{self.wrong_answers} wrong answers"),
             (self.leaked_containers == 0, f"{self.leaked_containers} containers left"),
@@ -132,14 +132,14 @@ class StressReport:
             )
             for name, tally in self.faults.items()
         ]
-        return [said for held, said in checks if not held]
+        return [failure for held, failure in checks if not held]
 
     @property
     def ok(self) -> bool:
         return not self.failed_checks() and not self.interrupted
 
     def json(self) -> dict[str, JsonValue]:
-        """The object of ``--json``: times in milliseconds, rates a second, memory in bytes."""
+        """Return the object of ``--json``: times in milliseconds, rates per second, memory in bytes."""
         return {
             "sessions": self.sessions,
             "live_peak": self.live_peak,
@@ -160,7 +160,7 @@ class StressReport:
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """The smallest value that is at least as large as ``percent`` of all (nearest rank); None of nothing."""
+    """Return the smallest value that is at least as large as ``percent`` of all (nearest rank); None for no values."""
     if not values:
         return None
     return sorted(values)[max(0, math.ceil(percent / 100 * len(values)) - 1)]

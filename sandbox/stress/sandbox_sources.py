@@ -18,7 +18,7 @@ from sandbox.stress.server_metrics import PoolServerMetrics
 from sandbox.tasks.task import Task
 
 RUNS_PER_TASK = 8
-"""Leases of one task key: what the pool server gives unless it is told otherwise."""
+"""Leases of one task key: the pool server's default limit."""
 FAULT_TASK = Task(id="stress-struck", instruction="")
 """Task of the sessions that faults strike."""
 _SESSION_S = 3600.0
@@ -28,31 +28,31 @@ _WARM_S = 60.0
 
 
 class HeldSandbox(Protocol):
-    """One sandbox that is held."""
+    """One sandbox that the run holds."""
 
     @property
     def alive(self) -> bool: ...
 
     @property
     def container(self) -> str:
-        """Its id; empty where only the server knows."""
+        """Id of the container; empty if only the server knows it."""
         ...
 
     @property
     def engine_url(self) -> str:
-        """URL of its engine; empty if only the server knows."""
+        """URL of its engine; empty if only the server knows it."""
         ...
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
-        """Raises SandboxLost, SandboxDestroyed."""
+        """Run a command. Raises SandboxLost, SandboxDestroyed."""
         ...
 
     async def read_file(self, path: str) -> bytes:
-        """A file.  Raises OSError, SandboxLost, SandboxDestroyed."""
+        """Read a file. Raises OSError, SandboxLost, SandboxDestroyed."""
         ...
 
     async def reattach(self) -> None:
-        """Find the sandbox again after its line broke.  Raises SandboxLost, SandboxDestroyed when it is gone."""
+        """Connect to the sandbox again after its stream broke. Raises SandboxLost or SandboxDestroyed if that fails."""
         ...
 
     async def close(self) -> None: ...
@@ -60,11 +60,11 @@ class HeldSandbox(Protocol):
 
 class SandboxSource(Protocol):
     async def open(self, task: Task) -> HeldSandbox:
-        """A sandbox.  Raises SandboxStartError."""
+        """Open a sandbox. Raises SandboxStartError."""
         ...
 
     async def wait_until_warm(self, count: int) -> bool:
-        """Wait until a warm sandbox is ready; a pool of ours makes ``count``.  False where none is kept."""
+        """Wait until a warm sandbox is ready; a local pool keeps ``count``. Returns False if none is kept."""
         ...
 
 
@@ -109,7 +109,7 @@ class PoolSource:
         return LocalHeldSandbox(self.pool, await self.pool.open(task))
 
     async def adopt(self, container: str) -> LocalHeldSandbox:
-        """A sandbox of another process of the same pool, which has died.  Raises SandboxLost."""
+        """Adopt a sandbox of a dead process of the same pool. Raises SandboxLost."""
         return LocalHeldSandbox(self.pool, await self.pool.adopt(container, FAULT_TASK))
 
     async def wait_until_warm(self, count: int) -> bool:
@@ -139,7 +139,7 @@ class RemoteHeldSandbox:
         return await self._sandbox.read_file(path)
 
     async def reattach(self) -> None:
-        """Nothing to do: the server finds the sandbox again, the next request the server."""
+        """Do nothing: the server reconnects to the sandbox, and the next request to the server."""
 
     async def close(self) -> None:
         await self._sandbox.close()
@@ -153,26 +153,26 @@ class PoolServerSource:
         return RemoteHeldSandbox(await self.pool.open(task))
 
     async def take_over_lease(self, lease_id: str) -> RemoteHeldSandbox:
-        """A lease that another client holds, or held."""
+        """Use a lease that another client holds, or held."""
         return RemoteHeldSandbox(RemoteSandbox(self.pool, lease_id))
 
     async def wait_until_warm(self, count: int) -> bool:
         del count
         loop = asyncio.get_running_loop()
         give_up = loop.time() + _WARM_S
-        while await self._metrics.read("starts_running") and loop.time() < give_up:  # noqa: ASYNC110  it tells only when asked
+        while await self._metrics.read("starts_running") and loop.time() < give_up:  # noqa: ASYNC110  there is no event
             await asyncio.sleep(0.05)
         return await self._metrics.read("sandboxes_warm") > 0
 
 
 def task_for_session(session: int) -> Task:
-    """Sessions share a task key as far as a server lets them."""
+    """Return the task of a session; sessions share a task key as far as a server allows."""
     return Task(id=f"stress-{session // RUNS_PER_TASK}", instruction="")
 
 
 @asynccontextmanager
 async def open_pool_source(host: SandboxHost, name: str, capacity: int, starts: int) -> AsyncGenerator[PoolSource]:
-    """A pool of this process on ``host``'s engine; ``starts`` at once, neither more nor fewer than its floor."""
+    """Open a pool of this process on ``host``'s engine, with exactly ``starts`` starts at once, like its floor."""
     settings = PoolSettings(
         name,
         name,
@@ -188,12 +188,12 @@ async def open_pool_source(host: SandboxHost, name: str, capacity: int, starts: 
 
 @asynccontextmanager
 async def open_server_source(metrics: PoolServerMetrics, sessions: int) -> AsyncGenerator[PoolServerSource]:
-    """Raises UserError when no server answers, or when it gives fewer leases than ``sessions``."""
+    """Open a source of the pool server's sandboxes. Raises UserError if none answers or it has too few leases."""
     slots = int(await metrics.read("lease_slots"))
     if slots < sessions:
         raise UserError(
-            f"{metrics.url} gives {slots} leases, {sessions} are needed: start it with --max-tasks "
-            f"{-(-sessions // RUNS_PER_TASK) + 1} or more, or ask for fewer --sessions"
+            f"{metrics.url} has {slots} leases, but {sessions} are needed: start it with --max-tasks "
+            f"{-(-sessions // RUNS_PER_TASK) + 1} or more, or use fewer --sessions"
         )
     async with RemotePool(metrics.url, metrics.token, acquire_s=_ACQUIRE_S, unreachable_s=_UNREACHABLE_S) as pool:
         yield PoolServerSource(pool, metrics)

@@ -1,4 +1,4 @@
-"""Counts a pool server's own containers, beside those of its clients."""
+"""Counts a pool server's own containers, apart from those of its clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandbox.stress.server_metrics import PoolServerMetrics
 
 
 class ServerOwnContainers:
-    """Counts new containers of a pool server that are no client's: warm ones that replaced used ones."""
+    """Counts new containers of a pool server that no client uses: warm ones that replaced used ones."""
 
     def __init__(
         self, engine: DockerEngine, metrics: PoolServerMetrics, before: DockerInventory, live_before: int
@@ -17,10 +17,10 @@ class ServerOwnContainers:
         self._engine, self._metrics = engine, metrics
         self._before, self._live_before = before, live_before
         self.pool = ""
-        """Name of the server's pool, once a container of it has been seen."""
+        """Name of the server's pool, once one of its containers has been seen."""
 
     async def count(self) -> int:
-        """Raises EngineError, UserError when the server does not answer."""
-        there = await self._engine.containers({POOL_LABEL: self.pool}) if self.pool else ()
-        old = sum(each.id in self._before.containers for each in there)
+        """Count them. Raises DockerEngineError, UserError if the server does not answer."""
+        containers = await self._engine.containers({POOL_LABEL: self.pool}) if self.pool else ()
+        old = sum(each.id in self._before.containers for each in containers)
         return max(0, int(await self._metrics.read("sandboxes_warm")) + self._live_before - old)

@@ -15,13 +15,13 @@ _ASK_S = 30.0
 
 
 class PoolServerMetrics:
-    """``GET /metrics`` of a pool server."""
+    """Client of a pool server's ``GET /metrics``."""
 
     def __init__(self, url: str, token: str = "") -> None:
         self.url, self.token = url, token
 
     async def read(self, name: str) -> float:
-        """One gauge.  Raises UserError when no pool server answers."""
+        """Return one gauge. Raises UserError if no pool server answers."""
         headers = {"authorization": f"Bearer {self.token}"} if self.token else {}
         try:
             async with (
@@ -31,7 +31,7 @@ class PoolServerMetrics:
             ):
                 text = await response.text()
                 if response.status == HTTPStatus.UNAUTHORIZED:
-                    raise UserError(f"{self.url} asks for its token: set {TOKEN_VARIABLE}, or name --token-file")
+                    raise UserError(f"{self.url} requires its token: set {TOKEN_VARIABLE}, or name --token-file")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UserError(
                 f"no pool server answers at {self.url} ({type(error).__name__}): start `python -m sandbox.server`"
@@ -39,6 +39,6 @@ class PoolServerMetrics:
         found = re.search(rf"^longshore_sandbox_{name} (\S+)$", text, re.MULTILINE)
         if found is None:
             raise UserError(
-                f"{self.url} is no pool server: start one with `python -m sandbox.server`, and name its address"
+                f"{self.url} is not a pool server: start one with `python -m sandbox.server`, and pass its URL"
             )
         return float(found[1])

@@ -1,6 +1,6 @@
 """Runs a stress run from end to end: sources opened, phases in order, everything closed, leftovers counted.
 
-An interrupt ends the current phase; what was opened is closed, the engine's lists are compared, and the findings so far
+An interrupt ends the current phase; everything open is closed, the engine's lists are compared, and the findings so far
 are reported.
 """
 
@@ -34,14 +34,14 @@ from sandbox.stress.server_containers import ServerOwnContainers
 from sandbox.stress.server_metrics import PoolServerMetrics
 
 _BYSTANDERS = 8
-"""Sessions that go on working, and are verified, while faults are injected beside them."""
+"""Number of sessions that keep running commands, and are verified, while faults are injected."""
 _BYSTANDERS_RATE = 20.0
 _WHERE = "grep -o 'containers/[0-9a-f]\\{64\\}/' /proc/self/mountinfo | head -n 1"
-"""The engine mounts files of its own folder for the container: their path has its id."""
+"""Command that prints the container's id: the engine mounts files of a folder whose path contains it."""
 
 
 async def run_stress(options: StressOptions, host: SandboxHost, report: StressReport) -> None:
-    """Fill ``report``.  Raises UserError where nothing can be done as asked."""
+    """Fill ``report``. Raises UserError if the run cannot start."""
     async with DockerEngine(host.docker_url) as engine:
         before = await engine.inventory()
         own: ServerOwnContainers | None = None
@@ -54,14 +54,14 @@ async def run_stress(options: StressOptions, host: SandboxHost, report: StressRe
         except (LongshoreError, ExceptionGroup) as error:
             _take(error, report)
         finally:
-            report.phase = "looking for what is left"
+            report.phase = "looking for leaks"
             report.steal = steal.share()
             report.add_leaks(await asyncio.shield(wait_for_leaks(engine, before, count_reserved=own and own.count)))
     report.phase = "interrupted" if report.interrupted else "done"
 
 
 def _take(error: Exception, report: StressReport) -> None:
-    """Report an error of ours, unless it is a UserError, which is raised."""
+    """Report one of longshore's errors, unless it is a UserError, which is raised."""
     for each in iterate_leaf_errors(error):
         if isinstance(each, UserError):
             raise each from error
@@ -69,7 +69,7 @@ def _take(error: Exception, report: StressReport) -> None:
 
 
 def _note(error: Exception, report: StressReport) -> None:
-    """Count an error of ours as a failure of the run; raise any other."""
+    """Count one of longshore's errors as a failure of the run; raise any other."""
     found = list(iterate_leaf_errors(error))
     if not all(isinstance(each, LongshoreError) for each in found):
         raise error
@@ -79,7 +79,7 @@ def _note(error: Exception, report: StressReport) -> None:
 
 @asynccontextmanager
 async def _interruptible(report: StressReport) -> AsyncGenerator[None]:
-    """SIGINT and SIGTERM end the block, once; what it holds is closed as it is left."""
+    """SIGINT and SIGTERM end the block, once; everything that it holds is closed."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
 
@@ -111,31 +111,35 @@ async def _phases(
 ) -> None:
     run = secrets.token_hex(4)
     at_once = os.cpu_count() or 2
-    async with _place(options, host, f"stress-{os.getpid()}-{run}", at_once) as place:
-        bench = StressContext(report, place, run, at_once)
+    async with _open_source(options, host, f"stress-{os.getpid()}-{run}", at_once) as source:
+        stress = StressContext(report, source, run, at_once)
         report.phase = "first session"
-        like = await _example(bench, engine)
+        like = await _example(stress, engine)
         if own is not None:
             own.pool = like["Config"]["Labels"][POOL_LABEL]
         report.phase = "acquire"
-        await phases.measure_acquire(bench)
+        await phases.measure_acquire(stress)
         report.phase = "start"
-        async with phases.start_sessions(bench, floor.StartFloor(engine, like), options.sessions) as talkers:
-            if not talkers:
+        async with phases.start_sessions(stress, floor.StartFloor(engine, like), options.sessions) as checked_sessions:
+            if not checked_sessions:
                 return
             report.phase = "one command at a time"
-            await phases.measure_single_commands(bench, talkers, engine.url, await _container(talkers[0], engine))
+            await phases.measure_single_commands(
+                stress, checked_sessions, engine.url, await _container(checked_sessions[0], engine)
+            )
             report.phase = "load"
             until = time.monotonic() + options.duration_s
-            await CommandLoad(bench, options.commands, options.rate).run(talkers, lambda: time.monotonic() > until)
+            await CommandLoad(stress, options.commands, options.rate).run(
+                checked_sessions, lambda: time.monotonic() > until
+            )
             if options.faults:
-                await _faults(options, host, bench, talkers)
-            report.phase = "reading back what was executed"
-            await check_ledgers(report, talkers)
+                await _faults(options, host, stress, checked_sessions)
+            report.phase = "reading back the ledgers"
+            await check_ledgers(report, checked_sessions)
             report.phase = "closing"
 
 
-def _place(
+def _open_source(
     options: StressOptions, host: SandboxHost, name: str, at_once: int
 ) -> AbstractAsyncContextManager[SandboxSource]:
     needed = options.sessions + (MOST_STRUCK if options.faults else 0)
@@ -149,19 +153,20 @@ def _metrics(options: StressOptions) -> PoolServerMetrics | None:
     return PoolServerMetrics(options.server, options.token) if options.server else None
 
 
-async def _example(bench: StressContext, engine: DockerEngine) -> dict[str, Any]:
-    """Return the engine's description of a sandbox's container.  Raises UserError when the sandboxes are elsewhere."""
-    talker = await bench.open_session(0)
+async def _example(stress: StressContext, engine: DockerEngine) -> dict[str, Any]:
+    """Return the engine's description of a sandbox's container. Raises UserError if the sandboxes are on another
+    one."""
+    checked = await stress.open_session(0)
     try:
-        return await engine.inspect(await _container(talker, engine))
+        return await engine.inspect(await _container(checked, engine))
     finally:
-        await asyncio.shield(talker.sandbox.close())
+        await asyncio.shield(checked.sandbox.close())
 
 
-async def _container(talker: CheckedSession, engine: DockerEngine) -> str:
-    if talker.sandbox.container:
-        return talker.sandbox.container
-    found = re.search(r"[0-9a-f]{64}", (await talker.run_checked(_WHERE)).output)
+async def _container(checked: CheckedSession, engine: DockerEngine) -> str:
+    if checked.sandbox.container:
+        return checked.sandbox.container
+    found = re.search(r"[0-9a-f]{64}", (await checked.run_checked(_WHERE)).output)
     if found is None or found[0] not in (await engine.inventory()).containers:
         raise UserError(
             f"the server's sandboxes are not on the engine at {engine.url}, which is needed for floors and leaks: "
@@ -171,20 +176,20 @@ async def _container(talker: CheckedSession, engine: DockerEngine) -> str:
 
 
 async def _faults(
-    options: StressOptions, host: SandboxHost, bench: StressContext, talkers: list[CheckedSession]
+    options: StressOptions, host: SandboxHost, stress: StressContext, checked_sessions: list[CheckedSession]
 ) -> None:
-    """One kind after another, while some sessions go on working."""
+    """Inject one kind after another, while some sessions keep running commands."""
     done = False
-    load = CommandLoad(bench, options.commands, _BYSTANDERS_RATE)
-    async with FaultContext(bench, host, _metrics(options)) as arena, asyncio.TaskGroup() as group:
-        group.create_task(load.run(talkers[:_BYSTANDERS], lambda: done, timed=False))
+    load = CommandLoad(stress, options.commands, _BYSTANDERS_RATE)
+    async with FaultContext(stress, host, _metrics(options)) as context, asyncio.TaskGroup() as group:
+        group.create_task(load.run(checked_sessions[:_BYSTANDERS], lambda: done, timed=False))
         try:
             for name in options.faults:
-                bench.report.phase = f"fault {name}"
-                tally = bench.report.faults[name] = FaultTally()
+                stress.report.phase = f"fault {name}"
+                tally = stress.report.faults[name] = FaultTally()
                 try:
-                    await FAULTS[name].inject(arena, tally)
+                    await FAULTS[name].inject(context, tally)
                 except (LongshoreError, ExceptionGroup) as error:
-                    _note(error, bench.report)  # it could not be injected; the others can
+                    _note(error, stress.report)  # it could not be injected; the others can
         finally:
             done = True

@@ -3,7 +3,7 @@
 ``validate --run`` proves in real containers that each oracle scores 1, doing nothing scores 0 and each foil scores less
 than 1 (partial scores count where the task has weights or a reward file, else only a full pass).
 
-Exit code 0: every task can be used; 1: some cannot, or a proof failed; 2: nothing could be done.
+Exit code 0: every task can be used; 1: some cannot, or a proof failed; 2: the command could not run.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from sandbox.validation.commands import CommandOutcome
 from sandbox.validation.proofs import TaskProof, pool_proof_environment, prove_tasks
 
 _SESSION_S = 7200.0
-"""Longest life of a sandbox that a proof uses."""
+"""Maximum seconds that a sandbox of a proof lives."""
 _MOST_TASKS = 1_000_000
-"""Generated at once: more is a slip, and would take the memory before anything is written."""
+"""Maximum number of generated tasks: more would fill the memory before anything is written."""
 _NEW = "New folder or file of rows; rows that refer to images or tests by path also get a folder 'tasks' beside them."
 _FORMATS = tuple(format_names())
 
@@ -54,7 +54,7 @@ class ReadTasksArguments(CommandArguments):
         str | None,
         one_of(_FORMATS),
         option("FORMAT"),
-        Field(description=f"One of {', '.join(_FORMATS)}; default: what the files look like."),
+        Field(description=f"One of {', '.join(_FORMATS)}; default: detected from the files."),
     ] = None
     root: Annotated[Path | None, option("FOLDER")] = None
     """Base folder of paths in rows; default: the rows' own folder."""
@@ -92,7 +92,7 @@ class GenerateTasksArguments(CommandArguments):
         TaskFormat.TERMINAL_BENCH.value
     )
     count: Annotated[int, option("N"), Field(ge=0, le=_MOST_TASKS)] = 18
-    """Training tasks."""
+    """Number of training tasks."""
     held_out: Annotated[int, option("N"), Field(ge=0, le=_MOST_TASKS)] = 0
     """Held-out tasks per family."""
     seed: Count = 0
@@ -115,7 +115,7 @@ class TasksArguments(CommandArguments):
 
 
 def run(given: TasksArguments, out: JsonOutput) -> int:
-    """Do what the command says, and return 0 where every task can be used."""
+    """Run the command and return 0 if every task can be used."""
     code, answer = _run(given.command)
     out.set_result(answer)
     return code
@@ -149,7 +149,7 @@ def _run(chosen: ReadTasksArguments | GenerateTasksArguments) -> CommandOutcome:
 def _load(chosen: ReadTasksArguments) -> Dataset:
     if chosen.label or chosen.path.name == dataset_catalog.CATALOG_FILE:
         if chosen.format or chosen.root:
-            raise UserError(f"{chosen.path} says format and root of a data set itself: leave out --format and --root")
+            raise UserError(f"{chosen.path} sets format and root of its data sets: remove --format and --root")
         found = dataset_catalog.load_labelled_dataset(chosen.path, chosen.label)
     else:
         found = load_tasks(chosen.path, chosen.format, chosen.root)
@@ -159,7 +159,7 @@ def _load(chosen: ReadTasksArguments) -> Dataset:
 def _written(
     tasks: list[Task], left_out: int, chosen: ConvertTasksArguments | GenerateTasksArguments, say: Callable[[str], None]
 ) -> CommandOutcome:
-    """Write those of ``tasks`` that the format can hold; the others are said and left out."""
+    """Write those of ``tasks`` that the format can hold; the others are reported and left out."""
     planned = plan_dataset_write(find_format(chosen.to), tasks, chosen.output)
     for problem in planned.problems:
         say(str(problem))

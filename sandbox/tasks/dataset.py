@@ -15,13 +15,13 @@ from sandbox.tasks.task import Task, TaskError
 
 @dataclass(frozen=True, slots=True)
 class LoadedTask:
-    """The result of loading one task: the task, or the problems for which there is none."""
+    """The result of loading one task: the task, or its problems."""
 
     task: Task | None
     problems: tuple[TaskError, ...] = ()
 
     def require_task(self) -> Task:
-        """Return the task.  Raises TaskError, the first problem, when there is none."""
+        """Return the task. Raises TaskError, the first problem, if there is none."""
         if self.task is None:
             raise self.problems[0]
         return self.task
@@ -29,7 +29,7 @@ class LoadedTask:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Tasks that belong together, with the problems of the tasks that cannot be used."""
+    """Tasks of one source, with the problems of the tasks that cannot be used."""
 
     tasks: tuple[Task, ...]
     """The usable tasks, in the order of their folders' names or of their rows."""
@@ -50,8 +50,8 @@ class Dataset:
         return Dataset(tuple(task for task in self.tasks if keeps(task.id)), tuple(problems))
 
     def only_gradable(self) -> Dataset:
-        """Turn each task without tests and without an answer into a problem: every attempt would score the same."""
-        why = "nothing grades it: every attempt would score the same"
+        """Turn each task without tests and without an answer into a problem: every attempt would get the same score."""
+        why = "nothing grades it: every attempt would get the same score"
         ungraded = (TaskError(Path(task.id), "has no tests", why) for task in self.tasks if not task.gradable)
         return Dataset(tuple(task for task in self.tasks if task.gradable), (*self.problems, *ungraded))
 

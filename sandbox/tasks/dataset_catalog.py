@@ -8,7 +8,7 @@
     split = {part = "train", held_out = 0.2, seed = 0}
     checksum = "sha256:…"               # of all its tasks, before filter and split
 
-The tasks are ordered by a hash of seed and name, and the first ``held_out`` of them are held out.  The catalog of the
+The tasks are ordered by a hash of seed and name, and the first ``held_out`` of them are held out. The catalog of the
 data sets that come with longshore is :data:`BUILT_IN_CATALOG`.
 """
 
@@ -30,7 +30,7 @@ from sandbox.tasks.task_selection import matches_patterns, read_patterns, unmatc
 
 CATALOG_FILE = "datasets.toml"
 BUILT_IN_CATALOG = Path(__file__).parents[1] / "datasets" / CATALOG_FILE
-"""The catalog of the data sets that come with longshore."""
+"""Catalog of the data sets that come with longshore."""
 
 
 class DatasetEntry(BaseModel):
@@ -48,7 +48,7 @@ class DatasetEntry(BaseModel):
     @classmethod
     def _is_known(cls, name: str | None) -> str | None:
         if name is not None and name not in (known := format_names()):
-            raise ValueError(f"no format is called '{name}'; they are {', '.join(known)}{did_you_mean(name, known)}")
+            raise ValueError(f"there is no format '{name}': choose {', '.join(known)}{did_you_mean(name, known)}")
         return name
 
 
@@ -56,7 +56,7 @@ _ENTRIES = TypeAdapter(dict[str, DatasetEntry])
 
 
 def read_catalog(file: Path) -> dict[str, DatasetEntry]:
-    """Return the entries by label, with absolute paths.  Raises UserError, which names the key that is wrong."""
+    """Return the entries by label, with absolute paths. Raises UserError, which names the wrong key."""
     try:
         entries = _ENTRIES.validate_python(tomllib.loads(file.read_text("utf-8-sig")))
     except ValidationError as error:
@@ -80,14 +80,14 @@ def load_labelled_dataset(file: Path, label: str) -> Dataset:
     """
     entries = read_catalog(file)
     if label not in entries:
-        lacking = f"{file} has no data set {label!r}" if label else f"{file} has data sets by label: name one, --label"
+        lacking = f"{file} has no data set {label!r}" if label else f"{file} has several data sets: name one by --label"
         raise UserError(f"{lacking}: choose one of {', '.join(entries) or 'none'}")
     entry = entries[label]
     found = load_tasks(entry.path, entry.format, entry.root)
     if entry.checksum and (checksum := dataset_checksum(found.tasks)) != entry.checksum:
         raise UserError(
-            f"data set {label!r} is not what {file} says: its tasks have the checksum {checksum}: write that there if "
-            "the change is wanted"
+            f"data set {label!r} differs from {file}: its tasks have the checksum {checksum}: write that there if "
+            "the change is intended"
         )
     patterns = read_patterns(entry.filter)
     has_nameless = found.first_problems and entry.path.is_file()  # a pattern may mean a row that cannot be read

@@ -1,4 +1,4 @@
-"""Training and held-out tasks of a data set.  Pure."""
+"""Training and held-out tasks of a data set. Pure."""
 
 from __future__ import annotations
 

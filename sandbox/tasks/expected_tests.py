@@ -1,8 +1,8 @@
-"""Finds the tests that must report: one that is never collected would be missing from the denominator.  Pure.
+"""Finds the tests that must report: one that is never collected would be missing from the denominator. Pure.
 
 The names are read from ``test_outputs.py`` if that is certain: the file is run as a whole and alone, and its tests are
-plain functions and methods.  If tests are made in any other way (parameters, fixtures with several values, assigned or
-imported names, base classes, hooks), nothing is expected, and the report alone says which tests there are.
+plain functions and methods. If tests are created in any other way (parameters, fixtures with several values, assigned
+or imported names, base classes, hooks), none are expected, and only the report tells which tests there are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def find_expected_tests(run_tests: str, tests: Mapping[str, bytes]) -> tuple[str, ...]:
     """Return the names as pytest reports them, without the file; empty when they are uncertain."""
-    if _FILE not in tests or not _runs_it_alone(run_tests) or _selects(run_tests):
+    if _FILE not in tests or not _runs_only_that_file(run_tests) or _selects(run_tests):
         return ()
     try:
         for helper in (path for path in tests if path.rpartition("/")[2] == "conftest.py"):
@@ -38,8 +38,8 @@ def find_expected_tests(run_tests: str, tests: Mapping[str, bytes]) -> tuple[str
     return names if len(set(names)) == len(names) else ()
 
 
-def _runs_it_alone(script: str) -> bool:
-    """Whether pytest is asked to collect tests from that file and nowhere else."""
+def _runs_only_that_file(script: str) -> bool:
+    """Return whether pytest is called to collect tests from that file and nowhere else."""
     lines = [line for line in script.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#")]
     calls = [call for line in lines for call in re.split(r"&&|[;|]", line) if "pytest" in call]
     words = [word.strip("\"'") for call in calls for word in call.split()]
@@ -55,7 +55,7 @@ class _UncertainError(LookupError):
 
 
 def _require_plain_tests(tree: ast.Module) -> None:
-    """Raise _UncertainError for a file in which something may make tests, or several of one."""
+    """Raise _UncertainError for a file in which something may create tests, or several from one."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(name) | ast.Attribute(attr=name) if name in _MAKERS:
@@ -83,7 +83,7 @@ def _names(body: list[ast.stmt], group: str = "") -> Iterator[str]:
 
 
 def _is_plain_group(node: ast.stmt) -> TypeGuard[ast.ClassDef]:
-    """A class whose test methods are all of its tests."""
+    """Return whether this is a class whose test methods are all of its tests."""
     return (
         isinstance(node, ast.ClassDef)
         and node.name.startswith("Test")

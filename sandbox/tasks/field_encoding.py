@@ -1,8 +1,8 @@
 """Encodes the fields that a format cannot hold: ``longshore.yaml`` in a folder, ``longshore`` in a row.
 
-Every writer reads back what it is about to write, and each field that does not come back equal is written down by its
-own name.  So every task survives every format, and what a format can say stays its own.  Bytes that are no text are
-``base64:`` and their base64.
+Every writer reads back what it is about to write, and each field that does not come back equal is stored by its own
+name. So every task survives every format, and what a format can express stays in its own form. Bytes that are not text
+are ``base64:`` and their base64.
 """
 
 from __future__ import annotations
@@ -28,23 +28,25 @@ _ADAPTERS: dict[str, TypeAdapter[object]] = {
 
 
 def differing_fields(task: Task, seen: Task) -> dict[str, object]:
-    """Return field → plain value for each field in which ``task`` differs from ``seen``."""
+    """Return the plain value of each field in which ``task`` differs from ``seen``, by name."""
     return {
         name: _plain(getattr(task, name)) for name in _ADAPTERS if getattr(task, name) != getattr(seen, name)
     }  # fmt: skip
 
 
-def apply_fields(task: Task, said: object, problems: TaskProblems, where: str) -> Task:
+def apply_fields(task: Task, given: object, problems: TaskProblems, where: str) -> Task:
     """Return ``task`` with the fields of :func:`differing_fields`; what is invalid becomes a problem."""
-    if not isinstance(said, dict):
-        problems.add(f"{where} is no mapping", "it names fields of a task")
+    if not isinstance(given, dict):
+        problems.add(f"{where} is not a mapping", "it maps names of a task's fields to values")
         return task
     values: dict[str, Any] = {}
-    for name, value in cast("dict[object, object]", said).items():
+    for name, value in cast("dict[object, object]", given).items():
         key = str(name)
         if key not in _ADAPTERS:
             near = difflib.get_close_matches(key, _ADAPTERS, 1)
-            problems.add(f"{where}: {key} is no field of a task", f"did you mean {near[0]}?" if near else "remove it")
+            problems.add(
+                f"{where}: {key} is not a field of a task", f"did you mean {near[0]}?" if near else "remove it"
+            )
             continue
         try:
             values[key] = _ADAPTERS[key].validate_python(_decode_bytes(key, value))
@@ -56,7 +58,7 @@ def apply_fields(task: Task, said: object, problems: TaskProblems, where: str) -
 
 
 def _plain(value: object) -> object:
-    """Return ``value`` as JSON and YAML have it; of a dataclass, the fields that differ from their defaults."""
+    """Convert ``value`` to types of JSON and YAML; of a dataclass, only the fields that differ from their defaults."""
     match value:
         case bytes():
             return _text(value)
@@ -110,14 +112,14 @@ def _decode_bytes(name: str, value: object) -> object:
 
 
 def to_metadata_text(value: object) -> str:
-    """Return a format's own value as :attr:`Task.metadata` keeps it: text unchanged, the rest as JSON."""
+    """Return a format's own value as :attr:`Task.metadata` stores it: text unchanged, everything else as JSON."""
     if isinstance(value, str) and _is_text(value):
         return value
     return json.dumps(_keyed(value), ensure_ascii=False, default=str, sort_keys=True)
 
 
 def _keyed(value: object) -> object:
-    """Return ``value`` with text keys: YAML has numbers and dates there too."""
+    """Return ``value`` with text keys: YAML allows numbers and dates there too."""
     if isinstance(value, list):
         return [_keyed(each) for each in cast("list[object]", value)]
     if isinstance(value, dict):
@@ -126,12 +128,12 @@ def _keyed(value: object) -> object:
 
 
 def from_metadata_text(text: str) -> object:
-    """Return the value that :func:`to_metadata_text` got."""
+    """Return the value from which :func:`to_metadata_text` made the text."""
     return text if _is_text(text) else json.loads(text)
 
 
 def _is_text(text: str) -> bool:
-    """Whether the text is no JSON value."""
+    """Return whether the text is not a JSON value."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):

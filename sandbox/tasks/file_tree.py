@@ -1,7 +1,7 @@
-"""A folder as a value: path → file, read and written as a whole.
+"""A folder as a value: files by path, read and written as a whole.
 
-Formats convert between such trees and tasks without I/O; only this module touches the disk.  Links, devices and sockets
-are recorded and not followed, so that a reader that needs such a path can report that it is no regular file.
+Formats convert between such trees and tasks without I/O; only this module accesses the disk. Links, devices and sockets
+are recorded but not followed, so that a reader that needs such a path can report that it is not a regular file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from protocol.files.filesystem import build_folder
 from sandbox.tasks.task import TaskError
 
 MAX_BYTES = 1 << 30
-"""Size limit of a folder, which is held in memory."""
+"""Maximum size of a folder, which is held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class FileTree:
     """The regular files below a folder, and the paths of everything else."""
 
     files: dict[str, TreeFile] = field(default_factory=dict[str, TreeFile])
-    """Path relative to the folder → file; ``/`` separates, ``..`` does not occur."""
+    """Files by path relative to the folder; ``/`` separates, ``..`` does not occur."""
     irregular: frozenset[str] = frozenset()
     """Paths that are neither regular files nor folders."""
 
@@ -53,7 +53,7 @@ class FileTree:
         )
 
     def contents(self) -> dict[str, bytes]:
-        """Return path → content."""
+        """Return the contents by path."""
         return {path: file.data for path, file in self.files.items()}
 
     def executable_paths(self) -> frozenset[str]:
@@ -62,22 +62,22 @@ class FileTree:
 
 
 def is_within(path: str, folders: Iterable[str]) -> bool:
-    """Whether ``path`` is one of ``folders`` or lies below one."""
+    """Return whether ``path`` is one of ``folders`` or lies below one."""
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
 def as_tree_files(
     data: Mapping[str, bytes], executable: frozenset[str] = frozenset(), *, under: str = ""
 ) -> dict[str, TreeFile]:
-    """Make files of a tree, below the folder ``under``."""
+    """Convert files to those of a tree, below the folder ``under``."""
     start = f"{under}/" if under else ""
     return {f"{start}{path}": TreeFile(content, path in executable) for path, content in data.items()}
 
 
 def read_tree(folder: Path, *, follow_inner_links: bool = False) -> FileTree:
-    """Read all of ``folder`` but ``.git``.
+    """Read all of ``folder`` except ``.git``.
 
-    ``follow_inner_links``: a link to a file within the folder is read as that file.  Raises TaskError when the folder
+    ``follow_inner_links``: a link to a file within the folder is read as that file. Raises TaskError if the folder
     cannot be read or is larger than MAX_BYTES.
     """
     files, odd, total = dict[str, TreeFile](), set[str](), 0
@@ -100,7 +100,7 @@ def read_tree(folder: Path, *, follow_inner_links: bool = False) -> FileTree:
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield everything below that is no folder, in the order of the paths."""
+    """Yield everything in the folder that is not a folder itself, in the order of the paths."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         for entry in entries:
@@ -114,7 +114,7 @@ def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def check_paths(tree: Mapping[str, TreeFile], folder: Path) -> None:
-    """Raises TaskError when a path would lie outside ``folder``, or below a file."""
+    """Raise TaskError if a path would lie outside ``folder``, or below a file."""
     for path in tree:
         if wrong := path_problem(path):
             raise TaskError(folder, f"{path!r} {wrong}", "it cannot be written into the folder")
@@ -125,10 +125,10 @@ def check_paths(tree: Mapping[str, TreeFile], folder: Path) -> None:
 def write_tree(tree: Mapping[str, TreeFile], folder: Path) -> Path:
     """Create ``folder`` with exactly ``tree``; if the process ends midway, the folder does not exist.
 
-    Raises TaskError when it exists, or as :func:`check_paths` does.
+    Raises TaskError if it exists, or like :func:`check_paths`.
     """
     if folder.exists():
-        raise TaskError(folder, "exists already", "a task is never written over another: remove it first")
+        raise TaskError(folder, "exists already", "a task never overwrites another: remove it first")
     check_paths(tree, folder)
     with build_folder(folder) as partial:
         for path, file in tree.items():
@@ -140,7 +140,7 @@ def write_tree(tree: Mapping[str, TreeFile], folder: Path) -> Path:
 
 
 def path_problem(path: str) -> str:
-    """Return why ``path`` is no plain relative path; empty when it is one."""
+    """Return why ``path`` is not a plain relative path; empty if it is one."""
     parts = path.split("/")
     if ".." in parts:
         return "has .."

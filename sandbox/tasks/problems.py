@@ -1,4 +1,4 @@
-"""Collects all problems of a task: a loader records each one and goes on, so that one run finds them all."""
+"""Collects all problems of a task: a loader records each one and continues, so that one run finds them all."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sandbox.tasks.task import Task, TaskError
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
-_REGULAR = "a link, a pipe or a device is not carried into a sandbox: a link could lead out of the task"
+_REGULAR = "links, pipes and devices are not copied into a sandbox: a link could lead out of the task"
 _SHOWN = 300
-"""Most characters of an unexpected error that are shown."""
+"""Maximum characters of an unexpected error that are shown."""
 
 
 class TaskProblems:
-    """The problems of one task; ``place`` is its folder, or its file and line."""
+    """Problems of one task; ``location`` is its folder, or its file and line."""
 
-    def __init__(self, place: Path) -> None:
-        self.location = place
+    def __init__(self, location: Path) -> None:
+        self.location = location
         self.found: list[TaskError] = []
 
     def add(self, what: str, why: str) -> None:
@@ -33,21 +33,21 @@ class TaskProblems:
 
     @contextmanager
     def collecting_errors(self, what: str = "cannot be read") -> Generator[None]:
-        """Record whatever error ends the block; the work on other tasks goes on."""
+        """Record any error that ends the block; loading the other tasks continues."""
         try:
             yield
         except TaskError as error:
             self.found.append(error)
-        except Exception as error:  # noqa: BLE001  the boundary: one task's oddity is named and is no other's
+        except Exception as error:  # noqa: BLE001  the boundary: an error of one task does not affect the others
             self.add(what, f"{type(error).__name__}: {error}"[:_SHOWN])
 
     def read_text(self, tree: FileTree, path: str, needed: str = "") -> str:
-        """Return a text file without byte order mark; empty when it is missing or no text (a problem).
+        """Return a text file without byte order mark; empty if it is missing or not text (a problem).
 
-        ``needed``: why it must exist.
+        ``needed``: the reason why it must exist.
         """
         if path in tree.irregular:
-            self.add(f"{path} is no regular file", _REGULAR)
+            self.add(f"{path} is not a regular file", _REGULAR)
             return ""
         file = tree.files.get(path)
         try:
@@ -60,7 +60,7 @@ class TaskProblems:
         return text
 
     def parse_yaml(self, tree: FileTree, path: str, model: type[Model]) -> Model | None:
-        """Return a YAML file as a ``model``; None, with problems, when it is invalid."""
+        """Return a YAML file as a ``model``; None, with problems, if it is invalid."""
         try:
             value: object = parse_yaml(self.read_text(tree, path))
         except YamlError as error:
@@ -69,7 +69,7 @@ class TaskProblems:
         return self.validate(path, value, model)
 
     def validate(self, name: str, value: object, model: type[Model], *, unknown: str = "unknown key") -> Model | None:
-        """Return ``value`` as a ``model``; None, with problems, when it is invalid.  ``unknown``: text for unknown
+        """Return ``value`` as a ``model``; None, with problems, if it is invalid. ``unknown``: text for unknown
         keys."""
         try:
             return model.model_validate(value)
@@ -86,10 +86,10 @@ class TaskProblems:
             self.add(f"{name}: {where}", unknown if each["type"] == "extra_forbidden" else each["msg"])
 
     def read_regular_files(self, tree: FileTree, folder: str) -> dict[str, bytes]:
-        """Return path below ``folder`` → content; links, pipes and devices are problems."""
+        """Return the contents below ``folder`` by path; links, pipes and devices are problems."""
         inside = tree.subtree(folder)
         for path in sorted(inside.irregular):
-            self.add(f"{folder}/{path} is no regular file", _REGULAR)
+            self.add(f"{folder}/{path} is not a regular file", _REGULAR)
         return inside.contents()
 
     def check_rules(self, task: Task) -> None:
@@ -103,16 +103,16 @@ _NOT_NAMES = {".", ".."}
 
 
 def find_broken_rules(task: Task) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong and why, for each rule that ``task`` breaks.  Pure."""
+    """Yield the problem and its reason for each rule that ``task`` breaks. Pure."""
     if not _NAME.fullmatch(task.id) or task.id in _NOT_NAMES:
         yield f"the name {task.id!r} has other characters than A-Z a-z 0-9 _ . -", "it is the id"
     if not task.instruction.strip():
-        yield "the instruction is empty", "the agent is told nothing"
+        yield "the instruction is empty", "the agent would get no instruction"
     if len(set(task.expected_tests)) < len(task.expected_tests):
-        yield "expected_tests names a test twice", "each is counted once"
+        yield "expected_tests names a test twice", "each test is counted once"
     for name, value in task.env.items():
         if not name or "=" in name or "\0" in name + value:
-            yield f"env: {name!r} is no variable", "a name has no = and nothing has a NUL"
+            yield f"env: {name!r} is not a variable", "a name has no = and neither it nor its value has a NUL byte"
     for service in task.services:
         if not _NAME.fullmatch(service.name):
             yield f"the service name {service.name!r} has other characters than A-Z a-z 0-9 _ . -", "it is a host name"
@@ -135,7 +135,7 @@ def _broken_numbers(task: Task) -> Iterator[tuple[str, str]]:
         if not 0 <= weight < math.inf:
             yield f"the weight of test {name} is {weight:g}", "it must be 0 or more and finite"
     if task.weights and not any(task.weights.values()):
-        yield "all weights are 0", "no work could score"
+        yield "all weights are 0", "no attempt could score"
 
 
 def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
@@ -143,7 +143,7 @@ def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
     for name, paths in absolute.items():
         for path in paths:
             if not path.startswith("/") or (path != "/" and path_problem(path[1:])):
-                yield f"{name}: {path!r} is not a plain absolute path", "say it in longshore.yaml"
+                yield f"{name}: {path!r} is not a plain absolute path", "set it in longshore.yaml"
     if "/" in task.artifacts:
         yield "artifacts: '/' is the whole container", "grade at level commit, or name folders in it"
     builds = [each.build.files for each in (task, *task.services) if each.build]
@@ -154,4 +154,4 @@ def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
     ]:
         for path in paths:
             if wrong := path_problem(path):
-                yield f"{name}: {path!r} {wrong}", "it is put below a folder"
+                yield f"{name}: {path!r} {wrong}", "it is written below a folder"

@@ -1,7 +1,7 @@
-"""The task, whatever format it was written in.
+"""The task model, independent of the format in which a task is written.
 
-A task knows nothing of Docker: it is text and bytes.  The harness puts ``files`` into the sandbox and runs ``setup``
-before the agent's first turn; ``tests`` enter the sandbox only for grading, ``solution`` never.
+A task knows nothing of Docker: it is text and bytes. The harness writes ``files`` into the sandbox and runs ``setup``
+before the agent's first turn; ``tests`` are written into the sandbox only for grading, ``solution`` never.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _STRICT = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="ba
 """When one of these is read, an unknown key is an error; in JSON, bytes are URL-safe base64."""
 
 BASE_IMAGE = ""
-"""The value of :attr:`Task.image` that stands for the pool's own base image."""
+"""Value of :attr:`Task.image` that stands for the pool's own base image."""
 
 
 class TaskError(UserError):
-    """A task folder that cannot be used.  The message names the folder, what is wrong, and why it matters."""
+    """A task folder cannot be used. The message names the folder, the problem, and why it matters."""
 
     def __init__(self, folder: Path, what: str, why: str) -> None:
         self.folder, self.what, self.why = folder, what, why
@@ -40,11 +40,11 @@ class NetworkMode(StrEnum):
 
 
 class Capability(StrEnum):
-    """A capability of root beyond the base ones, which a task may ask for."""
+    """A capability of root beyond the base ones, which a task may request."""
 
     SYS_CHROOT = "SYS_CHROOT"
     SETFCAP = "SETFCAP"
-    """File capabilities: packages that set them on what they install."""
+    """File capabilities: packages that set them on the files that they install."""
 
 
 @with_config(_STRICT)
@@ -56,34 +56,34 @@ class TaskNetwork:
     agent: NetworkMode = NetworkMode.NONE
     verify: NetworkMode = NetworkMode.NONE
     allowed_hosts: tuple[str, ...] = ()
-    """Hosts for phases with ``proxy``: names, ``*.example.org`` for all below one; ports 80 and 443 unless given."""
+    """Hosts for phases with ``proxy``: names, ``*.example.org`` for subdomains; ports 80 and 443 unless given."""
 
     @property
     def is_offline(self) -> bool:
-        """Whether neither the agent nor the tests have a network; the build may."""
+        """True if neither the agent nor the tests have a network; the build may have one."""
         return self.agent is NetworkMode.NONE and self.verify is NetworkMode.NONE
 
 
 class GradingLevel(StrEnum):
-    """Where the tests run; each level is further out of the agent's reach than the one before."""
+    """Container in which the tests run; each level is further out of the agent's reach than the previous one."""
 
     SAME = "same"
-    """In the agent's container, once everything else in it is dead."""
+    """The agent's container, once all other processes in it are dead."""
     COMMIT = "commit"
-    """In a new container of a copy of the agent's."""
+    """A new container of a copy of the agent's."""
     ARTIFACTS = "artifacts"
-    """In a clean container of the task's image, with the declared artifacts only."""
+    """A clean container of the task's image, with only the declared artifacts."""
     SIBLING = "sibling"
-    """Beside the live container: its network and a read-only copy of its files."""
+    """A second container with the live container's network and a read-only copy of its files."""
 
 
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class ImageBuild:
-    """A build context.  Equal contexts have equal digests, wherever they came from."""
+    """A build context. Equal contexts have equal digests, whatever their source."""
 
     files: dict[str, bytes]
-    """Path relative to the context → content."""
+    """Contents by path relative to the context."""
     dockerfile: str = "Dockerfile"
     executable: frozenset[str] = frozenset()
     """Paths of ``files`` that are executable."""
@@ -93,7 +93,7 @@ class ImageBuild:
 
     @property
     def digest(self) -> str:
-        """Return 64 hexadecimal digits over all of it."""
+        """Return 64 hexadecimal digits, the digest of the whole context."""
         parts = [self.dockerfile.encode(), self.target.encode()]
         parts += [text.encode() for pair in sorted(self.args.items()) for text in pair]
         for path, content in sorted(self.files.items()):
@@ -107,7 +107,7 @@ class ImageBuild:
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class TaskService:
-    """One more container beside the agent's, on their private network under its own name."""
+    """Another container next to the agent's, on their private network under its own name."""
 
     name: str
     image: str = ""
@@ -115,7 +115,7 @@ class TaskService:
     command: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict[str, str])
     healthcheck: str = ""
-    """Shell command that must exit 0 before the agent starts; empty: running is enough."""
+    """Shell command that must exit with 0 before the agent starts; if empty, a running service is enough."""
     memory_mb: int = 256
     cpus: float = 1.0
 
@@ -129,45 +129,45 @@ class Task:
     instruction: str
     """The agent's instruction."""
     family: str = ""
-    """Kind of task, by which results are reported."""
+    """Kind of task, by which results are grouped."""
     image: str = BASE_IMAGE
     setup: str = ""
     """Shell script, run in ``workdir`` by the harness before the agent starts; empty for none."""
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    """Absolute path in the sandbox → content.  Owned by root, mode 0644; missing folders are made."""
+    """Contents by absolute path in the sandbox. Owned by root, mode 0644; missing folders are created."""
     tests: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    """Path relative to ``/tests`` → content, brought in at grading and not before."""
+    """Contents by path relative to ``/tests``, written only for grading."""
     run_tests: str = ""
     """Shell script that runs the tests in ``workdir`` with ``TEST_DIR=/tests`` and prints a pytest summary."""
     expected_tests: tuple[str, ...] = ()
-    """Names that the summary must contain: one that is missing counts as failed.  Empty: whatever the summary names."""
+    """Names that the summary must contain: a missing one counts as failed. If empty, the summary's names count."""
     weights: dict[str, float] = field(default_factory=dict[str, float])
-    """Test name → its weight in the weighted score; a test that is not named weighs 1."""
+    """Weight of each test in the weighted score, by name; a test that is not named has weight 1."""
     answer: str = ""
-    r"""The answer that the agent's last reply must give in ``\\boxed{…}``; if not empty, it is graded instead of tests.
+    r"""Answer that the agent's last reply must give in ``\\boxed{…}``; if not empty, it is graded instead of tests.
     """
     reports: tuple[str, ...] = ()
     """Absolute paths where the tests leave CTRF, JUnit, ``reward.txt`` or ``reward.json`` files."""
     solution: str = ""
-    """The oracle's shell script."""
+    """Shell script of the oracle."""
     solution_files: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    """Path relative to ``/solution`` → content, for the oracle only."""
+    """Contents by path relative to ``/solution``, only for the oracle."""
     foils: dict[str, str] = field(default_factory=dict[str, str])
-    """Name → shell script of an attempt that must not score in full: near misses and cheats, on which its tests are
-    proved."""
+    """Shell scripts, by name, of attempts that must not get the full score: near misses and cheats, which prove the
+    tests."""
     build: ImageBuild | None = None
-    """How to build the image; replaces ``image``."""
+    """Build of the image; replaces ``image``."""
     services: tuple[TaskService, ...] = ()
     network: TaskNetwork = TaskNetwork()
     grading: GradingLevel = GradingLevel.SAME
     artifacts: tuple[str, ...] = ()
-    """Absolute paths that level ``artifacts`` carries into the clean image."""
+    """Absolute paths that level ``artifacts`` copies into the clean image."""
     env: dict[str, str] = field(default_factory=dict[str, str])
-    """Environment variables of the agent's shell and of the tests, over the image's own."""
+    """Environment variables of the agent's shell and of the tests, which override the image's."""
     capabilities: tuple[Capability, ...] = ()
-    """Capabilities besides the base ones."""
+    """Capabilities in addition to the base ones."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
-    """Other fields of the format (author, difficulty, tags …), kept for its writer."""
+    """Other fields of the format (author, difficulty, tags …), kept for writing it again."""
     workdir: str = "/app"
     agent_timeout_s: float = 360.0
     test_timeout_s: float = 60.0
@@ -176,9 +176,9 @@ class Task:
     pids: int = 64
     cpus: float = 1.0
     storage_mb: int = 2048
-    """Disk that the agent may fill, bounded by the best means the host has."""
+    """Disk space that the agent may use, limited by the best means that the host has."""
 
     @property
     def gradable(self) -> bool:
-        """Whether there are tests or an answer; not every row of a data set has them."""
+        """True if there are tests or an answer; not every row of a data set has them."""
         return bool(self.run_tests or self.answer)

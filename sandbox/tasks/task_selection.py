@@ -1,8 +1,8 @@
-"""Selects tasks of a data set by name: by glob patterns as files list them, or by ids as people type them.
+"""Selects tasks of a data set by name: by glob patterns from files, or by ids from the command line.
 
-A pattern is a glob; ``!GLOB`` excludes.  An entry that a person types (``fix-git,101-110,200``) is an id; or a number,
+A pattern is a glob; ``!GLOB`` excludes. An entry of the command line (``fix-git,101-110,200``) is an id; or a number,
 which stands for every id that ends with it (``101`` for ``swe-synth-101``); or a range of such numbers, some of which
-may be missing, but not all.  Pure but for :func:`read_patterns`.
+may be missing, but not all. Pure except for :func:`read_patterns`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def filter_dataset(found: Dataset, patterns: Sequence[str]) -> Dataset:
 
 
 def matches_patterns(patterns: Sequence[str], name: str) -> bool:
-    """Whether ``name`` matches an including pattern (or there is none) and no excluding one."""
+    """Return whether ``name`` matches an including pattern (or there is none) and no excluding one."""
     including = [each for each in patterns if not each.startswith("!")] or ["*"]
     excluding = [each[1:] for each in patterns if each.startswith("!")]
     return any(fnmatch.fnmatchcase(name, each) for each in including) and not any(
@@ -54,7 +54,7 @@ def read_patterns(patterns: list[str] | str) -> list[str]:
 
 
 def select_tasks(found: Dataset, entries: Sequence[str], source: str) -> Dataset:
-    """Keep the tasks that ``entries`` name, in the data set's order; all of them when ``entries`` is empty.
+    """Keep the tasks that ``entries`` name, in the data set's order; all of them if ``entries`` is empty.
 
     Raises UserError, which begins with ``source``, for an entry that names no task.  An entry may name an unusable
     task: its problems are kept.

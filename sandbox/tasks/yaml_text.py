@@ -1,7 +1,7 @@
-"""YAML by libyaml where PyYAML has it: hundreds of task files are read at once.
+"""Parses YAML with libyaml where PyYAML has it: hundreds of task files are read at once.
 
-A text is looked at as a stream of events before anything is built of it, so that its depth and what its aliases stand
-for are bounded whatever it says: libyaml itself ends the process over a deep enough text.
+A text is first read as a stream of events, so that its depth and the size of its aliases are bounded whatever its
+content: libyaml itself crashes the process on a text that is nested too deeply.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ except ImportError:  # a PyYAML without libyaml
 
 _MAX_DEPTH = 100
 _MAX_GROWTH = 1 << 20
-"""Characters by which aliases may make a text longer."""
+"""Maximum characters by which aliases may make a text longer."""
 
 
 class YamlError(ValueError):
@@ -33,28 +33,28 @@ def parse_yaml(text: str) -> object:
     try:
         _check(text)
         return yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that no calendar has
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         raise YamlError(" ".join(str(error).split())) from error
 
 
 @dataclass(slots=True)
 class _OpenCollection:
-    """A collection whose end has not come yet."""
+    """A collection that has not ended yet."""
 
     anchor: str | None = None
     mapping: bool = False
     items: int = 0
     size: int = 1
-    """Characters and nodes, what its aliases stand for among them."""
+    """Number of characters and nodes, including those that its aliases stand for."""
     keys: set[tuple[str, bool]] = field(default_factory=set[tuple[str, bool]])
-    """With whether each was written without quotes: 1 and '1' are two."""
+    """Keys, and whether each was written without quotes: 1 and '1' differ."""
 
     def add_item(self, size: int) -> None:
         self.size += size
         self.items += 1
 
     def repeats_key(self, text: str, *, plain: bool) -> bool:
-        """Whether a scalar that comes next is a key that was there before."""
+        """Return whether a scalar that comes next is a key that was there before."""
         if not self.mapping or self.items % 2 or text == "<<":
             return False
         before = len(self.keys)
@@ -63,32 +63,32 @@ class _OpenCollection:
 
 
 def _check(text: str) -> None:
-    """Raises YamlError."""
-    around = [_OpenCollection()]
+    """Raise YamlError if the text exceeds a limit or repeats a key."""
+    open_collections = [_OpenCollection()]
     sizes: dict[str | None, int] = {}
     events = cast("Iterator[yaml.Event]", yaml.parse(text, Loader=_Loader))  # pyright: ignore[reportUnknownMemberType]  untyped there
     for event in events:
         match event:
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                around.append(_OpenCollection(event.anchor, isinstance(event, yaml.MappingStartEvent)))
-                if len(around) > _MAX_DEPTH:
+                open_collections.append(_OpenCollection(event.anchor, isinstance(event, yaml.MappingStartEvent)))
+                if len(open_collections) > _MAX_DEPTH:
                     raise YamlError(f"it is nested more than {_MAX_DEPTH} deep")
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                ended = around.pop()
+                ended = open_collections.pop()
                 sizes[ended.anchor] = ended.size
-                around[-1].add_item(ended.size)
+                open_collections[-1].add_item(ended.size)
             case yaml.ScalarEvent():
-                if around[-1].repeats_key(event.value, plain=event.implicit[0]):
-                    raise YamlError(f"the key {event.value!r} comes twice in line {event.start_mark.line + 1}")
+                if open_collections[-1].repeats_key(event.value, plain=event.implicit[0]):
+                    raise YamlError(f"the key {event.value!r} is repeated in line {event.start_mark.line + 1}")
                 sizes[event.anchor] = 1 + len(event.value)
-                around[-1].add_item(sizes[event.anchor])
+                open_collections[-1].add_item(sizes[event.anchor])
             case yaml.AliasEvent():
-                if any(each.anchor == event.anchor for each in around):
-                    raise YamlError(f"the alias *{event.anchor} stands for what it is in")
-                around[-1].add_item(sizes.get(event.anchor, 1))
+                if any(each.anchor == event.anchor for each in open_collections):
+                    raise YamlError(f"the alias *{event.anchor} contains itself")
+                open_collections[-1].add_item(sizes.get(event.anchor, 1))
             case _:
                 pass
-    if around[0].size > len(text) + _MAX_GROWTH:
+    if open_collections[0].size > len(text) + _MAX_GROWTH:
         raise YamlError(f"its aliases stand for more than {_MAX_GROWTH} characters")
 
 

@@ -54,7 +54,7 @@ class ToolchainArguments(CommandArguments):
 
 
 def run(given: ToolchainArguments, out: JsonOutput) -> int:
-    """Return 0 where it is done and works in every image, 1 where it fails or does not work in some."""
+    """Return 0 if it is built or works in every image, 1 if it does not work in some."""
     settings = HostSettings.from_environment()
     if isinstance(given.command, BuildToolchainArguments):
         return _build(settings, given.command.python, out)
@@ -63,13 +63,15 @@ def run(given: ToolchainArguments, out: JsonOutput) -> int:
 
 def _build(settings: HostSettings, python: Path | None, out: JsonOutput) -> int:
     source = find_source_python(settings.home, python, _say)
-    kit = build_toolchain(settings.home, settings.busybox, source, _say)
-    if ensure_host(settings, _say).toolchain != kit:
-        raise UserError(f"{kit} was made around another Python than `python -m sandbox.host up` finds: put it on PATH")
-    facts = json.loads((kit / "kit.json").read_text())
-    out.set_result({"kit": str(kit), **facts})
+    toolchain = build_toolchain(settings.home, settings.busybox, source, _say)
+    if ensure_host(settings, _say).toolchain != toolchain:
+        raise UserError(
+            f"{toolchain} contains another Python than `python -m sandbox.host up` finds: put that one on PATH"
+        )
+    facts = json.loads((toolchain / "toolchain.json").read_text())
+    out.set_result({"toolchain": str(toolchain), **facts})
     if not out.enabled:
-        print(f"{kit}: uv {facts['uv']}, Python {facts['python']}")
+        print(f"{toolchain}: uv {facts['uv']}, Python {facts['python']}")
     return EXIT_OK
 
 
@@ -79,10 +81,10 @@ def _check(host: SandboxHost, images: Sequence[str], out: JsonOutput) -> int:
             return [await check_image(engine, host.toolchain, image) for image in images]
 
     done = asyncio.run(checks())
-    out.set_result({"kit": str(host.toolchain), "images": [asdict(each) for each in done]})
+    out.set_result({"toolchain": str(host.toolchain), "images": [asdict(each) for each in done]})
     if not out.enabled:
         for each in done:
-            print(f"{each.image} ({each.libc}): {'works' if each.works else each.said}")
+            print(f"{each.image} ({each.libc}): {'works' if each.works else each.problem}")
     return EXIT_OK if all(each.works for each in done) else EXIT_FAILED
 
 

@@ -1,7 +1,7 @@
-"""Builds the toolchain: a folder named by the digest of its inputs, complete or absent, and never changed.  Blocking.
+"""Builds the toolchain: a folder named by the digest of its inputs, complete or absent, and never changed. Blocking.
 
-The core (PID 1, busybox) is needed by every sandbox.  The verifier half needs packages from PyPI and Debian and a
-CPython of the pinned version; a machine that lacks one of them still runs sandboxes, without it.
+The core (PID 1, busybox) is needed by every sandbox. The verifier half needs packages from PyPI and Debian and a
+CPython of the pinned version; a machine without them still runs sandboxes, but without the verifier half.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sandbox.toolchain.in_container import layout, pins
 from sandbox.toolchain.relocation import copy_libraries
 
 _FORMAT = 4
-"""Increased whenever the same pins make another folder."""
+"""Format number; increase it when the same pins produce another folder."""
 _LOCALE = Path("/usr/lib/locale/C.utf8")
 _ALIASES = ("en_US.utf8",)
 """Common locales of images; here they have Unicode letters too and are otherwise C."""
@@ -40,20 +40,20 @@ _NSSWITCH = "passwd: files\ngroup: files\nhosts: files dns\n"
 def ensure_toolchain(cache: Path, busybox: Path | None, before: Path | None, say: ReportLine) -> Path:
     """Return the toolchain, built if it is missing.
 
-    If the verifier half cannot be built, say why and do without it.  ``before``: the toolchain of the last time.
+    If the verifier half cannot be built, report why and omit it. ``before``: the previous toolchain.
     """
-    bare = cache / f"kit-{core_digest(cache, busybox, say)}"
+    bare = cache / f"toolchain-{core_digest(cache, busybox, say)}"
     if before == bare and bare.exists() and not list(cache.glob(f"{bare.name}-*")):
         return bare
     try:
         return build_toolchain(cache, busybox, find_source_python(cache, None, say), say)
     except UserError as error:
-        say(f"verifier kit: left out ({error}); to try again: python -m sandbox.toolchain build")
+        say(f"the toolchain has no verifier half ({error}); to try again: python -m sandbox.toolchain build")
     return build_toolchain(cache, busybox, None, say)
 
 
 def core_digest(cache: Path, busybox: Path | None, say: ReportLine) -> str:
-    parts = (_init(cache, say).read_bytes(), _closed(busybox or fetch_busybox(cache, say)), _NSSWITCH.encode())
+    parts = (_init(cache, say).read_bytes(), _sealed(busybox or fetch_busybox(cache, say)), _NSSWITCH.encode())
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
@@ -77,18 +77,18 @@ def verifier_digest(source: portable_python.SourcePython) -> str:
 def build_toolchain(
     cache: Path, busybox: Path | None, source: portable_python.SourcePython | None, say: ReportLine
 ) -> Path:
-    """Build the toolchain, with the verifier half if there is a Python for it.  Raises UserError, which says what is
+    """Build the toolchain, with the verifier half if ``source`` is given. Raises UserError, which names what is
     missing."""
     core = core_digest(cache, busybox, say)
-    kit = cache / (f"kit-{core}-{verifier_digest(source)}" if source else f"kit-{core}")
+    toolchain = cache / (f"toolchain-{core}-{verifier_digest(source)}" if source else f"toolchain-{core}")
 
     def fill(making: Path) -> None:
         _core(making, _init(cache, say), busybox or fetch_busybox(cache, say))
         if source is not None:
-            say(f"building the verifier kit around {source.executable} (about a minute) …")
+            say(f"building the toolchain's verifier half around {source.executable} (about a minute) …")
             _verifier(making, cache, source)
 
-    return build_folder_once(kit, fill)
+    return build_folder_once(toolchain, fill)
 
 
 def _init(cache: Path, say: ReportLine) -> Path:
@@ -101,16 +101,16 @@ def _init(cache: Path, say: ReportLine) -> Path:
 
 def _core(making: Path, init: Path, busybox: Path) -> None:
     shutil.copy(init, making / "init")
-    (making / "busybox").write_bytes(_closed(busybox))
+    (making / "busybox").write_bytes(_sealed(busybox))
     (making / glibc_sealing.NSSWITCH_FILE).write_text(_NSSWITCH)
     (making / "bin").mkdir()
-    for applet in run_program((str(busybox), "--list"), "ask busybox for its tools").split():
+    for applet in run_program((str(busybox), "--list"), "list busybox's tools").split():
         (making / "bin" / applet).symlink_to("/.sbx/busybox")
     for each in (making / "init", making / "busybox", making / "bin"):
         each.chmod(0o755)
 
 
-def _closed(program: Path) -> bytes:
+def _sealed(program: Path) -> bytes:
     return glibc_sealing.seal_static_program(program.name, program.read_bytes())
 
 
@@ -118,7 +118,7 @@ def _verifier(making: Path, cache: Path, source: portable_python.SourcePython) -
     verify = making / "verify"
     (verify / "bin").mkdir(parents=True)
     bash = fetch_debian_program(cache / "bash-static", "bash-static", ("bin/bash-static", "usr/bin/bash-static"))
-    (making / "bash").write_bytes(_closed(bash))
+    (making / "bash").write_bytes(_sealed(bash))
     (making / "bash").chmod(0o755)
     _locales(making / glibc_sealing.LOCALES_FOLDER)
     uv = fetch_uv(cache)
@@ -142,7 +142,7 @@ def _verifier(making: Path, cache: Path, source: portable_python.SourcePython) -
         "wheels": pins.WHEELS,
         "tools": gnu_tools.tool_versions(),
     }
-    (making / "kit.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (making / "toolchain.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def _locales(folder: Path) -> None:
@@ -154,7 +154,7 @@ def _locales(folder: Path) -> None:
 
 
 def find_source_python(cache: Path, given: Path | None, say: ReportLine) -> portable_python.SourcePython:
-    """Find the Python to copy: the given one, else one of this machine, else one that uv fetches.  Raises UserError."""
+    """Find the Python to copy: the given one, else one of this machine, else one that uv fetches. Raises UserError."""
     if given is not None:
         return portable_python.inspect_python(given)
     for folder in (*os.environ.get("PATH", "").split(":"), *_pyenv()):
@@ -163,10 +163,10 @@ def find_source_python(cache: Path, given: Path | None, say: ReportLine) -> port
             try:
                 return portable_python.inspect_python(candidate)
             except UserError:
-                continue  # a stand-in that starts no Python
+                continue  # a wrapper that starts no Python
     fetched = cache / "pythons"
     if not fetched.exists():
-        say(f"fetching CPython {pins.PYTHON} for the verifier kit …")
+        say(f"fetching CPython {pins.PYTHON} for the toolchain's verifier half …")
         uv = fetch_uv(cache) / "uv"
         arguments = (
             str(uv),
@@ -183,12 +183,12 @@ def find_source_python(cache: Path, given: Path | None, say: ReportLine) -> port
         except UserError as error:
             shutil.rmtree(fetched, ignore_errors=True)
             raise UserError(
-                f"the verifier kit needs CPython {pins.PYTHON}, which is neither on PATH nor to be fetched: "
+                f"the verifier half needs CPython {pins.PYTHON}, which is not on PATH and could not be fetched: "
                 "python -m sandbox.toolchain build --python /path/to/it"
             ) from error
     found = next(fetched.glob(f"cpython-*/bin/python{pins.PYTHON}"), None)
     if found is None:
-        raise UserError(f"{fetched} holds no CPython {pins.PYTHON}: remove it, then python -m sandbox.toolchain build")
+        raise UserError(f"{fetched} has no CPython {pins.PYTHON}: remove it, then python -m sandbox.toolchain build")
     return portable_python.inspect_python(found)
 
 

@@ -50,7 +50,7 @@ def download_wheels(folder: Path, *requirements: str, platform_tag: str = "") ->
 def fetch_busybox(cache: Path, say: ReportLine) -> Path:
     target = cache / "busybox-static"
     if not target.exists():
-        say("fetching busybox-static for the kit …")
+        say("fetching busybox-static for the toolchain …")
     return fetch_debian_program(target, "busybox-static", ("bin/busybox", "usr/bin/busybox"))
 
 
@@ -59,18 +59,20 @@ def fetch_debian_program(target: Path, package: str, paths: tuple[str, ...]) -> 
     if target.exists():
         return target
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        raise UserError(f"the kit needs a program of Debian's {package}: install apt-get, or set LONGSHORE_BUSYBOX")
-    with tempfile.TemporaryDirectory(prefix="longshore-kit-", dir=target.parent) as folder:
-        place = Path(folder)
+        raise UserError(
+            f"the toolchain needs a program of Debian's {package}: install apt-get, or set LONGSHORE_BUSYBOX"
+        )
+    with tempfile.TemporaryDirectory(prefix="longshore-toolchain-", dir=target.parent) as folder:
+        working = Path(folder)
         try:
-            run_program(("apt-get", "download", "-qq", package), f"download {package}", cwd=place)
+            run_program(("apt-get", "download", "-qq", package), f"download {package}", cwd=working)
         except UserError:
             if os.geteuid() != 0:
                 raise
             run_program(("apt-get", "update", "-qq"), "read the package lists")
-            run_program(("apt-get", "download", "-qq", package), f"download {package}", cwd=place)
-        run_program(("dpkg", "-x", str(next(place.glob("*.deb"))), str(place / "out")), f"unpack {package}")
-        found = next((place / "out" / path for path in paths if (place / "out" / path).is_file()), None)
+            run_program(("apt-get", "download", "-qq", package), f"download {package}", cwd=working)
+        run_program(("dpkg", "-x", str(next(working.glob("*.deb"))), str(working / "out")), f"unpack {package}")
+        found = next((working / "out" / path for path in paths if (working / "out" / path).is_file()), None)
         if found is None:
             raise UserError(
                 f"Debian's {package} holds none of {', '.join(paths)}: set LONGSHORE_BUSYBOX to a static one"
@@ -81,7 +83,7 @@ def fetch_debian_program(target: Path, package: str, paths: tuple[str, ...]) -> 
 
 
 def build_folder_once(target: Path, fill: Callable[[Path], None]) -> Path:
-    """Make a folder that is complete or absent, even if other processes make it too."""
+    """Create a folder that is complete or absent, even if other processes create it too."""
     if not target.exists():
         with _making(target) as making:
             fill(making)

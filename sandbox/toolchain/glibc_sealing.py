@@ -1,8 +1,8 @@
-"""Changes a glibc program so that it takes no code and no locale from the container that it runs in.  Pure.
+"""Changes a glibc program so that it loads no code and no locale from the container that it runs in. Pure.
 
 The paths of files that glibc loads by itself are compiled in: converters and locales, the loader's folders, cache and
-preload list, name services.  Each is overwritten in place by a path of the same length in the toolchain's read-only
-folder, which has no such file, or ours.  Files that a program opens by its own paths are not affected.
+preload list, name services. Each is overwritten in place by a path of the same length in the toolchain's read-only
+folder, which either lacks the file or has longshore's. Files that a program opens by its own paths are not affected.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from enum import Enum
 
 from protocol.errors import UserError
 
-_KIT = b"/.sbx"
+_TOOLCHAIN = b"/.sbx"
 LOCALES_FOLDER, NSSWITCH_FILE = "locale", "nsswitchconf"
-"""Names in the toolchain's folder that a sealed program finds in place of the container's."""
-_BARE, _NOBODYS = b"/lib/", b"/sys/"
-"""The one folder whose name is too short for ours, and a folder in which no root of a container creates files."""
+"""Names in the toolchain's folder that a sealed program uses instead of the container's."""
+_BARE, _UNWRITABLE = b"/lib/", b"/sys/"
+"""The only folder whose name is too short for the toolchain's, and a folder in which no root user creates files."""
 _DATA = rb"/usr/(?:lib\w{0,3}|share)/(?=(?:[\w-]+/)?%b(?:/(?:locale-archive|gconv-modules\.cache))?\0)"
 
 
@@ -39,11 +39,13 @@ STATIC_PATHS = (GlibcPath.FOLDERS, GlibcPath.CACHE, GlibcPath.GCONV, GlibcPath.L
 
 
 def seal_program(name: str, program: bytes, *wanted: GlibcPath) -> bytes:
-    """Return the sealed program, of the same length.  Raises UserError when it lacks a path that is ``wanted``."""
-    for place in GlibcPath:
-        program, found = re.subn(place.value, _elsewhere, program)
-        if not found and place in wanted:
-            raise UserError(f"{name} does not name what glibc does ({place.name.lower()}), and the kit cannot close it")
+    """Return the sealed program, of the same length. Raises UserError if it lacks a path that is ``wanted``."""
+    for glibc_path in GlibcPath:
+        program, found = re.subn(glibc_path.value, _move_paths, program)
+        if not found and glibc_path in wanted:
+            raise UserError(
+                f"{name} does not contain glibc's {glibc_path.name.lower()} paths, so the toolchain cannot seal it"
+            )
     return program
 
 
@@ -52,15 +54,15 @@ def seal_static_program(name: str, program: bytes) -> bytes:
     return seal_program(name, program, *STATIC_PATHS) if b"glibc" in program else program
 
 
-def _elsewhere(found: re.Match[bytes]) -> bytes:
-    return b"\0".join(map(_moved, found[0].split(b"\0")))
+def _move_paths(found: re.Match[bytes]) -> bytes:
+    return b"\0".join(map(_moved_path, found[0].split(b"\0")))
 
 
-def _moved(path: bytes) -> bytes:
+def _moved_path(path: bytes) -> bytes:
     """Return a path of the same length in the toolchain's folder."""
     name = path.rpartition(b"/")[2]
     if path == _BARE:
-        return _NOBODYS
+        return _UNWRITABLE
     if name:
-        return _KIT + b"/" + name.replace(b".", b"", 1)
-    return _KIT.ljust(len(path), b"/") if path else b""
+        return _TOOLCHAIN + b"/" + name.replace(b".", b"", 1)
+    return _TOOLCHAIN.ljust(len(path), b"/") if path else b""

@@ -1,7 +1,7 @@
 """Copies this machine's GNU tools that read and print, so that they run in any image.  Blocking.
 
-busybox differs in many cases (``diff`` of what cannot be opened, ``tr -d '[:print:]'``, the exit code of ``timeout``),
-and a test script takes such an answer for a verdict.
+busybox differs in many cases (``diff`` of an unreadable file, ``tr -d '[:print:]'``, the exit code of ``timeout``), and
+a test script's verdict may depend on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sandbox.toolchain.in_container.layout import BASH, BUSYBOX, GNU, VERIFY
 from sandbox.toolchain.relocation import relocate_program
 
 _PAGER, _NONE = b"/usr/bin/pr\0", b"/.sbx//nopr\0"
-"""The program that diff starts for pages, which is the container's, and a path that does not exist in its place."""
+"""Program that diff starts for pagination, which is the container's, and a path without a file that replaces it."""
 _START = f"""#!{BASH} -p
 user=
 for ((at = 1; at <= $#; at++)); do
@@ -36,23 +36,23 @@ code=$?
 {BUSYBOX} start-stop-daemon -S -q -c "$user" -p {VERIFY}/no.pid -x {BASH} -- -c 'kill -9 -1'
 exit $code
 """
-"""busybox's start-stop-daemon; when a program that it starts in the foreground ends, all other processes of its user
-are killed, because they could look at what the script compares its output with.  With a pid file that does not
-exist, the shell for that is started whatever else runs."""
+"""Wrapper of busybox's start-stop-daemon. When a program that it starts in the foreground ends, all other processes of
+its user are killed, because they could read what the script compares its output with. With a pid file that does not
+exist, the shell that kills them is always started."""
 
 
 def original_tools() -> list[Path]:
-    """Return this machine's tools.  Raises UserError when one is missing."""
+    """Return this machine's tools. Raises UserError if one is missing."""
     return [_original(name, package) for package, names in pins.TOOLS.items() for name in names]
 
 
 def tool_versions() -> list[str]:
-    """Return the version of each package.  Raises UserError when one is missing or not GNU's."""
+    """Return the version of each package. Raises UserError if one is missing or not GNU's."""
     return [_version(names[0], package) for package, names in pins.TOOLS.items()]
 
 
 def install_gnu_tools(folder: Path, patchelf: Path) -> None:
-    """Install the tools; they take no messages and no program from the container."""
+    """Install the tools; they load no messages and no program from the container."""
     folder.mkdir()
     for original in original_tools():
         copy = folder / original.name
@@ -66,10 +66,10 @@ def install_gnu_tools(folder: Path, patchelf: Path) -> None:
 
 
 def _version(name: str, package: str) -> str:
-    said = run_program((str(_original(name, package)), "--version"), f"ask {name} for its version").split("\n")[0]
-    if "GNU" not in said:
-        raise UserError(f"this machine's {name} is not GNU's ({said}): apt-get install {package}")
-    return said
+    version = run_program((str(_original(name, package)), "--version"), f"read the version of {name}").split("\n")[0]
+    if "GNU" not in version:
+        raise UserError(f"this machine's {name} is not GNU's ({version}): apt-get install {package}")
+    return version
 
 
 def _original(name: str, package: str) -> Path:

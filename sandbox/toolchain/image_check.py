@@ -33,12 +33,12 @@ class ToolchainCheck:
     works: bool
     libc: str
     """``glibc``, ``musl``, or ``unknown`` for an image that has neither."""
-    said: str
-    """The programs' own error output; empty when all work."""
+    problem: str
+    """Error output of the programs; empty if all of them work."""
 
 
-async def check_image(engine: DockerEngine, kit: Path, image: str) -> ToolchainCheck:
-    """Check one image.  Raises DockerEngineError for failures that are not the image's."""
+async def check_image(engine: DockerEngine, toolchain: Path, image: str) -> ToolchainCheck:
+    """Check one image. Raises DockerEngineError for failures that the image did not cause."""
     body = {
         "Image": image,
         "Entrypoint": [],
@@ -54,7 +54,7 @@ async def check_image(engine: DockerEngine, kit: Path, image: str) -> ToolchainC
             "PidsLimit": 64,
             "Memory": 512 << 20,
             "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m"}},
-            "Mounts": [{"Type": "bind", "Source": str(kit), "Target": "/.sbx", "ReadOnly": True}],
+            "Mounts": [{"Type": "bind", "Source": str(toolchain), "Target": "/.sbx", "ReadOnly": True}],
         },
     }
     try:
@@ -62,15 +62,15 @@ async def check_image(engine: DockerEngine, kit: Path, image: str) -> ToolchainC
     except DockerEngineError as error:
         if error.status not in _NO_IMAGE:
             raise
-        said = f"{error}; `python -m sandbox.images pull {image}` may get it"
-        return ToolchainCheck(image, works=False, libc="unknown", said=said)
+        problem = f"{error}; try `python -m sandbox.images pull {image}`"
+        return ToolchainCheck(image, works=False, libc="unknown", problem=problem)
     try:
         await engine.start(container)
         await _ended(engine, container)
-        said = await engine.logs(container)
+        log = await engine.logs(container)
     finally:
         await asyncio.shield(engine.remove(container))
-    lines = said.splitlines()
+    lines = log.splitlines()
     libc = next((line.split()[1] for line in lines if line.startswith("libc ")), "unknown")
     works = "works" in lines
     trouble = [line for line in lines if not line.startswith("libc ")]
@@ -82,7 +82,9 @@ async def check_image(engine: DockerEngine, kit: Path, image: str) -> ToolchainC
 async def _ended(engine: DockerEngine, container: str) -> None:
     try:
         async with asyncio.timeout(_CHECK_S):
-            while (await engine.inspect(container))["State"]["Running"]:  # noqa: ASYNC110  the daemon is asked over HTTP
+            while (await engine.inspect(container))["State"]["Running"]:  # noqa: ASYNC110  the daemon has no event for it
                 await asyncio.sleep(0.1)
     except TimeoutError as error:
-        raise DockerEngineError(f"the kit's check in {container[:12]} did not end within {_CHECK_S:g} s") from error
+        raise DockerEngineError(
+            f"the toolchain's check in {container[:12]} did not end within {_CHECK_S:g} s"
+        ) from error

@@ -1,4 +1,4 @@
-"""Copies a Python so that it runs in any image (:mod:`sandbox.toolchain.relocation`).  Blocking."""
+"""Copies a Python so that it runs in any image (:mod:`sandbox.toolchain.relocation`). Blocking."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ finally:
     if given is not None:
         os.environ["OPENSSL_CONF"] = given
 """
-"""OpenSSL's settings may name libraries to load, and the container's settings are the agent's."""
+"""Loads OpenSSL with the toolchain's settings: they may name libraries to load, and the container's are the agent's."""
 _DROPPED = (
     "test", "idlelib", "turtledemo", "tkinter", "lib2to3", "site-packages", "dist-packages", "config-*", "__pycache__",
     "_tkinter*.so", "_test*.so", "*.a",
@@ -35,11 +35,11 @@ _DROPPED = (
 
 @dataclass(frozen=True, slots=True)
 class SourcePython:
-    """A Python on this machine that the toolchain's is copied from."""
+    """A Python on this machine from which the toolchain's is copied."""
 
     executable: Path
     version: str
-    """Such as 3.13.0."""
+    """Full version, such as 3.13.0."""
     standard_library: Path
 
     @property
@@ -54,7 +54,7 @@ class SourcePython:
 
 
 def inspect_python(executable: Path) -> SourcePython:
-    """Describe a Python.  Raises UserError for what is no CPython."""
+    """Describe a Python. Raises UserError if it is not a CPython."""
     code = (
         "import json, os, platform, sys; print(json.dumps([sys.implementation.name, platform.python_version(), "
         "os.path.realpath(sys.executable), os.path.dirname(os.__file__)]))"
@@ -63,12 +63,12 @@ def inspect_python(executable: Path) -> SourcePython:
         run_program((str(executable), "-I", "-S", "-c", code), f"look at {executable}")
     )
     if kind != "cpython":
-        raise UserError(f"{executable} is a {kind}, and the kit needs CPython: name another with --python")
+        raise UserError(f"{executable} is a {kind}, and the toolchain needs CPython: name another with --python")
     return SourcePython(Path(real), version, Path(library))
 
 
 def install_python(source: SourcePython, machine: str, patchelf: Path, verify: Path) -> str:
-    """Copy ``source`` into ``verify/pythons`` as uv would have installed it.  Returns uv's name for it."""
+    """Copy ``source`` into ``verify/pythons`` as uv would have installed it. Returns uv's name for it."""
     name = f"cpython-{source.version}-linux-{machine}-gnu"
     home = verify / "pythons" / name
     (home / "bin").mkdir(parents=True)
@@ -80,7 +80,7 @@ def install_python(source: SourcePython, machine: str, patchelf: Path, verify: P
     shutil.copytree(source.standard_library, modules, symlinks=True, ignore=shutil.ignore_patterns(*_DROPPED))
     (modules / "site-packages").mkdir(exist_ok=True)
     (home / "lib" / f"python{source.short}" / "EXTERNALLY-MANAGED").write_text(
-        "[externally-managed]\nError=This Python belongs to the sandbox's verifier kit and is read-only.\n"
+        "[externally-managed]\nError=This Python belongs to the sandbox's toolchain and is read-only.\n"
     )
     for module in modules.glob("lib-dynload/*.so"):
         remove_rpath(module, patchelf)
@@ -92,7 +92,7 @@ def install_python(source: SourcePython, machine: str, patchelf: Path, verify: P
 
 
 def compile_modules(source: SourcePython, folder: Path, inside: str) -> None:
-    """Compile the modules under ``folder``, which is ``inside`` in a container, where it is read-only."""
+    """Compile the modules in ``folder``, which is the read-only ``inside`` in a container."""
     run_program(
         (str(source.executable), "-I", "-m", "compileall", "-q", "-s", str(folder), "-p", inside, str(folder)),
         f"compile the modules of {inside}",

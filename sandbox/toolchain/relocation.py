@@ -1,4 +1,4 @@
-"""Makes programs of this machine run in any image, with their loader and libraries at one fixed place.  Blocking.
+"""Makes programs of this machine run in any image, with their loader and libraries at one fixed path. Blocking.
 
 Each names its loader by an absolute path in the toolchain and finds every library by a DT_RPATH there, so that the
 image's libc (old, musl, or replaced by the agent) is never used.  The loader and the libc themselves are sealed
@@ -36,7 +36,7 @@ def remove_rpath(library: Path, patchelf: Path) -> None:
 def copy_libraries(originals: Sequence[Path], folder: Path, patchelf: Path) -> None:
     """Copy the libraries of these programs, and their loader, into ``folder``; the first one must be a program.
 
-    Raises UserError when a library is missing on this machine.
+    Raises UserError if a library is missing on this machine.
     """
     loader = Path(
         run_program((str(patchelf), "--print-interpreter", str(originals[0])), "read a program's loader").strip()
@@ -55,17 +55,17 @@ def copy_libraries(originals: Sequence[Path], folder: Path, patchelf: Path) -> N
 def _libraries(programs: Iterable[Path]) -> set[Path]:
     found: set[Path] = set()
     for program in programs:
-        said = run_program(("ldd", str(program)), f"list the libraries of {program.name}")
-        if "not found" in said:
-            raise UserError(f"{program} lacks libraries on this machine:\n{said}")
-        found.update(Path(path) for path in _LDD.findall(said))
+        listed = run_program(("ldd", str(program)), f"list the libraries of {program.name}")
+        if "not found" in listed:
+            raise UserError(f"{program} lacks libraries on this machine:\n{listed}")
+        found.update(Path(path) for path in _LDD.findall(listed))
     return found
 
 
 def _loaded_later(needed: Iterable[Path]) -> set[Path]:
-    """Return what glibc loads when a thread ends early; it would come from the container otherwise."""
-    beside = (each.with_name("libgcc_s.so.1") for each in needed if each.name == _LIBC)
-    return {each for each in beside if each.exists()}
+    """Return the libraries that glibc loads when a thread ends early; otherwise they would come from the container."""
+    candidates = (each.with_name("libgcc_s.so.1") for each in needed if each.name == _LIBC)
+    return {each for each in candidates if each.exists()}
 
 
 def _rewrite(library: Path, wanted: Sequence[glibc_sealing.GlibcPath]) -> None:

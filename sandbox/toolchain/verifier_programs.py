@@ -1,7 +1,7 @@
-"""Installs our own programs of the verify phase: an environment with pytest, and the shims.  Blocking.
+"""Installs longshore's own programs of the verify phase: an environment with pytest, and the shims. Blocking.
 
 Both are read-only, so that nothing is installed while tests run, and nothing that an agent left (a project, an
-environment, a cache, a package of the image's) takes part.
+environment, a cache, a package of the image) takes part.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _VENV = """home = {home}/bin
 include-system-site-packages = false
 version = {version}
 """
-"""Without its second line a user's own packages would be loaded."""
+"""Settings of the environment; without the second line a user's own packages would be loaded."""
 _PYTEST_GUARD = "longshore_pytest_guard"
-"""Module name of :mod:`sandbox.toolchain.in_container.pytest_guard` there."""
+"""Module name of :mod:`sandbox.toolchain.in_container.pytest_guard` in the environment."""
 _PYTEST = f"""#!{ENVIRONMENT}/bin/python
 import os, sys
 from importlib.machinery import FileFinder, PathFinder, SourceFileLoader
@@ -52,16 +52,16 @@ erase_arguments()
 hide_test_ids()
 sys.exit(console_main())
 """
-"""pytest looks for its settings before it knows of this plugin's option: its value would be the path of a test, and the
-folder that both are in, ``/``, the one that is searched.
+"""pytest looks for its settings before it knows this plugin's option: its value would be taken for the path of a test,
+and pytest would search their common folder, ``/``.
 
-Tests that are a package have the folder above them, ``/``, first on their path.  It is the agent's: a module is taken
-from there only where its name is one that tests mean (that package, the working directory) and no other has it.
+Tests that are a package have the parent folder, ``/``, first on their path. It is the agent's: a module is taken from
+there only if its name is one that the tests mean (that package, the working directory) and no other folder has it.
 """
 
 
 def source_texts() -> list[str]:
-    """Return every source that these programs are made of."""
+    """Return every source text of these programs."""
     copied = (source_text(name) for name in (*_COPIED, "pytest_guard.py"))
     return [_SHIM, _PYTEST, _VENV, SITE_CUSTOMIZE, *copied]
 
@@ -71,18 +71,18 @@ def install_verifier_programs(source: SourcePython, name: str, verify: Path) -> 
     home = f"{PYTHONS}/{name}"
     _environment(verify, source, home)
     for package in _COPIED_PACKAGES:
-        (verify / "stand-in" / package).mkdir(parents=True)
-        (verify / "stand-in" / package / "__init__.py").touch()
+        (verify / "shim-modules" / package).mkdir(parents=True)
+        (verify / "shim-modules" / package / "__init__.py").touch()
     for each in _COPIED:
-        (verify / "stand-in" / _COPIED_PACKAGES[-1] / each).write_text(source_text(each))
-    compile_modules(source, verify / "stand-in", f"{VERIFY}/stand-in")
-    python, folder = f"{home}/bin/python{source.short}", f"{VERIFY}/stand-in"
+        (verify / "shim-modules" / _COPIED_PACKAGES[-1] / each).write_text(source_text(each))
+    compile_modules(source, verify / "shim-modules", f"{VERIFY}/shim-modules")
+    python, folder = f"{home}/bin/python{source.short}", f"{VERIFY}/shim-modules"
     for program in SHIMMED_PROGRAMS:
         _program(verify / "shim" / program, _SHIM.format(python=python, folder=folder, name=program))
 
 
 def _environment(verify: Path, source: SourcePython, home: str) -> None:
-    """Make the environment that ``uv venv`` and ``uv pip install`` would make."""
+    """Create the environment that ``uv venv`` and ``uv pip install`` would create."""
     made = verify / "env"
     packages = made / "lib" / f"python{source.short}" / "site-packages"
     packages.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The tools that an agent may call, as a function-calling model sees them, in sets by origin."""
+"""Tools that an agent may call, as a function-calling model sees them, in sets by origin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sandbox.tools.tool import (
 )
 
 Toolset: TypeAlias = Mapping[str, SandboxTool]
-"""By name."""
+"""Tools by name."""
 
 
 def _set(*tools: SandboxTool) -> Toolset:
@@ -34,22 +34,22 @@ OPENCLAW = _set(seta.SHELL_EXEC, seta.SHELL_VIEW, seta.SHELL_WRITE, seta.SHELL_W
 TERMINAL_BENCH = _set(KEYSTROKES_TOOL)
 CODE_INTERPRETER = _set(CODE_TOOL)
 SHELL_ONLY = _set(shell_only.SHELL_EXEC)
-"""A command that runs out of its time is killed."""
+"""The set with one tool; a command that exceeds its time limit is killed."""
 
 
 async def call_tool(context: ToolContext, name: str, arguments: object, tools: Toolset = SETA) -> ToolResult:
-    """Call a tool by name with :data:`Arguments`.  An unknown name and anything else in their place are answers to the
-    agent.
+    """Call a tool by name with :data:`Arguments`. For an unknown name or any other type of arguments, the agent gets an
+    error text.
 
     Raises SandboxLost or SandboxDestroyed.
     """
-    return await answer_tool_call(name, arguments, tools, lambda tool, said: tool.call(context, said))
+    return await answer_tool_call(name, arguments, tools, lambda tool, given: tool.call(context, given))
 
 
 async def answer_tool_call(
     name: str, arguments: object, tools: Toolset, do: Callable[[SandboxTool, ToolArguments], Awaitable[ToolResult]]
 ) -> ToolResult:
-    """Return the result of ``do`` for a tool of ``tools``; every mistake of the agent is an answer to it."""
+    """Return the result of ``do`` for a tool of ``tools``; the agent gets its mistakes as error texts."""
     tool = tools.get(name)
     if tool is None:
         return ToolResult(f"Error: unknown tool {name!r}. Available: {', '.join(tools)}.")

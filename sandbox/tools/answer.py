@@ -1,4 +1,4 @@
-"""The tool by which an agent gives its answer: a file for the tests to read.
+"""The tool by which an agent gives its answer: a file that the tests read.
 
 A text goes to TEXT_FILE unchanged, anything else to JSON_FILE, both in the working directory.
 """
@@ -23,7 +23,7 @@ async def _answer(context: PortableToolContext, arguments: ToolArguments) -> Too
     else:
         raise ToolError("argument 'answer' is missing")
     await context.session.write_files({posixpath.join(context.session.workdir, name): content})
-    return ToolResult("The answer was taken.")
+    return ToolResult("The answer has been recorded.")
 
 
 ANSWER_TOOL = PortableTool("answer", "Give the answer.", (ToolParameter("answer", "string", "The answer."),), _answer)

@@ -1,8 +1,7 @@
-"""Python in the sandbox: each call is a program of its own, with a time, a memory and an output limit.
+"""Python in the sandbox: each call is a separate program, with limits on time, memory and output.
 
-Nothing is kept from one call to the next but files.  A program that wants more memory than it may have gets a
-MemoryError of its own, so that the container is not ended for it; one that runs out of its time is killed, with what it
-started.
+Only files persist from one call to the next. A program that exceeds its memory limit gets a MemoryError, so that the
+container is not killed for it; one that exceeds its time limit is killed, with its child processes.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ async def _run(context: PortableToolContext, arguments: ToolArguments) -> ToolRe
 
 
 def _memory_bytes(context: PortableToolContext) -> int:
-    there = context.session.memory_bytes
-    return context.program_bytes if there is None else min(int(_SHARE * there), context.program_bytes)
+    limit = context.session.memory_bytes
+    return context.program_bytes if limit is None else min(int(_SHARE * limit), context.program_bytes)
 
 
 CODE_TOOL = PortableTool(

@@ -15,11 +15,11 @@ from sandbox.tools.tool import (
 )
 
 ROWS, COLUMNS = 40, 160
-"""Terminal-Bench's pane."""
+"""Size of Terminal-Bench's pane."""
 LONGEST_PAUSE_S = 60.0
 _PAUSE_S = 1.0
 _PROMPT_S, _QUIET_S = 5.0, 0.1
-"""How long a new terminal may take to show its prompt, and for how long nothing comes after it."""
+"""Seconds in which a new terminal may show its prompt, and seconds without output that follow it."""
 _NEW = "[a new terminal was opened]"
 
 
@@ -47,7 +47,7 @@ async def _keystrokes(context: ToolContext, arguments: ToolArguments) -> ToolRes
 
 
 async def _prompted(terminal: PseudoTerminal) -> None:
-    """Wait until the shell has shown something and is quiet: keys before its prompt would be shown twice."""
+    """Wait until the shell has printed something and is quiet: keys before its prompt would be echoed twice."""
     await terminal.wait_for_screen(lambda screen: bool(screen.text.strip()), _PROMPT_S)
     await terminal.wait_until_settled(_QUIET_S, _PROMPT_S)
 

@@ -1,9 +1,9 @@
-"""The sessions that an agent has named: each a shell that keeps its state, and at most one background process.
+"""Sessions that an agent has named: each has a shell that keeps its state, and at most one background process.
 
-A blocking command runs in its session's shell without an input; one that outlasts its time goes on there, and its
-output is kept for the next look.  A command that is started in the background runs on a terminal, so that it can be
-written to.  A name is free again as soon as what ran under it has ended; its shell stays, up to :data:`MOST_SHELLS` of
-them: then the one that was used longest ago makes room.
+A blocking command runs in its session's shell without an input; one that exceeds its time limit continues there, and
+its output is kept for the next call. A command that is started in the background runs on a terminal, so that the agent
+can write to it. A name is free again as soon as its command has ended; its shell stays, up to :data:`MOST_SHELLS`
+shells: then the least recently used one is closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandbox.tools.tool import ToolError
 
 MOST_SHELLS = 8
 IDLE_S, START_S = 0.5, 5.0
-"""A background process's first output is waited for until it pauses so long, and no longer than that."""
+"""Seconds of silence that end the wait for a background process's first output, and maximum seconds of that wait."""
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -33,13 +33,13 @@ class NamedSessions:
         self._named = session.named_sessions
 
     def find_session(self, name: str) -> NamedSession:
-        """Raises ToolError."""
+        """Return a session. Raises ToolError if there is none of this name."""
         if name not in self._named:
             raise ToolError(f"no session '{name}': start one with shell_exec")
         return self._used(self._named[name])
 
     def idle_session(self, name: str) -> NamedSession:
-        """The session for a new command.  Raises ToolError while it runs another."""
+        """Return the session for a new command. Raises ToolError while it runs another."""
         named = self._used(self._named.get(name) or NamedSession(name))
         if named.shell is not None and named.shell.has_result:
             named.shell.release()
@@ -52,7 +52,7 @@ class NamedSessions:
         return named
 
     def shell_of(self, named: NamedSession) -> SandboxShell:
-        """Raises ToolError."""
+        """Return the session's shell, opened if needed. Raises ToolError if there is no free slot."""
         if named.shell is None:
             named.shell = self._new_shell()
         return named.shell
@@ -61,7 +61,7 @@ class NamedSessions:
         return Spool(named.file, self._chars)
 
     async def open_process(self, named: NamedSession, command: str) -> PseudoTerminal:
-        """Raises ToolError, OSError, SandboxLost, SandboxDestroyed."""
+        """Start a background process. Raises ToolError, OSError, SandboxLost, SandboxDestroyed."""
         if named.process is not None:
             self._session.close_slot(named.process)
             named.process = None

@@ -1,8 +1,8 @@
-"""SETA's six terminal tools: names, arguments and texts are SETA's, so that what was trained there works here.
+"""SETA's six terminal tools with SETA's names, arguments and texts, so that agents trained there work here.
 
-What differs is what was broken there: output of a command that went to the background is kept, a kill kills, a script
-is finished when it has ended, and the hint names the longest wait that there is.  A session keeps its directory and
-variables from command to command.  https://github.com/camel-ai/seta
+The differences repair bugs there: output of a command that went to the background is kept, a kill kills, a script
+has finished when it has ended, and the hint names the maximum wait. A session keeps its directory and variables from
+command to command. https://github.com/camel-ai/seta
 """
 
 from __future__ import annotations

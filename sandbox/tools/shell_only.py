@@ -1,6 +1,6 @@
-"""One tool, one shell: for an agent that knows nothing of background sessions.
+"""A single tool with a single shell, for agents without background sessions.
 
-A command that runs out of its time is killed, and a failed one says its exit code.
+A command that exceeds its time limit is killed, and the exit code of a failed one is reported.
 """
 
 from __future__ import annotations

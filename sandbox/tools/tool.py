@@ -1,6 +1,6 @@
 """The parts of a tool: a schema that the chat template renders, and an async function from arguments to text.
 
-Errors are text too: the agent reads them and goes on.  Only the loss of the sandbox itself is raised.
+Errors are text too: the agent reads them and continues. Only the loss of the sandbox itself is raised.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from sandbox.session.sandbox_session import SandboxSession
 from sandbox.session.shell import CommandResult
 
 OUTPUT_CHARS = 1000
-"""Longer output is cut to its first and last 500 characters, as SETA does."""
+"""Maximum characters of output; longer output is cut to its first and last 500 characters, as in SETA."""
 
 PROGRAM_BYTES = 2048 << 20
-"""Default memory of a program, as in SandboxFusion."""
+"""Default memory limit of a program, as in SandboxFusion."""
 
 ToolArguments: TypeAlias = Mapping[str, Any]
 
 
 class ToolError(Exception):
-    """The agent's mistake, in a sentence for the agent."""
+    """A mistake of the agent, described in a sentence for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     text: str
-    """The text for the agent."""
+    """Text for the agent."""
     exit_code: int | None = None
     ms: float = 0.0
     timed_out: bool = False
-    """The command was killed for its time, or went on in the background."""
+    """The command was killed at its time limit, or continued in the background."""
     raw: str = field(default="", repr=False)
-    """The output for people: not shortened to the agent's limit."""
+    """Output for people, which is not shortened to the agent's limit."""
 
 
 class ToolTarget(Protocol):
@@ -47,7 +47,7 @@ class ToolTarget(Protocol):
 
     @property
     def memory_bytes(self) -> int | None:
-        """Memory of its container; None if unknown."""
+        """Memory limit of its container; None if unknown."""
         ...
 
     async def run(
@@ -61,12 +61,12 @@ class ToolTarget(Protocol):
 class PortableToolContext:
     session: ToolTarget
     command_timeout_s: float = 20.0
-    """How long a tool waits for a command."""
+    """Seconds that a tool waits for a command."""
     output_chars: int = OUTPUT_CHARS
-    """Longer output is cut to its beginning and its end."""
+    """Maximum characters of output; longer output is cut to its beginning and its end."""
     on_output: Callable[[str], None] | None = None
     program_bytes: int = PROGRAM_BYTES
-    """Memory that a program of the code interpreter's may have, as far as its container has it."""
+    """Maximum memory of a code interpreter's program, if its container has that much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ToolContext(PortableToolContext):
 class ToolParameter:
     name: str
     kind: str
-    """JSON name of the type."""
+    """Type as JSON schema names it."""
     description: str
     required: bool = True
 
@@ -114,7 +114,7 @@ class PortableTool(SandboxTool):
 
 
 def text_argument(arguments: ToolArguments, name: str, default: str | None = None) -> str:
-    """Raises ToolError."""
+    """Return a text argument. Raises ToolError."""
     value = arguments.get(name, default)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)  # models number their sessions
@@ -134,7 +134,7 @@ def seconds_argument(arguments: ToolArguments, name: str, default: float, most: 
 
 
 def flag_argument(arguments: ToolArguments, name: str, *, default: bool) -> bool:
-    """A boolean, also where a model wrote it as a string.  Raises ToolError."""
+    """Return a boolean argument, which a model may have written as a string. Raises ToolError."""
     value = arguments.get(name, default)
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
@@ -144,7 +144,8 @@ def flag_argument(arguments: ToolArguments, name: str, *, default: bool) -> bool
 
 
 def shorten_output(output: str, chars: int, saved: str = "") -> str:
-    """Return output as an agent sees it: no escape sequences, both ends of what is long, and where the rest is."""
+    """Return output as an agent sees it: without escape sequences, both ends of long output, and the path of the
+    rest."""
     note = f"Output truncated. Full output saved at: {saved}" if saved else "Output truncated"
     return truncate_middle(strip_escapes(output).rstrip("\n"), chars, note)
 
@@ -153,7 +154,7 @@ SHELL_RESTARTED = "The shell was restarted in the same directory; variables are 
 
 
 def describe_result(done: CommandResult, timeout_s: float, chars: int = OUTPUT_CHARS) -> str:
-    """Describe a command's result to the agent: output, then whatever was not a plain success."""
+    """Describe a command's result to the agent: output, then everything that was not a plain success."""
     text = shorten_output(done.output, chars, done.saved)
     notes: list[str] = []
     if done.timed_out:

@@ -1,4 +1,4 @@
-"""Examines tasks that can be read, for ``python -m sandbox.tasks validate``.
+"""Examines readable tasks for ``python -m sandbox.tasks validate``.
 
 ``network_needs`` and ``network_requests`` find what a task needs from the network, ``remarks`` what its author should
 know, ``proofs`` tries it in real containers, and ``commands`` reports all of it.

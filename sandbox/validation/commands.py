@@ -13,7 +13,7 @@ from sandbox.validation.proofs import ProofVerdict, TaskProof
 from sandbox.validation.remarks import find_remarks
 
 _NAMED = 3
-"""Most tasks that are named for one note."""
+"""Maximum number of tasks that are named for one note."""
 
 Say = Callable[[str], None]
 CommandOutcome = tuple[int, dict[str, object]]
@@ -31,8 +31,8 @@ class TaskNote(TypedDict):
 def validate_tasks(
     found: Dataset, prover: Callable[[Callable[[TaskProof], None]], list[TaskProof]] | None, say: Say
 ) -> CommandOutcome:
-    """Say every problem and note, one line each, and once what is to be known of several tasks; prove with ``prover``,
-    which says each proof as it ends."""
+    """Report every problem and note, one line each, and a note of several tasks only once; prove with ``prover``, which
+    reports each proof as it ends."""
     for problem in found.problems:
         say(str(problem))
     notes = [note for task in found.tasks for note in _notes(task)]
@@ -44,7 +44,7 @@ def validate_tasks(
     proofs = prover(lambda proof: say(_line(proof))) if prover and found.tasks else []
     counts = {verdict.value: sum(proof.verdict is verdict for proof in proofs) for verdict in ProofVerdict}
     if not found.tasks and not found.problems:
-        say("nothing there is a task: name a folder of task folders, or a .jsonl file (--help lists the formats)")
+        say("there is no task: name a folder of task folders, or a .jsonl file (--help lists the formats)")
     say(f"{len(found.tasks)} tasks can be used, {len(found.first_problems)} cannot")
     if prover:
         say(", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing was tried")
@@ -62,11 +62,11 @@ def validate_tasks(
 
 def _notes(task: Task) -> list[TaskNote]:
     notes = [
-        TaskNote(task=task.id, kind="network", what=f"{need.phase} wants {need.what}")
+        TaskNote(task=task.id, kind="network", what=f"{need.phase} needs {need.what}")
         for need in find_unmet_needs(task)
     ]
     if live := find_live_services(task):
-        notes.append(TaskNote(task=task.id, kind="live", what=f"its tests need live services: {', '.join(live)}"))
+        notes.append(TaskNote(task=task.id, kind="live", what=f"its tests need running services: {', '.join(live)}"))
     return notes + [TaskNote(task=task.id, kind="remark", what=what) for what in find_remarks(task)]
 
 
@@ -82,7 +82,7 @@ def _line(proof: TaskProof) -> str:
 
 
 def list_tasks(found: Dataset, say: Say) -> CommandOutcome:
-    """A line for each problem and each task, then the checksum of all."""
+    """Report each problem and each task in one line, then the checksum of all."""
     for problem in found.problems:
         say(str(problem))
     rows = [

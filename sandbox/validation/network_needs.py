@@ -1,7 +1,8 @@
-"""Finds what a task needs beyond its own container: the network, by phase, and services that must be alive.
+"""Finds what a task needs beyond its own container: the network, by phase, and running services.
 
-It is read from scripts, so it is a guess in both directions; ``validate --run`` is the proof.  What the toolchain
-brings is no need (:mod:`sandbox.toolchain.in_container.shim_rules`): uv and its installer, pytest and its CTRF plugin,
+It is read from scripts, so it is a guess in both directions; ``validate --run`` is the proof. What the toolchain
+provides is not a need (:mod:`sandbox.toolchain.in_container.shim_rules`): uv and its installer, pytest and its CTRF
+plugin,
 curl, wget and certificates.  Pure.
 """
 
@@ -21,7 +22,7 @@ class TaskPhase(StrEnum):
     BUILD = "build"
     SETUP = "setup"
     ORACLE = "oracle"
-    """The solution wants it, so an agent probably does."""
+    """The solution needs it, so an agent probably does too."""
     VERIFY = "verify"
 
 
@@ -37,7 +38,7 @@ _SHOWN = 100
 
 
 def find_network_needs(task: Task) -> tuple[NetworkNeed, ...]:
-    """Return what the task would ask of the network, without repeats, by phase."""
+    """Return what the task needs from the network, without repeats, by phase."""
     scripts: list[tuple[TaskPhase, str]] = []
     for build in image_builds(task):
         text = build.files[build.dockerfile].decode(errors="replace")
@@ -64,7 +65,7 @@ def find_unmet_needs(task: Task) -> tuple[NetworkNeed, ...]:
 
 
 def find_live_services(task: Task) -> tuple[str, ...]:
-    """Return what must be alive while the tests run: declared services, and local ports that the tests use."""
+    """Return the services that must run during the tests: declared ones, and local ports that the tests use."""
     spoken = [found for text in verifier_texts(task) for found in LOCAL_ADDRESS.finditer(text)]
     ports = {f"localhost:{found[1]}" if found[1] else "localhost" for found in spoken}
     return (*(service.name for service in task.services), *sorted(ports))

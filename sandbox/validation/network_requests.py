@@ -1,6 +1,6 @@
-"""Finds what a shell script asks of the network, from its text: a guess in both directions.  Pure.
+"""Finds what a shell script requests from the network, from its text: a guess in both directions. Pure.
 
-What the toolchain brings is not counted (:mod:`sandbox.toolchain.in_container.shim_rules`).
+What the toolchain provides is not counted (:mod:`sandbox.toolchain.in_container.shim_rules`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _LOCKED = re.compile(
     r"|(?:^|[\n;&|])[ \t]*(?P<bare>yarn))"
     r"(?:[ \t]+-[^\s;&|]+)*[ \t]*(?=[\n;&|]|$)"
 )
-"""Matches commands that install what the project's own files name."""
+"""Matches commands that install the packages named by the project's own files."""
 _RUNNERS = re.compile(rf"\b(?P<tool>uvx|uv\s+tool\s+run|uv\s+run|npx){_REST}")
 _FETCHERS = re.compile(rf"\b(?P<tool>curl|wget|git\s+clone){_REST}")
 _ADDRESS = re.compile(r"(?:(?:https?|git|ssh)://|git@)[^\s\"'|;)]+")
 _ASSIGNED = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?([^\s\"'$`;&|]{1,2000})", re.MULTILINE)
 _VARIABLE = re.compile(r"\$(?:(\w+)|{(\w+)})")
 _UNKNOWN = re.compile(r"\$(?:\w*(?:URL|URI)\w*|{\w*(?:URL|URI)\w*})", re.IGNORECASE)
-"""A variable that the script does not set and whose name says that it is an address."""
+"""Matches a variable that the script does not set and whose name suggests a URL."""
 _BARE = re.compile(r"(?:[\w-]+\.)+[A-Za-z]{2,}(?::\d+)?/\S*")
-"""An address without its scheme: a host, a path."""
+"""Matches a URL without its scheme: a host and a path."""
 _VALUED = {"-p", "-c", "-i", "--python", "--index-url", "--extra-index-url", "-t", "--target"}
 _FILES = {"-r", "--requirement", "--requirements", "--with-requirements"}
 _FETCH_VALUED = re.compile(r"-[A-Za-z]*[odTeP]|--(?:output|output-document|data|directory-prefix)")
-"""Options whose value could be taken for an address."""
+"""Options whose value could be taken for a URL."""
 _PYTHON_TOOLS = ("pip", "pip3", "uv")
 _VERSION = re.compile(r"[=<>~!\[@;]")
 
@@ -69,7 +69,7 @@ def _in_toolchain(tool: str, package: str) -> bool:
 
 
 def _packages(words: Iterable[str]) -> Iterator[str]:
-    """Yield the packages in an install command's words, and the files that name some."""
+    """Yield the packages in an install command's words, and the files that list packages."""
     rest = iter(words)
     for word in rest:
         if word in _FILES:

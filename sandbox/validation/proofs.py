@@ -1,7 +1,7 @@
-"""Proves in real containers that a task can be solved, is not solved already, and tells right from almost right.
+"""Proves in real containers that a task can be solved, is not solved already, and rejects almost right attempts.
 
 The oracle scores 1, doing nothing scores 0, and each foil less than 1, by the task's own rule (:func:`task_reward`).
-Many tasks at a time.  Functions say where a task is tried (:class:`ProofEnvironment`): how its sandbox is made and how
+Many tasks run at a time. Functions provide the sandboxes (:class:`ProofEnvironment`): how one is opened and how it is
 it is graded.  One task's failure never ends another's proof.
 """
 
@@ -32,13 +32,13 @@ class ProofVerdict(StrEnum):
     """The oracle passes every test and scores 1, doing nothing scores 0, and no foil passes or scores 1."""
     ORACLE_FAILS = "oracle_fails"
     NOOP_PASSES = "noop_passes"
-    """Doing nothing scores."""
+    """Doing nothing gets a score above 0."""
     FOIL_PASSES = "foil_passes"
-    """An attempt that its author calls wrong passes every test, or scores 1."""
+    """An attempt that its author declares wrong passes every test, or scores 1."""
     BROKEN = "broken"
-    """Its sandbox cannot be made, by the task's own doing: its build, its setup or a service fails."""
+    """Its sandbox cannot be created because of the task itself: its build, its setup or a service fails."""
     SKIPPED = "skipped"
-    """It cannot be tried here; the reason says why."""
+    """It cannot be tried here; ``why`` gives the reason."""
     LOST = "lost"
     """The infrastructure failed: try again."""
 
@@ -48,7 +48,7 @@ class TaskProof:
     task: str
     verdict: ProofVerdict
     why: str = ""
-    """One line, or empty; of a broken build, its last lines."""
+    """Reason in one line, or empty; for a broken build, its last lines."""
     oracle: float | None = None
     """Score of the solution, by the task's own rule."""
     noop: float | None = None
@@ -59,12 +59,12 @@ class TaskProof:
 
 @dataclass(frozen=True, slots=True)
 class ProofEnvironment:
-    """The functions by which tasks are tried."""
+    """Functions with which tasks are tried."""
 
     acquire: Callable[[Task], AbstractAsyncContextManager[SandboxSession]]
-    """A fresh sandbox for the task: image, files, setup and services as the task says."""
+    """Opens a fresh sandbox for the task, with its image, files, setup and services."""
     grade: Callable[[SandboxSession, Task], Awaitable[GradeResult]]
-    """Grade what is in it, at the task's level."""
+    """Grades the sandbox's content, at the task's level."""
 
 
 def pool_proof_environment(pool: SandboxPool) -> ProofEnvironment:
@@ -74,16 +74,17 @@ def pool_proof_environment(pool: SandboxPool) -> ProofEnvironment:
 
 async def prove_tasks(
     tasks: Iterable[Task],
-    ground: ProofEnvironment,
+    environment: ProofEnvironment,
     at_once: int,
     on_proof: Callable[[TaskProof], None] = lambda _: None,
 ) -> list[TaskProof]:
-    """Try every task, ``at_once`` of them at a time.  Proofs in the order of ``tasks``; ``on_proof`` as they end."""
+    """Try every task, ``at_once`` of them at a time. Returns the proofs in the order of ``tasks``; ``on_proof`` gets
+    each when it ends."""
     room = asyncio.Semaphore(at_once)
 
     async def one(task: Task) -> TaskProof:
         async with room:
-            proof = await _prove(task, ground)
+            proof = await _prove(task, environment)
         on_proof(proof)
         return proof
 
@@ -92,18 +93,18 @@ async def prove_tasks(
     return [each.result() for each in running]
 
 
-async def _prove(task: Task, ground: ProofEnvironment) -> TaskProof:
+async def _prove(task: Task, environment: ProofEnvironment) -> TaskProof:
     if task.answer:
         return _prove_answer(task)
     if not task.run_tests or not task.solution:
         return TaskProof(task.id, ProofVerdict.SKIPPED, "it has no tests" if not task.run_tests else "it has no oracle")
     try:
-        async with ground.acquire(task) as session:
-            noop = await ground.grade(session, task)
-        async with ground.acquire(task) as session:
-            said = await run_oracle(session, task)
-            oracle = await ground.grade(session, task)
-        foils = {name: await _foiled(task, script, ground) for name, script in task.foils.items()}
+        async with environment.acquire(task) as session:
+            noop = await environment.grade(session, task)
+        async with environment.acquire(task) as session:
+            problem = await run_oracle(session, task)
+            oracle = await environment.grade(session, task)
+        foils = {name: await _foiled(task, script, environment) for name, script in task.foils.items()}
     except UserError as error:
         return TaskProof(task.id, ProofVerdict.SKIPPED, str(error))
     except TaskFault as error:
@@ -111,10 +112,10 @@ async def _prove(task: Task, ground: ProofEnvironment) -> TaskProof:
     except (InfraError, TimeoutError) as error:
         return TaskProof(task.id, ProofVerdict.LOST, f"{type(error).__name__}: {error}")
     except (SandboxDestroyed, OSError) as error:
-        return TaskProof(task.id, ProofVerdict.ORACLE_FAILS, f"the solution wrecked its sandbox: {error}")
+        return TaskProof(task.id, ProofVerdict.ORACLE_FAILS, f"the solution destroyed its sandbox: {error}")
     verdict, why = ProofVerdict.PROVED, ""
     if not oracle.all_passed:
-        verdict, why = ProofVerdict.ORACLE_FAILS, _why(oracle, said, task)
+        verdict, why = ProofVerdict.ORACLE_FAILS, _why(oracle, problem, task)
     elif noop.all_passed:
         verdict, why = ProofVerdict.NOOP_PASSES, "doing nothing passes every test"
     elif score := task_reward(task, noop):
@@ -126,30 +127,30 @@ async def _prove(task: Task, ground: ProofEnvironment) -> TaskProof:
     return TaskProof(task.id, verdict, why, task_reward(task, oracle), task_reward(task, noop), foils)
 
 
-async def _foiled(task: Task, script: str, ground: ProofEnvironment) -> float:
-    """Return a foil's score, tried without the oracle's files.  One that wrecks its sandbox scores 0."""
+async def _foiled(task: Task, script: str, environment: ProofEnvironment) -> float:
+    """Return a foil's score, tried without the oracle's files. One that destroys its sandbox scores 0."""
     attempt = replace(task, solution=script, solution_files={})
-    async with ground.acquire(task) as session:
+    async with environment.acquire(task) as session:
         try:
             await run_oracle(session, attempt)
-            graded = await ground.grade(session, task)
+            graded = await environment.grade(session, task)
         except SandboxDestroyed:
             return 0.0
     return 1.0 if graded.all_passed else task_reward(task, graded)
 
 
 def _prove_answer(task: Task) -> TaskProof:
-    """Prove a task that is graded by its last reply: a reply that boxes the answer is right."""
+    """Prove a task that is graded by its last reply: a reply with the boxed answer must be right."""
     if is_right_answer(rf"\boxed{{{task.answer}}}", task.answer):
         return TaskProof(task.id, ProofVerdict.PROVED, oracle=1.0, noop=0.0)
-    why = f"its answer {task.answer[:80]!r} is not right where a reply boxes it: its braces do not close"
+    why = f"a reply with the boxed answer {task.answer[:80]!r} is not right: its braces do not match"
     return TaskProof(task.id, ProofVerdict.ORACLE_FAILS, why, 0.0, 0.0)
 
 
 def task_reward(task: Task, graded: GradeResult) -> float:
     """Return the score by the task's own rule, 0 … 1.
 
-    The rule is its reward file; else its weights; else only a full pass counts.
+    The rule is its reward file if it has one, else its weights; otherwise only a full pass counts.
     """
     if graded.reward is not None:
         return graded.reward
@@ -157,18 +158,18 @@ def task_reward(task: Task, graded: GradeResult) -> float:
 
 
 async def run_oracle(session: SandboxSession, task: Task) -> str:
-    """Run the oracle as the agent would.  Returns why it failed, or an empty text."""
+    """Run the oracle like an agent's commands. Returns why it failed, or an empty text."""
     files = {f"/solution/{path}": data for path, data in task.solution_files.items()}
     await session.write_files({**files, _SOLVE: task.solution.encode()}, mode=0o755)
     shell = f"if [ -x /bin/bash ]; then bash {_SOLVE}; else sh {_SOLVE}; fi"
     done = await session.run(f"cd {shlex.quote(task.workdir)} && {shell}", task.agent_timeout_s)
     if done.timed_out:
-        return f"the solution ran out of its {task.agent_timeout_s:g} s"
-    return f"the solution exited {done.exit_code}" if done.exit_code else ""
+        return f"the solution exceeded its limit of {task.agent_timeout_s:g} s"
+    return f"the solution exited with {done.exit_code}" if done.exit_code else ""
 
 
-def _why(oracle: GradeResult, said: str, task: Task) -> str:
+def _why(oracle: GradeResult, problem: str, task: Task) -> str:
     failed = [test.name for test in oracle.tests if not test.passed]
     shown = f"{', '.join(failed[:3])} failed" if failed else "no test reported"
-    wants = [f"{need.phase} wants {need.what}" for need in find_unmet_needs(task)]
-    return "; ".join(filter(None, (shown, said, "out of time" if oracle.timed_out else "", *wants[:2])))
+    needs = [f"{need.phase} needs {need.what}" for need in find_unmet_needs(task)]
+    return "; ".join(filter(None, (shown, problem, "out of time" if oracle.timed_out else "", *needs[:2])))

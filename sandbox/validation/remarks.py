@@ -1,4 +1,4 @@
-"""Remarks on a task for its author and for whoever is to trust it.  Pure."""
+"""Remarks on a task for its author and its users. Pure."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ def find_remarks(task: Task) -> Iterator[str]:
         if (why := explain_unreachable(host))
     )
     if task.metadata.get("run_tests_in_same_shell") == "true":
-        yield "its tests ask for the agent's own shell and get a fresh one"
+        yield "its tests require the agent's own shell, but get a fresh one"
     if not task.solution and not task.answer:
         yield "it has no oracle"
     if not task.gradable:
         yield "it has no tests: it cannot be graded"
     if "\r\n" in task.run_tests:
-        yield "its test script's lines end in CR LF, which no shell takes: dos2unix makes it one"
+        yield "its test script's lines end in CR LF, which no shell accepts: convert it with dos2unix"
     if absent := sorted(_named_tests(task) - task.tests.keys()):
         yield f"its tests name {', '.join(absent)}, which is not among them"
     if idle := sorted(_idle_weights(task)):
-        yield f"its weights name {', '.join(idle)}, which is no test of test_outputs.py"
+        yield f"its weights name {', '.join(idle)}, which is not a test of test_outputs.py"
     yield from find_uncrossable_usage(task)
     yield from find_missing_modules(task)
     if task.grading is GradingLevel.ARTIFACTS and not task.artifacts:
         yield (
-            "its tests run in a clean container and it declares no artifacts: nothing that an agent does can pass; "
+            "its tests run in a clean container, but it declares no artifacts: nothing that an agent does can pass; "
             "name the files to be graded in artifacts, or grade it at `same`"
         )
     why = find_doubt(task.run_tests, task.tests)
     if why is not None and why.instead:
-        yield f"its tests do not keep the agent's program out, because of {_short(why.what)}: {why.instead}"
+        yield f"its tests do not isolate the agent's program, because of {_short(why.what)}: {why.instead}"
     elif why is not None and not _graded_in_a_clean_image(task):
         yield (
             "its tests run on programs of the image, which an agent can have replaced, "
@@ -60,19 +60,19 @@ def find_remarks(task: Task) -> Iterator[str]:
     if why is None and any(map(_STARTS_AS.search, verifier_texts(task))):
         yield "its tests start programs as another user: what one writes, they read as that user (docs/grading.md)"
     if (absent := sorted(_withheld(task))) and why is None:
-        yield f"its tests run on the kit's programs and do not get {', '.join(absent)}, which its environment sets"
+        yield f"its tests run on the toolchain's programs, which do not get {', '.join(absent)} from its environment"
 
 
 def _image_remarks(task: Task) -> Iterator[str]:
     for build in image_builds(task):
         parsed = _parsed(build)
         if any(name == "ENTRYPOINT" for name, _ in parsed):
-            yield "its image's ENTRYPOINT is not run: PID 1 is ours"
+            yield "its image's ENTRYPOINT is not run: longshore's PID 1 runs instead"
         if any(name == "USER" and rest not in {"root", "0"} for name, rest in parsed):
-            yield "its image's USER is not taken: the shell is root's"
+            yield "its image's USER is ignored: the shell runs as root"
         for path in dockerfile.copied_sources(parsed):
             if path.split("/")[0] in {"tests", "solution.sh", "solution.yaml", "solution", "run-tests.sh"}:
-                yield f"its image holds {path}, which the agent can read"
+                yield f"its image contains {path}, which the agent can read"
     if task.build and task.workdir == _UNSAID and not _workdir(task.build):
         yield f"its Dockerfile names no working directory: its shell starts in {_UNSAID}"
 
@@ -93,7 +93,7 @@ def _parsed(build: ImageBuild) -> list[dockerfile.DockerfileInstruction]:
 
 
 def _short(text: str) -> str:
-    """In one line."""
+    """Return the text in one line, shortened."""
     line = " ".join(text.split())
     return f"`{line if len(line) <= _MOST_SHOWN else line[:_MOST_SHOWN] + ' …'}`"
 

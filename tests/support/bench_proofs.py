@@ -29,7 +29,7 @@ async def tells_right_from_almost_right(pool: SandboxPool, task: Task) -> None:
 
 
 async def names_each_test_that_nothing_done_fails(pool: SandboxPool, task: Task) -> None:
-    """By the kit's own programs."""
+    """By the toolchain's own programs."""
     async with pool.acquire(task) as session:
         idle = await grade_sandbox(session, task)
     assert {test.name: test.passed for test in idle.tests} == dict.fromkeys(task.weights, False), idle.log

@@ -1,8 +1,8 @@
-"""Kills every process of the agent: PID 1 kills and reaps all others, and the daemon then sees nothing but PID 1.
+"""Kills every process of the agent: PID 1 kills and reaps all others, and the daemon must then see only PID 1.
 
-Where PID 1 cannot (a process of another user in a container without CAP_KILL), the container's cgroup on this host
-names what is left.  Only a cgroup whose own path names the container is ever read, so on a remote daemon nothing is
-killed.  A container that still holds anything else is not graded.
+If PID 1 cannot (a process of another user in a container without CAP_KILL), the remaining processes are found by the
+container's cgroup on this host. Only a cgroup whose own path names the container is ever read, so with a remote daemon
+nothing is killed. A container that still holds another process is not graded.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sandbox.session.connection import ANSWER_S
 from sandbox.session.sandbox_session import SandboxSession
 
 _LOOKS, _LOOK_S = 40, 0.05
-"""Two seconds: a killed process may still be seen dying."""
+"""Number of checks and seconds between them: a killed process may still be visible for a moment."""
 
 
 async def kill_agent_processes(session: SandboxSession) -> None:
-    """Kill everything in the container but PID 1.  The session's shell does not survive this.
+    """Kill all processes in the container except PID 1. The session's shell does not survive this.
 
-    Raises SandboxLost when something lives on or PID 1 does not answer, SandboxDestroyed when the container is gone.
+    Raises SandboxLost if a process survives or PID 1 does not answer, SandboxDestroyed if the container has ended.
     """
     if await _kill_all(session):
         await kill_processes_by_cgroup(session)
@@ -36,7 +36,7 @@ async def kill_agent_processes(session: SandboxSession) -> None:
         if len(await container_pids(session.engine, session.container)) == 1:
             return
         await asyncio.sleep(_LOOK_S)
-    raise SandboxLost("processes survived SIGKILL before grading, though PID 1 knows of none")
+    raise SandboxLost("processes survived SIGKILL before grading, but PID 1 does not see them")
 
 
 async def _kill_all(session: SandboxSession) -> str:
@@ -48,14 +48,14 @@ async def _kill_all(session: SandboxSession) -> str:
 
 
 async def kill_processes_by_cgroup(session: SandboxSession) -> None:
-    """Kill, from this host, all processes in the container's cgroup but PID 1.
+    """Kill, from this host, all processes in the container's cgroup except PID 1.
 
     Raises SandboxLost, DockerEngineError.
     """
     first = await main_pid(session.engine, session.container)
     members = cgroup_procs(first, session.container) if first else None
     if members is None:
-        raise SandboxLost("processes survived SIGKILL before grading, and the daemon's host is not this one")
+        raise SandboxLost("processes survived SIGKILL before grading, and the Docker daemon runs on another host")
     for _ in range(_LOOKS):
         for pid in map(int, (await asyncio.to_thread(members.read_text)).split()):
             if pid not in (first, 0):

@@ -1,10 +1,10 @@
 """Copies a tar of an agent's files so that it can be unpacked safely elsewhere.  Pure but for the two tar files.
 
-Kept: regular files, folders and links whose folder is kept.  Left out: devices, pipes, anything outside the artifact or
-that would be written through a link, a second file of the same name, paths that are too long, permission bits beyond
-rwx.  Whether a link leads somewhere useful is for the tests to find out.
+Kept: regular files, folders and links whose folder is kept. Left out: devices, pipes, everything outside the artifact
+or that would be written through a link, a second file of the same name, paths that are too long, permission bits beyond
+rwx. Where a link leads is for the tests to check.
 
-The time is proportional to the archive, whatever is in it, and the copy ends soon after it is cancelled.
+The time is proportional to the archive, whatever its content, and the copy ends soon after it is cancelled.
 """
 
 from __future__ import annotations
@@ -17,66 +17,66 @@ from collections.abc import Callable
 from pathlib import Path
 
 MAX_ARTIFACT_BYTES = 512 << 20
-"""Size limit of all artifacts of one task together."""
+"""Maximum total size of all artifacts of one task."""
 _MAX_MEMBERS = 100_000
 _MAX_NAMES_BYTES = 32 << 20
-"""Limit of all names and link targets in one artifact."""
+"""Maximum total length of all names and link targets in one artifact."""
 MAX_PATH_BYTES = 3840
-"""PATH_MAX without what a daemon puts before a container's path on its own host."""
+"""PATH_MAX minus the prefix of a container's path on the daemon's host."""
 _PAX_NAMES = frozenset({"path", "linkpath"})
 """Headers that tarfile would write in place of a member's own name."""
 
 
 class UnfitArtifactError(Exception):
-    """The agent's files cannot be carried to where its tests run; the message says why."""
+    """The agent's files cannot be copied to where its tests run; the message gives the reason."""
 
 
 class ArtifactCopyCancelledError(Exception):
     """The copy was cancelled."""
 
 
-def sanitize_tar(source: Path, target: Path, top: str, name: str, unwanted: Callable[[], bool]) -> None:
+def sanitize_tar(source: Path, target: Path, top: str, name: str, is_cancelled: Callable[[], bool]) -> None:
     """Copy the safe members of ``source`` to ``target``.
 
-    ``top`` is the base name of the packed path and ``name`` its new one.  Raises UnfitArtifactError when the tar is
-    broken or too long or its top is a link; ArtifactCopyCancelledError when ``unwanted`` returns True.
+    ``top`` is the base name of the packed path and ``name`` its new one. Raises UnfitArtifactError if the tar is broken
+    or too long or its top is a link; ArtifactCopyCancelledError when ``is_cancelled`` returns True.
     """
     try:
         with tarfile.open(source, "r:") as old, tarfile.open(target, "w") as new:
-            _copy(old, new, top, name, unwanted)
+            _copy(old, new, top, name, is_cancelled)
     except tarfile.TarError as error:
         raise UnfitArtifactError(f"{name} cannot be read: {error}") from error
 
 
-def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str, name: str, unwanted: Callable[[], bool]) -> None:
+def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str, name: str, is_cancelled: Callable[[], bool]) -> None:
     kept: dict[str, bytes] = {}
     names_bytes = 0
     for count, member in enumerate(old):
         names_bytes += len(member.name) + len(member.linkname)
-        if unwanted():
+        if is_cancelled():
             raise ArtifactCopyCancelledError
         if count >= _MAX_MEMBERS:
             raise UnfitArtifactError(f"{name} holds more than {_MAX_MEMBERS} files")
         if names_bytes > _MAX_NAMES_BYTES:
-            raise UnfitArtifactError(
-                f"the names of what {name} holds are longer than {_MAX_NAMES_BYTES >> 20} MiB together"
-            )
-        path, linked = posixpath.normpath(member.name), posixpath.normpath(member.linkname)
+            raise UnfitArtifactError(f"the names of the files in {name} exceed {_MAX_NAMES_BYTES >> 20} MiB in total")
+        path, link_target = posixpath.normpath(member.name), posixpath.normpath(member.linkname)
         if path == top and not (member.isreg() or member.isdir()):
             raise UnfitArtifactError(f"{name} is neither a file nor a folder")
         if path in kept or not (path == top or kept.get(posixpath.dirname(path)) == tarfile.DIRTYPE):
             continue
-        if not _is_sound(member, kept.get(linked)) or len(os.fsencode(path)) > MAX_PATH_BYTES:
+        if not _is_sound(member, kept.get(link_target)) or len(os.fsencode(path)) > MAX_PATH_BYTES:
             continue
         kept[path] = member.type
         sound = copy.copy(member)
         sound.name, sound.mode = name + path.removeprefix(top), member.mode & 0o777
         sound.pax_headers = {key: value for key, value in member.pax_headers.items() if key not in _PAX_NAMES}
         if member.islnk():
-            sound.linkname = name + linked.removeprefix(top)
+            sound.linkname = name + link_target.removeprefix(top)
         new.addfile(sound, old.extractfile(member) if member.isreg() else None)
 
 
-def _is_sound(member: tarfile.TarInfo, linked: bytes | None) -> bool:
-    """Whether a member can be kept; ``linked``: the type of a hard link's target, if that is kept."""
-    return member.isdir() or member.isreg() or member.issym() or (member.islnk() and linked in tarfile.REGULAR_TYPES)
+def _is_sound(member: tarfile.TarInfo, target_type: bytes | None) -> bool:
+    """Return whether a member can be kept; ``target_type`` is the type of a hard link's target, if that is kept."""
+    return (
+        member.isdir() or member.isreg() or member.issym() or (member.islnk() and target_type in tarfile.REGULAR_TYPES)
+    )

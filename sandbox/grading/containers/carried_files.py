@@ -1,4 +1,4 @@
-"""Files of the agent's container on their way to another one: packed, made fit to be unpacked, and unpacked there."""
+"""Copies files from the agent's container to another one: packs them, makes them safe to unpack, and unpacks them."""
 
 from __future__ import annotations
 
@@ -22,58 +22,59 @@ from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.file_tree import is_within
 
 _NO_ARTIFACT = ("/proc", "/sys", "/dev", TESTS_DIR, "/.sbx")
-"""Folders that are not the agent's own."""
+"""Folders that do not belong to the agent."""
 
 
 class PackedFiles(NamedTuple):
     """A tar of one path, as the daemon packed it."""
 
     target: str
-    """Where it is to be unpacked."""
+    """Path at which it will be unpacked."""
     top: str
     """Base name of the tar's top member."""
     tar: Path
 
 
 class CarriedFiles(NamedTuple):
-    """A tar that is fit to be unpacked; its top member has the base name of ``path``."""
+    """A tar that is safe to unpack; its top member has the base name of ``path``."""
 
     path: str
     tar: Path
 
 
 async def collect_artifacts(
-    session: SandboxSession, places: Mapping[str, str], folder: Path, *, live: bool
+    session: SandboxSession, paths_by_target: Mapping[str, str], folder: Path, *, live: bool
 ) -> list[CarriedFiles]:
-    """Pack the artifacts that exist.  ``places``: target → path.  ``live``: freeze the container meanwhile."""
+    """Pack the existing artifacts; ``paths_by_target`` maps targets to paths; ``live``: freeze the container
+    meanwhile."""
     async with freeze_agent(session, live=True) if live else nullcontext():
-        there = await pack_files(session, places, folder)
-    return await sanitize_files(there)
+        packed = await pack_files(session, paths_by_target, folder)
+    return await sanitize_files(packed)
 
 
-async def pack_files(session: SandboxSession, places: Mapping[str, str], folder: Path) -> list[PackedFiles]:
-    """Pack each path that exists, or what it leads to if it is a link.  ``places``: target → path.
+async def pack_files(session: SandboxSession, paths_by_target: Mapping[str, str], folder: Path) -> list[PackedFiles]:
+    """Pack each path that exists, or its target if it is a link; ``paths_by_target`` maps targets to paths.
 
-    Raises UnfitArtifactError when they are too large together.
+    Raises UnfitArtifactError if they are too large in total.
     """
     await check_user_files(session.engine, session.container)
-    room, there = MAX_ARTIFACT_BYTES, list[PackedFiles]()
-    for number, (target, path) in enumerate(places.items()):
+    room, packed = MAX_ARTIFACT_BYTES, list[PackedFiles]()
+    for number, (target, path) in enumerate(paths_by_target.items()):
         raw, real = folder / f"{number}.raw", await _follow_link(session, path)
         try:
             with raw.open("wb") as file:
                 if await read_archive(session.engine, session.container, real, file, room):
-                    there.append(PackedFiles(target, posixpath.basename(real), raw))
+                    packed.append(PackedFiles(target, posixpath.basename(real), raw))
                 room -= file.tell()
         except ArchiveTooLargeError as error:
             raise UnfitArtifactError(
-                f"{', '.join(places.values())} hold more than {MAX_ARTIFACT_BYTES >> 20} MiB"
+                f"{', '.join(paths_by_target.values())} hold more than {MAX_ARTIFACT_BYTES >> 20} MiB"
             ) from error
-    return there
+    return packed
 
 
 async def _follow_link(session: SandboxSession, path: str) -> str:
-    """Return what ``path`` leads to if it is a link.  Raises UnfitArtifactError if that is not the agent's."""
+    """Return the target of ``path`` if it is a link. Raises UnfitArtifactError if the target is not the agent's."""
     found = await container_file_status(session.engine, session.container, path)
     if found is None or not found.is_link:
         return path
@@ -82,39 +83,42 @@ async def _follow_link(session: SandboxSession, path: str) -> str:
     return found.target
 
 
-async def sanitize_files(there: Sequence[PackedFiles]) -> list[CarriedFiles]:
-    """Make packed files fit to be unpacked.  When this is cancelled, its thread ends soon."""
-    unwanted = Event()
+async def sanitize_files(packed: Sequence[PackedFiles]) -> list[CarriedFiles]:
+    """Make packed files safe to unpack. When this is cancelled, its thread ends soon."""
+    is_cancelled = Event()
     try:
-        return await asyncio.to_thread(_sanitize_blocking, there, unwanted.is_set)
+        return await asyncio.to_thread(_sanitize_blocking, packed, is_cancelled.is_set)
     finally:
-        unwanted.set()
+        is_cancelled.set()
 
 
-def _sanitize_blocking(there: Sequence[PackedFiles], unwanted: Callable[[], bool]) -> list[CarriedFiles]:
+def _sanitize_blocking(packed: Sequence[PackedFiles], is_cancelled: Callable[[], bool]) -> list[CarriedFiles]:
     """Sanitize each tar.  Blocking."""
     found: list[CarriedFiles] = []
-    for target, top, raw in there:
+    for target, top, raw in packed:
         sound = raw.with_suffix(".tar")
-        sanitize_tar(raw, sound, top, posixpath.basename(target), unwanted)
+        sanitize_tar(raw, sound, top, posixpath.basename(target), is_cancelled)
         raw.unlink()
         found.append(CarriedFiles(target, sound))
     return found
 
 
 async def unpack_files(
-    bench: SandboxSession, paths: Sequence[str], found: Sequence[CarriedFiles], works: Callable[[], Awaitable[bool]]
+    test_session: SandboxSession,
+    paths: Sequence[str],
+    found: Sequence[CarriedFiles],
+    works: Callable[[], Awaitable[bool]],
 ) -> None:
-    """Replace what is at ``paths`` by the carried files, and by nothing where there are none."""
+    """Replace what is at ``paths`` by the carried files, or remove it if there are none."""
 
     async def unpack() -> None:
         for path, tar in found:
-            await write_archive(bench.engine, bench.container, posixpath.dirname(path), tar)
+            await write_archive(test_session.engine, test_session.container, posixpath.dirname(path), tar)
 
-    await clear_paths(bench, paths)
+    await clear_paths(test_session, paths)
     try:
         above = {posixpath.dirname(path) for path, _ in found} - {"/"}
-        await bench.write_files({f"{each}/": b"" for each in above}, mode=0o755)
+        await test_session.write_files({f"{each}/": b"" for each in above}, mode=0o755)
     except OSError as error:
-        raise SandboxStartError(f"no room for what the agent left in a container beside its own: {error}") from error
+        raise SandboxStartError(f"no room for the agent's files in a second container: {error}") from error
     await retry_transfer(unpack, works)

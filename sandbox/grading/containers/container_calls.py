@@ -1,4 +1,4 @@
-"""Calls of the Docker daemon for grading: freeze, inspect, pack and unpack.  Every call has a deadline.
+"""Calls of the Docker daemon for grading: freeze, inspect, pack and unpack. Every call has a deadline.
 
 Never ``kill`` a paused container: that resumes it.
 """
@@ -21,7 +21,7 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.docker.retry import DockerEngineError, call_with_retries
 
 ARCHIVE_TIMEOUT_S = 180.0
-"""A healthy host packs or unpacks the largest artifacts within this time, busy or not."""
+"""Maximum seconds in which even a busy healthy host packs or unpacks the largest artifacts."""
 _AGAIN = frozenset({500, 502, 503})
 _CHUNK_BYTES = 256 << 10
 
@@ -38,15 +38,15 @@ def _container(engine: DockerEngine, container: str) -> DockerContainer:
 async def pause_container(engine: DockerEngine, container: str) -> AsyncGenerator[None]:
     """Pause the container until the block ends.
 
-    Raises DockerEngineError: runc gives up when processes start faster than it freezes them, on cgroup v1 and a busy
-    host.
+    Raises DockerEngineError: on cgroup v1 and a busy host, runc gives up if processes start faster than it freezes
+    them.
     """
 
     async def freeze() -> None:
         try:
             await call_with_retries(f"pause container {container[:12]}", _container(engine, container).pause, _AGAIN)
         except DockerEngineError:
-            await thaw(None)  # it may have been frozen all the same
+            await thaw(None)  # it may have been frozen nevertheless
             raise
 
     async def call() -> None:
@@ -64,9 +64,9 @@ async def pause_container(engine: DockerEngine, container: str) -> AsyncGenerato
 
 
 async def container_pids(engine: DockerEngine, container: str) -> tuple[int, ...]:
-    """Return the container's processes by their pid on the daemon's host.  Raises DockerEngineError."""
+    """Return the PIDs of the container's processes on the daemon's host. Raises DockerEngineError."""
     shown = await call_with_retries(f"look into container {container[:12]}", _container(engine, container).top, _AGAIN)
-    if not shown:  # Podman's answer where it cannot tell
+    if not shown:  # Podman's answer when it does not know
         return await _pids_of_cgroup(engine, container)
     column = shown["Titles"].index("PID")
     return tuple(int(row[column]) for row in shown["Processes"])
@@ -75,12 +75,14 @@ async def container_pids(engine: DockerEngine, container: str) -> tuple[int, ...
 async def _pids_of_cgroup(engine: DockerEngine, container: str) -> tuple[int, ...]:
     members = cgroup_procs(await main_pid(engine, container), container)
     if members is None:
-        raise DockerEngineError(f"the engine does not say what runs in container {container[:12]}, nor does this host")
+        raise DockerEngineError(
+            f"neither the engine nor this host can list the processes of container {container[:12]}"
+        )
     return tuple(map(int, (await asyncio.to_thread(members.read_text)).split()))
 
 
 async def main_pid(engine: DockerEngine, container: str) -> int:
-    """Return PID 1's pid on the daemon's host; 0 when it does not run.  Raises DockerEngineError."""
+    """Return PID 1's PID on the daemon's host; 0 if it does not run. Raises DockerEngineError."""
 
     async def call() -> dict[str, Any]:
         return await _container(engine, container).show()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
@@ -90,7 +92,7 @@ async def main_pid(engine: DockerEngine, container: str) -> int:
 
 
 async def read_archive(engine: DockerEngine, container: str, path: str, into: IO[bytes], most: int) -> bool:
-    """Write a tar of ``path`` to ``into``.  Returns whether the path exists.
+    """Write a tar of ``path`` to ``into``. Returns whether the path exists.
 
     The daemon packs it, not PID 1 (:func:`sandbox.session.files.read_tree`), because the container may be frozen.
     Raises ArchiveTooLargeError, DockerEngineError.

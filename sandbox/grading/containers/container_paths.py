@@ -21,28 +21,28 @@ def image_volumes(shown: Json) -> list[str]:
     return [each["Destination"] for each in shown.get("Mounts") or () if each.get("Type") == "volume"]
 
 
-async def resolve_paths(bench: SandboxSession, paths: Sequence[str]) -> dict[str, str]:
-    """Return, for each path, its real path in the container's image → the path.
+async def resolve_paths(test_session: SandboxSession, paths: Sequence[str]) -> dict[str, str]:
+    """Return the path for each real path in the container's image.
 
     Raises SandboxStartError, SandboxLost, SandboxDestroyed.
     """
-    said = (await _said(bench, _REAL, paths)).decode().split("\0")
-    return {posixpath.normpath(real): posixpath.normpath(path) for real, path in zip(said, paths, strict=False)}
+    resolved = (await _run_script(test_session, _REAL, paths)).decode().split("\0")
+    return {posixpath.normpath(real): posixpath.normpath(path) for real, path in zip(resolved, paths, strict=False)}
 
 
-async def clear_paths(bench: SandboxSession, paths: Sequence[str]) -> None:
-    """Remove the paths; a mount point stays, empty.  Raises as :func:`resolve_paths`."""
-    await _said(bench, _CLEAR, paths)
+async def clear_paths(test_session: SandboxSession, paths: Sequence[str]) -> None:
+    """Remove the paths; a mount point stays, empty. Raises like :func:`resolve_paths`."""
+    await _run_script(test_session, _CLEAR, paths)
 
 
-async def _said(bench: SandboxSession, script: str, paths: Sequence[str]) -> bytes:
+async def _run_script(test_session: SandboxSession, script: str, paths: Sequence[str]) -> bytes:
     if not paths:
         return b""
     argv = (BUSYBOX, "sh", "-c", f"{script} 2>&-", "sh", *paths)
     try:
-        end, said = await collect_child_output(bench, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
+        end, output = await collect_child_output(test_session, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
     except OSError as error:
-        raise SandboxStartError(f"the kit's shell does not start in a clean container: {error}") from error
+        raise SandboxStartError(f"the toolchain's shell does not start in a clean container: {error}") from error
     if end is None:
-        raise SandboxStartError(f"{', '.join(paths)} could not be made ready within {_LIMIT_S:g} s")
-    return said
+        raise SandboxStartError(f"{', '.join(paths)} could not be prepared within {_LIMIT_S:g} s")
+    return output

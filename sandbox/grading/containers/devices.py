@@ -1,7 +1,7 @@
-"""Restores ``/dev`` as the daemon made it.
+"""Restores ``/dev`` as the daemon created it.
 
-Root may replace what shells and Python take for granted: ``/dev/fd`` is behind each ``<(…)``, and ``/dev/null`` and
-``/dev/stdin`` are in every other script.
+Root may replace files on which shells and Python rely: ``/dev/fd`` is behind each ``<(…)``, and many scripts use
+``/dev/null`` and ``/dev/stdin``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sandbox.session.sandbox_session import SandboxSession
 from sandbox.toolchain.in_container.layout import BUSYBOX, TOOLS
 
 _LIMIT_S = 60.0
-_MEND = """
+_REPAIR = """
 chown 0:0 /dev && chmod 0755 /dev
 for each in fd:/proc/self/fd stdin:/proc/self/fd/0 stdout:/proc/self/fd/1 stderr:/proc/self/fd/2; do
     name=/dev/${each%%:*}
@@ -28,7 +28,7 @@ for each in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0; do
     fi
 done
 """
-"""Links are repaired; devices cannot be, without CAP_MKNOD: names that are no longer their device are printed."""
+"""Repairs links; devices cannot be repaired without CAP_MKNOD: prints names that are no longer their device."""
 
 
 async def repair_devices(session: SandboxSession) -> None:
@@ -36,12 +36,12 @@ async def repair_devices(session: SandboxSession) -> None:
 
     Raises UnfitArtifactError when the agent has removed a device, SandboxLost, SandboxDestroyed.
     """
-    argv = (BUSYBOX, "sh", "-c", f"{{ {_MEND} }} 2>&-")
+    argv = (BUSYBOX, "sh", "-c", f"{{ {_REPAIR} }} 2>&-")
     try:
-        end, said = await collect_child_output(session, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
+        end, output = await collect_child_output(session, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
     except OSError as error:
-        raise SandboxLost(f"/dev could not be looked at: {error}") from error
+        raise SandboxLost(f"/dev could not be checked: {error}") from error
     if end is None:
-        raise UnfitArtifactError(f"what lies in its /dev was not removed within {_LIMIT_S:g} s")
-    if said:
-        raise UnfitArtifactError(f"{', '.join(said.decode().split())}: no longer the device of that name")
+        raise UnfitArtifactError(f"the agent's files in /dev were not removed within {_LIMIT_S:g} s")
+    if output:
+        raise UnfitArtifactError(f"{', '.join(output.decode().split())}: no longer the device of that name")

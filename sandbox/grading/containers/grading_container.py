@@ -1,14 +1,14 @@
 """The container in which a task's tests run, by its grading level.
 
-``same``       the agent's own container, once nothing else in it lives and its ``/dev`` is repaired;
-``commit``     a copy: freeze, copy, unfreeze, kill what is left, start a container of the copy, kill what PID 1 has
-               started there (its shell is the agent's bash), and carry over what lies on the image's volumes;
-``artifacts``  a clean container of the task's image, set up as for an agent, with the declared artifacts in place of
-               what it has there, whether the agent has changed, created or removed them;
-``sibling``    as ``artifacts``, or as ``commit`` if none are declared, in the network of the agent's container.  The
-               agent's processes go on: the tests speak with live services, which may answer what they like.
+``same``       the agent's own container, once no other process lives in it and its ``/dev`` is repaired; ``commit``
+a copy: freeze, copy, unfreeze, kill what is left, start a container of the copy, kill what PID 1 has started there (its
+shell is the agent's bash), and copy the files on the image's volumes; ``artifacts``  a clean container of the task's
+image, set up as for an agent, with the declared artifacts in place of its own files, whether the agent has changed,
+created or removed them; ``sibling``    like ``artifacts``, or like ``commit`` if none are declared, in the network of
+the agent's container. The agent's processes keep running: the tests speak to live services, whose answers are not
+trusted.
 
-What the tests write in a container beside the agent's reaches nobody: it is removed when its context ends, with its
+Files that the tests write in a second container reach nothing else: it is removed when its context ends, with its
 image, and has a deadline of its own.
 """
 
@@ -51,7 +51,7 @@ async def open_grading_container(
 ) -> AsyncGenerator[SandboxSession]:
     """Open the container for the tests.
 
-    Raises UnfitArtifactError (the agent's doing), SandboxDestroyed, InfraError.
+    Raises UnfitArtifactError (the agent's fault), SandboxDestroyed, InfraError.
     """
     match task.grading:
         case GradingLevel.SAME:
@@ -59,24 +59,24 @@ async def open_grading_container(
             await repair_devices(session)
             yield session
         case GradingLevel.COMMIT:
-            async with _copied_container(session, spec_of(session), task, test_timeout_s, live=False) as bench:
-                yield bench
+            async with _copied_container(session, spec_of(session), task, test_timeout_s, live=False) as test_session:
+                yield test_session
         case GradingLevel.ARTIFACTS:
             await kill_agent_processes(session)
-            async with _clean_container(session, spec_of(session), task, test_timeout_s, live=False) as bench:
-                yield bench
+            async with _clean_container(session, spec_of(session), task, test_timeout_s, live=False) as test_session:
+                yield test_session
         case GradingLevel.SIBLING:
             joined = replace(spec_of(session), network=f"container:{session.container}")
             if task.artifacts:
-                async with _clean_container(session, joined, task, test_timeout_s, live=True) as bench:
-                    yield bench
+                async with _clean_container(session, joined, task, test_timeout_s, live=True) as test_session:
+                    yield test_session
             else:
-                async with _copied_container(session, joined, task, test_timeout_s, live=True) as bench:
-                    yield bench
+                async with _copied_container(session, joined, task, test_timeout_s, live=True) as test_session:
+                    yield test_session
 
 
 def longest_overhead_s(level: GradingLevel) -> float:
-    """Return the longest time, in seconds, beyond the tests: two copies, and one of an untouched container between."""
+    """Return the maximum seconds beyond the tests: two copies, and one of an untouched container in between."""
     return SPARE_S if level is GradingLevel.SAME else SPARE_S + SETUP_TIMEOUT_S + 3 * COMMIT_TIMEOUT_S
 
 
@@ -84,7 +84,7 @@ def longest_overhead_s(level: GradingLevel) -> float:
 async def _image_copy(
     session: SandboxSession, folder: Path, *, live: bool
 ) -> AsyncGenerator[tuple[str, list[CarriedFiles]]]:
-    """Make an image of the agent's container as it stands, and carry what lies on its volumes.
+    """Make an image of the agent's container as it is, and copy the files on its volumes.
 
     Raises UnfitArtifactError if its files are longer than its disk limit: sparse files would become whole.
     """
@@ -97,9 +97,9 @@ async def _image_copy(
             if size > most:
                 raise UnfitArtifactError(f"its files are {size >> 20} MiB long, and its disk limit is {most >> 20} MiB")
             volumes = image_volumes(await session.engine.inspect(session.container))
-            there = await pack_files(session, {each: each for each in volumes}, folder) if volumes else []
+            packed = await pack_files(session, {each: each for each in volumes}, folder) if volumes else []
             image = await stack.enter_async_context(committed_image(session.engine, session.container, pause=False))
-        yield image, await sanitize_files(there)
+        yield image, await sanitize_files(packed)
 
 
 @asynccontextmanager
@@ -120,10 +120,10 @@ async def _copied_container(
             task,
             test_timeout_s,
         )
-        bench = await retry_transfer(lambda: stack.enter_async_context(copied()), works)
-        await kill_agent_processes(bench)
-        await unpack_files(bench, [each.path for each in volumes], volumes, works)
-        yield bench
+        test_session = await retry_transfer(lambda: stack.enter_async_context(copied()), works)
+        await kill_agent_processes(test_session)
+        await unpack_files(test_session, [each.path for each in volumes], volumes, works)
+        yield test_session
 
 
 @asynccontextmanager
@@ -132,10 +132,10 @@ async def _clean_container(
 ) -> AsyncGenerator[SandboxSession]:
     """Open a fresh container of the task's image, with the artifacts in place of what its setup made."""
     works = partial(untouched_container_works, session, spec, task, live=live)
-    async with open_second_container(session, spec, task, test_timeout_s) as bench:
-        await bench.setup(task.files, task.setup, SETUP_TIMEOUT_S)
+    async with open_second_container(session, spec, task, test_timeout_s) as test_session:
+        await test_session.setup(task.files, task.setup, SETUP_TIMEOUT_S)
         with scratch_folder() as folder:
-            places = await resolve_paths(bench, task.artifacts)
-            found = await retry_transfer(lambda: collect_artifacts(session, places, folder, live=live), works)
-            await unpack_files(bench, list(places), found, works)
-        yield bench
+            paths_by_target = await resolve_paths(test_session, task.artifacts)
+            found = await retry_transfer(lambda: collect_artifacts(session, paths_by_target, folder, live=live), works)
+            await unpack_files(test_session, list(paths_by_target), found, works)
+        yield test_session

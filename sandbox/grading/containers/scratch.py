@@ -1,6 +1,6 @@
-"""Temporary folders for files that grading carries between containers.
+"""Temporary folders for files that grading copies between containers.
 
-A killed process leaves its folder behind; whoever makes the next one removes those of dead processes.
+A killed process leaves its folder behind; the next process that makes one removes those of dead processes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _PREFIX = "longshore-artifacts-"
 
 @contextmanager
 def scratch_folder() -> Generator[Path]:
-    """Make a folder of this process and remove it when the block ends."""
+    """Create a folder of this process and remove it when the block ends."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         if owner.is_proved_dead(owner.owner_from_file_name(left.name.removeprefix(_PREFIX).partition(",")[0])):
             shutil.rmtree(left, ignore_errors=True)
-    mine = owner.owner_to_file_name(owner.owner_of_this_process())
-    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{mine},") as folder:
+    own = owner.owner_to_file_name(owner.owner_of_this_process())
+    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{own},") as folder:
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""One more container beside the agent's, for its tests: same owner, own deadline, removed at the end."""
+"""A second container for a session's tests: same owner, own deadline, removed at the end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sandbox.tasks.task import Task
 
 SETUP_TIMEOUT_S = 120.0
 SPARE_S = 300.0
-"""Longest life of such a container on a busy host, beyond setup and tests."""
+"""Maximum seconds that such a container lives on a busy host, beyond setup and tests."""
 
 
 def spec_of(session: SandboxSession) -> ContainerSpec:
-    """Return how the session's container was made.  Raises SandboxLost when nobody knows."""
+    """Return the specification of the session's container. Raises SandboxLost if it is unknown."""
     if session.spec is None:
-        raise SandboxLost(f"container {session.container[:12]} cannot be copied: nobody knows how it was made")
+        raise SandboxLost(f"container {session.container[:12]} cannot be copied: its specification is unknown")
     return session.spec
 
 
@@ -30,16 +30,16 @@ async def open_second_container(
 ) -> AsyncGenerator[SandboxSession]:
     """Start a container of ``spec`` and remove it when the block ends."""
     life = SETUP_TIMEOUT_S + test_timeout_s + SPARE_S
-    bench = await SandboxSession.start(session.engine, spec, task.workdir, SessionLimits(life, life))
+    test_session = await SandboxSession.start(session.engine, spec, task.workdir, SessionLimits(life, life))
     try:
-        with session.watch_verifier(bench):
-            yield bench
+        with session.watch_verifier(test_session):
+            yield test_session
     finally:
-        await asyncio.shield(_end(bench))
+        await asyncio.shield(_end(test_session))
 
 
-async def _end(bench: SandboxSession) -> None:
-    """Remove the container.  If that fails the sweep does it later; the verdict stands."""
+async def _end(test_session: SandboxSession) -> None:
+    """Remove the container. If that fails, the sweep does it later; the verdict is kept."""
     with suppress(DockerEngineError):
-        await bench.close()
-        await bench.engine.remove(bench.container)  # its image can only go after it
+        await test_session.close()
+        await test_session.engine.remove(test_session.container)  # its image can only be removed after it

@@ -16,30 +16,28 @@ _MOST_BYTES = 4096
 
 class LinkRemoval(NamedTuple):
     removed: str
-    """The links that were removed, for the log; empty for none."""
+    """Links that were removed, for the log; empty for none."""
     why: str = ""
-    """Why the run is void: not all links could be checked; empty if they were."""
+    """Reason why the run is void, if not all links could be checked; empty otherwise."""
 
 
-async def remove_links(bench: SandboxSession, hidden: Sequence[str]) -> LinkRemoval:
-    """Remove links into these folders and through ``/proc``; no process of the agent may run.
+async def remove_links(test_session: SandboxSession, hidden: Sequence[str]) -> LinkRemoval:
+    """Remove links into these folders and through ``/proc``; no process of the agent may be running.
 
     Raises SandboxLost, SandboxDestroyed.
     """
     argv = (INIT_PROGRAM, "links", "/", *hidden)
     try:
-        end, said = await collect_child_output(bench, argv, env={}, limit_s=_LIMIT_S, most_bytes=_MOST_BYTES)
+        end, output = await collect_child_output(test_session, argv, env={}, limit_s=_LIMIT_S, most_bytes=_MOST_BYTES)
     except OSError as error:
-        raise SandboxLost(f"its links could not be looked at: {error}") from error
-    text = printable_names(said)
+        raise SandboxLost(f"the links could not be checked: {error}") from error
+    text = printable_names(output)
     if end is None:
-        return LinkRemoval("", f"the links in the container could not all be looked at within {_LIMIT_S:g} s")
+        return LinkRemoval("", f"the links in the container could not all be checked within {_LIMIT_S:g} s")
     if end.code or end.signalled:
-        return LinkRemoval("", f"the links in the container could not all be looked at: {text or 'it was killed'}")
+        return LinkRemoval("", f"the links in the container could not all be checked: {text or 'it was killed'}")
     return LinkRemoval(
-        f"links that lead, or may come to lead, to what the tests keep to themselves were removed: {text}"
-        if text
-        else ""
+        f"links that lead, or may come to lead, to the tests' hidden files were removed: {text}" if text else ""
     )
 
 

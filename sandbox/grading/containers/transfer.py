@@ -1,6 +1,6 @@
-"""Transfers from the agent's container: it is frozen meanwhile, and a failure is the agent's only when that is shown.
+"""Transfers from the agent's container: freezes it meanwhile, and blames the agent for a failure only with evidence.
 
-It is shown if the transfer fails, the daemon then does the same with a container of the task's own image, and the
+The evidence: the transfer fails, the daemon then does the same with a container of the task's own image, and the
 transfer fails again.
 """
 
@@ -30,7 +30,7 @@ _REFUSED = (DockerEngineError, SandboxStartError)
 async def freeze_agent(session: SandboxSession, *, live: bool) -> AsyncGenerator[None]:
     """Freeze the agent's container until the block ends; if that fails, kill its processes instead.
 
-    ``live``: its processes must live on; then the failure is raised, a DockerEngineError.
+    ``live``: its processes must keep running; then a failure is raised as DockerEngineError.
     """
     async with AsyncExitStack() as stack:
         try:
@@ -38,7 +38,7 @@ async def freeze_agent(session: SandboxSession, *, live: bool) -> AsyncGenerator
         except DockerEngineError:
             if live and session.alive:
                 raise
-            await kill_agent_processes(session)  # and a container that is gone is named by its cause
+            await kill_agent_processes(session)  # and if the container has ended, it raises the cause
         yield
 
 
@@ -59,9 +59,9 @@ async def retry_transfer(work: Callable[[], Awaitable[T]], works: Callable[[], A
 
 
 async def untouched_container_works(session: SandboxSession, spec: ContainerSpec, task: Task, *, live: bool) -> bool:
-    """Whether the daemon starts, freezes (if ``live``) and copies a container of the task's own image.
+    """Return whether the daemon starts, freezes (if ``live``) and copies a container of the task's own image.
 
-    Raises why the agent's container has ended, if it has.
+    Raises the reason if the agent's container has ended.
     """
     if not session.alive:
         raise await session.explain_end()

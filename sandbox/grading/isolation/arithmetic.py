@@ -1,7 +1,7 @@
-"""Checks that a test script's arithmetic and conditions only use values of its own.  Pure.
+"""Checks that a test script's arithmetic and conditions only use values of its own. Pure.
 
-bash evaluates the value of a variable in arithmetic, commands included; ``[`` takes an unquoted expansion for its
-operators, ``[[`` and ``case`` for a pattern.  A value that the agent left would be a program there, or the verdict.
+bash evaluates the value of a variable in arithmetic, including commands in it; ``[`` interprets an unquoted expansion
+as operators, ``[[`` and ``case`` as a pattern. A value that the agent left could be a program there, or the verdict.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _ANYTHING = re.compile(r"\$\((?!\()|`|\$\{?[\d@*]")
 """Matches a command's output or an argument."""
 _NUMBER = re.compile(r"[\"']?(?:\d+|\$[?#]|\$\(\(.*\)\))[\"']?", re.DOTALL)
 _WORD = re.compile(r"[\"']?(?:[\w./][\w./-]*|\$[?#]|\$\(\(.*\)\))[\"']?", re.DOTALL)
-"""Matches a word that is no operator of ``[``."""
+"""Matches a word that is not an operator of ``[``."""
 _COUNTS = re.compile(r"(?<!\w)([A-Za-z_]\w*)\s*(?:[-+*/%]?=(?!=)|\+\+|--)")
 _ASSIGNS = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
 _EXPANDED = re.compile(r"\$\{?(\w+)\}?")
 
 
 def find_untrusted_values(scripts: Sequence[ShellScript], setters: Collection[str]) -> Iterator[str]:
-    """Yield the expressions and expansions that may hold what the agent left.  ``setters``: builtins that set the
+    """Yield the expressions and expansions that may hold values from the agent. ``setters``: builtins that set the
     variables that their arguments name."""
     texts = {text: _LENGTH.sub("", text) for script in scripts for text in script.arithmetic}
     counters = {name for text in texts.values() for name in _COUNTS.findall(text)}
@@ -55,11 +55,11 @@ def _always(kind: re.Pattern[str], scripts: Sequence[ShellScript], setters: Coll
 
 
 def _is_of(numbers: Collection[str], text: str) -> bool:
-    """Whether an arithmetic text has no variables but ``numbers``."""
+    """Return whether an arithmetic text has no variables other than ``numbers``."""
     return not _ANYTHING.search(text) and all(name in numbers for name in _NAME.findall(text))
 
 
 def _is_one_of(names: Collection[str], word: str) -> bool:
-    """Whether an expansion is a number or the value of one of ``names``."""
+    """Return whether an expansion is a number or the value of one of ``names``."""
     named = _EXPANDED.fullmatch(word)
     return bool(_NUMBER.fullmatch(word) or _LENGTH.fullmatch(word)) or (named is not None and named[1] in names)

@@ -24,7 +24,7 @@ _PLAIN = {"unset": re.compile(r"-v|[A-Za-z_]\w*"), "wait": re.compile(r"-[nf]|%?
 
 
 def has_no_side_effect(program: str, arguments: Sequence[str]) -> bool:
-    """Whether a builtin or a tool sets and creates nothing that data names, and writes only to safe targets."""
+    """Return whether a builtin or a tool sets and creates nothing that data names, and writes only to safe targets."""
     match program:
         case "set":
             return not any(map(is_expanded, arguments[:1]))
@@ -45,7 +45,7 @@ def has_no_side_effect(program: str, arguments: Sequence[str]) -> bool:
 
 
 def _names_plainly(arguments: list[str]) -> bool:
-    """Whether ``read`` sets variables without a subscript, which would be evaluated."""
+    """Return whether ``read`` sets variables without a subscript, which would be evaluated."""
     try:
         options, names = getopt(arguments, _READ_OPTIONS)
     except GetoptError:
@@ -54,17 +54,17 @@ def _names_plainly(arguments: list[str]) -> bool:
 
 
 def _formats(arguments: list[str]) -> bool:
-    """Whether ``printf`` prints or sets a variable, with no option that an expansion could hold."""
+    """Return whether ``printf`` prints or sets a variable, with no option that an expansion could hold."""
     if arguments[:1] == ["-v"]:
         return bool(_NAME.fullmatch("".join(arguments[1:2]))) and _formats(arguments[2:])
     return not arguments or arguments[0] == "--" or not arguments[0].startswith(("-", "$", "`"))
 
 
 def is_expanded(word: str) -> bool:
-    """Whether the shell expands something in the word."""
+    """Return whether the shell expands something in the word."""
     return "$" in word or "`" in word
 
 
 def declares_plainly(arguments: Sequence[str]) -> bool:
-    """Whether a declaring builtin sets variables without attributes that would evaluate their values."""
+    """Return whether a declaring builtin sets variables without attributes that would evaluate their values."""
     return all(map(_DECLARED.fullmatch, arguments))

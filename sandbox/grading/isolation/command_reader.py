@@ -1,4 +1,4 @@
-"""Reads scripts from top to bottom: which of their commands may run a program that the agent left.  Pure."""
+"""Reads scripts from top to bottom and finds the commands that may run a program of the agent. Pure."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ _LIMIT = re.compile(r"-\w+|--[\w-]+(?:=\w+)?|[\d.]+[smhd]?")
 
 @dataclass(slots=True)
 class _State:
-    """What a script has certainly done when it reaches one of its commands."""
+    """State that a script has certainly reached at one of its commands."""
 
     functions: set[str] = field(default_factory=set[str])
     installed: bool = False
     made: set[str] = field(default_factory=set[str])
-    """Virtual environments whose paths still mean what they meant when they were made."""
+    """Virtual environments whose paths still mean what they meant at their creation."""
     active: bool = False
     moves: int = 0
     printed: bool = False
-    """Whether the command before prints uv's installer."""
+    """True if the previous command prints uv's installer."""
     succeeded: bool = False
-    """Whether the command before has certainly run and could not fail."""
+    """True if the previous command has certainly run and could not fail."""
 
 
 class CommandReader:
@@ -81,7 +81,7 @@ class CommandReader:
         """Functions that run their arguments as a command."""
         moves = [each for each in commands if _may_move(each)]
         self._moves = -1 if any(each.function for each in moves) else len(moves)
-        """Number of commands that change the working directory; -1 if a function does, at unknown times."""
+        """Number of commands that change the working directory; -1 if a function does, because its time is unknown."""
         self._any_start = any(map(starts_program, commands))
 
     def doubts(self, script: ShellScript) -> Iterator[str]:
@@ -97,7 +97,7 @@ class CommandReader:
             self._record(command)
 
     def _record(self, command: ShellCommand) -> None:
-        """Record what the command has done for those after it."""
+        """Record the effect of the command for those after it."""
         state = self._state
         state.moves += _may_move(command)
         certain = command.when is ExecutionCertainty.ALWAYS or (
@@ -119,10 +119,10 @@ class CommandReader:
             case _:
                 pass
         if self._may_start(command):
-            state.made.clear()  # it may have put its own in their place
+            state.made.clear()  # it may have replaced them
 
     def _may_start(self, command: ShellCommand) -> bool:
-        """Whether the command may start a program of the agent."""
+        """Return whether the command may start a program of the agent."""
         starters = SHELLS | ALL_ARGUMENTS | {START_STOP_DAEMON, "source", "."} | self._state.functions
         return self._any_start and any(unquote(word) in starters for word in command.words)
 
@@ -182,7 +182,7 @@ class CommandReader:
                 return False
 
     def _may_source(self, path: str) -> bool:
-        """Whether a script is the toolchain's own or one of the tests'."""
+        """Return whether a script is the toolchain's own or one of the tests'."""
         return _is_read(path) or self._is_made(path) or (self._state.installed and bool(_INSTALLED.fullmatch(path)))
 
     def _is_made(self, path: str) -> bool:
@@ -205,10 +205,10 @@ def _started(words: Sequence[str]) -> Sequence[str]:
 
 
 def _is_read(path: str) -> bool:
-    """Whether the path is a shell script among the tests, which is read too."""
+    """Return whether the path is a shell script among the tests, which is read too."""
     return bool(TESTS_PATH.fullmatch(path)) and path.endswith(".sh")
 
 
 def sets_setting(name: str) -> bool:
-    """Whether a variable of this name changes what programs the shell, Python, pytest or uv run."""
+    """Return whether a variable of this name changes the programs that the shell, Python, pytest or uv run."""
     return bool(_NAMED_SETTING.match(name))

@@ -1,12 +1,12 @@
-"""Decides whose programs run a task's tests: the toolchain's or the image's.  Pure.
+"""Decides whose programs run a task's tests: the toolchain's or the image's. Pure.
 
 The decision is read from the test script.  The toolchain's programs run it if each command is a builtin, a function of
 the script, a read-only tool of the toolchain (``read_only_tools``), or one that a shim answers
-(:mod:`sandbox.toolchain.in_container.shim_rules`); if pytest is only asked to run the tests (``pytest_call``); if
+(:mod:`sandbox.toolchain.in_container.shim_rules`); if pytest is only called to run the tests (``pytest_call``); if
 nothing that the agent left can become a program (``arithmetic``); if files are written only where the agent cannot have
 made a link (``write_targets``); and if a program of the agent runs as nobody and learns nothing by accident
-(``unprivileged_programs``).  In doubt the image's programs run it.  What the tests themselves start is their own
-affair: ``subprocess.run(["git", …])`` in a test runs the image's git.
+(``unprivileged_programs``). In doubt the image's programs run it. Programs that the tests themselves start are their
+own responsibility: ``subprocess.run(["git", …])`` in a test runs the image's git.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from sandbox.grading.shell_scripts.parser import parse_script
 from sandbox.grading.shell_scripts.script import UnreadableScriptError
 
 _MAX_CHARACTERS = 64 << 10
-"""Longest scripts that are read, together: longer ones would hold up whoever waits."""
+"""Maximum total length of the scripts that are read: longer ones would take too long."""
 
 
 class Isolation(StrEnum):
-    """Whose shell, tools and Python run the tests.  In both, nothing else runs and the output stream is their own."""
+    """Owner of the shell, tools and Python that run the tests; nothing else runs, and the output stream is theirs
+    alone."""
 
-    TOOLCHAIN = "kit"
-    """The toolchain's: static or sealed, and read-only."""
+    TOOLCHAIN = "toolchain"
+    """The toolchain's programs: static or sealed, and read-only."""
     IMAGE = "image"
-    """The image's take part, which a root agent can have replaced unless the container is a clean one."""
+    """Programs of the image take part, which a root agent can have replaced unless the container is a clean one."""
 
 
 def decide_isolation(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Isolation:
-    """Decide for a test script and the shell scripts among its tests."""
+    """Return the isolation for a test script and the shell scripts among its tests."""
     return Isolation.TOOLCHAIN if find_doubt(script, tests, verifier=verifier) is None else Isolation.IMAGE
 
 

@@ -1,8 +1,8 @@
-"""Builds the environment variables of the tests.  Pure.
+"""Builds the environment variables of the tests. Pure.
 
 They are the image's and the task's, as ``docker exec`` sets them in the harnesses that these tasks were written for;
-then those for the phase's network; then those by which the toolchain's programs are found.  An image's variables are
-its author's, but where they lead may be the agent's.  So tests that run on the toolchain's programs
+then those for the phase's network; then those by which the toolchain's programs are found. An image's variables are
+its author's, but the files that they name may be the agent's. So tests that run on the toolchain's programs
 (:attr:`~sandbox.grading.isolation.decision.Isolation.TOOLCHAIN`) do not get variables that make the shell, the loader,
 libc, OpenSSL, Python, pytest or uv load, run or look for other files, nor those that glibc drops for privileged
 programs.  HOME is root's there, because the toolchain writes in it what scripts source.  Tests that run on the image's

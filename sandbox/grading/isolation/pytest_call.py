@@ -1,7 +1,7 @@
-"""Checks that a call of pytest runs the tests by their own settings, and nothing of the agent's.  Pure.
+"""Checks that a call of pytest only uses the tests' own settings, and nothing of the agent's. Pure.
 
-Only known options pass: an option may load a plugin, or name other settings or another folder.  pytest ignores a path
-that does not exist and looks for settings where it was started.
+Only known options pass: an option may load a plugin, or name other settings or another folder. pytest ignores a path
+that does not exist and looks for settings in its working directory.
 """
 
 from __future__ import annotations
@@ -63,5 +63,5 @@ def _is_there(path: str, tests: Collection[str]) -> bool:
 
 
 def _is_unwritten(word: str) -> bool:
-    """Whether the shell may turn the word into other words."""
+    """Return whether the shell may turn the word into other words."""
     return "$" in word or "`" in word or (word[:1] not in ('"', "'") and bool(_SEVERAL.search(word)))

@@ -1,7 +1,7 @@
-"""Checks whether the tests bring settings that pytest uses.  Pure.
+"""Checks whether the tests contain settings that pytest uses. Pure.
 
-If not, pytest looks in the folders above, up to ``/``, where the agent's may be.  Whether a file counts depends on its
-content: a ``pyproject.toml`` without a pytest section does not.  Only the top folder counts: not all tests are below
+If not, pytest looks in the folders above, up to ``/``, which may hold the agent's. Whether a file counts depends on its
+content: a ``pyproject.toml`` without a pytest section does not. Only the top folder counts: not all tests are below
 any other.
 """
 
@@ -12,12 +12,12 @@ import tomllib
 from collections.abc import Mapping
 
 EMPTY_SETTINGS = {"pytest.ini": b"[pytest]\n"}
-"""Empty settings, which take precedence over others beside them."""
+"""Empty settings, which take precedence over others in the same folder."""
 
 
 def has_pytest_settings(files: Mapping[str, bytes], *, newest: bool) -> bool:
-    """Whether one of the files, by path below the tests' folder, holds settings.  ``newest``: pytest may be newer than
-    the toolchain's and read TOML tables too."""
+    """Return whether one of the files, by path below the tests' folder, holds settings. ``newest``: pytest may be newer
+    than the toolchain's and read TOML tables too."""
     return (
         "pytest.ini" in files
         or _has_section(files.get(".pytest.ini"), "pytest")

@@ -1,4 +1,4 @@
-"""Tools of the toolchain that only read and print, whatever their options but a few.  Pure."""
+"""Tools of the toolchain that only read and print, with all but a few of their options. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _KNOWN = re.compile(
 
 
 def is_read_only(tool: str, words: Sequence[str]) -> bool:
-    """Whether the tool only reads and prints with these arguments, as the script writes them.
+    """Return whether the tool only reads and prints with these arguments, as the script writes them.
 
-    Where an option or operand could do more, none may come from an expansion.
+    If an option or operand could do more, none may come from an expansion.
     """
     if tool in _WHOLE:
         return True

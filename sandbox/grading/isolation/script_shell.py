@@ -16,11 +16,11 @@ class ScriptShell(NamedTuple):
     argv: tuple[str, ...]
     """Arguments before the script's path; empty if the script names an interpreter of the image."""
     is_toolchain: bool
-    """Whether the shell is one of the toolchain's."""
+    """True if the shell is one of the toolchain's."""
 
 
 def choose_shell(script: str, *, verifier: bool) -> ScriptShell:
-    """Choose as Terminal-Bench does: bash, if the script names a shell or nothing.
+    """Choose the shell as Terminal-Bench does: bash, if the script names a shell or nothing.
 
     ``verifier``: whether the toolchain has its verifier half, and so a bash.
     """

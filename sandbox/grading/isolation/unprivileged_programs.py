@@ -1,8 +1,8 @@
-"""Checks how tests run the agent's program as nobody, and what it can then learn of them.  Pure.
+"""Checks how tests run the agent's program as nobody, and what it could learn from them. Pure.
 
-Such a program can read what it inherits (descriptors, exported variables) and the arguments of everything that runs
-beside it (``/proc/PID/cmdline``): what the tests expect must be in none of them.  Who the user *nobody* is the agent
-may define in ``/etc/passwd``; 65534 means the same to everybody.
+Such a program can read what it inherits (descriptors, exported variables) and the arguments of all concurrent processes
+(``/proc/PID/cmdline``): none of them may contain the expected results. The agent may define the user *nobody* in
+``/etc/passwd``; 65534 always means the same.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _BY_NAME = re.compile(
     r"\b(?:su|runuser|sudo|setpriv|start-stop-daemon)\b.*\bnobody\b",
     re.IGNORECASE,
 )
-_WHO = "who that is the agent may say in /etc/passwd: name 65534"
+_WHO = "the agent may define that user in /etc/passwd: name 65534"
 _IN_ITS_ENVIRONMENT = "a program would have it in its environment: do not export it"
 _NOT_ROOT = re.compile(r"[1-9]\d{0,8}:[1-9]\d{0,8}")
 _ONE_WORD = re.compile(r"[\w./+:@%,=-]+|'[^']*'|\"(?:[^\"`\\$]|\$(?:[A-Za-z_]\w*|\d|\{\w+\}))*\"")
-"""Matches one word, whatever its variables hold."""
+"""Matches one word, whatever values its variables have."""
 _FLAGS = frozenset(("-S", "-q", "--start", "--quiet"))
 _VALUED = frozenset(("-x", "-a", "--exec", "--startas"))
 _USER = frozenset(("-c", "--chuid"))
@@ -46,9 +46,9 @@ class IsolationDoubt(NamedTuple):
     """A part of the tests that is not certainly the toolchain's."""
 
     what: str
-    """The text, as the tests write it."""
+    """Text of the part, as the tests write it."""
     instead: str = ""
-    """How an agent's program could exploit it, and what to write; empty if the image's programs take part."""
+    """Possible exploit of an agent's program, and what to write; empty if the image's programs take part."""
 
 
 def find_named_users(texts: Iterable[str]) -> Iterator[IsolationDoubt]:
@@ -57,7 +57,7 @@ def find_named_users(texts: Iterable[str]) -> Iterator[IsolationDoubt]:
 
 
 def find_exposures(main: ShellScript, others: Mapping[str, ShellScript]) -> Iterator[IsolationDoubt]:
-    """Yield what a program that these scripts start could learn or do by accident.  ``others``: scripts among the
+    """Yield what a program that these scripts start could learn or do by accident. ``others``: scripts among the
     tests."""
     scripts = (main, *others.values())
     commands = [command for script in scripts for command in script.commands]
@@ -81,7 +81,7 @@ def starts_program(command: ShellCommand) -> bool:
 
 
 class _Reader:
-    """Knows which commands start a program of the agent."""
+    """Finds the commands that start a program of the agent."""
 
     def __init__(self, commands: Collection[ShellCommand]) -> None:
         self._functions = {each.function for each in commands}
@@ -89,7 +89,7 @@ class _Reader:
         self._loud = {
             of: self._and_callers([each for each in commands if of in each.inherited_outputs]) for of in ("1", "2")
         }
-        """Descriptor → commands and functions whose program may print there, as far as nothing redirects it."""
+        """Commands and functions whose program may print to a descriptor, by descriptor, unless it is redirected."""
 
     def _and_callers(self, commands: Collection[ShellCommand]) -> set[str]:
         """Return what starts a program, including the functions that do so in one of these commands."""
@@ -111,7 +111,7 @@ class _Reader:
         if arguments:
             yield IsolationDoubt(text, "a program could read these arguments: set variables and source the script")
         if START_STOP_DAEMON in self._started(words):
-            yield from _as_told(command.words[words.index(START_STOP_DAEMON) + 1 :], text)
+            yield from _daemon_call_doubts(command.words[words.index(START_STOP_DAEMON) + 1 :], text)
             if not command.has_input:
                 yield IsolationDoubt(text, "it could read the tests' own input: end it with < /dev/null")
         elif starts and not all(map(_HARMLESS.fullmatch, takewhile(ASSIGNMENT.match, words))):
@@ -141,7 +141,7 @@ class _Reader:
         return left if several else left[:1]
 
 
-def _as_told(arguments: Sequence[str], text: str) -> Iterator[IsolationDoubt]:
+def _daemon_call_doubts(arguments: Sequence[str], text: str) -> Iterator[IsolationDoubt]:
     """Yield a doubt unless start-stop-daemon starts one program as nobody and does nothing else."""
     left = iter(arguments)
     user = ""
@@ -154,11 +154,11 @@ def _as_told(arguments: Sequence[str], text: str) -> Iterator[IsolationDoubt]:
         if word in _USER:
             user = unquote(value)
             if not _NOT_ROOT.fullmatch(user):
-                yield IsolationDoubt(f"{word} {value}", "it may be root: say -c 65534:65534")
+                yield IsolationDoubt(f"{word} {value}", "it may be root: write -c 65534:65534")
         elif word not in _VALUED or not _ONE_WORD.fullmatch(value):
             yield IsolationDoubt(text)
     if not user:
-        yield IsolationDoubt(text, "it would be root's: say -c 65534:65534")
+        yield IsolationDoubt(text, "it would run as root: write -c 65534:65534")
 
 
 def _exports(words: Sequence[str]) -> Iterator[bool]:

@@ -1,4 +1,4 @@
-"""Checks that a test script writes only where an agent cannot have made a link to the tests.  Pure.
+"""Checks that a test script writes only where an agent cannot have made a link to the tests. Pure.
 
 Through such a link the agent's content would become a test, a ``conftest.py`` or the answer.
 """
@@ -14,5 +14,5 @@ _SAFE = re.compile(r"/dev/(?:null|stdout|stderr|tty|fd/\d+)|/logs/verifier(?:/[\
 
 
 def is_safe_target(word: str) -> bool:
-    """Whether the target is safe; ``word`` is as the script writes it, with quotes."""
+    """Return whether the target is safe; ``word`` is as the script writes it, with quotes."""
     return bool(_SAFE.fullmatch(unquote(word)))

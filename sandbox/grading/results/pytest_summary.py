@@ -1,11 +1,11 @@
 """Reads pytest's short summaries, line by line, from the test process's own stream.
 
-Nothing before a "short test summary info" line counts.  A program under test may share the stream with its tests, or
-pytest may repeat what it printed: it can add lines, even a whole summary, but remove none.  So whatever did not pass
-counts wherever it stands, and no more tests count as passed than the smallest of all endings says: a summary by its
-names, pytest's closing line by its number.  Further passes are spare: they only answer for expected tests (a script may
-run pytest twice), and for none if a test was skipped, because pytest does not name that.  A failure of an unexpected
-test counts if the last summary of a session names it: a test may show the output of a pytest that it ran itself.
+Nothing before a "short test summary info" line counts. A program under test may share the stream with its tests, or
+pytest may repeat its output: it can add lines, even a whole summary, but remove none. So every non-pass counts wherever
+it appears, and no more tests count as passed than the smallest of all endings states: a summary by its names, pytest's
+closing line by its number. Further passes are spare: they only count for expected tests (a script may run pytest
+twice), and for none if a test was skipped, because pytest does not name that. A failure of an unexpected test counts if
+the last summary of a session names it: a test may show the output of a pytest that it ran itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CLOSING = re.compile(r"=*\s*(\d+ [a-z ]+(?:, \d+ [a-z ]+)*) in [\d.]+s(?: \([\d
 _RAN = re.compile(r"\d+ (?:x?passed|failed|errors?)\b")
 _PASSED = re.compile(r"(\d+) x?passed\b")
 _NAME = re.compile(r".*::.*|\S+\.py")
-"""Matches how pytest writes a test or a file: a program's log has other lines that begin with ERROR."""
+"""Matches a test or a file as pytest writes it: a program's log has other lines that begin with ERROR."""
 _MAX_LINE_BYTES = 4096
 _MAX_NAMES_BYTES = 1 << 20
 _OUTCOMES = {
@@ -33,50 +33,50 @@ _OUTCOMES = {
     "SKIPPED": GradingOutcome.SKIPPED,
 }
 _CLAIMS = frozenset({GradingOutcome.PASSED, GradingOutcome.XFAILED})
-"""Outcomes that a program under test could gain by."""
+"""Outcomes from which a program under test could benefit."""
 _FLOOD = ReportedTest("summary::more-than-is-read", GradingOutcome.ERROR)
 
 
 class _SummaryLines:
-    """Distinct lines in their order, as far as there is room for their names."""
+    """Distinct lines in their order, up to a total length of their names."""
 
     def __init__(self) -> None:
         self.lines: dict[ReportedTest, None] = {}
         self._room = _MAX_NAMES_BYTES
 
-    def add(self, said: ReportedTest) -> bool:
-        """Add a line; returns False when there was no room for it."""
-        if said not in self.lines and self._room > 0:
-            self._room -= len(said.name)
-            self.lines[said] = None
-        return said in self.lines
+    def add(self, test: ReportedTest) -> bool:
+        """Add a line; returns False if there was no room for it."""
+        if test not in self.lines and self._room > 0:
+            self._room -= len(test.name)
+            self.lines[test] = None
+        return test in self.lines
 
     def with_outcome(self, outcome: GradingOutcome) -> list[ReportedTest]:
-        return [said for said in self.lines if said.outcome is outcome]
+        return [test for test in self.lines if test.outcome is outcome]
 
 
 class SummaryParser:
-    """Takes the output as it arrives; ``report`` gives the result."""
+    """Parses the output as it arrives; ``report`` returns the result."""
 
     def __init__(self) -> None:
         self._line = bytearray()
         self._claims: _SummaryLines | None = None
         """Claims of the summary that is being read."""
         self._ran = False
-        """Whether that summary names a test that passed or failed."""
+        """True if that summary names a test that passed or failed."""
         self._least: _SummaryLines | None = None
         """Claims of the summary with the fewest passes."""
         self._counted: int | None = None
         """Smallest number of passes in a closing line."""
         self._passes, self._xfails, self._others = _SummaryLines(), _SummaryLines(), _SummaryLines()
         self._depth = 0
-        """Number of pytest sessions that have begun and not ended: a test may start another one."""
+        """Number of pytest sessions that have started but not ended: a test may start another one."""
         self._outermost = True
-        """Whether the summary that is being read is of an outermost session."""
+        """True if the summary that is being read is of an outermost session."""
         self._failures: dict[ReportedTest, None] = {}
         """Failures in the last such summary, as far as pytest can have written them."""
         self._earlier: dict[ReportedTest, None] = {}
-        """Failures of the sessions before."""
+        """Failures of the earlier sessions."""
 
     def feed(self, data: bytes) -> None:
         *whole, rest = data.split(b"\n")
@@ -109,14 +109,14 @@ class SummaryParser:
         if outcome is None or not name:
             return
         self._ran = self._ran or outcome not in (GradingOutcome.XFAILED, GradingOutcome.SKIPPED)
-        said = ReportedTest(name, outcome)
+        test = ReportedTest(name, outcome)
         if outcome in _CLAIMS:
-            claims.add(said)
-        elif not self._others.add(said):
+            claims.add(test)
+        elif not self._others.add(test):
             self._others.lines[_FLOOD] = None
             self._failures[_FLOOD] = None
         elif self._outermost and _NAME.fullmatch(name):
-            self._failures[said] = None
+            self._failures[test] = None
 
     def _begin(self) -> None:
         """Begin a session."""
@@ -130,10 +130,10 @@ class SummaryParser:
         if self._claims is None or not self._ran:
             return
         passes = self._claims.with_outcome(GradingOutcome.PASSED)
-        for said in passes:
-            self._passes.add(said)
-        for said in self._claims.with_outcome(GradingOutcome.XFAILED):
-            self._xfails.add(said)
+        for test in passes:
+            self._passes.add(test)
+        for test in self._claims.with_outcome(GradingOutcome.XFAILED):
+            self._xfails.add(test)
         if self._least is None or len(passes) <= len(self._least.with_outcome(GradingOutcome.PASSED)):
             self._least = self._claims
 
@@ -150,11 +150,11 @@ class SummaryParser:
         self._end()
         least = self._least or _SummaryLines()
         known = dict.fromkeys(least.with_outcome(GradingOutcome.PASSED)[: self._counted])
-        aside = [said for said in self._passes.lines if said not in known]
-        aside += [said for said in self._xfails.lines if said not in least.lines]
+        spare = [test for test in self._passes.lines if test not in known]
+        spare += [test for test in self._xfails.lines if test not in least.lines]
         if self._others.with_outcome(GradingOutcome.SKIPPED):
-            aside = []
+            spare = []
         tests = (*known, *least.with_outcome(GradingOutcome.XFAILED), *self._others.lines)
         return GradingReport(
-            tests, spare_passes=tuple(aside), unexpected_failures=tuple(self._earlier | self._failures)
+            tests, spare_passes=tuple(spare), unexpected_failures=tuple(self._earlier | self._failures)
         )

@@ -1,8 +1,8 @@
-"""Reads report files of test runners: CTRF, JUnit, ``reward.txt`` and ``reward.json``.  Pure.
+"""Reads report files of test runners: CTRF, JUnit, ``reward.txt`` and ``reward.json``. Pure.
 
 Formats: CTRF (``results.tests[].{name,status}``), JUnit XML as pytest and most others write it, Harbor's reward files
-(one number; or an object, of which ``reward`` counts, or else the mean of all values, each from 0 to 1).  An unreadable
-file says nothing: the tests that it should have named have then failed.
+(one number; or an object whose ``reward`` counts, or else the mean of all values, each from 0 to 1). An unreadable file
+is no report: the tests that it should have named count as failed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest, worst_outcome
 
 MAX_REPORT_BYTES = 4 << 20
-"""Size limit of a report file; a longer one is not read."""
+"""Maximum size of a report file; a longer one is not read."""
 _MAX_DEPTH = 64
 _NOTHING = GradingReport()
 _CTRF_STATUS = {"passed": GradingOutcome.PASSED, "failed": GradingOutcome.FAILED, "skipped": GradingOutcome.SKIPPED}
@@ -30,7 +30,7 @@ _JUNIT_STATUS = {
     "failed": GradingOutcome.FAILED,
     "error": GradingOutcome.ERROR,
 }
-"""Values of ``status`` or ``result`` by writers other than pytest, which may omit the child element."""
+"""Outcomes by the values of ``status`` or ``result`` of writers other than pytest, which may omit the child element."""
 _JUNIT_XFAIL = "pytest.xfail"
 _JUNIT_CHILD = {"failure": GradingOutcome.FAILED, "error": GradingOutcome.ERROR, "skipped": GradingOutcome.SKIPPED}
 
@@ -75,7 +75,7 @@ def read_ctrf(data: bytes) -> GradingReport:
 
 
 def read_junit(data: bytes) -> GradingReport:
-    """Read JUnit's test cases as ``classname::name``.  A document with a DTD, and so with entities, says nothing."""
+    """Read JUnit's test cases as ``classname::name``. A document with a DTD, and so with entities, is no report."""
     reader = _JUnit()
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
@@ -88,7 +88,7 @@ def read_junit(data: bytes) -> GradingReport:
 
 
 class _RefusedError(Exception):
-    """No test runner writes such a document."""
+    """The document is one that no test runner writes."""
 
 
 class _JUnit:
@@ -106,10 +106,10 @@ class _JUnit:
             raise _RefusedError
         if tag == "testcase":
             name, group = attributes.get("name", ""), attributes.get("classname", "")
-            said = (_JUNIT_STATUS.get(attributes.get(key, "").lower()) for key in ("status", "result"))
+            stated = (_JUNIT_STATUS.get(attributes.get(key, "").lower()) for key in ("status", "result"))
             self._case = (
                 f"{group}::{name}" if group else name,
-                worst_outcome((GradingOutcome.PASSED, *filter(None, said))),
+                worst_outcome((GradingOutcome.PASSED, *filter(None, stated))),
             )
         elif self._case is not None and tag in _JUNIT_CHILD:
             xfail = tag == "skipped" and attributes.get("type") == _JUNIT_XFAIL
@@ -142,12 +142,12 @@ _REWARDS: TypeAdapter[_Rewarded | dict[str, float] | float] = TypeAdapter(
 
 def _numbers(data: bytes) -> list[float]:
     try:
-        said = _REWARDS.validate_json(data)
+        parsed = _REWARDS.validate_json(data)
     except ValidationError:
         return []
-    if isinstance(said, _Rewarded):
-        return [said.reward]
-    return list(said.values()) if isinstance(said, dict) else [said]
+    if isinstance(parsed, _Rewarded):
+        return [parsed.reward]
+    return list(parsed.values()) if isinstance(parsed, dict) else [parsed]
 
 
 def _reward_of(values: list[float]) -> GradingReport:

@@ -1,11 +1,11 @@
-"""Matches test names: reporters write the name of one test in several forms.  Pure."""
+"""Matches test names: reporters write the name of one test in several forms. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 _MOST_PARTS = 16
-"""Most parts into which a name is divided, from its end."""
+"""Maximum number of parts into which a name is divided, from its end."""
 
 
 def short_name(name: str) -> str:
@@ -33,8 +33,8 @@ class ReportedNames:
     def resolve(self, name: str) -> str | None:
         """Return the known name that ``name`` means.
 
-        That is the same name; or the shortest of which it is the end; or the longest that is its end.  A test's name
-        also means each of its parametrized forms.
+        It is the same name; or the shortest known name that ends with ``name``; or the longest that ``name`` ends with.
+        A test's name also means each of its parametrized forms.
         """
         return self._meant(name) or self._meant(plain_name(name))
 

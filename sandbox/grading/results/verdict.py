@@ -1,7 +1,7 @@
-"""Combines what tests reported into a verdict.  Pure.
+"""Combines what tests reported into a verdict. Pure.
 
-Whoever runs beside a test can add to its reports but take nothing back.  So the worst of several outcomes counts, a
-test that nobody named has failed, and a run whose end contradicts its reports is void.
+A program that runs beside a test can add to its reports but remove nothing. So the worst of several outcomes counts, a
+test that no report names has failed, and a run whose exit contradicts its reports is void.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from sandbox.grading.results.reported_names import ReportedNames, plain_name, sh
 REWARD_TEST = "reward"
 """Name of the test that represents a reward file."""
 _SIGNALLED = 128
-"""Exit codes of a shell from here on mean that what it ran was killed."""
+"""Smallest exit code of a shell that means that its command was killed by a signal."""
 
 
 class GradingOutcome(StrEnum):
-    """The outcome of one test, from best to worst.  Only PASSED is a pass."""
+    """The outcome of one test, from best to worst. Only PASSED is a pass."""
 
     PASSED = "passed"
     SKIPPED = "skipped"
     XFAILED = "xfailed"
-    """It failed as its author expects: neither passed nor failed, and no part of a verdict."""
+    """It failed as its author expects: neither passed nor failed, and not part of a verdict."""
     MISSING = "missing"
-    """It was expected and not reported."""
+    """It was expected but not reported."""
     FAILED = "failed"
     ERROR = "error"
 
@@ -56,7 +56,7 @@ class GradingReport:
     reward: float | None = None
     """Value of a reward file, 0 … 1."""
     spare_passes: tuple[ReportedTest, ...] = ()
-    """Passes that count for expected tests only."""
+    """Passes that count only for expected tests."""
     unexpected_failures: tuple[ReportedTest, ...] | None = None
     """Failures of unexpected tests that count; None for all."""
 
@@ -82,7 +82,7 @@ class GradedTest:
 class GradingVerdict(NamedTuple):
     tests: tuple[GradedTest, ...]
     reward: float | None
-    """Smallest value of the reward files, 0 … 1; None when there was none."""
+    """Smallest value of the reward files, 0 … 1; None if there was none."""
 
 
 def judge_reports(
@@ -109,15 +109,15 @@ def judge_reports(
 
 
 def find_contradiction(exit_code: int, signalled: bool, tests: Sequence[GradedTest]) -> str:
-    """Return why the end of a test run makes its reports void; empty when it does not.
+    """Return why the exit of a test run makes its reports void; empty if it does not.
 
     A killed test process may have been silenced before it could name a failure, and one that exits with an error
-    although all tests passed had something to say that it did not report.
+    although all tests passed failed in a way that it did not report.
     """
     if signalled or exit_code >= _SIGNALLED:
         return "the tests were killed"
     if exit_code and tests and all(test.passed for test in tests):
-        return f"all tests passed, and then their script exited {exit_code}"
+        return f"all tests passed, but then their script exited with {exit_code}"
     return ""
 
 
@@ -134,21 +134,21 @@ def _names(report: GradingReport) -> tuple[str, ...]:
 def _outcomes(named: Sequence[str], reports: Sequence[GradingReport]) -> dict[str, GradingOutcome]:
     """Return the outcome of each named test and of each other test that failed."""
     names = ReportedNames(named)
-    said: dict[str, list[GradingOutcome]] = {name: [] for name in named}
+    reported: dict[str, list[GradingOutcome]] = {name: [] for name in named}
     others: dict[str, list[GradingOutcome]] = {}
     for report in reports:
-        alone = frozenset(report.tests if report.unexpected_failures is None else report.unexpected_failures)
+        counting = frozenset(report.tests if report.unexpected_failures is None else report.unexpected_failures)
         for name, outcome in (*report.tests, *report.spare_passes):
             if meant := names.resolve(name):
-                said[meant].append(outcome)
-            elif outcome in _FAILURES and (name, outcome) in alone:
+                reported[meant].append(outcome)
+            elif outcome in _FAILURES and (name, outcome) in counting:
                 others.setdefault(short_name(name), []).append(outcome)
-    outcomes = {name: worst_outcome(each) for name, each in said.items()}
+    outcomes = {name: worst_outcome(each) for name, each in reported.items()}
     bare = ReportedNames(others)
     for name in named:
         if (
             "[" in name and outcomes[name] is not GradingOutcome.PASSED
-        ):  # a reporter that leaves out parameters speaks of it
+        ):  # a reporter that leaves out parameters means this test
             others.pop(bare.resolve(plain_name(name)) or "", None)
     return outcomes | {name: worst_outcome(each) for name, each in others.items()}
 

@@ -1,4 +1,5 @@
-"""Parses shell scripts into plain values, for readers who ask what a script starts, evaluates and writes.  Pure.
+"""Parses shell scripts into plain values that tell what a script starts, evaluates and writes. Pure.
 
-``script`` holds the values; ``parser`` makes them with tree-sitter, above ``redirections``, ``evaluation``, ``nodes``.
+``script`` holds the values; ``parser`` builds them with tree-sitter, on top of ``redirections``, ``evaluation`` and
+``nodes``.
 """

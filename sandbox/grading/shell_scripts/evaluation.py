@@ -1,4 +1,4 @@
-"""Finds the texts of a shell script that bash evaluates: arithmetic, operators of ``test``, patterns.  Pure."""
+"""Finds the texts of a shell script that bash evaluates: arithmetic, operators of ``test``, patterns. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BODIES = frozenset(("do_group", "compound_statement"))
 
 
 def evaluated_texts(node: Node) -> Iterator[str]:
-    """Yield what bash evaluates as arithmetic in this node itself."""
+    """Yield the texts that bash evaluates as arithmetic in this node itself."""
     text = node_text(node)
     match node.type:
         case "arithmetic_expansion":
@@ -48,7 +48,7 @@ def evaluated_texts(node: Node) -> Iterator[str]:
 
 
 def unquoted_tests(node: Node) -> Iterator[str]:
-    """Yield the unquoted expansions that this node takes for operators or patterns."""
+    """Yield the unquoted expansions that this node interprets as operators or patterns."""
     words = node_text(node).split(maxsplit=1)
     if (node.type == "test_command" and words[0] == "[") or (node.type == "command" and words[0] == "test"):
         yield from _unquoted(node.named_children)

@@ -1,4 +1,4 @@
-"""Parses a shell script with tree-sitter.  Pure; nothing is expanded: a word is as it is written."""
+"""Parses a shell script with tree-sitter. Pure; nothing is expanded: a word is kept as written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS = frozenset((
 ))  # fmt: skip
 _COUNTING = frozenset(("c_style_for_statement",))
 _DEEPEST = 200
-"""Nesting beyond which a script is refused."""
+"""Maximum nesting; a deeper script is refused."""
 _BESIDE = frozenset(("&", "process_substitution"))
 _NAMED_DESCRIPTOR = re.compile(r"(?<!\$)\{\w+\}[<>]")
 
@@ -31,7 +31,7 @@ def parse_script(text: str) -> ShellScript:
     """Parse a script.  Raises UnreadableScriptError."""
     root = Parser(_BASH).parse(text.encode(errors="replace")).root_node
     if root.has_error:
-        raise UnreadableScriptError("no shell script, or one that is beyond this reader")
+        raise UnreadableScriptError("the text is not a shell script, or cannot be parsed")
     functions: dict[str, int] = {}
     commands = tuple(_commands(root, "", functions))
     nodes = list(all_nodes(root))
@@ -65,7 +65,7 @@ def _commands(node: Node, within: str, functions: dict[str, int], depth: int = 0
 def _with_more(commands: Sequence[ShellCommand], words: tuple[str, ...]) -> Iterator[ShellCommand]:
     """Append words to the last command."""
     if not commands:
-        raise UnreadableScriptError("words behind a redirection of nothing")
+        raise UnreadableScriptError("there are words after a redirection without a command")
     yield from commands[:-1]
     yield commands[-1]._replace(words=commands[-1].words + words)
 
@@ -89,7 +89,7 @@ def _words(node: Node) -> Iterator[str]:
 
 
 def _is_part(assignment: Node) -> bool:
-    """Whether an assignment belongs to a command, a declaration or the head of a counting loop."""
+    """Return whether an assignment belongs to a command, a declaration or the head of a counting loop."""
     return assignment.parent is not None and assignment.parent.type in _SIMPLE | _ASSIGNMENTS | _COUNTING
 
 
@@ -108,7 +108,7 @@ def _when(node: Node) -> ExecutionCertainty:
 
 
 def _is_piped(node: Node) -> bool:
-    """Whether a pipe leads into this command."""
+    """Return whether a pipe leads into this command."""
     while node.parent is not None and node.parent.type == "redirected_statement":
         node = node.parent
     before = node.prev_sibling

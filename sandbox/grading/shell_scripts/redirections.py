@@ -1,4 +1,4 @@
-"""Reads where a shell command's standard input and outputs lead.  Pure."""
+"""Reads where a shell command's standard input and outputs lead. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def written_file(redirection: Node) -> Iterator[str]:
 
 
 def has_own_input(node: Node) -> bool:
-    """Whether its standard input is redirected, and only from files or texts of the script."""
+    """Return whether its standard input is redirected, and only from files or texts of the script."""
     given = [child for child in node.children if child.type in REDIRECTIONS]
     while (above := node.parent) is not None and above.type in ("negated_command", "redirected_statement"):
         given += [child for child in above.children if child.type in REDIRECTIONS]
@@ -35,7 +35,7 @@ def has_own_input(node: Node) -> bool:
 
 
 def inherited_outputs(node: Node) -> frozenset[str]:
-    """Return those of descriptors 1 and 2 that lead where the script's own do."""
+    """Return those of descriptors 1 and 2 that lead to the script's own."""
     levels = [node]
     while levels[-1].type not in ("function_definition", "command_substitution", "program"):
         if (above := levels[-1].parent) is None:
@@ -62,7 +62,7 @@ def _redirect(redirection: Node, elsewhere: dict[str, bool]) -> None:
 
 
 def _is_input(redirection: Node) -> bool:
-    """Whether the redirection is of standard input."""
+    """Return whether the redirection is of standard input."""
     descriptor = redirection.child_by_field_name("descriptor")
     return (descriptor is None and "<" in redirection_operator(redirection)) or (
         descriptor is not None and node_text(descriptor) == "0"
@@ -79,7 +79,7 @@ def _is_file_or_text(redirection: Node) -> bool:
 
 
 def opens_descriptor(node: Node) -> bool:
-    """Whether the node opens another descriptor than 0 for reading or 1 and 2 for writing."""
+    """Return whether the node opens a descriptor other than 0 for reading or 1 and 2 for writing."""
     descriptor = node.child_by_field_name("descriptor") if node.type in REDIRECTIONS else None
     return descriptor is not None and (node_text(descriptor), "<" in redirection_operator(node)) not in (
         ("0", True),

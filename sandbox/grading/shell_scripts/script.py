@@ -11,7 +11,7 @@ from typing import NamedTuple
 COMMAND_STARTERS = frozenset(("exec", "command", "time", "timeout"))
 """Commands that start the command in their arguments."""
 ALL_ARGUMENTS = frozenset(("$1", "$@"))
-"""Words that stand for a function's or script's own arguments, taken as a command."""
+"""Words that stand for a function's or script's own arguments, run as a command."""
 SHELLS = frozenset(("sh", "ash", "bash"))
 DECLARING_BUILTINS = frozenset(("declare", "export", "local", "readonly", "typeset"))
 """Builtins that set the variables that their arguments name."""
@@ -20,15 +20,15 @@ _SHELL_OPTION = re.compile(r"-[eux]+")
 
 
 class UnreadableScriptError(Exception):
-    """The text is no shell script, or one that only a shell could read."""
+    """The text is not a shell script, or one that only a shell could read."""
 
 
 class ExecutionCertainty(Enum):
-    """Whether a script that ends has run a command in its own shell and waited for it."""
+    """Certainty that a script that ends has run a command in its own shell and waited for it."""
 
     ALWAYS = auto()
     IF_PREVIOUS_SUCCEEDED = auto()
-    """If the command before it succeeded."""
+    """If the previous command succeeded."""
     MAYBE = auto()
 
 
@@ -38,27 +38,27 @@ class ShellCommand(NamedTuple):
     words: tuple[str, ...]
     """The words with their quotes, without redirections."""
     reads_pipe: bool
-    """Whether it reads what the command before it prints."""
+    """True if it reads the previous command's output."""
     function: str
     """Name of the function whose body it is in; empty for none."""
     when: ExecutionCertainty
     offset: int
     """Offset of its first byte in the script."""
     runs_alone: bool
-    """Whether, within its function, no pipe joins it to another command and nothing runs meanwhile."""
+    """True if, within its function, no pipe joins it to another command and nothing runs at the same time."""
     has_input: bool
-    """Whether its own redirections set its standard input."""
+    """True if its own redirections set its standard input."""
     inherited_outputs: frozenset[str]
-    """Those of its descriptors 1 and 2 that, within its function, lead where the script's own do."""
+    """Its descriptors 1 and 2 that, within its function, lead to the script's own."""
 
 
 class ShellScript(NamedTuple):
-    """The parts of a script that a reader needs who asks what it starts.  Nothing is expanded."""
+    """The parts of a script that tell what it starts. Nothing is expanded."""
 
     commands: tuple[ShellCommand, ...]
     """All simple commands; those in substitutions come before the command that they are part of."""
     functions: Mapping[str, int]
-    """Name → offset of the functions that the script certainly defines."""
+    """Offsets of the functions that the script certainly defines, by name."""
     arithmetic: tuple[str, ...]
     """Texts that bash evaluates as arithmetic, where a variable's value is an expression again, commands included."""
     unquoted_tests: tuple[str, ...]
@@ -71,7 +71,7 @@ class ShellScript(NamedTuple):
     opened_descriptors: tuple[str, ...]
     """Redirections of other descriptors than 0, 1 and 2, or that read by 1 or 2."""
     background: tuple[str, ...]
-    """Texts of what runs in the background."""
+    """Texts of commands that run in the background."""
 
 
 def unquote(word: str) -> str:

@@ -33,11 +33,13 @@ _KILLED = 128
 async def grade_daytona_sandbox(
     machine: DaytonaHandle, task: Task, timeout_s: float | None, commands: Sequence[str], spared: Sequence[str]
 ) -> GradeResult:
-    """Grade the sandbox; ``spared`` are the processes from before the agent. No shell of the agent survives. Raises
-    SandboxLost."""
+    """Grade the sandbox; ``spared`` are the processes from before the agent. No shell of the agent survives.
+
+    Raises SandboxLost.
+    """
     began = time.perf_counter()
     await _kill_others(machine, spared)
-    note = await _bring_in(machine, task)
+    note = await _write_tests(machine, task)
     run = GradingRun(note=note)
     try:
         if not note:
@@ -53,14 +55,14 @@ async def grade_daytona_sandbox(
 
 async def _kill_others(machine: DaytonaHandle, spared: Sequence[str]) -> None:
     if (await machine.call("kill-others", *spared)).code:
-        raise SandboxLost(f"what an agent has started in sandbox {machine.id} cannot be ended")
+        raise SandboxLost(f"the agent's processes in sandbox {machine.id} cannot be killed")
 
 
-async def _bring_in(machine: DaytonaHandle, task: Task) -> str:
-    """Write the tests into the sandbox. Returns why that failed, if the agent prevents it."""
+async def _write_tests(machine: DaytonaHandle, task: Task) -> str:
+    """Write the tests into the sandbox. Returns the reason if the agent prevents it."""
     for folder, mode in folders_for_tests(task).items():
         if (await machine.call("folder", f"{mode:o}", folder)).code:
-            return f"the tests' folder {folder} cannot be made"
+            return f"the tests' folder {folder} cannot be created"
     if task.reports:
         await machine.call("remove", *task.reports)
     files = {f"{TESTS_DIR}/{name}": data for name, data in files_for_tests(task, Isolation.IMAGE).items()}
@@ -72,24 +74,23 @@ async def _bring_in(machine: DaytonaHandle, task: Task) -> str:
 
 
 def _command(task: Task) -> str:
-    """Build the command in a subshell, so that its shell survives to report how it ended."""
+    """Build the command in a subshell, so that its shell survives to report the exit."""
     offline = task.network.verify is NetworkMode.NONE
     env = build_test_environment({}, task.env, {}, Isolation.IMAGE, (task.workdir,), offline=offline)
     first = task.run_tests.split("\n", 1)[0].strip()
     interpreter = shlex.split(first[2:]) if first.startswith("#!") else ["bash"]
-    said = " ".join(shlex.quote(f"{name}={value}") for name, value in env.items())
-    return (
-        f"cd {shlex.quote(task.workdir)}; (exec env -i {said} {shlex.join(interpreter)} {TESTS_DIR}/{TEST_SCRIPT_NAME})"
-    )
+    assignments = " ".join(shlex.quote(f"{name}={value}") for name, value in env.items())
+    script = f"{TESTS_DIR}/{TEST_SCRIPT_NAME}"
+    return f"cd {shlex.quote(task.workdir)}; (exec env -i {assignments} {shlex.join(interpreter)} {script})"
 
 
 async def _judge(machine: DaytonaHandle, task: Task, shell: DaytonaShell, done: CommandResult) -> GradingRun:
     if done.timed_out or done.exit_code is None:
-        return GradingRun(log=done.output, note="the tests ran out of their time", timed_out=done.timed_out)
+        return GradingRun(log=done.output, note="the tests exceeded their time limit", timed_out=done.timed_out)
     try:
         output = await read_file(machine, shell.file, _MOST_OUTPUT_BYTES)
     except OSError as error:
-        return GradingRun(log=done.output, note=f"what the tests printed cannot be read: {error.strerror}")
+        return GradingRun(log=done.output, note=f"the tests' output cannot be read: {error.strerror}")
     summary = SummaryParser()
     summary.feed(output)
     killed = done.exit_code > _KILLED

@@ -1,7 +1,7 @@
-"""One Daytona sandbox: calls of ``shell_driver.sh`` in it, bytes in and out, and what their failures mean.
+"""One Daytona sandbox: calls of ``shell_driver.sh`` in it, file transfers, and the meaning of their failures.
 
-Every call is idempotent, so a connection that fails is retried a few times. A sandbox that Daytona does not know any
-more has vanished; a service that does not answer is an infrastructure failure.
+Every call is idempotent, so a connection that fails is retried a few times. A sandbox that Daytona no longer knows has
+vanished; a service that does not answer is an infrastructure failure.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ from sandbox.errors import SandboxLost, SandboxVanished
 from sandbox.providers.daytona.sdk import DaytonaSdk, DaytonaSdkSandbox
 
 LONGSHORE_FOLDER = "/.longshore"
-"""longshore's folder in the sandbox: shells' state, and files on their way."""
+"""Folder of longshore in the sandbox, for shells' state and files being transferred."""
 _SCRIPT = (Path(__file__).parent / "shell_driver.sh").read_text(encoding="utf-8")
 _TIMES, _AGAIN_S = 3, 1.0
 _SPARE_S = 60.0
-"""Time beyond what a call waits for by itself."""
+"""Seconds beyond the wait of the call itself."""
 _FILES_S = 600
 T = TypeVar("T")
 
 
 class DaytonaCallReply(NamedTuple):
-    """The result of a call: its exit code, and the words of its answer line."""
+    """The result of a call."""
 
     code: int
     words: tuple[str, ...]
-    """The words of its one answer line."""
+    """Words of the answer line."""
 
 
 class DaytonaHandle:
-    """The calls of one sandbox."""
+    """Calls to one sandbox."""
 
     def __init__(self, box: DaytonaSdkSandbox, sdk: DaytonaSdk) -> None:
         self._box, self._sdk = box, sdk
         self.id = box.id
-        self.gone: SandboxLost | None = None
+        self.lost: SandboxLost | None = None
 
     async def call(self, verb: str, *arguments: str, wait_s: float = 0.0) -> DaytonaCallReply:
-        """Call a verb of the script, which may wait for ``wait_s`` itself. Raises SandboxLost."""
+        """Call a verb of the script, which may itself wait for ``wait_s``. Raises SandboxLost."""
         command = shlex.join(["bash", "--noprofile", "--norc", "-c", _SCRIPT, "driver", verb, *arguments])
         limit_s = math.ceil(wait_s + _SPARE_S)
-        done = await self._tried(lambda: self._box.process.exec(command, "/", None, limit_s), limit_s)
-        said = next((line for line in done.result.split("\n") if line.startswith("@sbx ")), "")
-        return DaytonaCallReply(done.exit_code, tuple(said.split()[1:]))
+        done = await self._with_retries(lambda: self._box.process.exec(command, "/", None, limit_s), limit_s)
+        answer = next((line for line in done.result.split("\n") if line.startswith("@sbx ")), "")
+        return DaytonaCallReply(done.exit_code, tuple(answer.split()[1:]))
 
     async def upload(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Upload files by path. Raises SandboxLost."""
         made = [self._sdk.FileUpload(source=data, destination=path) for path, data in files]
-        await self._tried(lambda: self._box.fs.upload_files(made, _FILES_S), _FILES_S)
+        await self._with_retries(lambda: self._box.fs.upload_files(made, _FILES_S), _FILES_S)
 
     async def download(self, path: str) -> bytes:
         """Download a file. Raises SandboxLost."""
-        return await self._tried(lambda: self._box.fs.download_file(path, _FILES_S), _FILES_S)
+        return await self._with_retries(lambda: self._box.fs.download_file(path, _FILES_S), _FILES_S)
 
     async def allow(self, block_all: bool, hosts: str) -> None:
-        """Set what the sandbox may reach from now on. Raises SandboxLost."""
-        await self._tried(
+        """Set the hosts that the sandbox may reach from now on. Raises SandboxLost."""
+        await self._with_retries(
             lambda: self._box.update_network_settings(
                 network_block_all=block_all, domain_allow_list=None if block_all else hosts
             ),
@@ -71,28 +71,28 @@ class DaytonaHandle:
 
     async def renew(self) -> None:
         """Restart the sandbox's idle time. Raises SandboxLost."""
-        await self._tried(self._box.refresh_activity, _FILES_S)
+        await self._with_retries(self._box.refresh_activity, _FILES_S)
 
     async def delete(self) -> None:
         """Delete the sandbox. Raises SandboxLost."""
-        await self._tried(lambda: self._box.delete(_FILES_S), _FILES_S)
+        await self._with_retries(lambda: self._box.delete(_FILES_S), _FILES_S)
 
     @staticmethod
     def staging_path() -> str:
-        """Return a new path for a file on its way."""
+        """Return a new path for a file being transferred."""
         return f"{LONGSHORE_FOLDER}/{secrets.token_hex(8)}"
 
-    async def _tried(self, do: Callable[[], Awaitable[T]], within_s: float) -> T:
+    async def _with_retries(self, do: Callable[[], Awaitable[T]], within_s: float) -> T:
         sdk = self._sdk
         for attempt in range(_TIMES):
-            if self.gone is not None:
-                raise self.gone
+            if self.lost is not None:
+                raise self.lost
             try:
                 async with asyncio.timeout(within_s + _SPARE_S):
                     return await do()
             except (sdk.DaytonaNotFoundError, sdk.DaytonaGoneError) as error:
-                self.gone = SandboxVanished(f"Daytona does not have sandbox {self.id} any more: {error}")
-                raise self.gone from error
+                self.lost = SandboxVanished(f"Daytona no longer has sandbox {self.id}: {error}")
+                raise self.lost from error
             except (sdk.DaytonaConnectionError, TimeoutError) as error:
                 if attempt + 1 == _TIMES:
                     raise SandboxLost(f"Daytona does not answer for sandbox {self.id}: {error}") from error

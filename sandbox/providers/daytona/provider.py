@@ -1,6 +1,6 @@
 """Daytona as a provider of sandboxes: ``async with daytona_provider({"image": "debian:12"}) as provider``.
 
-Options: ``image`` of tasks that name none; ``api_url`` and ``target`` if they are not the account's own;
+Options: ``image`` of tasks that name none; ``api_url`` and ``target`` if they are not the account's defaults;
 ``idle_minutes`` after which a sandbox that was not renewed is deleted; ``disk_gb``. The SDK reads the key from the
 variable DAYTONA_API_KEY.
 """
@@ -33,12 +33,12 @@ _CREATE_S, _SETUP_S = 600.0, 300.0
 _LONGEST_S = 7200.0
 _NO_BASH = 95
 _RENEWALS = 3
-"""Renewals within the time that a sandbox lives without one."""
+"""Number of renewals within the time that a sandbox lives without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaytonaOptions:
-    """The keys of ``sandbox.options`` for Daytona."""
+    """Keys of ``sandbox.options`` for Daytona."""
 
     image: str = ""
     api_url: str = ""
@@ -53,7 +53,7 @@ class DaytonaOptions:
         for name, value in options.items():
             if name not in known:
                 raise UserError(
-                    f"sandbox.options.{name} is no option of Daytona's: there are {', '.join(known)}"
+                    f"sandbox.options.{name} is not an option of Daytona: there are {', '.join(known)}"
                     f"{did_you_mean(name, [*known])}"
                 )
             if type(value) is not known[name] or (known[name] is int and int(value) < 1):
@@ -63,7 +63,7 @@ class DaytonaOptions:
 
 
 class DaytonaProvider:
-    """Gives sandboxes at Daytona; :func:`daytona_provider` opens it."""
+    """Creates sandboxes at Daytona; :func:`daytona_provider` opens it."""
 
     def __init__(self, client: DaytonaClient, sdk: DaytonaSdk, options: DaytonaOptions) -> None:
         self._client, self._sdk, self._options = client, sdk, options
@@ -87,21 +87,21 @@ class DaytonaProvider:
         return sandbox
 
     def _check(self, task: Task) -> None:
-        """Raises UserError for what a task needs and cannot have at Daytona."""
-        wants = {
-            "services beside it": bool(task.services),
+        """Raise UserError for what a task needs but Daytona does not have."""
+        needs = {
+            "services": bool(task.services),
             f"grading at '{task.grading}'": task.grading is not GradingLevel.SAME,
             "capabilities": bool(task.capabilities),
             "build arguments or a target": task.build is not None and bool(task.build.args or task.build.target),
         }
-        if missing := [what for what, wanted in wants.items() if wanted]:
+        if missing := [what for what, needed in needs.items() if needed]:
             raise UserError(
-                f"task {task.id} wants {' and '.join(missing)}, which a sandbox of Daytona's does not have: leave it "
+                f"task {task.id} needs {' and '.join(missing)}, which a Daytona sandbox does not have: leave the task "
                 "out (data.task_ids), or set sandbox.provider = 'docker' or 'pool'"
             )
         if task.build is None and not (task.image or self._options.image):
             raise UserError(
-                f"task {task.id} names no image, and Daytona has no base image of ours: --set "
+                f"task {task.id} names no image, and Daytona does not have longshore's base image: --set "
                 "'sandbox.options={image=\"debian:12\"}'"
             )
 
@@ -128,7 +128,7 @@ class DaytonaProvider:
                 box = await self._client.create(params, timeout=max(_CREATE_S, task.build_timeout_s))
             except sdk.DaytonaError as error:
                 kind = BuildError if task.build else SandboxStartError
-                raise kind(f"Daytona gave no sandbox for task {task.id}: {error}") from error
+                raise kind(f"Daytona created no sandbox for task {task.id}: {error}") from error
         return DaytonaHandle(box, sdk)
 
     def _image(self, build: ImageBuild, stack: ExitStack) -> Any:
@@ -144,7 +144,7 @@ class DaytonaProvider:
         """Renew all open sandboxes."""
 
         async def one(sandbox: DaytonaSandbox) -> None:
-            with suppress(InfraError):  # whoever uses it next is told
+            with suppress(InfraError):  # the sandbox's next call raises it
                 await sandbox.handle.renew()
 
         async with asyncio.TaskGroup() as group:
@@ -152,7 +152,7 @@ class DaytonaProvider:
                 group.create_task(one(sandbox))
 
     async def keep(self, every_s: float) -> None:
-        """Renew all open sandboxes for ever."""
+        """Renew all open sandboxes until cancelled."""
         while True:
             await asyncio.sleep(every_s)
             await self.renew()
@@ -168,7 +168,7 @@ async def _ready(machine: DaytonaHandle, task: Task) -> None:
     """Prepare the sandbox. Raises TaskFault for an unsuitable image, SandboxLost."""
     if (done := await machine.call("ready", LONGSHORE_FOLDER, task.workdir)).code:
         why = "has no bash 5" if done.code == _NO_BASH else f"cannot be prepared: code {done.code}"
-        raise TaskFault(f"the image of task {task.id} {why}, and a sandbox of Daytona's needs it")
+        raise TaskFault(f"the image of task {task.id} {why}, which a Daytona sandbox needs")
 
 
 async def _set_up(machine: DaytonaHandle, task: Task) -> None:
@@ -190,7 +190,7 @@ async def daytona_provider(options: ProviderOptions, sdk: DaytonaSdk | None = No
             package.DaytonaConfig(api_url=chosen.api_url or None, target=chosen.target or None)
         )
     except package.DaytonaError as error:
-        raise UserError(f"Daytona cannot be asked ({error}): export DAYTONA_API_KEY=…, from its dashboard") from error
+        raise UserError(f"Daytona cannot be used ({error}): export DAYTONA_API_KEY=…, from its dashboard") from error
     every_s = chosen.idle_minutes * 60 / _RENEWALS
     async with client:
         provider, tasks = DaytonaProvider(client, package, chosen), asyncio.TaskGroup()
@@ -198,7 +198,7 @@ async def daytona_provider(options: ProviderOptions, sdk: DaytonaSdk | None = No
         keeping = tasks.create_task(provider.keep(every_s))
         try:
             yield provider
-        finally:  # the caller's own error leaves as it is, not in a group
+        finally:  # raise the caller's own error as it is, not in a group
             keeping.cancel()
             try:
                 await asyncio.shield(provider.close())

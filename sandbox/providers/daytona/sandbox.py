@@ -10,7 +10,7 @@ from protocol.errors import InfraError
 from sandbox.errors import SandboxLost
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.suspicions import command_text
-from sandbox.providers.daytona import files as carried
+from sandbox.providers.daytona import files as daytona_files
 from sandbox.providers.daytona.grading import grade_daytona_sandbox
 from sandbox.providers.daytona.handle import DaytonaHandle
 from sandbox.providers.daytona.shell import DaytonaShell
@@ -30,17 +30,17 @@ class DaytonaSandbox:
         self, machine: DaytonaHandle, task: Task, spared: Sequence[str], closed: Callable[[DaytonaSandbox], None]
     ) -> None:
         """``spared`` are the processes from before the agent; ``closed`` is called when the sandbox ends."""
-        self.handle, self._task, self._spared, self._told = machine, task, tuple(spared), closed
+        self.handle, self._task, self._spared, self._on_closed = machine, task, tuple(spared), closed
         self._shell = DaytonaShell(machine, task.workdir)
         self._tools = DaytonaTools(machine, task.workdir)
         self._commands: list[str] = []
-        """What the agent has run."""
+        """Commands that the agent has run."""
         self._closed = False
 
     @property
     def alive(self) -> bool:
-        """Whether the sandbox still exists, as far as is known."""
-        return not self._closed and self.handle.gone is None
+        """True while the sandbox exists, as far as is known."""
+        return not self._closed and self.handle.lost is None
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         self._open()
@@ -49,15 +49,15 @@ class DaytonaSandbox:
 
     async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
         self._open()
-        await carried.write_files(self.handle, files, mode)
+        await daytona_files.write_files(self.handle, files, mode)
 
     async def read_file(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         self._open()
-        return await carried.read_file(self.handle, path, max_bytes)
+        return await daytona_files.read_file(self.handle, path, max_bytes)
 
     async def read_tree(self, path: str, max_bytes: int = MAX_TREE_BYTES) -> Mapping[str, bytes]:
         self._open()
-        return await carried.read_tree(self.handle, path, max_bytes)
+        return await daytona_files.read_tree(self.handle, path, max_bytes)
 
     async def call_tool(self, name: str, arguments: object) -> ToolResult:
         self._open()
@@ -77,7 +77,7 @@ class DaytonaSandbox:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._told(self)
+            self._on_closed(self)
             await asyncio.shield(delete_quietly(self.handle))
 
     def _open(self) -> None:
@@ -86,7 +86,7 @@ class DaytonaSandbox:
 
 
 async def delete_quietly(machine: DaytonaHandle) -> None:
-    """Delete a sandbox; one that cannot be deleted ends by itself."""
+    """Delete a sandbox; if that fails, it ends by itself."""
     with contextlib.suppress(InfraError, TimeoutError):
         async with asyncio.timeout(_DELETE_S):
             await machine.delete()

@@ -1,6 +1,6 @@
 """The part of Daytona's SDK that is used here, typed, with the SDK's own names and signatures.
 
-Only this module imports the package; where it is installed, a test compares this module and the tests' fake with it.
+Only this module imports the package; where it is installed, a test compares it with this module and the tests' fake.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A persistent shell in a Daytona sandbox: one command at a time, with bounded output and time.
 
-It behaves like :mod:`sandbox.session.shell`, except that what background jobs print between two commands is lost.
+It behaves like :mod:`sandbox.session.shell`, except that output of background jobs between two commands is lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sandbox.providers.daytona.handle import DaytonaHandle
 from sandbox.session.shell import KEPT_OUTPUT_BYTES, CommandResult
 
 _CHUNK_S = 20.0
-"""Longest duration of one call; connections that are silent for longer are cut."""
+"""Maximum seconds of one call; connections that are silent for longer are cut."""
 MAX_COMMAND_BYTES = 1 << 20
 _WORDS, _KILLED_TIMES = 6, 3
 
@@ -25,16 +25,16 @@ class CommandProgress(NamedTuple):
 
     has_ended: bool
     died: bool
-    """Whether the shell ended with it."""
+    """True if the shell ended with it."""
     code: int | None
     size: int
-    """Bytes of its whole output."""
+    """Size of its whole output in bytes."""
     timed_out: bool
     new_output: HeadTailBuffer
 
 
 class DaytonaShell:
-    """One shell, which starts with its first command."""
+    """One shell, started by its first command."""
 
     def __init__(self, machine: DaytonaHandle, workdir: str) -> None:
         self._machine, self._folder, self._workdir = machine, machine.staging_path(), workdir
@@ -45,7 +45,7 @@ class DaytonaShell:
         """Bytes of the command's output that were read."""
         self._began = 0.0
         self.running = False
-        """Whether a command runs, as far as is known."""
+        """True while a command runs, as far as is known."""
 
     async def start(self, command: str, *, with_input: bool = False) -> None:
         """Start a command.
@@ -56,12 +56,12 @@ class DaytonaShell:
             raise ShellBusy
         encoded = command.encode(errors="surrogateescape")
         if b"\0" in encoded:
-            raise ValueError("a command has no NUL byte")
+            raise ValueError("a command must not contain a NUL byte")
         if len(encoded) > MAX_COMMAND_BYTES:
             raise ValueError("a command has at most 1 MiB")
         if not self._opened:
             if (done := await self._machine.call("open", self._folder, self._workdir)).code:
-                raise SandboxLost(f"no shell can be opened in sandbox {self._machine.id}: code {done.code}")
+                raise SandboxLost(f"a shell cannot be opened in sandbox {self._machine.id}: code {done.code}")
             self._opened = True
         self._number += 1
         self._seen, self._input, self._began = 0, with_input, time.perf_counter()
@@ -69,7 +69,7 @@ class DaytonaShell:
         await self._machine.upload([(f"{self._folder}/{self._number}.command", encoded)])
 
     async def poll(self, wait_s: float, *, kill: bool = False) -> CommandProgress:
-        """Wait for the command's end or for ``wait_s``; then it is killed or goes on.  Raises SandboxLost."""
+        """Wait for the command's end or for ``wait_s``; then kill it or leave it running. Raises SandboxLost."""
         until = time.monotonic() + wait_s
         while True:
             left_s = max(until - time.monotonic(), 0.0)
@@ -81,14 +81,16 @@ class DaytonaShell:
 
     async def _drive(self, wait_s: float, *, kill: bool) -> CommandProgress:
         flags = (str(int(self._input)), str(round(wait_s * 1000)), str(int(kill)))
-        asked = ("drive", self._folder, str(self._number), *flags, str(self._seen), str(KEPT_OUTPUT_BYTES))
-        done = await self._machine.call(*asked, wait_s=wait_s)
+        arguments = ("drive", self._folder, str(self._number), *flags, str(self._seen), str(KEPT_OUTPUT_BYTES))
+        done = await self._machine.call(*arguments, wait_s=wait_s)
         for _ in range(_KILLED_TIMES):
             if len(done.words) == _WORDS:
                 break
-            done = await self._machine.call(*asked, wait_s=wait_s)  # what the agent's command killed is asked again
+            done = await self._machine.call(
+                *arguments, wait_s=wait_s
+            )  # the agent's command may have killed the first call
         else:
-            raise SandboxLost(f"sandbox {self._machine.id} does not say how its command stands: code {done.code}")
+            raise SandboxLost(f"sandbox {self._machine.id} does not report the state of its command: code {done.code}")
         how, code, size, timed_out, head, tail = done.words
         kept = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         for part in (head, tail):
@@ -120,11 +122,11 @@ class DaytonaShell:
 
     @property
     def file(self) -> str:
-        """The file with the command's whole output."""
+        """Path of the file with the command's whole output."""
         return f"{self._folder}/{self._number}.output"
 
     async def send(self, text: str) -> bool:
-        """Send a line to the command's input. Returns whether it has one. Raises SandboxLost."""
+        """Send a line to the command's input. Returns whether it has an input. Raises SandboxLost."""
         return self._input and not (await self._machine.call("send", self._folder, str(self._number), text)).code
 
     async def kill(self) -> None:

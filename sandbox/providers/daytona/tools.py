@@ -1,6 +1,6 @@
 """SETA's six tools, which include OpenClaw's four, in a Daytona sandbox: :mod:`sandbox.tools.seta` with other shells.
 
-The difference: a process that is started with ``block=false`` has an input and no terminal.
+The difference: a process that is started with ``block=false`` has an input but no terminal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sandbox.tools.tool import (
 
 _MOST_SHELLS = 8
 _FIRST_S = 0.5
-"""How long to wait for a background process's first output."""
+"""Seconds to wait for a background process's first output."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class DaytonaTools:
     _named: dict[str, DaytonaShell] = field(default_factory=dict[str, DaytonaShell])
 
     async def call(self, name: str, arguments: object) -> ToolResult:
-        """Call a tool; the agent's mistakes are answers to it. Raises SandboxLost."""
+        """Call a tool; the agent gets its mistakes as text. Raises SandboxLost."""
         calls: Mapping[str, Callable[[ToolArguments], Awaitable[ToolResult]]] = {
             "shell_exec": self._exec,
             "shell_view": partial(self._wait, most_s=0.0),
@@ -57,8 +57,8 @@ class DaytonaTools:
             "shell_write_content_to_file": self._write_file,
         }
 
-        async def do(tool: SandboxTool, said: ToolArguments) -> ToolResult:
-            return await calls[tool.name](said)
+        async def do(tool: SandboxTool, arguments: ToolArguments) -> ToolResult:
+            return await calls[tool.name](arguments)
 
         return await answer_tool_call(name, arguments, SETA, do)
 

@@ -27,33 +27,35 @@ class StruckEngine(NamedTuple):
 
 
 class EngineFault(StressFault):
-    """Strikes every session of an engine of our own at once, each with a command under way."""
+    """Strikes every session of a private engine at once, each with a running command."""
 
-    async def inject(self, arena: FaultContext, tally: FaultTally) -> None:
-        engine = await arena.private_engine()
+    async def inject(self, context: FaultContext, tally: FaultTally) -> None:
+        engine = await context.private_engine()
         if engine is None:
-            tally.skipped += arena.struck
+            tally.skipped += context.struck
             return
-        async with arena.open_private_pool(engine) as place:
-            talkers = [await arena.prepare_session(await place.open(FAULT_TASK)) for _ in range(arena.struck)]
-            ready = asyncio.Barrier(len(talkers) + 1)
+        async with context.open_private_pool(engine) as source:
+            checked_sessions = [
+                await context.prepare_session(await source.open(FAULT_TASK)) for _ in range(context.struck)
+            ]
+            ready = asyncio.Barrier(len(checked_sessions) + 1)
 
-            async def under_way(talker: CheckedSession) -> None:
+            async def under_way(checked: CheckedSession) -> None:
                 await ready.wait()
-                await talker.run_unchecked(RUNNING_COMMAND, _UNDER_WAY_S)
+                await checked.run_unchecked(RUNNING_COMMAND, _UNDER_WAY_S)
 
             async with asyncio.TaskGroup() as group:
-                for talker in talkers:
-                    group.create_task(observe_fault(arena, tally, talker, under_way, self.deadline_s))
+                for checked in checked_sessions:
+                    group.create_task(observe_fault(context, tally, checked, under_way, self.deadline_s))
                 await ready.wait()
-                await self.strike(StruckEngine(engine, [talker.sandbox.container for talker in talkers]))
+                await self.strike(StruckEngine(engine, [checked.sandbox.container for checked in checked_sessions]))
 
     @abstractmethod
     async def strike(self, struck: StruckEngine) -> None: ...
 
 
 class ShimKilledFault(EngineFault):
-    """kill -9 of each container's containerd-shim."""
+    """Kills each container's containerd-shim with SIGKILL."""
 
     name = "shim-kill"
 
@@ -67,7 +69,7 @@ class ShimKilledFault(EngineFault):
 
 
 class DaemonKilledFault(EngineFault):
-    """kill -9 of dockerd, and its restart."""
+    """Kills dockerd with SIGKILL and restarts it."""
 
     name = "dockerd-kill"
 
@@ -77,7 +79,7 @@ class DaemonKilledFault(EngineFault):
 
 
 class DaemonStoppedFault(EngineFault):
-    """SIGSTOP of dockerd for 20 s."""
+    """Stops dockerd by SIGSTOP for 20 s."""
 
     name = "dockerd-stop"
     _STOPPED_S = 20.0
@@ -91,7 +93,7 @@ class DaemonStoppedFault(EngineFault):
 
 
 def _shims() -> dict[str, int]:
-    """Container → the pid of its shim, of all on this machine."""
+    """Return the PID of the shim of each container on this machine."""
     found: dict[str, int] = {}
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What every fault has, and what becomes of a session that one strikes."""
+"""The base class of faults, and how a struck session is observed."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ _PAUSE_S = 0.2
 
 
 class StressFault(abc.ABC):
-    """One kind."""
+    """One kind of fault."""
 
     name: ClassVar[str]
     deadline_s: ClassVar[float] = 240.0
-    """By then a struck session has answered again or ended with a typed error; many times what a quiet host needs."""
+    """Seconds within which a struck session must answer or end with a typed error; many times what a quiet host
+    needs."""
 
     @abc.abstractmethod
-    async def inject(self, arena: FaultContext, tally: FaultTally) -> None:
-        """Strike some sessions and count what became of each.  Raises LongshoreError when it could not be injected."""
+    async def inject(self, context: FaultContext, tally: FaultTally) -> None:
+        """Strike some sessions and count their outcomes. Raises LongshoreError if the fault could not be injected."""
 
 
 async def observe_fault(
-    arena: FaultContext,
+    context: FaultContext,
     tally: FaultTally,
-    talker: CheckedSession,
+    checked: CheckedSession,
     strike: Callable[[CheckedSession], Awaitable[object]],
     within_s: float,
 ) -> None:
-    """Let ``strike`` happen to a prepared session, count how it ends, and close it.
+    """Run ``strike`` on a prepared session, count how it ends, and close it.
 
     ``strike`` may raise what the session raises.
     """
-    report = arena.bench.report
+    report = context.stress.report
     tally.injected += 1
     try:
         async with asyncio.timeout(within_s):
-            resumed = await _outcome(arena, talker, strike)
+            resumed = await _outcome(context, checked, strike)
         if resumed:
             tally.resumed += 1
         else:
@@ -55,55 +56,55 @@ async def observe_fault(
     except TimeoutError:
         report.add_failure(f"a session neither answered nor ended with a typed error within {within_s:g} s")
     except (LongshoreError, OSError) as error:
-        report.add_failure(f"a session that was struck could not be judged: {type(error).__name__}: {error}")
+        report.add_failure(f"a struck session could not be checked: {type(error).__name__}: {error}")
     finally:
-        await asyncio.shield(talker.sandbox.close())
+        await asyncio.shield(checked.sandbox.close())
 
 
 async def _outcome(
-    arena: FaultContext, talker: CheckedSession, strike: Callable[[CheckedSession], Awaitable[object]]
+    context: FaultContext, checked: CheckedSession, strike: Callable[[CheckedSession], Awaitable[object]]
 ) -> bool:
-    """Whether it answers again; False when its lease ended with a typed error."""
+    """Return whether it answers again; False when its lease ended with a typed error."""
     try:
         try:
-            await strike(talker)
+            await strike(checked)
         except SandboxLost:
-            await talker.sandbox.reattach()
-        if not await _answers_again(arena, talker):
+            await checked.sandbox.reattach()
+        if not await _answers_again(context, checked):
             return False
-        await talker.check_ledger()
+        await checked.check_ledger()
     except (SandboxLost, SandboxDestroyed):
         return False
     return True
 
 
-async def _answers_again(arena: FaultContext, talker: CheckedSession) -> bool:
-    """Ask until it answers; False when it is lost, and lost again once its line has been mended.
+async def _answers_again(context: FaultContext, checked: CheckedSession) -> bool:
+    """Probe until it answers; return False if it is lost, and lost again after reattaching.
 
-    Raises SandboxLost, SandboxDestroyed where there is nothing to mend.
+    Raises SandboxLost, SandboxDestroyed if it cannot be reattached.
     """
     lost = False
     while True:
         try:
-            done = await talker.run_checked(_PROBE, _PROBE_S)
+            done = await checked.run_checked(_PROBE, _PROBE_S)
         except UnansweredCommandError:
             await asyncio.sleep(_PAUSE_S)
         except SandboxLost:
             if lost:
                 return False
             lost = True
-            await talker.sandbox.reattach()
+            await checked.sandbox.reattach()
         else:
-            _check_state(arena, talker, done.output)
+            _check_state(context, checked, done.output)
             return True
 
 
-def _check_state(arena: FaultContext, talker: CheckedSession, output: str) -> None:
-    """It stands where it stood, and has its variable or has told that the shell is a new one."""
+def _check_state(context: FaultContext, checked: CheckedSession, output: str) -> None:
+    """Check that it is in its directory, and has its variable or has reported that the shell is a new one."""
     states = _STATE.findall(output)
     folder, kept = states[-1] if states else ("", "")
-    if folder != STRUCK_FOLDER or not (kept == STRUCK_VARIABLE_VALUE or talker.reported_restart):
-        told = "told" if talker.reported_restart else "not told"
-        arena.bench.report.add_wrong_answer(
-            f"after the fault its state is {states}, and the agent was {told} of a new shell"
+    if folder != STRUCK_FOLDER or not (kept == STRUCK_VARIABLE_VALUE or checked.reported_restart):
+        notified = "notified" if checked.reported_restart else "not notified"
+        context.stress.report.add_wrong_answer(
+            f"after the fault its state is {states}, and the agent was {notified} of a new shell"
         )

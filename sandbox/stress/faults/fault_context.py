@@ -1,4 +1,4 @@
-"""What faults act on: sessions of the run's own source, and an engine that nobody else uses."""
+"""The targets of faults: sessions of the run's own source, and a private engine."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from sandbox.stress.sandbox_sources import FAULT_TASK, RUNS_PER_TASK, HeldSandbo
 from sandbox.stress.server_metrics import PoolServerMetrics
 
 MOST_STRUCK = RUNS_PER_TASK // 2
-"""Sessions that one fault strikes, at most."""
+"""Maximum number of sessions that one fault strikes."""
 STRUCK_FOLDER, STRUCK_VARIABLE_VALUE = "/usr/lib", "kept"
-"""Directory of a session that is struck, and the value of a variable in its shell."""
+"""Directory of a struck session, and the value of a variable in its shell."""
 PREPARE_COMMAND = f"cd {STRUCK_FOLDER}; STRESS_STATE={STRUCK_VARIABLE_VALUE}"
 RUNNING_COMMAND = "sleep 2"
 """Command that runs while a session is struck from outside."""
 _FIRST = 2_000_000
-"""Number of the first struck session: none of the population has it."""
+"""Number of the first struck session: no other session has it."""
 
 
 class FaultContext:
-    """``async with Arena(...)``: leaving it stops the engine that faults were given."""
+    """The shared state of faults; leaving its ``async with`` block stops the private engine."""
 
-    def __init__(self, bench: StressContext, host: SandboxHost, server: PoolServerMetrics | None) -> None:
-        """``server``: the pool server that the run asks; None for the library."""
-        self.bench, self.host, self.server = bench, host, server
-        self.struck = min(MOST_STRUCK, bench.report.sessions)
+    def __init__(self, stress: StressContext, host: SandboxHost, server: PoolServerMetrics | None) -> None:
+        """``server``: the pool server that the run uses; None for the library."""
+        self.stress, self.host, self.server = stress, host, server
+        self.struck = min(MOST_STRUCK, stress.report.sessions)
         self._numbers = itertools.count(_FIRST)
         self._held = AsyncExitStack()
         self._engine: PrivateEngine | None = None
@@ -53,46 +53,46 @@ class FaultContext:
 
     def pool_name(self, what: str) -> str:
         """Return a pool name that is used once."""
-        return f"stress-{os.getpid()}-{self.bench.run}-{what}"
+        return f"stress-{os.getpid()}-{self.stress.run}-{what}"
 
     def session_number(self) -> int:
         """Return a session number that is used once."""
         return next(self._numbers)
 
-    async def prepare_session(self, seat: HeldSandbox) -> CheckedSession:
-        """A session that stands where it will be looked for, and holds what it will be asked for.  Closes ``seat`` when
-        it raises: SandboxLost, SandboxDestroyed, Unanswered."""
-        talker = CheckedSession(seat, self.bench.report, self.bench.run, self.session_number())
+    async def prepare_session(self, sandbox: HeldSandbox) -> CheckedSession:
+        """Return a session in the directory and with the variable that will be checked. Closes ``sandbox`` when it
+        raises SandboxLost, SandboxDestroyed or UnansweredCommandError."""
+        checked = CheckedSession(sandbox, self.stress.report, self.stress.run, self.session_number())
         try:
-            await talker.run_checked(PREPARE_COMMAND)
+            await checked.run_checked(PREPARE_COMMAND)
         except BaseException:
-            await asyncio.shield(seat.close())
+            await asyncio.shield(sandbox.close())
             raise
-        return talker
+        return checked
 
     async def open_session(self, storage_mb: int | None = None) -> CheckedSession:
-        """A prepared session of the place that the run measures.
+        """Return a prepared session of the source that the run measures.
 
-        Raises SandboxStartError and what :meth:`prepared` does.
+        Raises SandboxStartError and the errors of :meth:`prepare_session`.
         """
         limits = {} if storage_mb is None else {"storage_mb": storage_mb}
-        return await self.prepare_session(await self.bench.source.open(replace(FAULT_TASK, **limits)))
+        return await self.prepare_session(await self.stress.source.open(replace(FAULT_TASK, **limits)))
 
     async def private_engine(self) -> PrivateEngine | None:
-        """An engine of our own, started with the first call; None where there can be none, or must be none."""
+        """Return a private engine, started at the first call; None if none can or may be started."""
         if self._engine is None and not self.server and not why_unavailable(self.host.docker_url):
             self._engine = await self._held.enter_async_context(PrivateEngine.running(self.host))
         return self._engine
 
     @asynccontextmanager
     async def open_private_pool(self, engine: PrivateEngine) -> AsyncGenerator[PoolSource]:
-        """A pool on our own engine, which has to be as empty afterwards as it was before."""
+        """Open a pool on the private engine, which must be as empty afterwards as before."""
         async with DockerEngine(engine.host.docker_url) as client:
             before = await client.inventory()
             try:
                 async with open_pool_source(
                     engine.host, self.pool_name("own"), self.struck, os.cpu_count() or 2
-                ) as place:
-                    yield place
+                ) as source:
+                    yield source
             finally:
-                self.bench.report.add_leaks(await asyncio.shield(wait_for_leaks(client, before)))
+                self.stress.report.add_leaks(await asyncio.shield(wait_for_leaks(client, before)))

@@ -38,23 +38,23 @@ _ROOT = Path(__file__).parents[3]
 
 
 class ServerKilledFault(StressFault):
-    """kill -9 of a pool server that this run started, with a command under way in each lease, and its restart."""
+    """Kills a pool server that this run started with SIGKILL, with a running command in each lease, and restarts it."""
 
     name = "server-kill"
 
-    async def inject(self, arena: FaultContext, tally: FaultTally) -> None:
+    async def inject(self, context: FaultContext, tally: FaultTally) -> None:
         with tempfile.TemporaryDirectory(prefix="ls-server-") as state:
             server = _Server(Path(state))
             try:
                 await server.start()
                 async with RemotePool(server.url, unreachable_s=self.deadline_s) as pool:
-                    talkers = [
-                        await arena.prepare_session(RemoteHeldSandbox(await pool.open(FAULT_TASK)))
-                        for _ in range(arena.struck)
+                    checked_sessions = [
+                        await context.prepare_session(RemoteHeldSandbox(await pool.open(FAULT_TASK)))
+                        for _ in range(context.struck)
                     ]
                     async with asyncio.TaskGroup() as group:
-                        for talker in talkers:
-                            group.create_task(observe_fault(arena, tally, talker, _under_way, self.deadline_s))
+                        for checked in checked_sessions:
+                            group.create_task(observe_fault(context, tally, checked, _under_way, self.deadline_s))
                         await asyncio.sleep(0)  # each has sent its command
                         await server.kill()
                         await server.start()
@@ -63,7 +63,7 @@ class ServerKilledFault(StressFault):
 
 
 class _Server:
-    """``python -m sandbox.server``, as often as it is started."""
+    """``python -m sandbox.server``, which can be started several times."""
 
     def __init__(self, state: Path) -> None:
         self._port = find_free_port()
@@ -72,10 +72,10 @@ class _Server:
         self._process: Process | None = None
 
     async def start(self) -> None:
-        """Returns when it answers.  Raises InfraError."""
+        """Start it and wait until it answers. Raises InfraError."""
         self._process = await _python("", "sandbox.server", "--port", str(self._port), "--state", str(self._state))
-        if (said := await _line(self._process)) != f"{self.url}/":
-            raise InfraError(f"the pool server did not start: it said {said!r}")
+        if (line := await _line(self._process)) != f"{self.url}/":
+            raise InfraError(f"the pool server did not start: it printed {line!r}")
 
     async def kill(self) -> None:
         if self._process is not None:
@@ -83,7 +83,7 @@ class _Server:
             await self._process.wait()
 
     async def stop(self) -> None:
-        """It ends its sandboxes first."""
+        """Stop it; it ends its sandboxes first."""
         if self._process is None or self._process.returncode is not None:
             return
         self._process.terminate()
@@ -95,34 +95,36 @@ class _Server:
 
 
 class ClientKilledFault(StressFault):
-    """kill -9 of a process that holds sessions, each with a command under way; another takes them over.
+    """Kills a process that holds sessions with SIGKILL, each with a running command; another process takes them over.
 
-    With the library that is a pool of the same name, which adopts the containers before their own deadline; with a
-    server it is a client that knows the leases.
+    With the library, a pool of the same name adopts the containers before their own deadline; with a server, a client
+    that knows the leases takes them over.
     """
 
     name = "client-kill"
 
-    async def inject(self, arena: FaultContext, tally: FaultTally) -> None:
-        place = arena.bench.source
-        if isinstance(place, PoolServerSource) and arena.server is not None:
-            await self._strike(arena, tally, place.take_over_lease, ("--server", arena.server.url), arena.server.token)
+    async def inject(self, context: FaultContext, tally: FaultTally) -> None:
+        source = context.stress.source
+        if isinstance(source, PoolServerSource) and context.server is not None:
+            await self._strike(
+                context, tally, source.take_over_lease, ("--server", context.server.url), context.server.token
+            )
             return
-        name = arena.pool_name("client")
-        async with open_pool_source(arena.host, name, arena.struck, 1) as other:
-            await self._strike(arena, tally, other.adopt, ("--pool", name))
+        name = context.pool_name("client")
+        async with open_pool_source(context.host, name, context.struck, 1) as other:
+            await self._strike(context, tally, other.adopt, ("--pool", name))
 
     async def _strike(
         self,
-        arena: FaultContext,
+        context: FaultContext,
         tally: FaultTally,
         take_over: Callable[[str], Awaitable[HeldSandbox]],
         where: tuple[str, str],
         token: str = "",
     ) -> None:
-        sessions = [arena.session_number() for _ in range(arena.struck)]
+        sessions = [context.session_number() for _ in range(context.struck)]
         process = await _python(
-            token, "sandbox.stress.faults.victim_client", *where, arena.bench.run, *map(str, sessions)
+            token, "sandbox.stress.faults.victim_client", *where, context.stress.run, *map(str, sessions)
         )
         try:
             held = cast("list[str]", orjson.loads(await _line(process) or "[]"))
@@ -131,37 +133,37 @@ class ClientKilledFault(StressFault):
                 process.kill()
             await asyncio.shield(process.wait())
         if len(held) != len(sessions):
-            raise InfraError("the client that was to be killed held no sessions")
+            raise InfraError("the client that should have been killed held no sessions")
 
         async def one(session: int, what: str) -> None:
             try:
-                seat = await take_over(what)
+                sandbox = await take_over(what)
             except SandboxLost:
                 tally.injected += 1
                 tally.lost_typed += 1
                 return
-            talker = CheckedSession(seat, arena.bench.report, arena.bench.run, session)
-            talker.resume_counts(asked=2, answered=1)  # prepared, and what was under way
-            await observe_fault(arena, tally, talker, _nothing, self.deadline_s)
+            checked = CheckedSession(sandbox, context.stress.report, context.stress.run, session)
+            checked.resume_counts(sent=2, answered=1)  # the preparation and the running command
+            await observe_fault(context, tally, checked, _nothing, self.deadline_s)
 
         async with asyncio.TaskGroup() as group:
             for session, what in zip(sessions, held, strict=True):
                 group.create_task(one(session, what))
 
 
-async def _under_way(talker: CheckedSession) -> None:
-    await talker.run_unchecked(RUNNING_COMMAND, _UNDER_WAY_S)
+async def _under_way(checked: CheckedSession) -> None:
+    await checked.run_unchecked(RUNNING_COMMAND, _UNDER_WAY_S)
 
 
-async def _nothing(talker: CheckedSession) -> None:
-    """It has been struck."""
-    del talker
+async def _nothing(checked: CheckedSession) -> None:
+    """Do nothing: it has already been struck."""
+    del checked
 
 
 async def _python(token: str, module: str, *arguments: str) -> Process:
-    """A module of ours in a process of its own, which sees the end of its input when this one dies.
+    """Start a longshore module in its own process, which sees the end of its input when this one dies.
 
-    ``token`` is of the server that it asks; a server of ours asks for none, whatever this process was given.
+    ``token`` is for the server that it uses; a server of this run needs none, whatever this process was given.
     """
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     env = {**os.environ, "PYTHONPATH": path, TOKEN_VARIABLE: token}
@@ -171,11 +173,11 @@ async def _python(token: str, module: str, *arguments: str) -> Process:
 
 
 async def _line(process: Process) -> str:
-    """The next line that it prints; empty when it has ended.  Raises InfraError when none comes."""
+    """Return the next line that it prints; empty if it has ended. Raises InfraError if none comes."""
     if process.stdout is None:
         raise ValueError("the process has no pipe")
     try:
         async with asyncio.timeout(_UP_S):
             return (await process.stdout.readline()).decode().strip()
     except TimeoutError as error:
-        raise InfraError(f"a process of ours said nothing within {_UP_S:g} s") from error
+        raise InfraError(f"the process printed nothing within {_UP_S:g} s") from error

@@ -1,4 +1,4 @@
-"""Faults that commands do to their own sandbox."""
+"""Faults that commands cause in their own sandbox."""
 
 from __future__ import annotations
 
@@ -17,58 +17,58 @@ _HARM_S = 60.0
 
 
 class SandboxFault(StressFault):
-    """Strikes some sessions of the place that the run measures, all at once."""
+    """Strikes some sessions of the source that the run measures, all at once."""
 
     storage_mb: ClassVar[int | None] = None
-    """Disk limit of the struck sandbox, where it differs from the others'."""
+    """Disk limit of the struck sandbox, if it differs from the others'."""
 
-    async def inject(self, arena: FaultContext, tally: FaultTally) -> None:
+    async def inject(self, context: FaultContext, tally: FaultTally) -> None:
         async def one() -> None:
-            talker = await arena.open_session(self.storage_mb)
-            await observe_fault(arena, tally, talker, self.strike, self.deadline_s)
+            checked = await context.open_session(self.storage_mb)
+            await observe_fault(context, tally, checked, self.strike, self.deadline_s)
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(arena.struck):
+            for _ in range(context.struck):
                 group.create_task(one())
 
     @abstractmethod
-    async def strike(self, talker: CheckedSession) -> None:
-        """Do the harm.  Raises what the session raises."""
+    async def strike(self, checked: CheckedSession) -> None:
+        """Cause the fault. Raises the session's errors."""
 
 
 class OutOfMemoryFault(SandboxFault):
-    """A shell that takes more memory than the container has."""
+    """A shell that uses more memory than the container has."""
 
     name = "oom"
 
-    async def strike(self, talker: CheckedSession) -> None:
-        await talker.run_unchecked("x=$(head -c 2000000000 /dev/zero | tr '\\0' x); echo ${#x}", _HARM_S)
+    async def strike(self, checked: CheckedSession) -> None:
+        await checked.run_unchecked("x=$(head -c 2000000000 /dev/zero | tr '\\0' x); echo ${#x}", _HARM_S)
 
 
 class ForkBombFault(SandboxFault):
-    """Every process that the container may have, again and again."""
+    """A fork bomb up to the container's process limit."""
 
     name = "fork-bomb"
 
-    async def strike(self, talker: CheckedSession) -> None:
-        await talker.run_unchecked("b() { b | b & }; b; b; wait", 3.0)
+    async def strike(self, checked: CheckedSession) -> None:
+        await checked.run_unchecked("b() { b | b & }; b; b; wait", 3.0)
 
 
 class FullDiskFault(SandboxFault):
-    """A file system that is full (/dev/shm), then more on the container's own disk than its limit.
+    """A full file system (/dev/shm), then more on the container's own disk than its limit.
 
-    Where the engine's storage has a quota the write fails; where the pool watches, it ends the session; elsewhere the
-    write goes through, and the session is none the worse.
+    If the engine's storage has a quota, the write fails; if the pool watches the disk, it ends the session; otherwise
+    the write succeeds, and the session is unaffected.
     """
 
     name = "disk-full"
     storage_mb = 64
 
-    async def strike(self, talker: CheckedSession) -> None:
-        done = await talker.run_unchecked("head -c 1G /dev/zero >/dev/shm/full; rm /dev/shm/full", _HARM_S)
+    async def strike(self, checked: CheckedSession) -> None:
+        done = await checked.run_unchecked("head -c 1G /dev/zero >/dev/shm/full; rm /dev/shm/full", _HARM_S)
         if "No space left" not in done.output:
             raise InfraError(f"the shared memory did not fill up: {done.output[-200:]!r}")
-        await talker.run_unchecked("head -c 192M /dev/zero >/var/tmp/full; sync; sleep 5; rm /var/tmp/full", _HARM_S)
+        await checked.run_unchecked("head -c 192M /dev/zero >/var/tmp/full; sync; sleep 5; rm /var/tmp/full", _HARM_S)
 
 
 class OutputBombFault(SandboxFault):
@@ -77,42 +77,43 @@ class OutputBombFault(SandboxFault):
     name = "output-bomb"
     _BYTES = 256 << 20
 
-    async def strike(self, talker: CheckedSession) -> None:
-        done = await talker.run_unchecked(f"yes bomb | head -c {self._BYTES}", _HARM_S)
+    async def strike(self, checked: CheckedSession) -> None:
+        done = await checked.run_unchecked(f"yes bomb | head -c {self._BYTES}", _HARM_S)
         kept = len(done.output.encode())
         if not done.timed_out and not 0 < self._BYTES - done.truncated_bytes < 2 * kept:
             raise InfraError(f"of {self._BYTES} bytes {kept} were kept and {done.truncated_bytes} counted as dropped")
 
 
 class LogBombFault(SandboxFault):
-    """Much, in very short lines, to whatever could be the container's log; the engine keeps no log of it."""
+    """Much output, in very short lines, to everything that could be the container's log; the engine keeps no log of
+    it."""
 
     name = "log-bomb"
 
-    async def strike(self, talker: CheckedSession) -> None:
-        await talker.run_unchecked(
+    async def strike(self, checked: CheckedSession) -> None:
+        await checked.run_unchecked(
             "for log in /proc/1/fd/1 /proc/1/fd/2 /dev/console /dev/kmsg; do yes | head -c 64M >$log; done 2>/dev/null;"
             " yes | head -n 2000000 >&2",
             _HARM_S,
         )
-        if talker.sandbox.container:
+        if checked.sandbox.container:
             log = await floor.run_docker(
-                talker.sandbox.engine_url, "inspect", "--format", "{{.LogPath}}", talker.sandbox.container
+                checked.sandbox.engine_url, "inspect", "--format", "{{.LogPath}}", checked.sandbox.container
             )
             if log.strip():
                 raise InfraError(f"the engine keeps a log of the sandbox in {log.strip()}")
 
 
 class HungExecFault(SandboxFault):
-    """A command that ignores every signal it can and never ends, beside an exec of the engine's that never ends."""
+    """A command that ignores every signal and never ends, together with a `docker exec` that never ends."""
 
     name = "hung-exec"
 
-    async def strike(self, talker: CheckedSession) -> None:
-        if talker.sandbox.container:
+    async def strike(self, checked: CheckedSession) -> None:
+        if checked.sandbox.container:
             await floor.run_docker(
-                talker.sandbox.engine_url, "exec", "--detach", talker.sandbox.container, "sleep", "100000"
+                checked.sandbox.engine_url, "exec", "--detach", checked.sandbox.container, "sleep", "100000"
             )
-        done = await talker.run_unchecked("trap '' TERM INT HUP QUIT; while :; do sleep 100000; done", 2.0)
+        done = await checked.run_unchecked("trap '' TERM INT HUP QUIT; while :; do sleep 100000; done", 2.0)
         if not done.timed_out:
             raise InfraError(f"a command that never ends has ended: {done.output[-200:]!r}")

@@ -1,7 +1,7 @@
 """``python -m sandbox.stress.faults.victim_client (--pool NAME | --server URL) RUN SESSION…``: a client to be killed.
 
-It opens a sandbox for each session, prepares it, gives it a command, and prints on one line what another process needs
-to take the sandboxes over: container ids of the pool, leases of the server.  It ends with its input.
+It opens a sandbox for each session, prepares it, starts a command in it, and prints on one line what another process
+needs to take the sandboxes over: the pool's container ids, or the server's leases. It ends with its input.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from sandbox.stress.server_metrics import PoolServerMetrics
 _UNDER_WAY_S = 60.0
 
 
-async def hold_sessions(place: PoolSource | PoolServerSource, run: str, sessions: list[int]) -> None:
+async def hold_sessions(source: PoolSource | PoolServerSource, run: str, sessions: list[int]) -> None:
     """Hold the sessions until the end of the input."""
     held: list[str] = []
     async with asyncio.TaskGroup() as group:
         for session in sessions:
-            seat = await place.open(FAULT_TASK)
-            held.append(seat.lease_id if isinstance(seat, RemoteHeldSandbox) else seat.container)
-            talker = CheckedSession(seat, StressReport(len(sessions)), run, session)
-            await talker.run_checked(PREPARE_COMMAND)
-            group.create_task(talker.run_unchecked(RUNNING_COMMAND, _UNDER_WAY_S))
+            sandbox = await source.open(FAULT_TASK)
+            held.append(sandbox.lease_id if isinstance(sandbox, RemoteHeldSandbox) else sandbox.container)
+            checked = CheckedSession(sandbox, StressReport(len(sessions)), run, session)
+            await checked.run_checked(PREPARE_COMMAND)
+            group.create_task(checked.run_unchecked(RUNNING_COMMAND, _UNDER_WAY_S))
             await asyncio.sleep(0)  # the command is sent
         sys.stdout.write(orjson.dumps(held).decode() + "\n")
         sys.stdout.flush()
@@ -54,8 +54,8 @@ async def run_victim(chosen: argparse.Namespace, token: str) -> None:
         if chosen.server
         else open_pool_source(current_host(), chosen.pool, len(sessions), 1)
     )
-    async with where as place:
-        await hold_sessions(place, chosen.run, sessions)
+    async with where as source:
+        await hold_sessions(source, chosen.run, sessions)
 
 
 def main() -> None:

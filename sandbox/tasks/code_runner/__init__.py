@@ -1,7 +1,7 @@
-"""Runs the tests of a code task against the candidate program, which lives in a process of its own.
+"""Runs the tests of a code task against the candidate program, which lives in a separate process.
 
 Two processes: the judge (``harness``, root) holds tests and expected values; the candidate (``candidate_server``, user
-65534) holds the program and sees arguments only.  Between them, data is copied (``value_codec``), and every other
+65534) holds the program and sees only arguments. Between them, data is copied (``value_codec``), and every other
 object of the candidate is a number that the judge sees as a proxy (``proxies``).
 
 Layers: ``harness`` runs cases; ``instrumentation`` rewrites test code, which ``object_inference`` and ``tests_parser``

@@ -1,4 +1,4 @@
-"""The judge's end of the channel to a loaded program: one request and its reply, within the time of a case.
+"""The judge's end of the channel to a loaded program: one request and its reply, within the time limit of a case.
 
 Runs in the sandbox, on any Python from 3.9.
 """
@@ -14,7 +14,7 @@ from sandbox.tasks.code_runner.candidate_server import receive, send
 from sandbox.tasks.code_runner.proxies import CandidateError
 
 CASE_TIMEOUT_S = 10.0
-"""Longest time for one request, with the callbacks that it makes."""
+"""Maximum seconds of one request, with the callbacks that it makes."""
 MAX_REPLY_BYTES = 16 << 20
 _NO_REPLY = (OSError, EOFError, ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError)
 _LENGTHS = {"value": 3, "error": 5, "callback": 4}
@@ -28,7 +28,7 @@ class CandidateChannel:
         self._connection = connection
         self._deadline_s = 0.0
         self._depth = 0
-        """Requests under way: a callback may make another one."""
+        """Number of requests in progress: a callback may make another one."""
 
     def close(self) -> None:
         """Close the channel, which ends the program's loop."""

@@ -1,8 +1,8 @@
-"""The candidate as test code sees it: its functions and objects, which live in a process of their own.
+"""The candidate as test code sees it: its functions and objects, which live in a separate process.
 
-No code of the candidate runs here, and what it sends becomes nothing but data and the errors that it raised.  So it
-cannot claim to be equal: whatever a test compares with its own values is data, or unequal.  Every other object of the
-candidate is a proxy (:mod:`sandbox.tasks.code_runner.proxies`).
+No code of the candidate runs here, and what it sends becomes only data and the errors that it raised. So it cannot
+claim to be equal: whatever a test compares with its own values is data, or unequal. Every other object of the candidate
+is a proxy (:mod:`sandbox.tasks.code_runner.proxies`).
 
 Runs in the sandbox, on any Python from 3.9.
 """
@@ -54,19 +54,19 @@ class CandidateClient:
         self._channel, self._process = CandidateChannel(connection), process
         self._errors = CandidateErrors(self._unpack)
         self._functions: list[Callable[..., object]] = []
-        """The tests' functions that the program was given, by number."""
+        """Functions of the tests that the program was given, by number."""
         self._proxies: dict[tuple[int, type[ObjectProxy]], ObjectProxy] = {}
         self._lock = threading.RLock()
         """One request at a time.  Reentrant: a callback may make another request from the same thread."""
         self._recursion_limit = sys.getrecursionlimit()
         self._inspected: list[object] = []
         self.types: Collection[str] = ()
-        """Names in the tests that may be Python's types.  These arrive as themselves; others can only be called,
-        because ``set.union(expected)`` would give the expectation away."""
+        """Names in the tests that may be Python's types. These arrive as themselves; others can only be called, because
+        ``set.union(expected)`` would reveal the expectation."""
         self.classes: Collection[str] = ()
         """Capitalized names that the tests use as classes."""
         self.request_count = 0
-        """How often a test asked the candidate for something."""
+        """Number of requests of the tests to the candidate."""
 
     def close(self) -> None:
         """Kill the program and every process in its session."""
@@ -76,7 +76,7 @@ class CandidateClient:
         self._process.wait()
 
     def get_name(self, name: str, is_class: bool) -> object:
-        """Return what the program defines as ``name``.  Raises NameError when it does not."""
+        """Return what the program defines as ``name``. Raises NameError if it does not."""
         found = self._exchange("name", [name], proxy_class_for(name, is_class))[0]
         self.request_count += not isinstance(found, ObjectProxy)
         return found
@@ -96,7 +96,7 @@ class CandidateClient:
         return value
 
     def as_instance(self, value: object) -> object:
-        """Return ``value`` as an instance: the test asks it for what no standard type has."""
+        """Return ``value`` as an instance: the test uses an attribute that no standard type has."""
         if not isinstance(value, ObjectProxy) or isinstance(value, InstanceProxy):
             return value
         return self._proxy(
@@ -104,7 +104,7 @@ class CandidateClient:
         )
 
     def as_identity(self, value: object) -> object:
-        """Return one and the same proxy for all that stand for one object of the candidate."""
+        """Return the same proxy for all that stand for one object of the candidate."""
         return self._proxy(proxy_number(value), ObjectProxy) if isinstance(value, ObjectProxy) else value
 
     def get_type(self, value: object) -> object:
@@ -112,15 +112,15 @@ class CandidateClient:
         return self.request("type", value, kind=ObjectProxy) if isinstance(value, ObjectProxy) else type(value)
 
     def request(self, what: str, *args: object, kind: type[ObjectProxy]) -> Any:
-        """Ask for an operation on behalf of a test; an object in the reply becomes a proxy of class ``kind``."""
+        """Request an operation on behalf of a test; an object in the reply becomes a proxy of class ``kind``."""
         self.request_count += 1
         return self._exchange(what, list(args), kind)[0]
 
     def call(self, proxy: ObjectProxy, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """Call a function or class of the candidate.
 
-        Arguments that it changed are changed here too if it returns None or the test inspects them.  Otherwise they
-        stay: a test that computes its expectation from an argument would be given the candidate's.
+        Arguments that it changed are changed here too if it returns None or the test inspects them. Otherwise they stay
+        unchanged: a test that computes its expectation from an argument would use the candidate's value.
         """
         self.request_count += 1
         kind = ResultProxy if type(proxy) is ClassProxy else ObjectProxy

@@ -1,4 +1,4 @@
-"""Errors that the candidate raised, made again in the judge's process from their names and arguments.
+"""Rebuilds errors that the candidate raised in the judge's process, from their names and arguments.
 
 Runs in the sandbox, on any Python from 3.9.
 """
@@ -14,7 +14,7 @@ from sandbox.tasks.code_runner.proxies import CandidateError
 
 
 class CandidateErrors:
-    """The error classes of one candidate, each made once."""
+    """The error classes of one candidate, each created once."""
 
     def __init__(self, unpack: Callable[[Any], Any]) -> None:
         self._unpack = unpack
@@ -24,7 +24,7 @@ class CandidateErrors:
         """Return the error of an ``error`` reply.
 
         StopIteration becomes a RuntimeError unless ``may_end_iteration``: it would silently end the test's own loop.
-        Raises CandidateError for what is no error.
+        Raises CandidateError if the reply describes no error.
         """
         _, ancestry, args, text, attributes = reply
         kind = self.error_class(ancestry)

@@ -43,7 +43,7 @@ class CandidateProgram:
     def as_candidate_user(self) -> Generator[None]:
         """Become the unprivileged user, in the program's working directory, until the block ends.
 
-        Files are shared with the program, and a link that it made leads nowhere that it could not go itself.
+        Files are shared with the program, and a link that it made leads nowhere that it could not access itself.
         """
         user, group, folder = os.geteuid(), os.getegid(), os.open(".", os.O_RDONLY)
         os.chdir(self.work)

@@ -1,7 +1,7 @@
 """The candidate's process: it loads the program and serves the judge's requests, one message at a time.
 
-It runs as user 65534, on any Python from 3.9 and with few of its modules.  It sees nothing of the tests but what they
-pass: arguments, and numbers that stand for their functions, which it can call back.  Data is copied
+It runs as user 65534, on any Python from 3.9 and with few of its modules. It sees only what the tests pass: arguments,
+and numbers that stand for their functions, which it can call back. Data is copied
 (:mod:`sandbox.tasks.code_runner.value_codec`); functions, classes, their objects and iterators cross as numbers.
 """
 
@@ -34,9 +34,9 @@ def send(channel: socket.socket, message: list[Any]) -> None:
 
 
 def receive(read: Callable[[int], bytes], most_bytes: int) -> Any:
-    """Receive the next message.  ``read`` returns at most so many bytes, and none at the end.
+    """Receive the next message. ``read`` returns at most the given number of bytes, and none at the end.
 
-    Raises EOFError when the other end is gone, ValueError for what is no message.
+    Raises EOFError when the other end is closed, ValueError for an invalid message.
     """
     length = int.from_bytes(_exactly(read, HEAD_BYTES), "big")
     if length > most_bytes:
@@ -70,15 +70,15 @@ def _exit(thing: Any) -> object:
 
 
 class CandidateServer:
-    """Serves requests on the program's objects, each of which has a number for as long as the process lives."""
+    """Serves requests on the program's objects, each of which has a number while the process lives."""
 
     def __init__(self, channel: socket.socket, space: dict[str, Any], broken: BaseException | None) -> None:
         """``broken``: the error with which loading the program ended."""
         self._channel = channel
         self._space = space
         self._broken = broken
-        self._one_asks = threading.RLock()
-        """The program's threads may call the tests' functions; one at a time."""
+        self._callback_lock = threading.RLock()
+        """Held while the program calls a function of the tests: its threads do so one at a time."""
         self._objects: list[object] = []
         self._numbers: dict[int, int] = {}
         self._operations: dict[str, Callable[..., object]] = {
@@ -101,7 +101,7 @@ class CandidateServer:
         }
 
     def serve(self, until: str = "") -> Any:
-        """Serve requests; with ``until``, return the first message that is no request: a callback's result."""
+        """Serve requests; with ``until``, return the first message that is not a request: a callback's result."""
         while True:
             message = receive(self._channel.recv, sys.maxsize)
             if until and message[0] != "do":
@@ -116,7 +116,7 @@ class CandidateServer:
             if what == "call":
                 return self._call_function(*args)
             return ["value", self._pack(self._operations.get(what) or getattr(operator, what), *args), {}]
-        except BaseException as error:  # noqa: BLE001  the program's own: it is what was asked for
+        except BaseException as error:  # noqa: BLE001  the program's own error is the reply
             return self._describe_error(error)
 
     def _call_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -178,7 +178,7 @@ class CandidateServer:
 
     def _callback(self, number: int) -> Callable[..., object]:
         def ask(*args: object, **kwargs: object) -> object:
-            with self._one_asks:
+            with self._callback_lock:
                 send(self._channel, ["callback", number, pack(args, self._other), pack(kwargs, self._other)])
                 kind, value, *text = self.serve("answered")
             if kind == "error":
@@ -198,7 +198,7 @@ def main(program: str, descriptor: int) -> None:
         with open(program, encoding="utf-8") as source:  # noqa: PTH123  few modules are loaded here
             code = compile(source.read(), program, "exec")
         exec(code, module.__dict__)  # noqa: S102  in a process of its own
-    except BaseException as error:  # noqa: BLE001  whoever asks is told
+    except BaseException as error:  # noqa: BLE001  every request is answered with it
         broken = error
     try:
         CandidateServer(channel, module.__dict__, broken).serve()

@@ -1,10 +1,10 @@
-"""The test program of a code task.  It runs in the sandbox, as root, on any Python from 3.9.
+"""The test program of a code task. It runs in the sandbox, as root, on any Python from 3.9.
 
-The candidate runs as user 65534 in a process of its own, one for each case, and sees arguments only: expected values
+The candidate runs as user 65534 in a separate process, one for each case, and sees only arguments: expected values
 stay here.  Test code runs as that user too, in the same working directory, so that both can share files and a link that
-the candidate made leads nowhere that it could not go.  What the candidate prints or returns is compared here
-(:mod:`~sandbox.tasks.code_runner.candidate_client`), so it can neither claim a pass nor read one.  A case of asserts
-fails if no assert is reached or the candidate is never asked.  Prints a pytest summary of ``case_0`` …
+the candidate made leads nowhere that it could not go. What the candidate prints or returns is compared here
+(:mod:`~sandbox.tasks.code_runner.candidate_client`), so it can neither claim a pass nor read one. A case of asserts
+fails if no assert is reached or the candidate is never used. Prints a pytest summary of ``case_0`` …
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sandbox.tasks.code_runner.tests_parser import (
 
 
 def same_text(printed: str, expected: str) -> bool:
-    """Whether two texts are equal but for white space at the ends of lines and of the text."""
+    """Return whether two texts are equal but for white space at the ends of lines and of the text."""
     return [line.rstrip() for line in printed.rstrip().split("\n")] == [
         line.rstrip() for line in expected.rstrip().split("\n")
     ]
@@ -56,8 +56,8 @@ def as_list(value: object) -> object:
 def run_assertions(candidate: CandidateClient, code: str, entry: str) -> bool:
     """Run test code as a program, then the test functions that it leaves to be called.
 
-    Each name that the code does not define is the candidate's, and ``entry`` is the function under test.  Returns
-    whether a statement that asserts was reached and the candidate was asked.  Raises whatever a failed test raises.
+    Each name that the code does not define is the candidate's, and ``entry`` is the function under test. Returns
+    whether an asserting statement was reached and the candidate was used. Raises whatever a failed test raises.
     """
     tree = parse_test_code(code)
     uncalled = uncalled_tests(tree, entry)
@@ -92,7 +92,7 @@ def run_assertions(candidate: CandidateClient, code: str, entry: str) -> bool:
 
 
 def run_case(program: CandidateProgram, kind: str, given: object, expected: object) -> bool:
-    """Run one case as :mod:`sandbox.tasks.formats.code_rows` writes it: its kind, its input, what is expected."""
+    """Run one case as :mod:`sandbox.tasks.formats.code_rows` writes it: its kind, its input and its expected result."""
     if kind == "prints":
         return same_text(program.run_with_input(str(given)), str(expected))
     with closing(program.start_server()) as candidate:

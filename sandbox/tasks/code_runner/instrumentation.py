@@ -1,4 +1,4 @@
-"""Rewrites the test code of a code task so that the harness learns what it does.  Pure.
+"""Rewrites the test code of a code task so that it reports to the harness. Pure.
 
 Runs in the sandbox, on any Python from 3.9.
 """
@@ -33,9 +33,9 @@ def instrument_tests(tree: ast.Module, functions: set[str], entry: str) -> ast.M
 class _InstrumentedTests(ast.NodeTransformer):
     """Inserts the hooks.
 
-    They report: that a statement that asserts is reached; which arguments the code looks at after a call; which calls
-    must return an object; which objects it compares by identity; and whose type it compares or names.  Imports from
-    the candidate are removed, because its names are defined already.
+    They report: that an asserting statement is reached; the arguments that the code inspects after a call; the calls
+    that must return an object; the objects that it compares by identity; and those whose type it compares or names.
+    Imports from the candidate are removed, because its names are already defined.
     """
 
     def __init__(self, arguments: set[str], functions: set[str], object_calls: list[ast.Call]) -> None:
@@ -97,7 +97,7 @@ def _typed(node: ast.expr) -> ast.expr:
 
 
 def _asserts(statement: ast.stmt) -> bool:
-    """Whether reaching this statement means that something is tested.
+    """Return whether reaching this statement means that something is tested.
 
     The body of a loop or a branch may never be reached, so those do not count; but a ``try`` may be about an expected
     error, and ``if got != want: assert False`` is a test.

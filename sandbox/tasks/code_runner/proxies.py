@@ -1,11 +1,10 @@
-"""Proxies for the candidate's objects that are not data.  Every use of one is a request to the candidate's process.
+"""Proxies for the candidate's objects that are not data. Every use of one is a request to the candidate's process.
 
-An :class:`ObjectProxy` (a function, a class, an object) can be called and asked for attributes.  It has none of the
-standard types' methods and no length, items or order: a candidate that should return a list and returns an object
-instead could answer each question with what the test expects.  Two proxies are equal if the candidate says so, since
-both are its own.
+An :class:`ObjectProxy` (a function, a class, an object) can be called and has attributes. It has none of the standard
+types' methods and no length, items or order: a candidate that should return a list but returns an object instead could
+answer each request with what the test expects. Two proxies are equal if the candidate says so, since both are its own.
 
-A :class:`ClassProxy` is a capitalized name that a test calls or asks for an attribute.  Calling it makes a
+A :class:`ClassProxy` is a capitalized name that a test calls or whose attributes it uses. Calling it makes a
 :class:`ResultProxy`; so are constants and the results of operators (``a + b``).  A result has a length, items, a text,
 and operators with other proxies, but is never given the test's data.
 
@@ -13,8 +12,8 @@ An :class:`InstanceProxy` is what the test must mean as an object (:mod:`~sandbo
 It has methods and operators with data too, and is unequal to all data.  What its methods return and its attributes hold
 is a plain ObjectProxy again: an area is a number.
 
-Several proxies may stand for one object; they are equal, and ``CandidateClient.as_identity`` gives one for all.  An
-iterator is asked for each item, up to MAX_ITEMS, and ends once.  Only asking an iterator for its next item may raise
+Several proxies may stand for one object; they are equal, and ``CandidateClient.as_identity`` returns one for all. An
+iterator requests each item, up to MAX_ITEMS, and ends once. Only requesting an iterator's next item may raise
 StopIteration; anywhere else that is an error.
 
 Runs in the sandbox, on any Python from 3.9.
@@ -33,7 +32,7 @@ from operator import attrgetter
 from typing import Any, Protocol, cast
 
 MAX_ITEMS = 100_000
-"""Longest iterator that crosses, in either direction."""
+"""Maximum number of items of an iterator that crosses, in either direction."""
 _DUNDERS = frozenset(("__name__", "__doc__", "__dict__", "__wrapped__"))
 
 
@@ -59,7 +58,7 @@ class ProxyOwner(Protocol):
     """The connection to the candidate that answers for its proxies."""
 
     def request(self, what: str, *args: object, kind: type[ObjectProxy]) -> Any:
-        """Ask for an operation; an object in the reply becomes a proxy of class ``kind``."""
+        """Request an operation; an object in the reply becomes a proxy of class ``kind``."""
         ...
 
     def call(self, proxy: ObjectProxy, args: tuple[object, ...], kwargs: dict[str, object]) -> object:

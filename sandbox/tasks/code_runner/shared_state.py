@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
-_STATE = "which is not the answer's: it runs in a process of its own"
-_KIND = "which knows nothing of what is the answer's own"
+_STATE = "which does not affect the answer: it runs in a separate process"
+_KIND = "which cannot inspect the answer's own objects"
 
 _ALWAYS = frozenset(("os.putenv", "os.unsetenv", "os.chdir", "pytest.warns", "pytest.deprecated_call"))
 _PATCHES = frozenset(f"unittest.mock.patch{of}" for of in ("", ".dict", ".multiple", ".object"))
@@ -21,18 +21,18 @@ _KINDS = frozenset(
 
 
 def find_shared_state(tree: ast.Module, functions: Collection[str]) -> Iterator[str]:
-    """Yield what the tests use and why it does not reach the candidate.  ``functions``: the candidate's names."""
+    """Yield what the tests use and why it does not reach the candidate. ``functions``: the candidate's names."""
     text = _Names(tree)
     calls = [(node, text.name(node.func)) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     called = {name for _, name in calls}
     if "random.seed" in called and not any(name.startswith("random.") for name in called - {"random.seed"}):
         yield f"random.seed, {_STATE}"
-    told = called & (_ALWAYS | _PATCHES) | set(_changed(tree, text))
-    told |= {name for node, name in calls if name == "warnings.catch_warnings" and node.keywords}
-    yield from (f"{name}, {_STATE}" for name in sorted(told))
-    asked = {name for node, name in calls if name.startswith("inspect.") and _names(node.args) & set(functions)}
+    unshared = called & (_ALWAYS | _PATCHES) | set(_changed(tree, text))
+    unshared |= {name for node, name in calls if name == "warnings.catch_warnings" and node.keywords}
+    yield from (f"{name}, {_STATE}" for name in sorted(unshared))
+    inspected = {name for node, name in calls if name.startswith("inspect.") and _names(node.args) & set(functions)}
     kinds = (text.name(kind) for node, name in calls if name == "isinstance" for kind in _kinds(node))
-    yield from (f"{name}, {_KIND}" for name in sorted(asked | (_KINDS & set(kinds))))
+    yield from (f"{name}, {_KIND}" for name in sorted(inspected | (_KINDS & set(kinds))))
 
 
 def _changed(tree: ast.Module, text: _Names) -> Iterator[str]:
@@ -67,7 +67,7 @@ class _Names:
                 self._imported |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
 
     def name(self, node: ast.expr) -> str:
-        """Return the dotted name of an expression, with its module; empty for what is no name."""
+        """Return the dotted name of an expression, with its module; empty if it has none."""
         if isinstance(node, ast.Attribute):
             base = self.name(node.value)
             return f"{base}.{node.attr}" if base else ""

@@ -1,4 +1,4 @@
-"""Reads the test code of a code task: the names that it takes from the candidate, and its functions to call.
+"""Parses the test code of a code task: the names that it takes from the candidate, and its functions to call.
 
 Pure.  Runs in the sandbox too, on any Python from 3.9.
 """
@@ -66,7 +66,7 @@ def uncalled_tests(tree: ast.Module, entry: str) -> list[str]:
 
 
 def candidate_names(tree: ast.Module) -> set[str]:
-    """Return the names that test code uses and neither it nor Python defines: they are the candidate's."""
+    """Return the names that test code uses and that neither it nor Python defines: they are the candidate's."""
     bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     for node in ast.walk(tree):
         if isinstance(node, DEFINITIONS):
@@ -79,7 +79,7 @@ def candidate_names(tree: ast.Module) -> set[str]:
 
 
 def imported_candidate_names(tree: ast.Module) -> dict[str, str]:
-    """Return, for each ``from solution import name as alias``, alias → name."""
+    """Return the imported names of ``from solution import name as alias``, by alias."""
     return {
         alias.asname or alias.name: alias.name
         for node in ast.walk(tree)
@@ -91,8 +91,8 @@ def imported_candidate_names(tree: ast.Module) -> dict[str, str]:
 def module_names(tree: ast.Module, names: set[str]) -> set[str]:
     """Return those of ``names`` that stand for a standard module everywhere in the code."""
     bases = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    alone = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in bases}
-    return (names & MODULES) - alone
+    unqualified = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in bases}
+    return (names & MODULES) - unqualified
 
 
 def compared_names(tree: ast.Module) -> set[str]:

@@ -1,7 +1,7 @@
-"""Encodes values as tagged lists, as they cross between the judge's process and the candidate's.  Pure.
+"""Encodes values as tagged lists, as they cross between the judge's process and the candidate's. Pure.
 
-Runs in both, on any Python from 3.9 and with few of its modules.  What :func:`pack` and :func:`unpack` know is data: it
-arrives as an equal value of the standard type.  Everything else is left to the caller, which passes a function for it.
+Runs in both, on any Python from 3.9 and with few of its modules. What :func:`pack` and :func:`unpack` know is data: it
+arrives as an equal value of the standard type. For everything else the caller passes a function.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MUTABLE_TYPES: tuple[type, ...] = (list, dict, set, deque, bytearray)
 
 
 class UncrossableValueError(TypeError):
-    """A value is neither data nor an object that the other process could be asked about."""
+    """A value is neither data nor an object that the other process could request."""
 
 
 def pack(value: Any, other: Packer) -> Packed:
@@ -54,7 +54,7 @@ def _is(value: object, kind: type | tuple[type, ...]) -> bool:
 
 
 def _is_of(module: str, name: str, value: object) -> bool:
-    """Whether ``value`` is of this class, whose module may not be loaded."""
+    """Return whether ``value`` is of this class, whose module may not be loaded."""
     return module in sys.modules and _is(value, getattr(sys.modules[module], name, ()))
 
 

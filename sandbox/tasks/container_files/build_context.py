@@ -1,7 +1,7 @@
 """Reads a folder as the build context that a Docker client would send: ``.dockerignore`` applied, modes kept.
 
 Files of the harness (tests, solution, task files) are left out unless a COPY of the Dockerfile names them, so that
-``COPY . /app`` gives no answer away.  Pure but for :func:`load_build_context`.
+``COPY . /app`` does not reveal an answer. Pure except for :func:`load_build_context`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BuildPlan:
     """The ``build`` section of a service.  Both paths are normalized when they are read."""
 
     context: str = "."
-    """Folder, relative to the compose file's."""
+    """Folder, relative to the compose file."""
     dockerfile: str = "Dockerfile"
     """Path relative to the context."""
     args: dict[str, str] = field(default_factory=dict[str, str])
@@ -45,23 +45,23 @@ def read_build_context(
     inside = tree.subtree(folder)
     if name not in inside.files:
         problems.add(
-            f"{posixpath.normpath(posixpath.join(folder, name))} is missing", "without it no image can be built"
+            f"{posixpath.normpath(posixpath.join(folder, name))} is missing", "the image cannot be built without it"
         )
         return None
     parsed = parse_instructions(problems.read_text(inside, name))
     if not any(each.name == "FROM" for each in parsed):
         problems.add(f"{name} names no image", "it has no FROM")
     named = tuple(copied_sources(parsed))
-    asked = [source for source in named if is_within(source, private)]
+    copied_private = [source for source in named if is_within(source, private)]
     if folder == ".":
         inside = inside.filtered(
-            lambda path: not is_within(path, private) or any(_takes(source, path) for source in asked)
+            lambda path: not is_within(path, private) or any(_takes(source, path) for source in copied_private)
         )
     kept = _not_ignored(inside, problems.read_text(inside, _IGNORE), {name, _IGNORE})
     for link in sorted(kept.irregular):
         problems.add(
-            f"{posixpath.normpath(posixpath.join(folder, link))} is no regular file",
-            "a build context has regular files only",
+            f"{posixpath.normpath(posixpath.join(folder, link))} is not a regular file",
+            "a build context has only regular files",
         )
     for source in named:
         if not _found(source, kept):
@@ -72,7 +72,7 @@ def read_build_context(
 def load_build_context(folder: Path, dockerfile: str = "Dockerfile") -> ImageBuild:
     """Read a folder on disk as a build context; links that stay within it are followed.
 
-    Raises UserError when it has no such Dockerfile, is too large, or holds something else than files.
+    Raises UserError if it has no such Dockerfile, is too large, or holds anything other than files.
     """
     problems = TaskProblems(folder)
     tree = read_tree(folder, follow_inner_links=True)
@@ -88,7 +88,7 @@ def _found(source: str, tree: FileTree) -> bool:
 
 
 def _takes(source: str, path: str) -> bool:
-    """Whether a COPY of ``source`` copies ``path``."""
+    """Return whether a COPY of ``source`` copies ``path``."""
     depth = source.count("/") + 1
     return is_within(path, [source]) or fnmatch.fnmatchcase("/".join(path.split("/")[:depth]), source)
 

@@ -1,4 +1,4 @@
-"""Reads a compose file into the parts of a task.  ``compose_schema`` declares the supported part of Compose.  Pure."""
+"""Reads a compose file into the parts of a task. ``compose_schema`` declares the supported part of Compose. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 HARNESS_FOLDER = "/harness/"
 """Prefix of the harness's own host paths: a volume from there is ignored."""
-_OUTSIDE = "outside the supported part of Compose: sandbox/tasks/container_files/compose_schema.py states it"
+_OUTSIDE = "not in the supported part of Compose: see sandbox/tasks/container_files/compose_schema.py"
 _WAITS = {"sleep infinity", "tail -f /dev/null", "bash", "sh", "/bin/bash", "/bin/sh", ""}
 _GRADER = ("T_BENCH_", "TEST_DIR")
 """Prefixes of variables that the grader sets itself."""
@@ -63,8 +63,8 @@ def read_compose_file(
     except YamlError as error:
         problems.add(f"{name} is not readable YAML", str(error))
         return None
-    said = _without_extensions(substitute_variables(raw, variables, name, problems))
-    file = problems.validate(name, said, ComposeFile, unknown=_OUTSIDE)
+    content = _without_extensions(substitute_variables(raw, variables, name, problems))
+    file = problems.validate(name, content, ComposeFile, unknown=_OUTSIDE)
     if file is None:
         return None
     agent = ComposeFacts()
@@ -72,25 +72,26 @@ def read_compose_file(
     if len(file.networks) > 1:
         problems.add(f"{name} has networks {', '.join(file.networks)}", "all services share one private network")
     if main not in file.services:
-        problems.add(f"{name} has services {', '.join(sorted(file.services)) or 'none'}", f"{main!r} is the agent's")
+        problems.add(f"{name} has services {', '.join(sorted(file.services)) or 'none'}", f"{main!r} must be one")
     for key, given in file.services.items():
         where = f"{name}: services.{key}"
         if key == main:
             if read_main := problems.validate(where, given, ComposeAgentService, unknown=_OUTSIDE):
                 agent = _agent(read_main, where, len(file.services) > 1, problems)
-        elif beside := problems.validate(where, given, ComposeSideService, unknown=_OUTSIDE):
-            services += _service(key, beside, folder, where, problems)
+        elif side := problems.validate(where, given, ComposeSideService, unknown=_OUTSIDE):
+            services += _service(key, side, folder, where, problems)
     return replace(agent, services=tuple(services))
 
 
 def _agent(given: ComposeAgentService, where: str, accompanied: bool, problems: TaskProblems) -> ComposeFacts:
     command = _words(given.command, where, problems)
-    shown = (
+    command_text = (
         command[2] if len(command) == 3 and command[0] in {"sh", "bash", "/bin/sh", "/bin/bash"} else " ".join(command)
     )
-    if shown not in _WAITS:
+    if command_text not in _WAITS:
         problems.add(
-            f"{where}.command: {' '.join(command)!r}", "PID 1 is ours: only a command that waits has no effect"
+            f"{where}.command: {' '.join(command)!r}",
+            "PID 1 is longshore's: only a waiting command has no effect",
         )
     for volume in given.volumes:
         if not volume.startswith(HARNESS_FOLDER):
@@ -114,13 +115,11 @@ def _agent(given: ComposeAgentService, where: str, accompanied: bool, problems: 
 
 def _capabilities(names: Sequence[str], where: str, problems: TaskProblems) -> tuple[Capability, ...]:
     may = {each.value: each for each in Capability}
-    asked = {name.upper().removeprefix("CAP_"): name for name in names}
-    for plain, name in asked.items():
+    requested = {name.upper().removeprefix("CAP_"): name for name in names}
+    for plain, name in requested.items():
         if plain not in may and plain not in BASE_CAPABILITIES:
-            problems.add(
-                f"{where}.cap_add: {name}", f"a task may ask for {', '.join(may)} only: no other is safe to give"
-            )
-    return tuple(may[plain] for plain in sorted(asked) if plain in may)
+            problems.add(f"{where}.cap_add: {name}", f"a task may only request {', '.join(may)}: others are not safe")
+    return tuple(may[plain] for plain in sorted(requested) if plain in may)
 
 
 def _service(
@@ -133,7 +132,7 @@ def _service(
         if build is None:
             return []
     elif not given.image:
-        problems.add(f"{where} has no image", "say image or build")
+        problems.add(f"{where} has no image", "add image or build")
         return []
     limits, default = given.deploy.resources.limits, TaskService(name)
     return [
@@ -159,7 +158,7 @@ def _plan(given: ComposeBuild | None, where: str, problems: TaskProblems) -> Bui
 
 def _hostname(given: ComposeService, name: str, where: str, problems: TaskProblems) -> None:
     if given.hostname and name and given.hostname != name:
-        problems.add(f"{where}.hostname: {given.hostname!r}", "a service is found under its own name")
+        problems.add(f"{where}.hostname: {given.hostname!r}", "a service is reached under its own name")
 
 
 def _words(command: str | list[str] | None, where: str, problems: TaskProblems) -> list[str]:
@@ -187,7 +186,7 @@ def _texts(values: Mapping[str, object], where: str, problems: TaskProblems) -> 
         if key.startswith(_GRADER):
             continue
         if value is None:
-            problems.add(f"{where}: {key} has no value", "nothing is taken from the host's environment")
+            problems.add(f"{where}: {key} has no value", "no value is taken from the host's environment")
         else:
             found[key] = str(value).lower() if isinstance(value, bool) else str(value)
     return found

@@ -1,4 +1,4 @@
-"""The part of Compose that tasks may use, as a schema.  Anything else is a problem of that one task, by its key.
+"""The part of Compose that tasks may use, as a schema. Anything else is a problem of that task, named by its key.
 
 The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
     ``build`` (context, dockerfile, args, target), ``image``, ``environment``, ``working_dir``, ``mem_limit``, ``cpus``,
@@ -8,12 +8,12 @@ The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
 Every other service:
     ``image`` or ``build``, ``command``, ``environment``, ``healthcheck.test``, ``mem_limit``, ``cpus``,
     ``deploy.resources.limits``.
-Taken and without effect, because our own life of a container replaces them: ``container_name``, ``depends_on`` (every
+Accepted without effect, because longshore manages a container's life itself: ``container_name``, ``depends_on`` (every
 service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
 ``stdin_open``, ``restart``, ``labels``, ``networks`` (one private network for all), a ``hostname`` equal to the name,
 timings of a health check, ``version``, ``name`` and ``x-*``.
-Variables as in ``variables``; those of the harness are known.
-Outside it, for instance: ports, volumes, privileged, other capabilities, devices, entrypoint, extends, profiles,
+Variables as in ``variables``; those of the harness are defined.
+Not supported, for instance: ports, volumes, privileged, other capabilities, devices, entrypoint, extends, profiles,
 secrets, env_file.
 Source: the Compose specification.
 """
@@ -27,7 +27,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _mapping(value: object) -> object:
-    """``[A=b]`` as ``{A: b}``; a name alone has no value."""
+    """Convert ``[A=b]`` to ``{A: b}``; a name alone has no value."""
     if isinstance(value, list):
         pairs = (str(each).partition("=") for each in cast("list[object]", value))
         return {key: text if equals else None for key, equals, text in pairs}
@@ -35,14 +35,14 @@ def _mapping(value: object) -> object:
 
 
 def _size(value: object) -> object:
-    """``2G``, ``512m``, bytes → whole MiB, at least 1.  Docker's 0 is no limit."""
+    """Convert ``2G``, ``512m`` or bytes to whole MiB, at least 1. Docker's 0 means no limit."""
     if isinstance(value, bool) or value is None:
         return value
     found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kmgt]?)i?b?", str(value).strip().lower())
     if not found:
-        raise ValueError(f"{value!r} is no size: write 512m or 2g")
+        raise ValueError(f"{value!r} is not a size: write 512m or 2g")
     if not float(found[1]):
-        raise ValueError(f"{value!r} is no limit, and every sandbox has one: write 512m or 2g")
+        raise ValueError(f"{value!r} means no limit, but every sandbox has one: write 512m or 2g")
     return max(
         1, -(-int(float(found[1]) * {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}[found[2]]) >> 20)
     )

@@ -1,4 +1,4 @@
-"""Writes the compose file of a task, within the part of Compose that ``compose_schema`` declares.  Pure."""
+"""Writes the compose file of a task, within the part of Compose that ``compose_schema`` declares. Pure."""
 
 from __future__ import annotations
 

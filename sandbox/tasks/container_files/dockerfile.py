@@ -1,6 +1,6 @@
-"""Reads a Dockerfile as far as a task needs: working directory, copied files, and whether it must be built.  Pure.
+"""Reads a Dockerfile as far as a task needs: working directory, copied files, and whether it must be built. Pure.
 
-A *plain* Dockerfile names an image and a working directory and copies at most our own ``rootfs/`` and ``setup.sh``.
+A *plain* Dockerfile names an image and a working directory and copies at most longshore's ``rootfs/`` and ``setup.sh``.
 The harness copies those itself, so such a task needs no build.
 """
 
@@ -25,16 +25,16 @@ PORTABLE_BASE_IMAGE = "debian:bookworm-slim"
 _QUOTED_OR_HEREDOC = re.compile(
     r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|(?<!\S)\d*<<-?(?P<quote>["']?)(?P<end>[\w.-]+)(?P=quote)(?=[\s<>|;&)]|$)"""
 )
-"""A here-document begins with a word of its own; ``$((1<<4))``, ``<<<`` and quoted text begin none."""
+"""A here-document begins with a separate word; ``$((1<<4))``, ``<<<`` and quoted text do not begin one."""
 
 
 class DockerfileInstruction(NamedTuple):
     """One instruction."""
 
     name: str
-    """Upper case."""
+    """Name in upper case."""
     arguments: str
-    """One line: continued lines are joined."""
+    """Arguments in one line: continued lines are joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class PlainDockerfile:
 
     image: str
     workdir: str
-    """Empty when the file names none."""
+    """Working directory; empty if the file names none."""
     copies_rootfs: bool
     runs_setup: bool
 
@@ -71,7 +71,7 @@ def parse_instructions(text: str) -> list[DockerfileInstruction]:
 
 
 def _continued(lines: deque[str]) -> str:
-    """Remove and return the next line that is no comment."""
+    """Remove and return the next line that is not a comment."""
     while lines:
         line = lines.popleft()
         if not line.lstrip().startswith("#"):
@@ -117,7 +117,7 @@ def write_plain_dockerfile(wanted: PlainDockerfile) -> str:
 @dataclass(slots=True)
 class _Stage:
     workdir: str | None = ""
-    """None when a variable in it is unknown."""
+    """None if a variable in it is unknown."""
     variables: dict[str, str] = field(default_factory=dict[str, str])
     env: dict[str, str] = field(default_factory=dict[str, str])
 

@@ -13,14 +13,14 @@ from typing import NamedTuple, cast
 
 from sandbox.tasks.problems import TaskProblems
 
-_HOST = "nothing is taken from the host's environment"
+_HOST = "no value is taken from the host's environment"
 _TOKEN = re.compile(
     r"\$\$|\$(?P<bare>\w+)|\$\{(?P<name>\w+)(?P<colon>:?)(?P<sign>[-+?]?)|(?P<broken>\$\{)|\}|[^$}]+|\$"
 )
 
 
 class BrokenVariableError(ValueError):
-    """A ``$`` begins no variable that Compose or Docker would accept."""
+    """A ``$`` does not begin a variable that Compose or Docker would accept."""
 
 
 class Expansion(NamedTuple):
@@ -28,7 +28,7 @@ class Expansion(NamedTuple):
 
     text: str
     unknown: tuple[str, ...]
-    """One phrase for each unknown variable, which was replaced by nothing."""
+    """One phrase for each unknown variable, which was replaced by the empty text."""
 
 
 def expand_variables(text: str, variables: Mapping[str, str], *, empty_is_unset: bool = False) -> Expansion:
@@ -47,7 +47,7 @@ def substitute_variables(value: object, variables: Mapping[str, str], name: str,
         try:
             text, unknown = expand_variables(value, variables)
         except BrokenVariableError:
-            problems.add(f"{name}: {value!r} has a variable that is none", "write $$ for a dollar sign")
+            problems.add(f"{name}: {value!r} has an invalid variable", "write $$ for a dollar sign")
             return value
         for each in unknown:
             problems.add(f"{name}: variable {each}", _HOST)
@@ -65,7 +65,7 @@ class _Expander:
         self._variables, self._empty_is_unset = variables, empty_is_unset
 
     def expand(self, text: str, start: int, unknown: list[str]) -> tuple[str, int]:
-        """Expand from ``start`` to the end, or to the brace that closes what is open; return that position too."""
+        """Expand from ``start`` to the end, or to the closing brace; return that position too."""
         expanded, at = "", start
         while at < len(text):
             token = _TOKEN.match(text, at)

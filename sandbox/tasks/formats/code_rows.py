@@ -48,9 +48,9 @@ from sandbox.tasks.task import BASE_IMAGE, Task
 
 CANDIDATE_PROGRAM = "/app/solution.py"
 PROGRAM_INSTRUCTION = f"\n\nWrite your Python program to the file {CANDIDATE_PROGRAM}."
-"""Ends every instruction: the file in which the answer is expected."""
+"""End of every instruction: the file in which the answer is expected."""
 BOX_INSTRUCTION = "\n\nEnd your last reply with the final answer alone in \\boxed{}."
-"""Ends the instruction where an answer is asked for and the prompt says nothing of a box."""
+"""End of the instruction if an answer is required but the prompt does not mention a box."""
 _START = (
     "import sys, pathlib; sys.path.insert(0, '/tests'); from sandbox.tasks.code_runner.harness import main;"
     f" main(pathlib.Path('/tests'), pathlib.Path('{CANDIDATE_PROGRAM}'))"
@@ -69,8 +69,8 @@ CASES = "cases.txt"
 _ROW = "row."
 _TRUTH = "reward_model.ground_truth"
 _TESTS = (
-    "inputs and outputs, or asserts that run, of themselves or in test…() without parameters or decorators; or, where "
-    "neither data_source nor ability speaks of code, an answer: else nothing can be graded"
+    "inputs and outputs, or asserts that run, at top level or in test…() without parameters or decorators; or, if "
+    "neither data_source nor ability mentions code, an answer: otherwise nothing can be graded"
 )
 
 _CROSSING = (sys.stdlib_module_names - {"asyncio", "array", "ctypes", "io", "pathlib"}) | {CANDIDATE_MODULE, "pytest"}
@@ -91,7 +91,7 @@ BASE_IMAGE_MODULES = frozenset((
 """Public modules of the base image's Python, which is Debian's python3-minimal."""
 
 CodeCase = tuple[str, object, object]
-"""A case of :mod:`~sandbox.tasks.code_runner.harness`: kind, input, expectation."""
+"""A case of :mod:`~sandbox.tasks.code_runner.harness`: kind, input, expected result."""
 
 
 class _RewardModel(BaseModel):
@@ -109,22 +109,22 @@ class _Row(BaseModel):
 
 
 def _read(row: JsonRow, problems: TaskProblems) -> Task:
-    said = problems.validate("row", {key: value for key, value in row.items() if key != EXTRA_FIELDS_KEY}, _Row)
-    if said is None:
+    given = problems.validate("row", {key: value for key, value in row.items() if key != EXTRA_FIELDS_KEY}, _Row)
+    if given is None:
         return Task("unreadable", "unreadable")
-    prompt = join_user_messages(said.prompt, problems)
-    truth: object = said.reward_model.ground_truth
-    cases = parse_cases(truth, str((said.extra_info or {}).get("entry_point", "")))
-    answer = "" if cases else _answer(said, truth)
+    prompt = join_user_messages(given.prompt, problems)
+    truth: object = given.reward_model.ground_truth
+    cases = parse_cases(truth, str((given.extra_info or {}).get("entry_point", "")))
+    answer = "" if cases else _answer(given, truth)
     if not cases and not answer and EXTRA_FIELDS_KEY not in row:
         problems.add(f"{_TRUTH} holds no tests", _TESTS)
     rest = {key: value for key, value in row.items() if key not in {"prompt", EXTRA_FIELDS_KEY}}
     if row["prompt"] != user_prompt(prompt):
         rest["prompt"] = row["prompt"]
     return Task(
-        id=_id(said, prompt),
+        id=_id(given, prompt),
         instruction=_instruction(prompt, answer),
-        family=said.ability or said.data_source,
+        family=given.ability or given.data_source,
         tests=_HARNESS | {CASES: repr(cases).encode()} if cases else {},
         run_tests=_RUN if cases else "",
         expected_tests=tuple(f"case_{number}" for number in range(len(cases))),
@@ -134,9 +134,9 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
     )
 
 
-def _answer(said: _Row, truth: object) -> str:
-    """Return the answer that a ground truth without tests is; empty for none."""
-    if "code" in f"{said.data_source} {said.ability}".lower() or isinstance(truth, bool):
+def _answer(given: _Row, truth: object) -> str:
+    """Return the answer if the ground truth has no tests; empty for none."""
+    if "code" in f"{given.data_source} {given.ability}".lower() or isinstance(truth, bool):
         return ""
     return str(truth).strip() if isinstance(truth, str | int | float) else ""
 
@@ -147,19 +147,20 @@ def _instruction(prompt: str, answer: str) -> str:
     return prompt if "\\boxed" in prompt else prompt + BOX_INSTRUCTION
 
 
-def _id(said: _Row, prompt: str) -> str:
-    """Return the row's own name if it has one: ours is in ``extra_info``, others have an index in their source."""
-    extra = said.extra_info or {}
+def _id(given: _Row, prompt: str) -> str:
+    """Return the row's own name if it has one: longshore's is in ``extra_info``, others have an index in their
+    source."""
+    extra = given.extra_info or {}
     if "task_id" in extra:
         return str(extra["task_id"])
-    source = re.sub(r"[^A-Za-z0-9_.-]+", "-", said.data_source).strip("-.") or "code"
+    source = re.sub(r"[^A-Za-z0-9_.-]+", "-", given.data_source).strip("-.") or "code"
     if "index" in extra:
         return f"{source}-{extra['index']}"
     return f"{source}-{hashlib.sha256(prompt.encode()).hexdigest()[:12]}"
 
 
 def parse_cases(truth: object, entry: str = "") -> list[CodeCase]:
-    """Return the tests in a ground truth; none if it holds none, or asserts that are never reached.  Pure.
+    """Return the tests in a ground truth; none if it holds none, or asserts that are never reached. Pure.
 
     ``entry``: name of the function under test, if it has one.
     """
@@ -174,8 +175,8 @@ def parse_cases(truth: object, entry: str = "") -> list[CodeCase]:
         return [("asserts", text, entry or None) for text in texts] if good else []
     if not isinstance(truth, dict):
         return []
-    said = cast("JsonRow", truth)
-    inputs, outputs, function = said.get("inputs"), said.get("outputs"), said.get("fn_name")
+    tests = cast("JsonRow", truth)
+    inputs, outputs, function = tests.get("inputs"), tests.get("outputs"), tests.get("fn_name")
     if not (isinstance(inputs, list) and isinstance(outputs, list)):
         return []
     pairs = list(zip(cast("list[object]", inputs), cast("list[object]", outputs), strict=False))
@@ -192,7 +193,7 @@ def _joined(value: object) -> str:
 
 
 def _asserts(text: object, entry: str) -> bool:
-    """Whether this is test code with an assert that is reached."""
+    """Return whether this is test code with an assert that is reached."""
     if not isinstance(text, str):
         return False
     try:
@@ -217,13 +218,13 @@ def find_uncrossable_usage(task: Task) -> Iterator[str]:
     for number, tree in _test_code(task):
         if modules := sorted(_imported(tree) - _CROSSING):
             yield (
-                f"its tests (case_{number}) import {', '.join(modules)}, whose objects do not cross to the answer: "
+                f"its tests (case_{number}) import {', '.join(modules)}, whose objects cannot cross to the answer: "
                 "compare lists, numbers and text"
             )
         for name in sorted(_made_classes(tree)):
             yield (
-                f"its tests (case_{number}) make objects of their own class {name}, which do not cross to the answer: "
-                f"ask in the prompt that the answer defines {name}, and leave it out of the tests"
+                f"its tests (case_{number}) create objects of their class {name}, which cannot cross to the answer: "
+                f"let the prompt ask for {name} in the answer, and remove it from the tests"
             )
         for what in find_shared_state(tree, candidate_names(tree) | {"candidate"}):
             yield f"its tests (case_{number}) use {what}"
@@ -240,8 +241,8 @@ def find_missing_modules(task: Task) -> Iterator[str]:
         )
         if absent:
             yield (
-                f"its tests (case_{number}) import {', '.join(absent)}, which the Python of the image that longshore "
-                "builds lacks, and so does the answer's: set LONGSHORE_BASE_IMAGE to an image with a whole Python"
+                f"its tests (case_{number}) import {', '.join(absent)}, which the Python of longshore's base image "
+                "lacks, and so does the answer's: set LONGSHORE_BASE_IMAGE to an image with a complete Python"
             )
 
 
@@ -277,7 +278,7 @@ def _write(task: Task) -> JsonRow:
     try:
         if _id(_Row.model_validate(row), prompt) == task.id:
             return row
-    except ValueError:  # the metadata was never a row's
+    except ValueError:  # the metadata does not come from a row
         row = {"reward_model": {"ground_truth": ""}, "prompt": user_prompt(task.instruction)}
     extra = row.get("extra_info")
     named: JsonRow = (cast("JsonRow", extra) if isinstance(extra, dict) else {}) | {"task_id": task.id}

@@ -1,8 +1,8 @@
-"""Formats in which a task is a folder: reads and writes one, whatever the format.
+"""Formats in which a task is a folder: reads and writes a task in any of them.
 
 Fields that a format lacks are in ``longshore.yaml`` (:mod:`sandbox.tasks.field_encoding`), which other harnesses
-ignore. Two more names are ours: ``rootfs/`` holds files as they lie in the sandbox before the agent starts
-(``rootfs/app/a.txt`` is ``/app/a.txt``), and ``setup.sh`` runs in the working directory after they are there.
+ignore. longshore uses two more names: ``rootfs/`` holds files as they are in the sandbox before the agent starts
+(``rootfs/app/a.txt`` is ``/app/a.txt``), and ``setup.sh`` runs in the working directory after they have been written.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ EXTRA_FIELDS_FILE = "longshore.yaml"
 @dataclass(frozen=True, slots=True)
 class FolderFormat:
     marker: str
-    """The file that identifies a task of the format."""
+    """File that identifies a task of the format."""
     read: Callable[[str, FileTree, TaskProblems], Task]
-    """Makes a task from a folder's name and tree; problems are added."""
+    """Creates a task from a folder's name and tree; problems are added."""
     write: Callable[[Task], dict[str, TreeFile]]
-    """Makes the tree with everything that the format can hold."""
+    """Creates the tree with everything that the format can hold."""
 
 
 def load_task_folders(form: FolderFormat, folder: Path) -> Dataset:
-    """Load a task from each sub-folder of ``folder``; hidden folders and files are skipped.
+    """Load a task from each subfolder of ``folder``; hidden folders and files are skipped.
 
     Raises TaskError when ``folder`` is not a folder.
     """
@@ -47,7 +47,7 @@ def load_task_folders(form: FolderFormat, folder: Path) -> Dataset:
 
 
 def load_task_folder(form: FolderFormat, folder: Path) -> LoadedTask:
-    """Load the task in ``folder``.  Never raises: whatever is wrong with its content is among the problems."""
+    """Load the task in ``folder``. Never raises: errors in its content are among the problems."""
     problems = TaskProblems(folder)
     task = None
     with problems.collecting_errors():
@@ -62,31 +62,31 @@ def _read(form: FolderFormat, name: str, tree: FileTree, problems: TaskProblems)
     task = form.read(name, tree, problems)
     if EXTRA_FIELDS_FILE in tree.files:
         try:
-            said: object = parse_yaml(problems.read_text(tree, EXTRA_FIELDS_FILE))
+            given: object = parse_yaml(problems.read_text(tree, EXTRA_FIELDS_FILE))
         except YamlError as error:
             problems.add(f"{EXTRA_FIELDS_FILE} is not readable YAML", str(error))
         else:
-            task = apply_fields(task, {} if said is None else said, problems, EXTRA_FIELDS_FILE)
+            task = apply_fields(task, {} if given is None else given, problems, EXTRA_FIELDS_FILE)
     problems.check_rules(task)
     return task
 
 
 def encode_task_folder(form: FolderFormat, task: Task) -> dict[str, TreeFile]:
-    """Return the files that are read back as ``task``.  Raises TaskError when there are none."""
+    """Return the files that are read back as ``task``. Raises TaskError if there are none."""
     for what, why in ((p.what, p.why) for p in _checked(task)):
         raise TaskError(Path(task.id), what, why)
     files = form.write(task)
     check_paths(files, Path(task.id))
-    place = TaskProblems(Path(task.id))
-    rest = differing_fields(task, form.read(task.id, FileTree(files), place))
+    ignored = TaskProblems(Path(task.id))
+    rest = differing_fields(task, form.read(task.id, FileTree(files), ignored))
     if rest:
         files[EXTRA_FIELDS_FILE] = TreeFile(dump_yaml(rest))
     problems = TaskProblems(Path(task.id))
-    again = _read(form, task.id, FileTree(files), problems)
+    read_back = _read(form, task.id, FileTree(files), problems)
     if problems.found:
         raise problems.found[0]
-    if again != task:
-        differ = ", ".join(differing_fields(task, again))
+    if read_back != task:
+        differ = ", ".join(differing_fields(task, read_back))
         raise TaskError(
             Path(task.id), f"cannot be written so that it is read back equal: {differ}", "try another format"
         )
@@ -106,7 +106,7 @@ def write_task_folder(form: FolderFormat, task: Task, parent: Path) -> Path:
     """
     folder = parent / task.id
     if folder.exists():
-        raise TaskError(folder, "exists already", "a task is never written over another: remove it first")
+        raise TaskError(folder, "exists already", "a task never overwrites another: remove it first")
     return write_tree(encode_task_folder(form, task), folder)
 
 
@@ -117,7 +117,7 @@ class TaskEnvironment:
     image: str = BASE_IMAGE
     build: ImageBuild | None = None
     workdir: str = "/app"
-    """Empty when only a build would know the Dockerfile's working directory."""
+    """Working directory; empty if only a build would know the one of the Dockerfile."""
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     setup: str = ""
 
@@ -127,13 +127,14 @@ def read_environment(
 ) -> TaskEnvironment:
     """Read image, working directory, files and setup of a task whose build contexts lie in ``tree``.
 
-    A plain Dockerfile needs no build.  ``rootfs/`` and ``setup.sh`` are ours unless they are part of a real build.
+    A plain Dockerfile needs no build. ``rootfs/`` and ``setup.sh`` are longshore's unless they are part of a real
+    build.
     """
     workdir = "/app"
     build = None
     own = True
     if plan is None and not image:
-        problems.add("there is no Dockerfile and no image is named", "nothing says what its sandbox holds")
+        problems.add("there is no Dockerfile and no image is named", "the content of its sandbox is not defined")
     if plan is not None:
         inside = tree.subtree(plan.context)
         text = problems.read_text(inside, plan.dockerfile)
@@ -157,7 +158,7 @@ def read_environment(
 
 
 def write_environment(task: Task, context: str) -> tuple[dict[str, TreeFile], BuildPlan]:
-    """Write the files from which :func:`read_environment` reads the same; a real build's context is the folder
+    """Write the files from which :func:`read_environment` reads the same; the context of a real build is the folder
     ``context``."""
     files = as_tree_files({path.lstrip("/"): data for path, data in task.files.items()}, under="rootfs")
     if task.setup:

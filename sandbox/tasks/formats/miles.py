@@ -1,7 +1,7 @@
-"""miles rows, each pointing at a Harbor folder ``<tasks>/<instance_id>``:
+"""miles rows, each of which points at a Harbor folder ``<tasks>/<instance_id>``:
 ``{"label", "prompt": [{"role": "user", "content": instruction}], "metadata": {"agent_name", "instance_id"}}``.
 
-``<tasks>`` is the folder ``tasks`` of the data set's root where there is one, else the root itself.
+``<tasks>`` is the folder ``tasks`` in the data set's root if it exists, else the root itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sandbox.tasks.task import Task
 
 _AGENT = "terminus-2"
 _KEPT = "miles.agent_name"
-"""Key of :attr:`Task.metadata` for an agent other than the usual one."""
+"""Key of :attr:`Task.metadata` for an agent other than the default one."""
 
 
 class _Metadata(BaseModel):
@@ -42,15 +42,15 @@ class _Row(BaseModel):
 
 
 def _read(row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
-    said = problems.validate("row", row, _Row)
-    if said is None:
+    given = problems.validate("row", row, _Row)
+    if given is None:
         return LoadedTask(None, tuple(problems.found))
-    name = said.metadata.instance_id
-    instruction = join_user_messages(said.prompt, problems)
+    name = given.metadata.instance_id
+    instruction = join_user_messages(given.prompt, problems)
     loaded = load_pointed_task(root / TASK_FOLDERS if (root / TASK_FOLDERS).is_dir() else root, name, problems)
     if loaded.task is None:
         return loaded
-    agent = {_KEPT: said.metadata.agent_name} if said.metadata.agent_name != _AGENT else {}
+    agent = {_KEPT: given.metadata.agent_name} if given.metadata.agent_name != _AGENT else {}
     task = dataclasses.replace(loaded.task, instruction=instruction, metadata=loaded.task.metadata | agent)
     problems.check_rules(task)
     return LoadedTask(None if problems.found else task, tuple(problems.found))

@@ -2,7 +2,7 @@
 
 ``{"task": {"task_name", "task_path", "instruction", "data_source"}}``, and with messages
 ``{"task": [{"role": "user", "content": instruction}], "metadata": {"task_name", "task_path", "instruction",
-"data_source"}}``.  The row's name and instruction count, everything else is the folder's.
+"data_source"}}``. Only name and instruction are the row's; everything else comes from the folder.
 """
 
 from __future__ import annotations
@@ -84,4 +84,4 @@ def _write_messages(task: Task) -> JsonRow:
 
 FORMAT = PointerFormat(_read, _write, terminal_bench.FORMAT)
 MESSAGES_FORMAT = PointerFormat(_read, _write_messages, terminal_bench.FORMAT)
-"""The shape with messages; both are read by either."""
+"""The shape with messages; each format reads both shapes."""

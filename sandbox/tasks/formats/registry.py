@@ -64,13 +64,13 @@ def format_names() -> list[str]:
 
 
 def find_format(name: str) -> FolderFormat | RowFormat | PointerFormat:
-    """Return a format by name.  Raises UserError for an unknown one, or a plugin that is no format."""
+    """Return a format by name. Raises UserError for an unknown one, or a plugin that is not a format."""
     if name in list(TaskFormat):
         return (FOLDER_FORMATS | ROW_FORMATS)[TaskFormat(name)]
     found = load_plugin(PluginGroup.TASK_FORMATS, name)
     if not isinstance(found, FolderFormat | RowFormat | PointerFormat):
         raise UserError(
-            f"the task format '{name}' is none: its entry point has to be a FolderFormat, a RowFormat or a "
+            f"the task format '{name}' is invalid: its entry point must be a FolderFormat, a RowFormat or a "
             "PointerFormat (docs/plugins.md)"
         )
     return found
@@ -79,7 +79,7 @@ def find_format(name: str) -> FolderFormat | RowFormat | PointerFormat:
 def load_tasks(path: Path, form: str | None = None, root: Path | None = None) -> Dataset:
     """Load the tasks at ``path``, a data set or a single task folder.
 
-    ``root``: base of paths in rows (default: their file's folder).  Raises TaskError when there is nothing to read or
+    ``root``: base of paths in rows (default: their file's folder). Raises TaskError if there is nothing to read or
     the format cannot be detected, UserError for an unknown format.
     """
     if not path.exists():
@@ -98,7 +98,7 @@ def load_tasks(path: Path, form: str | None = None, root: Path | None = None) ->
 
 
 def detect_format(path: Path) -> TaskFormat:
-    """Detect the format of ``path``.  Raises TaskError when nothing identifies it."""
+    """Detect the format of ``path``. Raises TaskError if nothing identifies it."""
     if path.is_dir():
         for folder in chain([path], (each for each in sorted(path.iterdir()) if each.is_dir())):
             for form, folder_format in FOLDER_FORMATS.items():
@@ -108,7 +108,7 @@ def detect_format(path: Path) -> TaskFormat:
     for _, row in read_rows(path):
         if not isinstance(row, TaskError) and (form := _row_format(row)):
             return form
-    raise TaskError(path, "has no row in a known format", f"say --format: {', '.join(ROW_FORMATS)}")
+    raise TaskError(path, "has no row in a known format", f"set --format: {', '.join(ROW_FORMATS)}")
 
 
 def _row_format(row: JsonRow) -> TaskFormat | None:
@@ -127,7 +127,7 @@ def _row_format(row: JsonRow) -> TaskFormat | None:
 def write_tasks(tasks: Iterable[Task], form: str, target: Path) -> None:
     """Write all ``tasks`` or none: folder formats below the folder ``target``, others as the file ``target``.
 
-    Raises TaskError where something exists already, or a task cannot be written so that it is read back equal.
+    Raises TaskError if something exists already, or a task cannot be written so that it is read back equal.
     """
     planned = plan_dataset_write(find_format(form), tasks, target)
     if planned.problems:

@@ -1,7 +1,7 @@
 """Formats in which a task is one row of a file: JSON Lines, or a JSON array.
 
-A row either holds its task or points at a task folder.  What its format cannot say lies under the key ``longshore``,
-as ``longshore.yaml`` does in a folder.
+A row either holds its task or points at a task folder. Fields that its format lacks are under the key ``longshore``, as
+they are in a folder's ``longshore.yaml``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sandbox.tasks.task import Task, TaskError
 
 EXTRA_FIELDS_KEY = "longshore"
 TASK_FOLDERS = "tasks"
-"""Folder, beside the file of rows, of the folders that rows point at."""
+"""Folder, next to the file of rows, of the folders that rows point at."""
 
 JsonRow = dict[str, object]
 
@@ -39,7 +39,7 @@ class RowFormat:
     read: Callable[[JsonRow, TaskProblems], Task]
     write: Callable[[Task], JsonRow]
     allows_repeats: bool = False
-    """Whether several rows may describe one task; the first one counts."""
+    """Several rows may describe one task; the first one counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class PointerFormat:
     """Rows that point at task folders."""
 
     read: Callable[[JsonRow, Path, TaskProblems], LoadedTask]
-    """Makes a task from a row and the folder that its paths are relative to."""
+    """Creates a task from a row and the folder that its paths are relative to."""
     write: Callable[[Task], JsonRow]
     folders: FolderFormat
     """Format of the folders that rows point at."""
 
 
 def read_rows(path: Path) -> Iterator[tuple[Path, JsonRow | TaskError]]:
-    """Yield each row with its location, ``file:line``; in place of what is no JSON object, an error.
+    """Yield each row with its location, ``file:line``; an error for a line that is not a JSON object.
 
     Raises TaskError when the file cannot be read.
     """
@@ -76,17 +76,17 @@ def read_rows(path: Path) -> Iterator[tuple[Path, JsonRow | TaskError]]:
         try:
             value: object = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            place = Path(f"{path}:{number}")
-            yield place, TaskError(place, "is not readable JSON", str(error))
+            location = Path(f"{path}:{number}")
+            yield location, TaskError(location, "is not readable JSON", str(error))
             continue
         yield _row(path, number, value)
 
 
 def _row(path: Path, number: int, value: object) -> tuple[Path, JsonRow | TaskError]:
-    place = Path(f"{path}:{number}")
+    location = Path(f"{path}:{number}")
     if not isinstance(value, dict):
-        return place, TaskError(place, "is no JSON object", "a row is one")
-    return place, cast("JsonRow", value)
+        return location, TaskError(location, "is not a JSON object", "a row must be one")
+    return location, cast("JsonRow", value)
 
 
 def load_rows(form: RowFormat | PointerFormat, path: Path, root: Path | None = None) -> Dataset:
@@ -96,17 +96,17 @@ def load_rows(form: RowFormat | PointerFormat, path: Path, root: Path | None = N
 
 def _loaded(form: RowFormat | PointerFormat, path: Path, root: Path) -> Iterator[tuple[Path, LoadedTask]]:
     known: set[tuple[str, str]] = set()
-    for place, row in read_rows(path):
+    for location, row in read_rows(path):
         if isinstance(row, TaskError):
-            yield place, LoadedTask(None, (row,))
+            yield location, LoadedTask(None, (row,))
             continue
-        loaded = _one(form, row, root, TaskProblems(place))
+        loaded = _one(form, row, root, TaskProblems(location))
         if loaded.task and isinstance(form, RowFormat) and form.allows_repeats:
             key = loaded.task.id, loaded.task.instruction
             if key in known:
                 continue
             known.add(key)
-        yield place, loaded
+        yield location, loaded
 
 
 def _one(form: RowFormat | PointerFormat, row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
@@ -128,32 +128,32 @@ def read_row(form: RowFormat, row: JsonRow, problems: TaskProblems) -> Task:
 
 def encode_row(form: RowFormat, task: Task) -> JsonRow:
     """Return the row that is read back as ``task``.  Raises TaskError when there is none."""
-    place = Path(task.id)
-    checked = TaskProblems(place)
+    location = Path(task.id)
+    checked = TaskProblems(location)
     checked.check_rules(task)
     row = form.write(task)
-    rest = differing_fields(task, form.read(row, TaskProblems(place)))
+    rest = differing_fields(task, form.read(row, TaskProblems(location)))
     if rest:
         row[EXTRA_FIELDS_KEY] = rest
-    again = read_row(form, row, checked)
+    read_back = read_row(form, row, checked)
     if checked.found:
         raise checked.found[0]
-    if again != task:
-        differ = ["id"] if again.id != task.id else list(differing_fields(task, again))
+    if read_back != task:
+        differ = ["id"] if read_back.id != task.id else list(differing_fields(task, read_back))
         what = f"would not be read back equal: {', '.join(differ)}"
-        raise TaskError(place, what, "this format cannot hold it: convert to another")
+        raise TaskError(location, what, "this format cannot hold it: convert to another")
     return row
 
 
 def load_pointed_task(root: Path, where: object, problems: TaskProblems) -> LoadedTask:
-    """Load the task in the folder ``where`` below ``root``, in whichever folder format it is."""
+    """Load the task in the folder ``where`` below ``root``, in any folder format."""
     inside = posixpath.normpath(where) if isinstance(where, str) else ""
     if path_problem(inside):
-        problems.add(f"{where!r} is no path below {root}", "a row points at a folder of its data set")
+        problems.add(f"{where!r} is not a path below {root}", "a row points at a folder of its data set")
         return LoadedTask(None, tuple(problems.found))
     folder = root / inside
     if not folder.is_dir():
-        problems.add(f"{folder} is missing", "the row points at it: say --root, or put the task there")
+        problems.add(f"{folder} is missing", "the row points at it: set --root, or put the task there")
         return LoadedTask(None, tuple(problems.found))
     form = HARBOR if (folder / HARBOR.marker).exists() else terminal_bench.FORMAT
     return load_task_folder(form, folder)
@@ -168,7 +168,7 @@ def join_user_messages(messages: list[PromptMessage], problems: TaskProblems) ->
     """Join the user's messages of a chat prompt."""
     found = [each.content for each in messages if each.role == "user"]
     if not found:
-        problems.add("the prompt has no user message", "it is what the agent is told")
+        problems.add("the prompt has no user message", "it would be the agent's instruction")
     return "\n\n".join(found)
 
 

@@ -1,8 +1,8 @@
-"""SWE-SYNTH samples, ``.json`` array or ``.jsonl``: what a model did with a synthetic bug, and the bug's description.
+"""SWE-SYNTH samples, ``.json`` array or ``.jsonl``: a model's attempt at a synthetic bug, and the bug's description.
 
 ``{"task_id", "score", "model", "latency_ms", "extra": {"problem_statement", "swe_instance_id", "bug_types",
-"fix_patch", "all_passed", "all_result", "conversation", "model_calls"}}``.  A sample says neither image nor tests, so
-its task has none: it can be read, converted and trained on offline, and graded once ``longshore`` in the row says how.
+"fix_patch", "all_passed", "all_result", "conversation", "model_calls"}}``. A sample has neither image nor tests, so
+its task has none: it can be read, converted and trained on offline, and graded once ``longshore`` in the row adds them.
 The patch of a sample that passed every test is the oracle.  Several samples of one bug are one task, the first.
 """
 
@@ -35,22 +35,23 @@ class _Sample(BaseModel):
 
 
 def _read(row: JsonRow, problems: TaskProblems) -> Task:
-    said = problems.validate("row", {key: value for key, value in row.items() if key != EXTRA_FIELDS_KEY}, _Sample)
-    if said is None:
+    sample = problems.validate("row", {key: value for key, value in row.items() if key != EXTRA_FIELDS_KEY}, _Sample)
+    if sample is None:
         return Task("unreadable", "unreadable")
-    extra = said.extra
+    extra = sample.extra
     solved = extra.all_passed and bool(extra.fix_patch)
     unused = {} if solved else {"fix_patch": extra.fix_patch, "all_passed": extra.all_passed}
     given: dict[str, object] = {key: value for key, value in unused.items() if key in extra.model_fields_set}
     if "bug_types" in extra.model_fields_set:
         given["bug_types"] = extra.bug_types
     return Task(
-        id=f"swe-synth-{said.task_id}" if isinstance(said.task_id, int) else said.task_id,
+        id=f"swe-synth-{sample.task_id}" if isinstance(sample.task_id, int) else sample.task_id,
         instruction=extra.problem_statement.strip(),
         family=extra.bug_types[0] if extra.bug_types else "",
         solution=_APPLY if solved else "",
         solution_files={_PATCH: extra.fix_patch.encode()} if solved else {},
-        metadata=to_metadata(said.model_extra or {}, _SAMPLE) | to_metadata((extra.model_extra or {}) | given, _EXTRA),
+        metadata=to_metadata(sample.model_extra or {}, _SAMPLE)
+        | to_metadata((extra.model_extra or {}) | given, _EXTRA),
     )
 
 
@@ -66,7 +67,7 @@ def _write(task: Task) -> JsonRow:
 
 
 def _typed(extra: dict[str, object]) -> dict[str, object]:
-    """Less the keys whose value is not of the format's kind; they go to ``longshore``."""
+    """Drop the keys whose value is not of the format's type; they go to ``longshore``."""
     kinds: dict[str, type] = {"bug_types": list, "all_passed": bool, "fix_patch": str}
     return {key: value for key, value in extra.items() if isinstance(value, kinds.get(key, object))}
 

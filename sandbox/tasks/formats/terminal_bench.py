@@ -1,8 +1,8 @@
 """Terminal-Bench 1 directories: ``task.yaml``, ``Dockerfile``, ``docker-compose.yaml`` with the service ``client``,
 ``run-tests.sh``, ``solution.sh`` or ``solution.yaml``, ``tests/``.
 
-The build context is the folder, less tests, solution and task files, unless a COPY names them.  What is written is a
-whole Terminal-Bench task; what that cannot say is in ``longshore.yaml`` (:mod:`sandbox.tasks.formats.folders`).
+The build context is the folder without tests, solution and task files, unless a COPY names them. The output is a
+complete Terminal-Bench task; fields that it lacks are in ``longshore.yaml`` (:mod:`sandbox.tasks.formats.folders`).
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ FORMAT = FolderFormat("task.yaml", _read, _write)
 
 
 def load_task(folder: Path) -> Task:
-    """Load one task.  Raises TaskError, the first problem, which says what to fix."""
+    """Load one task. Raises TaskError with the first problem and its fix."""
     return load_task_folder(FORMAT, folder).require_task()
 
 
@@ -174,7 +174,7 @@ def load_dataset(folder: Path) -> Dataset:
 
 
 def write_task(task: Task, parent: Path) -> Path:
-    """Write ``task`` as ``parent/<id>``, so that :func:`load_task` gives an equal task back.
+    """Write ``task`` as ``parent/<id>``, so that :func:`load_task` returns an equal task.
 
     Raises TaskError when the folder exists already, or when the task breaks a rule.
     """

@@ -27,15 +27,15 @@ class DatasetWritePlan:
     rows: bytes | None
     """Content of the file ``target``; None for a folder format."""
     problems: tuple[TaskError, ...]
-    """Why each omitted task cannot be written in this format."""
+    """Problem of each omitted task, which cannot be written in this format."""
 
     def write(self) -> None:
-        """Write everything.  Raises TaskError, and leaves nothing behind, if something exists or cannot be written."""
+        """Write everything. Raises TaskError, and leaves nothing behind, if something exists or cannot be written."""
         with ExitStack() as undo:
             try:
-                for place in (*self.folders, *(() if self.rows is None else (self.target,))):
-                    if place.exists():
-                        raise TaskError(place, "exists already", "nothing is written over another: remove it first")
+                for path in (*self.folders, *(() if self.rows is None else (self.target,))):
+                    if path.exists():
+                        raise TaskError(path, "exists already", "nothing is overwritten: remove it first")
                 for folder, tree in self.folders.items():
                     undo.callback(shutil.rmtree, folder, ignore_errors=True)
                     write_tree(tree, folder)
@@ -51,7 +51,7 @@ def plan_dataset_write(
     form: FolderFormat | PointerFormat | RowFormat, tasks: Iterable[Task], target: Path
 ) -> DatasetWritePlan:
     """Encode those of ``tasks`` that ``form`` can hold: below the folder ``target``, or as the file ``target`` with the
-    folders that it points at beside it."""
+    folders that it points at next to it."""
     parent = target.parent / TASK_FOLDERS if isinstance(form, PointerFormat) else target
     folders, rows, problems = dict[Path, dict[str, TreeFile]](), list[bytes](), list[TaskError]()
     for task in tasks:

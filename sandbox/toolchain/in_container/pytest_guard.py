@@ -1,6 +1,6 @@
-"""Hides test ids from the programs that tests start: a parametrized test's id says what is expected.
+"""Hides test ids from the programs that tests start: a parametrized test's id reveals the expected result.
 
-It changes parts of pytest itself, whose version is pinned (:mod:`sandbox.toolchain.in_container.pins`).  Standard
+It changes parts of pytest itself, whose version is pinned (:mod:`sandbox.toolchain.in_container.pins`). Standard
 library and pytest only: a copy runs in containers.
 """
 
@@ -18,11 +18,11 @@ from typing import Any
 from _pytest import capture, runner, tmpdir
 
 _PLACES = slice(45, 47)
-"""Fields after the name in ``/proc/PID/stat``: where the arguments begin and end in memory."""
+"""Fields after the name in ``/proc/PID/stat``: the addresses at which the arguments begin and end in memory."""
 
 
 class WriteOnlyFile(FileIO):
-    """A temporary file for captured output: whoever inherits its descriptor can write to it and not read it."""
+    """A temporary file for captured output: a process that inherits its descriptor can write to it but not read it."""
 
     def __init__(self, buffering: int = 0) -> None:
         del buffering
@@ -60,7 +60,7 @@ def _shorten(module: ModuleType, function: str, shortened: Callable[[Any], Any])
 
 
 def erase_arguments() -> None:
-    """Erase the arguments of this process, which anybody may read in ``/proc/PID/cmdline``."""
+    """Erase the arguments of this process, which every user may read in ``/proc/PID/cmdline``."""
     begin, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_PLACES])
     with Path("/proc/self/mem").open("rb+", buffering=0) as memory:
         memory.seek(begin)

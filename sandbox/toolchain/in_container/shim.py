@@ -1,10 +1,10 @@
 """The shims for apt-get, curl, wget, uv and uvx: they carry out :mod:`~sandbox.toolchain.in_container.shim_rules`.
 
-A copy runs in the container, on the toolchain's Python, from its read-only folder.  Calls that the toolchain does not
-answer go to the next program of that name on PATH, or to the real uv.  If the phase has a network (``UV_OFFLINE`` is
-unset), so do calls for what the toolchain lacks and, unless the tests run on the toolchain, all calls but those for
-uv's installer.  Without a network, what could only come from there is reported: ``needs-network …``.  Created paths are
-recorded, to be removed after the tests.
+A copy runs in the container, on the toolchain's Python, from its read-only folder. Calls that the toolchain does not
+answer go to the next program of that name on PATH, or to the real uv. If the phase has a network (``UV_OFFLINE`` is
+unset), so do calls for packages that the toolchain lacks and, unless the tests run on the toolchain, all calls but
+those for uv's installer. Without a network, what could only come from there is reported: ``needs-network …``. Created
+paths are recorded, to be removed after the tests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NOT_FOUND, _NO_NETWORK, _NO_HOST = 2, 100, 6
 
 
 def main(program: str, arguments: Sequence[str]) -> int:
-    """Answer one call; returns its exit code, unless another program takes this process over."""
+    """Answer one call and return its exit code, unless another program replaces this process."""
     online = "UV_OFFLINE" not in os.environ
     match shim_rules.decide_shim_action(program, arguments):
         case shim_rules.ShimInstaller(into):
@@ -77,10 +77,10 @@ def _say(text: str, into: str) -> None:
 
 @contextmanager
 def _kill_script_on_error() -> Generator[None]:
-    """Kill the whole script on an error: it would go on with what the agent has put there."""
+    """Kill the whole script on an error: otherwise it would continue with the agent's files."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001  whatever it is
+    except Exception as error:  # noqa: BLE001  any error
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         os.killpg(0, signal.SIGKILL)
 
@@ -93,9 +93,9 @@ def _note_created(path: Path) -> None:
 
 
 def _venv(path: Path) -> None:
-    """Create a virtual environment at ``path``, in place of any that is there: it was the agent's.
+    """Create a virtual environment at ``path`` and replace any that exists: it was the agent's.
 
-    ``path`` is as the script says it.  No folder in it is a link: a path through it and up again could lead elsewhere.
+    ``path`` is as the script writes it. No folder in it is a link: a path through it and up again could lead elsewhere.
     """
     _note_created(path)
     if path.is_symlink() or (path.exists() and not path.is_dir()):
@@ -106,12 +106,12 @@ def _venv(path: Path) -> None:
     packages = next(Path(ENVIRONMENT).glob("lib/*/site-packages"))
     own = path / packages.relative_to(ENVIRONMENT)
     own.mkdir()
-    (own / "kit.pth").write_text(f"{packages}\n")
+    (own / "toolchain.pth").write_text(f"{packages}\n")
     (path / "bin" / "activate").write_text(_ACTIVATE.format(path=path.absolute(), environment=ENVIRONMENT))
 
 
 def _run(command: Sequence[str]) -> NoReturn:
-    """Run a command with the toolchain's Python first on PATH and the image's tools before ours."""
+    """Run a command with the toolchain's Python first on PATH and the image's tools before the toolchain's."""
     rest = [each for each in os.environ.get("PATH", "").split(":") if each not in (*TOOL_FOLDERS, f"{ENVIRONMENT}/bin")]
     os.environ.update(PATH=":".join((f"{ENVIRONMENT}/bin", *rest, *TOOL_FOLDERS)), VIRTUAL_ENV=ENVIRONMENT)
     _become(command[0], command)
@@ -134,14 +134,14 @@ def _report_missing(program: str, *what: str) -> int:
 
 def _become(program: str, command: Sequence[str]) -> NoReturn:
     try:
-        os.execvp(program, [*command])  # noqa: S606  this program's purpose: no shell is between
+        os.execvp(program, [*command])  # noqa: S606  this program's purpose: no shell is involved
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         sys.exit(_NOT_FOUND)
 
 
 def _installed(package: str) -> bool:
-    """Whether the image's dpkg has the package installed."""
+    """Return whether the image's dpkg has the package installed."""
     try:
         status = Path("/var/lib/dpkg/status").read_text(errors="replace")
     except OSError:

@@ -1,6 +1,6 @@
-"""Decides what the toolchain answers when a test script calls apt-get, curl, wget, uv or uvx.  Pure.
+"""Decides what the toolchain answers when a test script calls apt-get, curl, wget, uv or uvx. Pure.
 
-One rule for three readers: the shims at grading (:mod:`~sandbox.toolchain.in_container.shim`), the list of a task's
+One rule for three users: the shims at grading (:mod:`~sandbox.toolchain.in_container.shim`), the list of a task's
 network needs (:mod:`sandbox.validation.network_needs`), and the decision whose programs run the tests
 (:mod:`sandbox.grading.isolation.decision`).  A copy runs in containers: only the standard library and ``pins`` are
 imported.
@@ -17,36 +17,36 @@ from sandbox.toolchain.in_container.pins import APT_PACKAGES, INSTALLERS, PYTHON
 
 
 class ShimNothingToDo(NamedTuple):
-    """What is asked for is there already."""
+    """The requested package or program is already there."""
 
 
 class ShimInstaller(NamedTuple):
-    """uv's installer, whose work is done already."""
+    """The call fetches uv's installer, whose work is already done."""
 
     into: str
-    """File in which the script wants it; empty for standard output."""
+    """File to which the script writes it; empty for standard output."""
 
 
 class ShimVenv(NamedTuple):
-    """A virtual environment at this path, with the toolchain's packages."""
+    """The call creates a virtual environment at this path, with the toolchain's packages."""
 
     path: str
 
 
 class ShimRun(NamedTuple):
-    """Run this command with the toolchain's Python and packages first on PATH."""
+    """The call runs this command with the toolchain's Python and packages first on PATH."""
 
     command: tuple[str, ...]
 
 
 class ShimMissing(NamedTuple):
-    """These packages are not in the toolchain."""
+    """The call needs these packages, which are not in the toolchain."""
 
     names: tuple[str, ...]
 
 
 class ShimPassThrough(NamedTuple):
-    """The real program has to answer."""
+    """The real program must answer the call."""
 
 
 ShimAction = ShimNothingToDo | ShimInstaller | ShimVenv | ShimRun | ShimMissing | ShimPassThrough
@@ -62,7 +62,7 @@ _FLAGS = frozenset((
     "--no-project", "--no-config", "--isolated", "--active", "--frozen", "--no-sync", "--bare", "--no-readme",
     "--no-workspace", "--seed", "--clear", "--dev", "--managed-python",
 ))  # fmt: skip
-"""Options of uv that do not change what the toolchain gives."""
+"""Options of uv that do not change the toolchain's answer."""
 _VALUED = {"-p": "python", "--python": "python", "-w": "with", "--with": "with", "--from": "with", "--prompt": "name"}
 _PYTHONS = frozenset((PYTHON, PYTHON.split(".", maxsplit=1)[0], f"python{PYTHON}", "python3", "python"))
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(@?)(.*)")
@@ -92,7 +92,7 @@ def has_debian_package(name: str) -> bool:
 
 
 def has_python_package(requirement: str) -> bool:
-    """Whether the toolchain has this Python package in a version that meets the requirement."""
+    """Return whether the toolchain has this Python package in a version that meets the requirement."""
     found = _REQUIREMENT.fullmatch(requirement.strip())
     if found is None:
         return False
@@ -150,18 +150,18 @@ def _uv(program: str, arguments: Sequence[str]) -> ShimAction:
         case ["uv", "run", *rest]:
             return _run(rest, tool=False)
         case ["uv", "pip", "install", *rest] | ["uv", "add", *rest]:
-            asked = _read(rest)
+            call = _read(rest)
             return (
                 ShimPassThrough()
-                if asked is None or not asked.rest
-                else _lacking((*asked.wanted, *asked.rest)) or ShimNothingToDo()
+                if call is None or not call.rest
+                else _missing_packages((*call.wanted, *call.rest)) or ShimNothingToDo()
             )
         case ["uv", "init", *rest]:
-            asked = _read(rest)
-            return ShimPassThrough() if asked is None or asked.rest else ShimNothingToDo()
+            call = _read(rest)
+            return ShimPassThrough() if call is None or call.rest else ShimNothingToDo()
         case ["uv", "venv", *rest]:
-            asked = _read(rest)
-            return ShimPassThrough() if asked is None or len(asked.rest) > 1 else ShimVenv(*asked.rest or (".venv",))
+            call = _read(rest)
+            return ShimPassThrough() if call is None or len(call.rest) > 1 else ShimVenv(*call.rest or (".venv",))
         case ["uv", "python", "install", *names] if _PYTHONS.issuperset(names):
             return ShimNothingToDo()
         case _:
@@ -169,37 +169,37 @@ def _uv(program: str, arguments: Sequence[str]) -> ShimAction:
 
 
 def _run(arguments: Sequence[str], *, tool: bool) -> ShimAction:
-    asked = _read(arguments, to_command=True)
-    if asked is None or not asked.rest:
+    call = _read(arguments, to_command=True)
+    if call is None or not call.rest:
         return ShimPassThrough()
-    command, *rest = asked.rest
+    command, *rest = call.rest
     if tool:  # a tool is a package too
-        if missing := _lacking((*asked.wanted, *(() if asked.source else (command,)))):
+        if missing := _missing_packages((*call.wanted, *(() if call.source else (command,)))):
             return missing
         name = command.partition("@")[0]
         return ShimRun((name, *rest)) if name == "pytest" else ShimPassThrough()
-    if missing := _lacking(asked.wanted):
+    if missing := _missing_packages(call.wanted):
         return missing
     return ShimRun(("python", command, *rest) if command.endswith(".py") else (command, *rest))
 
 
-def _lacking(requirements: Iterable[str]) -> ShimMissing | None:
+def _missing_packages(requirements: Iterable[str]) -> ShimMissing | None:
     missing = tuple(each for each in requirements if not has_python_package(each))
     return ShimMissing(missing) if missing else None
 
 
-class _Asked(NamedTuple):
+class _UvCall(NamedTuple):
     wanted: tuple[str, ...]
     """Packages of ``--with`` and ``--from``."""
     source: bool
-    """Whether ``--from`` names the command's package."""
+    """True if ``--from`` names the command's package."""
     rest: tuple[str, ...]
 
 
-def _read(words: Sequence[str], *, to_command: bool = False) -> _Asked | None:
-    """Read options of uv and the words after them; None if an option may change more than is known.
+def _read(words: Sequence[str], *, to_command: bool = False) -> _UvCall | None:
+    """Parse options of uv and the words after them; None if an option may change more than is known.
 
-    ``to_command``: everything from the first other word on is the command's.
+    ``to_command``: everything from the first other word on belongs to the command.
     """
     wanted: list[str] = []
     rest: list[str] = []
@@ -208,7 +208,7 @@ def _read(words: Sequence[str], *, to_command: bool = False) -> _Asked | None:
     for word in left:
         name, equals, value = word.partition("=")
         if word == "-m" and to_command:
-            return _Asked(tuple(wanted), source, ("python", "-m", *left))
+            return _UvCall(tuple(wanted), source, ("python", "-m", *left))
         if not word.startswith("-"):
             rest += (word, *left) if to_command else (word,)
         elif name in _VALUED:
@@ -220,4 +220,4 @@ def _read(words: Sequence[str], *, to_command: bool = False) -> _Asked | None:
             source = source or name == "--from"
         elif word not in _FLAGS:
             return None
-    return _Asked(tuple(wanted), source, tuple(rest))
+    return _UvCall(tuple(wanted), source, tuple(rest))

@@ -102,7 +102,7 @@ async def test_honest_work_scores_one_and_half_of_it_a_half(pool: SandboxPool, g
 async def test_what_needs_a_clean_image_fools_the_image_s_own_python(pool: SandboxPool, attack: Attack):
     result = await graded(pool, task_of(On.PYTEST, GradingLevel.SAME, pool), attack.run)
     assert result is not None
-    assert result.all_passed, "the attack has no teeth: that the kit's Python resists it proves nothing"
+    assert result.all_passed, "the attack has no teeth: that the toolchain's Python resists it proves nothing"
     assert result.isolation is Isolation.IMAGE
 
 

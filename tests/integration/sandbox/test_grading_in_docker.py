@@ -62,13 +62,13 @@ CHEATS = {
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
-async def test_a_cheat_that_the_kit_resists_fools_a_grader_that_trusts_the_image(pool: SandboxPool, cheat: str):
+async def test_a_cheat_that_the_toolchain_resists_fools_a_grader_that_trusts_the_image(pool: SandboxPool, cheat: str):
     resisted, log = await score(pool, CHEATS[cheat])
     assert not resisted, log
     inner = {**TASK.tests, "inner": TASK.run_tests.encode()}
     trusting = dataclasses.replace(TASK, tests=inner, run_tests='#!/bin/bash\n/bin/bash --norc "$TEST_DIR/inner"\n')
     passed, _ = await score(pool, CHEATS[cheat], trusting)
-    assert passed, "the cheat has no teeth: that the kit resists it proves nothing"
+    assert passed, "the cheat has no teeth: that the toolchain resists it proves nothing"
 
 
 async def test_honest_work_still_scores_with_a_broken_shell_and_poisoned_tools(pool: SandboxPool):

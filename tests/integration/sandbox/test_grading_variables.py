@@ -87,7 +87,9 @@ done
 """
 
 
-async def test_variables_of_an_image_that_lead_to_the_agents_files_lead_the_kits_programs_nowhere(pool: SandboxPool):
+async def test_variables_of_an_image_that_lead_to_the_agents_files_lead_the_toolchains_programs_nowhere(
+    pool: SandboxPool,
+):
     tests = {"test_outputs.py": b"import os\ndef test_ran(): assert not os.path.exists('/app/ran')\n" + TESTS}
     task = replace(box(pool, ENTRIES), tests=tests, expected_tests=("test_ran", *NAMES))
     result = await graded(pool, task, PLANTED)

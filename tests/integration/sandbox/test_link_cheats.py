@@ -111,23 +111,17 @@ async def test_what_the_script_writes_is_no_answer(pool: SandboxPool, level: Gra
 @pytest.mark.parametrize("level", LEVELS)
 async def test_the_log_names_what_was_removed(pool: SandboxPool, level: GradingLevel):
     result = await graded(pool, replace(PROJECT_TASK, grading=level), CHEATS["file"])
-    assert (
-        "[links that lead, or may come to lead, to what the tests keep to themselves were removed: /app/answer]"
-        in result.log
-    )
+    assert "[links that lead, or may come to lead, to the tests' hidden files were removed: /app/answer]" in result.log
 
 
-async def test_a_kit_without_its_verifier_half_removes_them_too(docker_engine: SandboxHost):
+async def test_a_toolchain_without_its_verifier_half_removes_them_too(docker_engine: SandboxHost):
     bare = await asyncio.to_thread(build_toolchain, docker_engine.home, None, None, lambda _: None)
     script = "#!/bin/sh\ncmp /app/answer /tests/expected.txt && echo PASSED test_answer\n"
     task = Task("bare", "", run_tests=script, tests={"expected.txt": EXPECTED}, expected_tests=("test_answer",))
     async with SandboxPool(PoolSettings("bare-links", "test", 1), replace(docker_engine, toolchain=bare)) as pool:
         result = await graded(pool, task, CHEATS["file"])
     assert result.score == 0.0
-    assert (
-        "[links that lead, or may come to lead, to what the tests keep to themselves were removed: /app/answer]"
-        in result.log
-    )
+    assert "[links that lead, or may come to lead, to the tests' hidden files were removed: /app/answer]" in result.log
 
 
 HONEST = """mkdir -p out/v1 bin; printf 'the answer is 42\\n' > out/v1/answer; ln -s v1 out/latest
@@ -157,7 +151,7 @@ async def test_a_box_with_more_links_than_are_looked_at_in_time_scores_nothing(p
     monkeypatch.setattr("sandbox.grading.containers.symlink_guard._LIMIT_S", 0.0)
     result = await graded(pool, PROJECT_TASK, "printf 'the answer is 42\\n' > answer")
     assert result.score == 0.0
-    assert "could not all be looked at within 0 s" in result.log
+    assert "could not all be checked within 0 s" in result.log
 
 
 MADE_SINCE = """find / \\( -path /proc -o -path /sys -o -path /dev -o -path /.sbx \\) -prune -o \\

@@ -1,4 +1,4 @@
-"""If these fail, an agent does what a stand-in could not, or a package of tests imports its modules."""
+"""If these fail, an agent can make a shim fail, or a package of tests imports its modules."""
 
 from __future__ import annotations
 

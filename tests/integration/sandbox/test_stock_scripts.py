@@ -34,7 +34,7 @@ def test_where():
 @pytest.fixture(autouse=True)
 def _verifier(docker_engine: SandboxHost) -> None:
     if not (docker_engine.toolchain / "verify").exists():
-        pytest.skip("the kit has no verifier half here: python -m sandbox.toolchain build says why")
+        pytest.skip("the toolchain has no verifier half here: python -m sandbox.toolchain build says why")
 
 
 def stock(name: str, level: GradingLevel) -> Task:
@@ -67,7 +67,7 @@ async def test_the_oracle_scores_one_and_doing_nothing_does_not(pool: SandboxPoo
         assert (solved.level, solved.reward) == (level, 1.0 if task.reports else None)
 
 
-async def test_what_the_kit_lacks_is_named_in_the_log_and_passes_nothing(pool: SandboxPool):
+async def test_what_the_toolchain_lacks_is_named_in_the_log_and_passes_nothing(pool: SandboxPool):
     task = stock("project", GradingLevel.SAME)
     more = Task(
         "more",
@@ -104,7 +104,7 @@ async def test_a_machine_without_the_verifier_half_grades_by_the_images_bash_and
     script = "#!/bin/bash\na=(short test summary info)\necho ${a[@]}\necho PASSED test_x\n"
     task = Task("bare", "", run_tests=script, expected_tests=("test_x",))
     async with (
-        SandboxPool(PoolSettings("bare-kit", "test", 1), replace(docker_engine, toolchain=bare)) as pool,
+        SandboxPool(PoolSettings("bare-toolchain", "test", 1), replace(docker_engine, toolchain=bare)) as pool,
         pool.acquire(task) as session,
     ):
         result = await grade_sandbox(session, task)

@@ -61,7 +61,7 @@ def test_left_out(): pass
 @pytest.fixture(scope="module")
 def host(docker_engine: SandboxHost) -> SandboxHost:
     if not (docker_engine.toolchain / "verify").exists():
-        pytest.skip("the kit has no verifier half here: python -m sandbox.toolchain build says why")
+        pytest.skip("the toolchain has no verifier half here: python -m sandbox.toolchain build says why")
     return docker_engine
 
 
@@ -104,7 +104,7 @@ async def test_a_stock_harbor_script_passes_without_a_network_and_fails_without_
     assert report["results"]["summary"]["passed"] == 2
 
 
-async def test_the_kits_python_loads_nothing_that_the_agent_left(session: SandboxSession):
+async def test_the_toolchains_python_loads_nothing_that_the_agent_left(session: SandboxSession):
     traps = (
         "mkdir -p /root/.local/share/uv/tools/pytest/bin /root/.cache/uv; "
         "echo /app/evil.so > /etc/ld.so.preload; : > /etc/ld.so.cache; "
@@ -146,7 +146,7 @@ LANG=C.UTF-8 /.sbx/busybox id -un; LANG=C.UTF-8 /.sbx/busybox sh -c 'echo ~root'
 """
 
 
-async def test_the_kits_programs_open_nothing_by_which_libc_loads_code_or_locales(session: SandboxSession):
+async def test_the_toolchains_programs_open_nothing_by_which_libc_loads_code_or_locales(session: SandboxSession):
     done = await session.run(TRAPS + LOOKS, 20.0)
     assert not done.timed_out, done.output
     assert done.output.splitlines() == [
@@ -165,7 +165,7 @@ async def test_the_kits_programs_open_nothing_by_which_libc_loads_code_or_locale
 OPENSSL = "[a]\nproviders = b\n[b]\nlegacy = c\ndefault = c\n[c]\nactivate = 1\n"
 
 
-async def test_the_kits_python_reads_no_settings_of_openssl_that_name_a_library(session: SandboxSession):
+async def test_the_toolchains_python_reads_no_settings_of_openssl_that_name_a_library(session: SandboxSession):
     settings = f"openssl_conf = a\n{OPENSSL}".encode()
     await session.run("rm -f /dev/null", S)
     await session.write_files({"/etc/ssl/openssl.cnf": settings, "/dev/null": settings})
@@ -174,7 +174,7 @@ async def test_the_kits_python_reads_no_settings_of_openssl_that_name_a_library(
     assert "loaded" in (await graded(session, look % "-S")).splitlines(), "the settings have no teeth"
 
 
-async def test_what_the_kit_does_not_have_is_refused_by_name(session: SandboxSession):
+async def test_what_the_toolchain_does_not_have_is_refused_by_name(session: SandboxSession):
     script = (
         "apt-get install -y curl tmux; echo $?; apt-get install -y bash wget; echo $?; curl http://x.example/y; echo $?"
     )
@@ -188,7 +188,7 @@ async def test_what_the_kit_does_not_have_is_refused_by_name(session: SandboxSes
     ]
 
 
-async def test_the_kit_is_not_on_the_agents_path(session: SandboxSession):
+async def test_the_toolchain_is_not_on_the_agents_path(session: SandboxSession):
     assert (await session.run("command -v uv || echo none", S)).output == "none\n"
     assert "Read-only" in (await session.run("touch /.sbx/verify/bin/uv", S)).output
 
@@ -229,7 +229,7 @@ async def test_an_image_with_another_libc_or_none_is_tested_and_works(
         assert await engine_calls.remove_image(engine, name)
 
 
-async def test_the_command_says_whether_the_kit_works_in_an_image(host: SandboxHost):
+async def test_the_command_says_whether_the_toolchain_works_in_an_image(host: SandboxHost):
     done = await asyncio.to_thread(run_json, "sandbox.toolchain", "check", host.base_image)
     assert done.code == 0
     assert done.said["images"] == [{"image": host.base_image, "works": True, "libc": "glibc", "said": ""}]

@@ -302,8 +302,8 @@ async def test_a_python_program_has_a_time_a_memory_and_an_output_limit(pool: Sa
 async def test_an_answer_lies_where_the_tests_find_it(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         agent = Agent(session, tools={ANSWER_TOOL.name: ANSWER_TOOL})
-        assert await agent("answer", answer="It is \\boxed{7}.") == "The answer was taken."
-        assert await agent("answer", answer={"answer1": "é"}) == "The answer was taken."
+        assert await agent("answer", answer="It is \\boxed{7}.") == "The answer has been recorded."
+        assert await agent("answer", answer={"answer1": "é"}) == "The answer has been recorded."
         assert await session.read_file("/app/answer.txt") == b"It is \\boxed{7}."
         assert await session.read_file("/app/answer.json") == '{"answer1":"é"}'.encode()
         assert await agent("answer") == "Error: argument 'answer' is missing."

@@ -23,13 +23,13 @@ class On(Flag):
     CARELESS = auto()
     """Runs the agent's program as root, leaves its verdict in a file."""
     HARBOR = auto()
-    """A stock script that runs pytest by ``uvx``: on the kit's Python."""
+    """A stock script that runs pytest by ``uvx``: on the toolchain's Python."""
     PROJECT = auto()
-    """A stock script that makes a project of the working directory: on the kit's Python."""
+    """A stock script that makes a project of the working directory: on the toolchain's Python."""
     PYTEST = auto()
     """On the image's own Python."""
     UNNAMED = auto()
-    """A stock script on the kit's Python, for a task that does not say which tests there are."""
+    """A stock script on the toolchain's Python, for a task that does not say which tests there are."""
 
 
 BOTH = On.SHELL | On.HARBOR

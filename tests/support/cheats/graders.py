@@ -94,7 +94,7 @@ _PYTEST_FILES = {**_BASE.tests, "test_outputs.py": _PYTEST.encode()}
 
 
 def shell_task(level: GradingLevel) -> Task:
-    """Graded by a POSIX shell script, in the kit's shell and with its tools."""
+    """Graded by a POSIX shell script, in the toolchain's shell and with its tools."""
     return replace(_BASE, run_tests=_SHELL, grading=level)
 
 

@@ -1,4 +1,4 @@
-"""Generated tasks: ``generator`` makes a task of a family, a seed and a split.
+"""Generated tasks: ``generator`` creates a task from a family, a seed and a split.
 
-It stands on ``families``, which stand on ``vocabulary`` and ``shell_checks``.
+It uses ``families``, which use ``vocabulary`` and ``shell_checks``.
 """

@@ -1,6 +1,6 @@
-"""Small task families: each turns a draw into an instruction, a right command, usual mistakes, files and checks.
+"""Small task families: each turns a draw into an instruction, a correct command, usual mistakes, files and checks.
 
-Every family is solved by one short command.  A mistake is a plausible command that leaves a wrong final state.
+Every family is solved by one short command. A mistake is a plausible command that leaves a wrong final state.
 """
 
 from __future__ import annotations
@@ -386,7 +386,7 @@ FAMILIES: dict[str, TaskFamily] = {
     "fix": fix_script,
     "append_first_lines": append_first_lines,
 }
-"""Families by name, in the order in which training takes them in turn."""
+"""Families by name, in the order in which training cycles through them."""
 
 HELD_OUT_FAMILY = "append_first_lines"
 """Default of the family that only evaluation uses; it combines ``first_lines`` and ``append``."""

@@ -1,11 +1,11 @@
 """Generates any number of tasks by family, seed and split.
 
-A task is a function of (family, seed, split) and is made of the vocabulary of its split
+A task is a function of (family, seed, split) and uses only the vocabulary of its split
 (:mod:`~sandbox.tasks.formats.generated.vocabulary`), so held-out tasks cannot leak into the warm start or into
 training; a whole family is held out as well.  Training may repeat an instruction with other file contents; no two
 evaluation tasks share one.
 
-As a file: JSON Lines of ``{"family", "seed", "split"}``, from which the same tasks are made anywhere.
+As a file: JSON Lines of ``{"family", "seed", "split"}``, from which the same tasks are generated anywhere.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def draft_task(family: str, seed: int, split: TaskSplit) -> TaskDraft:
 
 
 def make_task(family: str, seed: int, split: TaskSplit) -> Task:
-    """Make the task (family, seed, split), the same in every process.  Raises KeyError for an unknown family."""
+    """Return the task (family, seed, split), the same in every process. Raises KeyError for an unknown family."""
     made = draft_task(family, seed, split)
     return Task(
         id=f"{family}-{split}-{seed:08d}",
@@ -60,14 +60,14 @@ def make_task(family: str, seed: int, split: TaskSplit) -> Task:
 
 
 def training_families(held_out_family: str = HELD_OUT_FAMILY) -> tuple[str, ...]:
-    """Return every family but the held-out one; ``""`` holds none out.  Raises UserError for an unknown name."""
+    """Return every family except the held-out one; ``""`` holds none out. Raises UserError for an unknown name."""
     if held_out_family and held_out_family not in FAMILIES:
         raise UserError(f"there is no task family {held_out_family!r}: choose one of {', '.join(FAMILIES)}")
     return tuple(name for name in FAMILIES if name != held_out_family)
 
 
 def training_tasks(seed: int, count: int, *, held_out_family: str = HELD_OUT_FAMILY) -> list[Task]:
-    """Return ``count`` training tasks, families in turn, so that each batch holds about equally many of each."""
+    """Return ``count`` training tasks, cycling through the families, so that each batch holds about as many of each."""
     names, first = training_families(held_out_family), seed * _SEEDS
     return [make_task(names[n % len(names)], first + n // len(names), TaskSplit.TRAIN) for n in range(count)]
 
@@ -113,11 +113,11 @@ class _Row(BaseModel):
 
 
 def _read(row: JsonRow, problems: TaskProblems) -> Task:
-    said = problems.validate("row", row, _Row)
-    if said is not None and said.family in FAMILIES:
-        return make_task(said.family, said.seed, said.split)
-    if said is not None:
-        problems.add(f"there is no task family {said.family!r}", f"choose one of {', '.join(FAMILIES)}")
+    given = problems.validate("row", row, _Row)
+    if given is not None and given.family in FAMILIES:
+        return make_task(given.family, given.seed, given.split)
+    if given is not None:
+        problems.add(f"there is no task family {given.family!r}", f"choose one of {', '.join(FAMILIES)}")
     return Task("unreadable", "unreadable")
 
 
@@ -128,7 +128,7 @@ def _write(task: Task) -> JsonRow:
         row: JsonRow = {"family": family, "seed": int(seed), "split": split}
         if make_task(family, int(seed), TaskSplit(split)) == task:
             return row
-    raise TaskError(Path(task.id), "is no generated task", "this format only names those: convert to another")
+    raise TaskError(Path(task.id), "is not a generated task", "this format only names those: convert to another")
 
 
 FORMAT = RowFormat(_read, _write)

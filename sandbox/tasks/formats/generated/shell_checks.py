@@ -1,7 +1,7 @@
-"""Hidden tests as plain POSIX shell, a few builtins each: they are paid for thousands of times.
+"""Hidden tests as plain POSIX shell with a few builtins each, because they run thousands of times.
 
-A check is a shell expression that succeeds when the final state is right.  :func:`script` turns named checks into a
-test script that prints what pytest's summary would.  Only ``stat`` and ``readlink`` ever start a process.
+A check is a shell expression that succeeds if the final state is right. :func:`check_script` turns named checks into a
+test script that prints a summary like pytest's. Only ``stat`` and ``readlink`` ever start a process.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ class ShellCheck:
 
 
 def as_text_file(lines: Sequence[str]) -> str:
-    """The content of a text file."""
+    """Return the content of a text file with these lines."""
     return "".join(f"{line}\n" for line in lines)
 
 
 def file_holds(path: str, lines: Sequence[str]) -> str:
-    """``path`` is a regular file with exactly these lines; a missing last newline is forgiven."""
+    """Return the check that ``path`` is a regular file with exactly these lines; the last newline may be missing."""
     return shlex.join(["holds", path, as_text_file(lines)])
 
 
 def file_lists(path: str, lines: Sequence[str]) -> str:
-    """``path`` has exactly these lines in any order; a leading ``./`` does not matter."""
+    """Return the check that ``path`` has exactly these lines in any order; a leading ``./`` does not matter."""
     return shlex.join(["lists", path, *lines])
 
 
 def folder_holds_only(folder: str, names: Sequence[str]) -> str:
-    """``folder`` has exactly these visible entries."""
+    """Return the check that ``folder`` has exactly these visible entries."""
     return shlex.join(["only", folder, *sorted(names)])
 
 
 def check_script(checks: Sequence[ShellCheck], workdir: str) -> str:
-    """The test script: one line per check, after a line that announces them."""
+    """Return the test script: one line per check, after a line that announces them."""
     functions = "".join(f"{check.name}() {{ {check.expression}; }}\n" for check in checks)
     reports = "".join(f"report {check.name}\n" for check in checks)
     start = f"LC_ALL=C\nunset IFS\ncd {shlex.quote(workdir)} || exit 1\n"

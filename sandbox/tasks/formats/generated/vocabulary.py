@@ -2,7 +2,7 @@
 
 A name is two words and belongs to one split, by its hash; so does the number of lines of a file.  An instance's names
 and contents come from its own split, so no name, whole content or size of a held-out instance occurs in the warm start
-or in training, while every word does: what is held out must be copied, not remembered.  Modes, extensions and other
+or in training, while every word does: held-out instances require copying, not memory. Modes, extensions and other
 numbers are shared.
 """
 
@@ -24,11 +24,11 @@ WORDS = (
     "paper", "pearl", "pepper", "pine", "planet", "quartz", "raven", "river", "saddle", "silver", "tulip", "walnut",
 )
 # fmt: on
-"""Words of which names are made.  No word is part of another, so that ``grep`` finds a name and nothing else."""
+"""Words of which names are made. No word is part of another, so that ``grep`` finds only whole names."""
 
 EXTENSIONS = ("txt", "log", "csv", "md", "cfg", "dat")
 MODES = ("600", "640", "700", "750", "755", "400", "444", "660")
-"""File modes to set; none is the mode that files come with (644)."""
+"""File modes to set; none is the default mode of files (644)."""
 
 _HELD_OUT_ONE_IN = 8
 
@@ -54,12 +54,12 @@ def names_of(split: TaskSplit) -> tuple[tuple[str, ...], ...]:
 
 @dataclass(frozen=True, slots=True)
 class DraftChoices:
-    """The random choices behind one instance.  A family uses those it needs, names first."""
+    """The random choices of one instance. A family uses those that it needs, names first."""
 
     names: tuple[str, ...]
     """One name for each first word, in random order: the first few name things, the others fill files."""
     size: int
-    """Lines of each file that the instance comes with."""
+    """Number of lines of each file that the instance starts with."""
     instruction_lines: int
     """Number of lines that the instruction mentions; fewer than ``size``."""
     column: int
@@ -69,12 +69,12 @@ class DraftChoices:
 
     @property
     def filler(self) -> tuple[str, ...]:
-        """Names that nothing in this instance has."""
+        """Names that nothing else in this instance uses."""
         return self.names[MOST_NAMES:]
 
 
 MOST_NAMES = 4
-"""Most names that a family uses."""
+"""Maximum number of names that a family uses."""
 
 
 def draw_choices(rng: random.Random, split: TaskSplit) -> DraftChoices:

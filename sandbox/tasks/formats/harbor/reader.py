@@ -39,7 +39,7 @@ _VARIABLES = {
 }
 
 _AGENT_S = 600.0
-"""Time limit of the agent when the task has none."""
+"""Time limit of the agent in seconds if the task has none."""
 _VERSIONS = ("version", "schema_version")
 
 
@@ -67,7 +67,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     internet = NetworkMode.FULL if environment.allow_internet else NetworkMode.NONE
     return Task(
         id=name,
-        instruction=problems.read_text(tree, "instruction.md", "it is what the agent is told").strip() or "unreadable",
+        instruction=problems.read_text(tree, "instruction.md", "the agent needs it").strip() or "unreadable",
         family=str(described.metadata.get("category", "")),
         image=start.image,
         setup=start.setup,
@@ -126,7 +126,7 @@ def _foils(tree: FileTree, problems: TaskProblems) -> dict[str, str]:
     inside = tree.subtree(FOILS_FOLDER)
     for path in sorted(inside.files.keys() | inside.irregular):
         if "/" in path or not path.endswith(".sh"):
-            problems.add(f"{FOILS_FOLDER}/{path} is no shell script", "each of its files is an attempt, named NAME.sh")
+            problems.add(f"{FOILS_FOLDER}/{path} is not a shell script", "each file there is an attempt, named NAME.sh")
     return {
         path.removesuffix(".sh"): problems.read_text(tree, f"{FOILS_FOLDER}/{path}") for path in sorted(inside.files)
     }

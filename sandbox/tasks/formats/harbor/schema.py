@@ -26,7 +26,7 @@ def _with_unit(value: object) -> object:
 Sized = Annotated[Mebibytes, BeforeValidator(_with_unit)]
 Positive = Annotated[float, Field(gt=0)]
 RootUser = Literal["", "root", 0, "0"] | None
-"""The user whose commands run: here everything runs as root."""
+"""User whose commands run: here everything runs as root."""
 
 
 class HarborTable(BaseModel):

@@ -18,7 +18,7 @@ from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 
 
 def write_task(task: Task) -> dict[str, TreeFile]:
-    """Write what Harbor can say of ``task`` as the files of a directory."""
+    """Write the parts of ``task`` that Harbor can express as the files of a directory."""
     environment, plan = write_environment(task, "main")
     if task.build and _needs_no_compose(task):
         environment, plan = as_tree_files(task.build.files, task.build.executable), BuildPlan()
@@ -37,7 +37,7 @@ def write_task(task: Task) -> dict[str, TreeFile]:
 
 
 def _needs_no_compose(task: Task) -> bool:
-    """Whether ``environment/`` can be the build context itself."""
+    """Return whether ``environment/`` can be the build context itself."""
     build = task.build
     return (
         build is not None

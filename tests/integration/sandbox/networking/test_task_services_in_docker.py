@@ -264,7 +264,7 @@ async def test_an_agent_that_takes_the_gates_place_has_failed_and_costs_no_repla
             f'$s = IO::Socket::INET->new(Listen => 1, LocalAddr => "{PROXY_HOST}:{PROXY_PORT}"); sleep'
         )
         await session.run(f"perl -e '{listen}' & until grep -q :0C38 /proc/net/tcp; do sleep 0.1; done", S)
-        with pytest.raises(SandboxDestroyed, match="keeps its tests from their network"):
+        with pytest.raises(SandboxDestroyed, match="prevents the tests' network"):
             await grade_sandbox(session, task)
 
 

@@ -1,6 +1,6 @@
 """A sandbox behaves otherwise at Daytona than at any other provider's when this fails.
 
-Daytona is a fake: its SDK's names, over plain containers without a PID 1 or a kit of ours.
+Daytona is a fake: its SDK's names, over plain containers without a PID 1 or a toolchain of ours.
 """
 
 from __future__ import annotations

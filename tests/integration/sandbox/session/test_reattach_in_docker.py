@@ -140,7 +140,7 @@ async def test_what_cannot_be_forked_takes_no_place(pool: SandboxPool):
         with pytest.raises(SandboxLost, match="disk limit"):
             await pool.fork(session)
         await session.run("rm /hole*; rm /etc/passwd; mkfifo /etc/passwd", S)
-        with pytest.raises(SandboxStartError, match="/etc/passwd is no regular file"):
+        with pytest.raises(SandboxStartError, match="/etc/passwd is not a regular file"):
             await pool.fork(session)
         session.spec = dataclasses.replace(session.spec, network="longshore-x")
         with pytest.raises(UserError, match="open another one"):

@@ -63,7 +63,7 @@ async def test_output_that_imitates_frames_is_output(pool: SandboxPool):
         assert done.output.endswith("real\n")
 
 
-async def test_neither_pid_1_nor_the_kit_can_be_touched_from_inside(pool: SandboxPool):
+async def test_neither_pid_1_nor_the_toolchain_can_be_touched_from_inside(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         done = await session.run(
             "for s in $(seq 1 64); do kill -$s 1 2>/dev/null; done; "

@@ -42,7 +42,7 @@ ENGINE = DockerEngineFacts(
     answer=EngineAnswer.YES,
     base_image="base",
     has_base_image=True,
-    toolchain=Path("/kit"),
+    toolchain=Path("/toolchain"),
     has_toolchain=True,
     version="20.10",
     api=(1, 41),
@@ -137,7 +137,7 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
         (replace(ENGINE, answer=EngineAnswer.SILENT), WANTS, F, "docker", "says nothing", "systemctl restart docker"),
         (replace(ENGINE, answer=EngineAnswer.FORBIDDEN), WANTS, F, "docker", "may not use", "usermod -aG docker"),
         (replace(ENGINE, has_base_image=False), WANTS, F, "docker", "base image", "make setup"),
-        (replace(ENGINE, has_toolchain=False), WANTS, F, "docker", "the kit /kit is gone", "make setup"),
+        (replace(ENGINE, has_toolchain=False), WANTS, F, "docker", "the toolchain /toolchain is gone", "make setup"),
         (
             replace(ENGINE, has_wanted_image=False),
             replace(WANTS, image="i"),

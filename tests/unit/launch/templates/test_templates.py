@@ -128,10 +128,10 @@ def test_a_manifest_s_run_is_the_one_that_was_asked_for(capsys: pytest.CaptureFi
     assert words == ["python", "-m", "launch.templates.entrypoint", "/runs", "longshore", "6", "--", *RUN]
 
 
-def test_agents_pods_have_a_docker_engine_that_finds_the_kit_by_the_same_path(
+def test_agents_pods_have_a_docker_engine_that_finds_the_toolchain_by_the_same_path(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The engine mounts the kit into sandboxes by the path that it is told."""
+    """The engine mounts the toolchain into sandboxes by the path that it is told."""
     manifest = yaml.safe_load(rendered(capsys, *KUBERNETES, "--", *RUN))
     head, engines, agents = pods(manifest)
     assert not any("initContainers" in pod for pod in (head, engines))

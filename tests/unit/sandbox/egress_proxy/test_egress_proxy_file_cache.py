@@ -130,7 +130,7 @@ async def test_a_file_that_somebody_else_wrote_to_is_not_kept(tmp_path: Path):
     store = FileCache(tmp_path, 1 << 20)
     entry = store.begin(KEY, HEAD, LONG_S)
     entry.path.write_bytes(b"strange")
-    with pytest.raises(OSError, match="bytes, and 4 were written"):
+    with pytest.raises(OSError, match="bytes, but 4 were written"):
         await store.fill(KEY, entry, chunks(b"file"))
     assert store.find(KEY) is None
     assert left(tmp_path, "body") == left(tmp_path, "part") == 0

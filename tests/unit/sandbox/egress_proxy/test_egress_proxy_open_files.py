@@ -103,7 +103,7 @@ def test_a_process_may_open_as_many_files_as_the_system_lets_it(few_files: int):
 
 
 async def test_a_pool_that_opens_has_asked_for_them(few_files: int, tmp_path: Path):
-    host = SandboxHost(f"unix://{tmp_path}/nobody.sock", "base", tmp_path / "kit")
+    host = SandboxHost(f"unix://{tmp_path}/nobody.sock", "base", tmp_path / "toolchain")
     with pytest.raises(DockerEngineError):
         async with SandboxPool(PoolSettings("p", "r", 1), host):
             pass

@@ -72,7 +72,7 @@ async def test_a_refusal_says_whether_host_or_port_is_not_listed(host: str, port
         ("localhost", "the proxy refuses"), ("LocalHost.:8080", "the proxy refuses"),
         ("*.localhost", "the proxy refuses"), ("127.0.0.1", "is the machine"), ("127.8.0.1:99", "is the machine"),
         ("[::1]", "is the machine"), ("[::ffff:127.0.0.1]:80", "is the machine"), ("[::]", "is the machine"),
-        ("::1", "is no host"), ("https://example.org", "is no host"),
+        ("::1", "is not a host"), ("https://example.org", "is not a host"),
     ],
 )  # fmt: skip
 def test_an_entry_that_leads_nowhere_or_to_the_gates_own_machine_is_named(entry: str, why: str):

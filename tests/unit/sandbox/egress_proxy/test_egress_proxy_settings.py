@@ -32,10 +32,10 @@ def test_programs_behind_the_gate_are_told_of_it_and_go_to_their_neighbours_with
 
 @pytest.mark.parametrize("host", ["", "https://example.org", "example.org:http", "example.org:99999"])
 def test_what_is_no_host_is_refused(host: str):
-    with pytest.raises(UserError, match=r"is no host: write example\.org"):
+    with pytest.raises(UserError, match=r"is not a host: write example\.org"):
         said("--allow-host", host)
 
 
 def test_what_is_no_index_is_refused():
-    with pytest.raises(UserError, match="is no package index"):
+    with pytest.raises(UserError, match="is not a package index"):
         said("--npm-index", "example.org")

@@ -27,7 +27,7 @@ async def test_a_gate_that_cannot_keep_its_files_is_an_error_of_who_asks(tmp_pat
     (tmp_path / "file").write_text("")
     async with LazyEgressProxy(tmp_path / "file" / "egress_proxy", EgressProxySettings()) as gates:
         for _ in range(2):
-            with pytest.raises(UserError, match="cannot be made"):
+            with pytest.raises(UserError, match="cannot be created"):
                 await gates.get()
 
 

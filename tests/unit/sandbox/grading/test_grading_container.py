@@ -119,7 +119,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     ],
 )
 async def test_nothing_of_the_agents_runs_where_the_tests_come_in(steps: Steps, level, artifacts, expected):
-    agents: Any = Bench("agent", ContainerSpec("clean", Path("/kit"), {}))
+    agents: Any = Bench("agent", ContainerSpec("clean", Path("/toolchain"), {}))
     task = Task("t", "", grading=level, artifacts=artifacts)
     async with grading_container.open_grading_container(agents, task, 1.0) as bench:
         steps.done.append("tests")
@@ -131,7 +131,7 @@ async def test_nothing_of_the_agents_runs_where_the_tests_come_in(steps: Steps, 
 
 @pytest.mark.parametrize("level", [GradingLevel.COMMIT, GradingLevel.SIBLING])
 async def test_files_that_are_longer_than_the_disk_limit_are_not_copied(steps: Steps, level: GradingLevel):
-    agents: Any = Bench("agent", ContainerSpec("clean", Path("/kit"), {}))
+    agents: Any = Bench("agent", ContainerSpec("clean", Path("/toolchain"), {}))
     agents.excess_bytes = 1
     with pytest.raises(UnfitArtifactError, match="disk limit is 2048 MiB"):
         async with grading_container.open_grading_container(agents, Task("t", "", grading=level), 1.0):
@@ -203,7 +203,7 @@ async def taken(archives: Archives, monkeypatch: pytest.MonkeyPatch, folder: Pat
         read_archive=archives.read_archive,
         check_user_files=checked,
     )
-    agents: Any = Bench("agent", ContainerSpec("clean", Path("/kit"), {}))
+    agents: Any = Bench("agent", ContainerSpec("clean", Path("/toolchain"), {}))
     found = await carried_files.collect_artifacts(agents, {each: each for each in paths}, folder, live=False)
     tops: list[str] = []
     for each in found:

@@ -1,4 +1,4 @@
-"""If these fail, honest work fails for want of its image's variables, or they lead the kit's programs astray."""
+"""If these fail, honest work fails for want of its image's variables, or they lead the toolchain's programs astray."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def folders(env: Mapping[str, str]) -> list[str]:
     return env["PATH"].split(":")
 
 
-def test_the_kits_programs_get_the_images_variables_and_its_path_after_their_own():
+def test_the_toolchains_programs_get_the_images_variables_and_its_path_after_their_own():
     env = of(IMAGE, task={"MODE": "test", "SEED": "1"})
     assert (env["MODE"], env["SEED"], env["HOME"]) == ("test", "1", "/root")
     assert "PYTHONPATH" not in env
@@ -30,16 +30,19 @@ def test_the_kits_programs_get_the_images_variables_and_its_path_after_their_own
     assert all(each.startswith("/.sbx/") for each in folders(env)[:-2])
 
 
-def test_the_images_programs_get_all_of_it_after_the_kits_stand_ins():
+def test_the_images_programs_get_all_of_it_after_the_toolchains_stand_ins():
     env = of(IMAGE, Isolation.IMAGE)
     assert env.items() >= {key: value for key, value in IMAGE.items() if key != "PATH"}.items()
     assert folders(env)[-4:] == ["/opt/tool/bin", "/usr/bin", "/.sbx/verify/gnu", "/.sbx/bin"]
 
 
-def test_the_kits_programs_answer_and_import_what_tests_mean_the_images_do_as_they_like():
+def test_the_toolchains_programs_answer_and_import_what_tests_mean_the_images_do_as_they_like():
     folders = ("/srv/app", "/app/out", "/")
-    kit = build_test_environment({}, {}, {}, Isolation.TOOLCHAIN, folders, offline=False)
-    assert (kit["LONGSHORE_KIT_ANSWERS"], kit["LONGSHORE_IMPORTABLE"].split(":")) == ("1", ["", "app", "srv", "tests"])
+    toolchain = build_test_environment({}, {}, {}, Isolation.TOOLCHAIN, folders, offline=False)
+    assert (toolchain["LONGSHORE_SHIMS_ANSWER"], toolchain["LONGSHORE_IMPORTABLE"].split(":")) == (
+        "1",
+        ["", "app", "srv", "tests"],
+    )
     assert not [name for name in of(IMAGE, Isolation.IMAGE) if name.startswith("LONGSHORE_")]
 
 
@@ -50,7 +53,7 @@ def test_an_image_without_variables_has_the_usual_ones():
 
 
 @pytest.mark.parametrize("isolation", Isolation)
-def test_what_the_phase_and_the_kit_say_goes_before_what_an_image_says(isolation: Isolation):
+def test_what_the_phase_and_the_toolchain_say_goes_before_what_an_image_says(isolation: Isolation):
     env = of({"TEST_DIR": "/app", "http_proxy": "old", "UV_NO_INDEX": "", "PIP_NO_INDEX": ""}, isolation)
     assert (env["TEST_DIR"], env["http_proxy"]) == ("/tests", "gate")
     assert (env["UV_NO_INDEX"], env["PIP_NO_INDEX"]) == ("1", "1")
@@ -65,7 +68,7 @@ def test_what_the_phase_and_the_kit_say_goes_before_what_an_image_says(isolation
         *("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "OPENSSL_CONF", "OPENSSL_MODULES", "HOME"),
     ],
 )
-def test_what_takes_a_kit_program_elsewhere_is_withheld_whoever_sets_it(name: str):
+def test_what_takes_a_toolchain_program_elsewhere_is_withheld_whoever_sets_it(name: str):
     for env in (of({name: "/app/evil"}), of({}, task={name: "/app/evil"})):
         assert env.get(name) != "/app/evil"
     assert withheld_variables({name: "/app/evil"}) == {name}

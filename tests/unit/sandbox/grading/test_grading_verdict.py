@@ -176,8 +176,8 @@ def test_weights_weigh():
         (3, False, [], ""),
         (9, True, [report(a=P, b=F)], "killed"),
         (137, False, [report(a=P, b=F)], "killed"),
-        (1, False, [report(a=P)], "exited 1"),
-        (1, False, [report(a=P, b=S)], "exited 1"),
+        (1, False, [report(a=P)], "exited with 1"),
+        (1, False, [report(a=P, b=S)], "exited with 1"),
     ],
 )
 def test_an_end_that_contradicts_the_words_takes_them_back(code, signalled, reports, why):

@@ -1,4 +1,4 @@
-"""A script whose tests are the agent's when they run is called the kit's own if these fail: `validate` says nothing."""
+"""If these fail, tests that read the agent's pytest settings count as isolated, and `validate` does not report it."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_of_a_megabyte_only_both_ends_are_looked_at_and_its_length_is_shown():
         (megabyte + touching, True),
     ):
         too_long, *others = find_suspicions([command], TASK)
-        assert "more than is read" in too_long.touched
+        assert "longer than" in too_long.touched
         assert ["PID 1" in each.touched for each in others] == [True] * seen
         assert all(len(each.excerpt) == 200 for each in (too_long, *others))
 

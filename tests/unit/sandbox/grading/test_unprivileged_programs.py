@@ -1,4 +1,4 @@
-"""If these fail, the agent's program reads what the tests expect of it, or runs as root, and the word is `kit`."""
+"""If these fail, the agent's program can read the expected results or runs as root at isolation `toolchain`."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_tests_that_number_nobody_are_not(text: str):
         ("uv venv v; ls; source v/bin/activate", True),
     ],
 )
-def test_an_environment_that_a_program_may_have_replaced_is_not_the_kit_s(script: str, is_sure: bool):
+def test_an_environment_that_a_program_may_have_replaced_is_not_the_toolchain_s(script: str, is_sure: bool):
     assert (find_doubt(f"#!/bin/bash\n{script}\n", {**STARTS, "test_outputs.py": b""}) is None) is is_sure
 
 

@@ -29,7 +29,7 @@ def test_beyond_it_a_server_without_a_token_refuses_to_start(host: str):
 def test_a_short_token_and_a_contradiction_are_refused():
     with pytest.raises(UserError, match="openssl"):
         check_access(EVERYWHERE, "short", no_auth=False, name="x")
-    with pytest.raises(UserError, match="leave one out"):
+    with pytest.raises(UserError, match="remove one of them"):
         check_access(EVERYWHERE, TOKEN, no_auth=True, name="x")
 
 

@@ -144,7 +144,12 @@ def test_who_waits_for_a_pool_server_that_is_stopped_is_told(tmp_path: Path, cap
 
 
 def test_a_pool_server_whose_daemon_is_dead_says_what_to_do(tmp_path: Path):
-    record = {"docker_url": f"unix://{tmp_path}/no.sock", "base_image": "b", "toolchain": "/kit", "engine_owner": ""}
+    record = {
+        "docker_url": f"unix://{tmp_path}/no.sock",
+        "base_image": "b",
+        "toolchain": "/toolchain",
+        "engine_owner": "",
+    }
     (tmp_path / "host.json").write_text(json.dumps(record))
     done = subprocess.run(
         (sys.executable, "-m", "sandbox.server", "--port", "0"),

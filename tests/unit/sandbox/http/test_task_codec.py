@@ -68,9 +68,9 @@ def test_what_a_host_does_not_give_is_refused_by_name(change):
 )  # fmt: skip
 def test_a_build_that_leaves_its_context_or_has_no_bound_is_refused_by_name(where: str, change: dict[str, Any]):
     bad = replace(CONTEXT, **change)
-    with pytest.raises(TaskRefused, match=rf"bounds: build\.{where}"):
+    with pytest.raises(TaskRefused, match=rf"limits: build\.{where}"):
         decode_task(encode_task(replace(TASK, build=bad)))
-    with pytest.raises(TaskRefused, match=rf"bounds: services\.1\.build\.{where}"):
+    with pytest.raises(TaskRefused, match=rf"limits: services\.1\.build\.{where}"):
         decode_task(encode_task(replace(TASK, services=(DB, TaskService("web", build=bad)))))
 
 
@@ -91,7 +91,7 @@ def test_a_build_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch):
     ids=str,
 )  # fmt: skip
 def test_a_service_that_asks_for_too_much_is_refused_by_name(change: dict[str, Any]):
-    with pytest.raises(TaskRefused, match=rf"bounds: services\.0\.{next(iter(change))}"):
+    with pytest.raises(TaskRefused, match=rf"limits: services\.0\.{next(iter(change))}"):
         decode_task(encode_task(replace(TASK, services=(replace(DB, **change),))))
 
 
@@ -99,7 +99,7 @@ def test_a_service_that_asks_for_too_much_is_refused_by_name(change: dict[str, A
     "services", [(DB, DB), tuple(TaskService(f"s{n}") for n in range(MAX_SERVICES + 1))], ids=["twice", "many"]
 )
 def test_services_are_few_and_differ(services: tuple[TaskService, ...]):
-    with pytest.raises(TaskRefused, match=r"bounds: services$"):
+    with pytest.raises(TaskRefused, match=r"limits: services$"):
         decode_task(encode_task(replace(TASK, services=services)))
 
 
@@ -111,5 +111,5 @@ def test_a_capability_that_no_task_gets_is_refused(name: str):
 
 @pytest.mark.parametrize("value", [None, 1, [], "x", {}, {"id": 1, "instruction": ""}, {**encode_task(TASK), "new": 1}])
 def test_what_is_no_task_is_refused(value: object):
-    with pytest.raises(TaskRefused, match="no task"):
+    with pytest.raises(TaskRefused, match="not a valid task"):
         decode_task(value)

@@ -57,7 +57,7 @@ class FakeSession:
     """Lives, with a file mounted into it that is gone whenever it is measured."""
 
     alive = True
-    spec = ContainerSpec("image", Path("/kit"), {})
+    spec = ContainerSpec("image", Path("/toolchain"), {})
     container = "c"
 
     def __init__(self, place: Path) -> None:

@@ -66,7 +66,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def filled(clock: Clock, settings: PoolSettings = SETTINGS) -> AsyncGenerator[Any]:
     def spec(kind: ContainerKind, max_s: float) -> ContainerSpec:
-        return ContainerSpec(kind.image, Path("/kit"), {})
+        return ContainerSpec(kind.image, Path("/toolchain"), {})
 
     engine: Any = None
     async with WarmPool(engine, settings, spec, clock) as made:
@@ -100,7 +100,7 @@ async def test_whoever_waits_warm_and_where_tests_run_outlive_a_restart_of_their
     clock = Clock()
     async with filled(clock) as warm:
         heartbeat = SessionHeartbeat(60.0, warm)
-        spec = ContainerSpec("image", Path("/kit"), {}, auto_remove=False)
+        spec = ContainerSpec("image", Path("/toolchain"), {}, auto_remove=False)
         live, verifier, ready, other = (_with(spec) for _ in range(4))
         other.spec = replace(spec, auto_remove=True)
         heartbeat.watch(live, 3600.0)
@@ -127,7 +127,7 @@ def _with(spec: ContainerSpec) -> Any:
 async def test_what_is_put_on_the_shelf_is_mended_from_then_on():
     seen: list[object] = []
     engine: Any = None
-    async with WarmPool(engine, SETTINGS, lambda kind, _: ContainerSpec(kind.image, Path("/kit"), {})) as made:
+    async with WarmPool(engine, SETTINGS, lambda kind, _: ContainerSpec(kind.image, Path("/toolchain"), {})) as made:
         made.on_warm_started = seen.append
         made.refill(KIND)
         await made.wait_until_filled()

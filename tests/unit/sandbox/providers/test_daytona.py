@@ -137,7 +137,7 @@ async def test_an_image_is_built_of_its_context() -> None:
 @pytest.mark.parametrize(
     ("task", "why"),
     [
-        (replace(TASK, services=(TaskService("web"),)), "services beside it"),
+        (replace(TASK, services=(TaskService("web"),)), "services"),
         (replace(TASK, grading=GradingLevel.COMMIT), "grading at 'commit'"),
         (replace(TASK, build=ImageBuild({"Dockerfile": b""}, args={"A": "1"})), "build arguments"),
         (replace(TASK, image=""), r"names no image.*sandbox\.options="),
@@ -186,13 +186,13 @@ async def test_a_sandbox_that_is_gone_stays_gone_and_nothing_says_why() -> None:
     for _ in range(2):
         with pytest.raises(SandboxVanished):
             await machine.call("list-processes")
-    assert machine.gone is not None
+    assert machine.lost is not None
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"imgae": "x"}, r"imgae is no option.*did you mean 'image'"),
+        ({"imgae": "x"}, r"imgae is not an option.*did you mean 'image'"),
         ({"image": 3}, "write a str"),
         ({"idle_minutes": 0}, "write a int, 1 or more"),
     ],

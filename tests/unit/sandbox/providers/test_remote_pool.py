@@ -49,7 +49,7 @@ async def test_a_full_server_is_asked_again_when_it_says(tmp_path: Path):
 async def test_a_server_that_stays_full_is_given_up_in_time(tmp_path: Path):
     async with pool_server(FakeProvider(), tmp_path, ONE) as (url, _), RemotePool(url, acquire_s=0.5) as pool:
         await pool.open(TASK)
-        with pytest.raises(SandboxStartError, match="gave no sandbox"):
+        with pytest.raises(SandboxStartError, match="provided no sandbox"):
             await pool.open(TASK)
 
 
@@ -126,7 +126,7 @@ async def test_why_there_is_no_sandbox_arrives(tmp_path: Path, error: Exception)
 
 async def test_a_server_that_is_gone_is_infrastructure(tmp_path: Path):
     async with RemotePool("http://127.0.0.1:9", unreachable_s=0.2) as pool:
-        with pytest.raises(SandboxStartError, match="gave no sandbox"):
+        with pytest.raises(SandboxStartError, match="provided no sandbox"):
             await pool.open(TASK)
     async with RemotePool("http://127.0.0.1:9", unreachable_s=0.2) as pool:
         async with pool_server(FakeProvider(), tmp_path) as (url, _):
@@ -190,7 +190,7 @@ async def test_who_is_cancelled_while_asking_for_a_slot_gives_it_back(
 ):
     """And waits no longer for a server that does not answer."""
     if not answered:
-        monkeypatch.setattr("sandbox.providers.remote._GIVE_BACK_S", 0.01)
+        monkeypatch.setattr("sandbox.providers.remote.RETURN_SLOT_TIMEOUT_S", 0.01)
     async with (
         pool_server(FakeProvider(), tmp_path) as (url, service),
         CuttingProxy(url) as proxy,

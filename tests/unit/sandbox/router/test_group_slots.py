@@ -59,7 +59,7 @@ def test_a_member_that_asks_again_has_the_same_place_and_another_attempt_one_of_
 
 
 def test_a_group_that_never_fits_is_told_so() -> None:
-    with pytest.raises(GroupTooLarge, match="a group of 5 slots has no place where there are 4"):
+    with pytest.raises(GroupTooLarge, match="needs 5 slots, but this server has only 4"):
         table(4).allocate_from_group("g", 5, "a")
 
 

@@ -58,69 +58,69 @@ class FakeSeat:
 
 
 def talking() -> tuple[CheckedSession, FakeSeat, StressReport]:
-    seat, report = FakeSeat(), StressReport(sessions=1)
-    return CheckedSession(seat, report, RUN, 0), seat, report
+    sandbox, report = FakeSeat(), StressReport(sessions=1)
+    return CheckedSession(sandbox, report, RUN, 0), sandbox, report
 
 
 async def test_right_answers_are_counted_and_the_ledger_agrees():
-    talker, _, report = talking()
-    await talker.echo()
-    await talker.run_checked("true")
-    await talker.check_ledger()
+    checked, _, report = talking()
+    await checked.echo()
+    await checked.run_checked("true")
+    await checked.check_ledger()
     assert (report.commands, report.wrong_answers) == (2, 0)
 
 
 @pytest.mark.parametrize("output", ["", "{nonce}\n{nonce}\n", f"nonce-{RUN}-9-1-end\n", "x{nonce}\n"])
 async def test_an_echo_must_be_exactly_its_nonce(output: str):
-    talker, seat, report = talking()
-    seat.output = output
-    await talker.echo()
+    checked, sandbox, report = talking()
+    sandbox.output = output
+    await checked.echo()
     assert report.wrong_answers == 1
 
 
 @pytest.mark.parametrize("output", ["", "{nonce}\n{nonce}\n", f"nonce-{RUN}-9-1-end\n{{nonce}}\n"])
 async def test_loss_duplication_and_cross_talk_are_wrong(output: str):
-    talker, seat, report = talking()
-    seat.output = output
-    await talker.run_checked("true")
+    checked, sandbox, report = talking()
+    sandbox.output = output
+    await checked.run_checked("true")
     assert report.wrong_answers == 1
 
 
 @pytest.mark.parametrize("executions", [0, 2])
 async def test_a_command_that_ran_twice_or_not_at_all_is_found_in_the_ledger(executions: int):
-    talker, seat, report = talking()
-    seat.executions = executions
-    await talker.run_checked("true")
-    await talker.check_ledger()
+    checked, sandbox, report = talking()
+    sandbox.executions = executions
+    await checked.run_checked("true")
+    await checked.check_ledger()
     assert report.wrong_answers == 1
 
 
 async def test_a_command_that_was_killed_is_no_answer():
-    talker, seat, report = talking()
-    seat.exit_code = None
+    checked, sandbox, report = talking()
+    sandbox.exit_code = None
     with pytest.raises(UnansweredCommandError):
-        await talker.run_checked("true")
+        await checked.run_checked("true")
     assert (report.commands, report.wrong_answers) == (0, 0)
 
 
 async def test_what_another_process_asked_is_known_to_the_one_that_takes_over():
-    talker, seat, report = talking()
-    seat.ledger = [f"nonce-{RUN}-0-1-end", f"nonce-{RUN}-0-2-end"]
-    talker.resume_counts(asked=2, answered=1)
-    await talker.run_checked("true")
-    await talker.check_ledger()
+    checked, sandbox, report = talking()
+    sandbox.ledger = [f"nonce-{RUN}-0-1-end", f"nonce-{RUN}-0-2-end"]
+    checked.resume_counts(sent=2, answered=1)
+    await checked.run_checked("true")
+    await checked.check_ledger()
     assert report.wrong_answers == 0
 
 
 async def test_a_session_that_is_lost_under_load_is_a_failure_and_the_others_go_on():
     report = StressReport(sessions=2)
-    seats = [FakeSeat(), FakeSeat()]
-    seats[0].lost_after = 1
-    talkers = [CheckedSession(seat, report, RUN, number) for number, seat in enumerate(seats)]
-    bench = StressContext(report, None, RUN, 1)  # a load opens nothing
-    await CommandLoad(bench, ("true",), 0.0).run(talkers, lambda: seats[1].ran >= 5)
+    sandboxes = [FakeSeat(), FakeSeat()]
+    sandboxes[0].lost_after = 1
+    checked_sessions = [CheckedSession(sandbox, report, RUN, number) for number, sandbox in enumerate(sandboxes)]
+    stress = StressContext(report, None, RUN, 1)  # a load opens nothing
+    await CommandLoad(stress, ("true",), 0.0).run(checked_sessions, lambda: sandboxes[1].ran >= 5)
     assert report.failures == 1
-    assert seats[1].ran == 5
+    assert sandboxes[1].ran == 5
     assert len(report.load_ms) == report.commands == 6
 
 

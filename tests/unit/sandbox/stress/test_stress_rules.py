@@ -59,8 +59,8 @@ def test_a_second_execution_a_strangers_command_and_a_made_up_answer_are_found()
     text = f"{make_nonce(RUN, 3, 1)}\n{make_nonce(RUN, 3, 1)}\n{OTHER}\n"
     assert find_ledger_problems(text, RUN, 3, {1, 2}, {1, 2}) == [
         f"{make_nonce(RUN, 3, 1)} executed 2 times",
-        f"{OTHER!r} executed, which nobody asked for",
-        f"{make_nonce(RUN, 3, 2)} answered, never executed",
+        f"{OTHER!r} executed, but never sent",
+        f"{make_nonce(RUN, 3, 2)} answered, but never executed",
     ]
 
 

@@ -20,9 +20,9 @@ async def test_a_server_with_a_token_is_shown_it_by_figures_and_sessions_alike(t
     guarded = check_access("127.0.0.1", TOKEN, no_auth=False, name="x")
     async with pool_server(FakeProvider(), tmp_path, access=guarded) as (url, _):
         async with open_server_source(PoolServerMetrics(url, TOKEN), 1) as place:
-            seat = await place.open(FAULT_TASK)
-            assert (await seat.run("echo", 5)).output == "echo\n"
-            await seat.close()
+            sandbox = await place.open(FAULT_TASK)
+            assert (await sandbox.run("echo", 5)).output == "echo\n"
+            await sandbox.close()
         for token in ("", "another"):
             with pytest.raises(UserError, match="--token-file"):
                 await PoolServerMetrics(url, token).read("lease_slots")

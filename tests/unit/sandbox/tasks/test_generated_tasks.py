@@ -114,7 +114,7 @@ MALFORMED = {
     ),
     "own key": (lambda f: (f / "longshore.yaml").write_text("memory: 3\n"), "longshore.yaml: memory"),
     "binary script": (lambda f: (f / "run-tests.sh").write_bytes(b"\xff\xfe"), "run-tests.sh is not readable text"),
-    "link": (lambda f: (f / "tests/link").symlink_to("/etc/passwd"), "tests/link is no regular file"),
+    "link": (lambda f: (f / "tests/link").symlink_to("/etc/passwd"), "tests/link is not a regular file"),
 }
 
 

@@ -60,7 +60,7 @@ def test_weights_name_each_test_and_sum_to_one(task: Task):
 
 
 @every_task
-def test_a_task_runs_in_the_base_image_without_a_network_and_the_kit_runs_its_tests(task: Task):
+def test_a_task_runs_in_the_base_image_without_a_network_and_the_toolchain_runs_its_tests(task: Task):
     assert (task.image, task.build, task.services) == (BASE_IMAGE, None, ())
     assert task.network.is_offline
     assert not [need for need in find_network_needs(task) if need.phase is not TaskPhase.VERIFY]

@@ -456,8 +456,8 @@ def test_a_build_without_a_working_directory_is_remarked(tmp_path: Path):
         assert (said in list(find_remarks(task))) is remarked
 
 
-def test_a_variable_that_tests_on_the_kits_programs_do_not_get_is_remarked(tmp_path: Path):
-    said = "its tests run on the kit's programs and do not get LD_PRELOAD, PYTHONPATH, which its environment sets"
+def test_a_variable_that_tests_on_the_toolchains_programs_do_not_get_is_remarked(tmp_path: Path):
+    said = "its tests run on the toolchain's programs, which do not get LD_PRELOAD, PYTHONPATH from its environment"
     env = 'ENV PYTHONPATH=/opt/lib MODE=prod LD_PRELOAD="x y.so" HOME=/root\n'
     for files, remarked in (
         ({"Dockerfile": f"FROM a\n{env}RUN make\n"}, True),

@@ -48,14 +48,14 @@ def client(line: str) -> dict[str, str]:
 
 ODD = {
     "open quote": (client("command: echo it's"), 'services.client.command: "echo it\'s" (No closing quotation)'),
-    "endless list": (TB | {"task.yaml": "instruction: x\ntags: &a [*a]\n"}, "the alias *a stands for what it is in"),
-    "endless environment": (client("environment: &e [*e]"), "the alias *e stands for what it is in"),
+    "endless list": (TB | {"task.yaml": "instruction: x\ntags: &a [*a]\n"}, "the alias *a contains itself"),
+    "endless environment": (client("environment: &e [*e]"), "the alias *e contains itself"),
     "alias bomb": (TB | {"task.yaml": f"instruction: x\n{BOMB}"}, "its aliases stand for more than"),
     "huge memory": (client(f"mem_limit: '{'9' * 5000}'"), "is no size"),
     "deep yaml": (TB | {"task.yaml": f"instruction: x\na: {DEEP}\n"}, "nested more than 100 deep"),
     "deep toml": (HARBOR | {"task.toml": f"a = {DEEP}\n"}, "task.toml is not readable TOML"),
     "huge number": (HARBOR | {"task.toml": f"a = {'9' * 5000}\n"}, "task.toml is not readable TOML"),
-    "key twice": (TB | {"task.yaml": "instruction: x\ninstruction: y\n"}, "the key 'instruction' comes twice"),
+    "key twice": (TB | {"task.yaml": "instruction: x\ninstruction: y\n"}, "the key 'instruction' is repeated"),
 }
 
 
@@ -183,7 +183,7 @@ def test_format_and_root_beside_a_label_are_an_error(tmp_path: Path):
     folder(tmp_path / "s/t", TB)
     (tmp_path / "datasets.toml").write_text("[a]\npath = 's'\n")
     for option in (["--format", "harbor"], ["--root", str(tmp_path)]):
-        with pytest.raises(UserError, match="leave out --format and --root"):
+        with pytest.raises(UserError, match="remove --format and --root"):
             COMMAND.call(["list", str(tmp_path / "datasets.toml"), "--label", "a", *option])
 
 
@@ -273,4 +273,4 @@ def test_a_task_that_is_too_large_has_this_one_problem(tmp_path: Path, monkeypat
 
 def test_a_pipe_is_not_waited_for_and_called_what_it_may_be(tmp_path: Path):
     os.mkfifo(folder(tmp_path / "t", TB) / "tests/pipe")
-    assert "tests/pipe is no regular file (a link, a pipe or a device" in told(tmp_path / "t")
+    assert "tests/pipe is not a regular file (links, pipes and devices" in told(tmp_path / "t")

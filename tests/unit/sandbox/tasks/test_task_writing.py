@@ -62,7 +62,7 @@ def test_a_task_that_the_format_cannot_hold_is_named_and_the_others_are_written(
     out = tmp_path / "g.jsonl"
     assert COMMAND.call(["convert", str(tmp_path / "all"), "--to", "generated", "--output", str(out)]) == 1
     said = capsys.readouterr().out
-    assert "task other: is no generated task" in said
+    assert "task other: is not a generated task" in said
     assert "3 tasks written" in said
     assert "1 left out" in said
     assert dataset_checksum(load_tasks(out).tasks) == dataset_checksum(tuple(GOOD))

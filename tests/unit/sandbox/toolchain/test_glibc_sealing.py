@@ -1,4 +1,4 @@
-"""If these fail, the kit's own programs load what an agent put where glibc looks by itself."""
+"""If these fail, the toolchain's own programs load what an agent put where glibc looks by itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_loader_looks_for_libraries_nowhere_in_a_container(folders: tuple[by
         assert new.endswith(b"/") == old.endswith(b"/")
 
 
-def test_libc_has_its_converters_locales_and_name_services_from_the_kit() -> None:
+def test_libc_has_its_converters_locales_and_name_services_from_the_toolchain() -> None:
     after = strings_of(seal_program("libc.so.6", program(*OF_LIBC), *LIBC_PATHS))
     assert [each.replace(b"//", b"/").replace(b"//", b"/").replace(b"//", b"/") for each in after] == [
         b"/.sbx/x86_64-linux-gnu/gconv",
@@ -66,7 +66,7 @@ def test_a_program_that_does_not_name_what_it_must_is_refused(lacking: object) -
     )
     given = [text for place, texts in everything.items() if place is not lacking for text in texts]
     seal_program("libc.so.6", program(*DEBIAN, CACHE, PRELOAD, *OF_LIBC), *everything)
-    with pytest.raises(UserError, match="cannot close it"):
+    with pytest.raises(UserError, match="cannot seal it"):
         seal_program("libc.so.6", program(*given), *everything)
 
 

@@ -1,4 +1,4 @@
-"""If these fail, a stock test script is refused what the kit has, or believes it has what nobody brought."""
+"""If these fail, a stock test script is refused what the toolchain has, or believes it has what nobody brought."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_call_is_answered(call: str, expected: object):
         ("", False),
     ],
 )
-def test_a_package_is_in_the_kit_in_the_versions_that_the_kit_has(requirement: str, there: bool):
+def test_a_package_is_in_the_toolchain_in_the_versions_that_the_toolchain_has(requirement: str, there: bool):
     assert has_python_package(requirement) is there
 
 

@@ -1,4 +1,4 @@
-"""Which kit a machine gets: without the verifier's Python every command would try the same download again."""
+"""Which toolchain a machine gets: without the verifier's Python every command would try the same download again."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.init.build import NoCompiler
-from sandbox.toolchain import build as kits
+from sandbox.toolchain import build as toolchain_build
 from sandbox.toolchain.portable_python import SourcePython
 
-BARE, WHOLE = "kit-c0de", "kit-c0de-full"
+BARE, WHOLE = "toolchain-c0de", "toolchain-c0de-full"
 
 
 @pytest.fixture
@@ -28,15 +28,15 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (cache / BARE).mkdir(exist_ok=True)
         return cache / BARE
 
-    monkeypatch.setattr(kits, "core_digest", lambda cache, busybox, say: "c0de")
-    monkeypatch.setattr(kits, "find_source_python", find)
-    monkeypatch.setattr(kits, "build_toolchain", build)
+    monkeypatch.setattr(toolchain_build, "core_digest", lambda cache, busybox, say: "c0de")
+    monkeypatch.setattr(toolchain_build, "find_source_python", find)
+    monkeypatch.setattr(toolchain_build, "build_toolchain", build)
     return asked
 
 
 def test_the_first_time_says_why_the_verifier_is_left_out(looked: list[str], tmp_path: Path) -> None:
     said: list[str] = []
-    assert kits.ensure_toolchain(tmp_path, None, None, said.append) == tmp_path / BARE
+    assert toolchain_build.ensure_toolchain(tmp_path, None, None, said.append) == tmp_path / BARE
     assert looked == ["python", "build"]
     assert all(words in said[0] for words in ("no such Python", "python -m sandbox.toolchain build"))
 
@@ -44,14 +44,14 @@ def test_the_first_time_says_why_the_verifier_is_left_out(looked: list[str], tmp
 def test_the_next_time_asks_nobody(looked: list[str], tmp_path: Path) -> None:
     (tmp_path / BARE).mkdir()
     said: list[str] = []
-    assert kits.ensure_toolchain(tmp_path, None, tmp_path / BARE, said.append) == tmp_path / BARE
+    assert toolchain_build.ensure_toolchain(tmp_path, None, tmp_path / BARE, said.append) == tmp_path / BARE
     assert (looked, said) == ([], [])
 
 
 def test_one_that_was_built_since_is_looked_for(looked: list[str], tmp_path: Path) -> None:
     (tmp_path / BARE).mkdir()
     (tmp_path / WHOLE).mkdir()
-    kits.ensure_toolchain(tmp_path, None, tmp_path / BARE, lambda line: None)
+    toolchain_build.ensure_toolchain(tmp_path, None, tmp_path / BARE, lambda line: None)
     assert looked[0] == "python"
 
 
@@ -62,7 +62,7 @@ def test_a_machine_without_a_compiler_gets_one(monkeypatch: pytest.MonkeyPatch, 
         return cache / "init"
 
     installed: list[str] = []
-    monkeypatch.setattr(kits, "build_init", build)
-    monkeypatch.setattr(kits, "apt_install", lambda packages, say: installed.extend(packages))
-    assert kits._init(tmp_path, lambda line: None) == tmp_path / "init"
+    monkeypatch.setattr(toolchain_build, "build_init", build)
+    monkeypatch.setattr(toolchain_build, "apt_install", lambda packages, say: installed.extend(packages))
+    assert toolchain_build._init(tmp_path, lambda line: None) == tmp_path / "init"
     assert installed == ["gcc", "libc6-dev"]

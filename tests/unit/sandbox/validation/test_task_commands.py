@@ -72,7 +72,7 @@ def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
         (["convert", str(tmp_path / "a"), "--to", "harbor", "--output", str(tmp_path / "h")], "exists already"),
         (["convert", str(tmp_path / "a"), "--to", "harbour", "--output", "x"], "harbor, openclaw"),
         (["generate", "x", "--to", "harbour"], "harbor, openclaw"),
-        (["list"], "has data sets by label: name one, --label: choose one of longshore-bench"),
+        (["list"], "has several data sets: name one by --label: choose one of longshore-bench"),
     ):
         with pytest.raises(UserError, match=says):
             COMMAND.call(wrong)
@@ -99,7 +99,7 @@ def test_a_label_stands_for_the_same_tasks_until_the_data_changes(tmp_path: Path
     assert not sides[TaskSplit.TRAIN] & sides[TaskSplit.HELD_OUT]
     assert len(sides[TaskSplit.HELD_OUT]) == (len(FAMILIES) - 1) // 2
     (tmp_path / "some" / some[0].id / "instruction.md").write_text("Something else.\n")
-    with pytest.raises(UserError, match=r"not what .* says: its tasks have the checksum sha256:"):
+    with pytest.raises(UserError, match=r"differs from .*: its tasks have the checksum sha256:"):
         load_labelled_dataset(toml, "some")
     with pytest.raises(UserError):
         COMMAND.call(["list", str(toml), "--label", "some"])
@@ -142,7 +142,7 @@ wget http://localhost:8080/x; git clone https://example.org/a.git
 """
 
 
-def test_what_the_kit_brings_is_no_need_and_everything_else_is_named_by_phase():
+def test_what_the_toolchain_brings_is_no_need_and_everything_else_is_named_by_phase():
     tests = {
         "test_outputs.py": b"requests.get('http://127.0.0.1:5000')\n# https://no.example\nURL = 'https://data.example/x.csv'\n"
     }
@@ -190,7 +190,7 @@ def test_allowed_hosts_that_lead_nowhere_are_remarked():
 def test_a_clean_container_without_artifacts_is_remarked():
     task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true", grading=GradingLevel.ARTIFACTS)
     (said,) = find_remarks(task)
-    assert said.startswith("its tests run in a clean container and it declares no artifacts")
+    assert said.startswith("its tests run in a clean container, but it declares no artifacts")
     assert not list(find_remarks(replace(task, artifacts=("/app",))))
 
 
@@ -211,7 +211,7 @@ def notes_on(code: str, path: Path, word: str) -> list[str]:
 
 
 UNCROSSING = {
-    "class Node:\n    pass\nassert f(Node()) == 1": "make objects of their own class Node",
+    "class Node:\n    pass\nassert f(Node()) == 1": "create objects of their class Node",
     "import numpy as np\nassert (f(np.zeros(2)) == np.ones(2)).all()": "import numpy",
     "def test_a():\n    import pandas.testing\n    from torch import nn\n    assert f(1) == 1": "import pandas, torch",
     "import asyncio\nassert asyncio.run(f(1)) == 2": "import asyncio",
