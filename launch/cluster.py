@@ -100,7 +100,8 @@ def run_once(
             )
             work = driver.run(resume=arguments.resume is not None)
             summary = asyncio.run(run_interruptible(work, directory.resume_options))
-        return driver.write_results(summary)
+        driver.write_results(summary)
+        return summary
 
 
 def _open_run_directory(arguments: ClusterArguments) -> tuple[RunDirectory, RunConfig]:

@@ -1,7 +1,8 @@
 """The actors of a run and the nodes they live on.
 
-The group starts, supervises and stops them; the learner group calls all learner ranks as one; the health monitor
-restarts what died or hangs.
+:class:`.group.ActorGroup` starts and stops them.  Each kind has its spec (``*_spec``) and its group: engines, workers,
+learner ranks, and the actors of an evaluation beside training.  :mod:`.node_supervisor` watches them node by node, with
+:mod:`.health_monitor` for the processes.
 
 The package imports launch.hosts and launch.weight_sync; checkpoints, data, training and the driver import it.
 """

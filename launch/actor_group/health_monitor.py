@@ -1,5 +1,5 @@
-"""What is done for each of a run's processes while it goes on: those that died are named, those that hang are ended,
-workers are kept at work, and an engine that Ray had to restart is started on the newest weights."""
+"""Watches a run's actors: reports dead processes, restarts hung ones, runs workers again, and starts the server of an
+engine that Ray had to restart."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from protocol.weights import WeightManifest
 from sandbox.tasks.task import Task
 
 ACTOR_START_S = 600.0
-"""A process that starts may be silent for so long: it imports Ray, torch and more on a machine that may be busy."""
+"""Seconds that a starting process may be silent: it imports Ray, torch and more, perhaps on a busy machine."""
 PROMPT_ANSWER_S = 1.0
-"""A process that is well has answered a small question by then."""
+"""Seconds in which a healthy process answers a small call."""
 _RETRY_S = 1.0
-_LOOK_S = 2.0
-_REMOTE_TRIES = 2
-"""Times that a process on another machine is asked before it counts as one that hangs."""
+_CHECK_S = 2.0
+_REMOTE_ATTEMPTS = 2
+"""Calls to a process on another machine before it counts as hung."""
 
 
 class HealthMonitor:
-    """``home`` and ``logs``: an actor's node, and the folder that its processes log to there."""
-
     def __init__(
         self,
         events: EventLog,
         silence_s: float,
-        delivery: WeightTransport,
+        transport: WeightTransport,
         *,
-        home: Callable[[Remote[Any]], ClusterNode],
-        logs: Callable[[Remote[Any]], Path],
+        node_of: Callable[[Remote[Any]], ClusterNode],
+        logs_of: Callable[[Remote[Any]], Path],
     ) -> None:
-        self._events, self._silence_s, self._delivery, self._home, self._logs = events, silence_s, delivery, home, logs
+        """``silence_s`` is how long an actor may be silent; ``logs_of`` returns the log folder on the actor's host."""
+        self._events, self._silence_s, self._transport = events, silence_s, transport
+        self._node_of, self._logs_of = node_of, logs_of
         self.last_worker_death: float | None = None
-        """When one did last, by the monotonic clock."""
+        """Time of the last death of a worker, by the monotonic clock."""
 
     async def watch_liveness(self, actor: Remote[Any]) -> None:
-        """Until cancelled: say when its process died, and end one that hangs."""
-        known, offered, silence_s = 0, 0, self._silence_s
+        """Until cancelled: report when the actor's process died, and restart one that hangs."""
+        known, with_stack_dumps, silence_s = 0, 0, self._silence_s
         while True:
             try:
                 pid = await self._pid(actor, silence_s if known else max(silence_s, ACTOR_START_S))
@@ -60,60 +60,61 @@ class HealthMonitor:
                 self._events.emit("process.hung", what=actor.name, why=why, pid=known)
                 restart_actor(actor)
                 pid = known = 0
-            if pid not in {0, offered} and await self._enable_stack_dumps(actor):
-                offered = pid
+            if pid not in {0, with_stack_dumps} and await self._enable_stack_dumps(actor):
+                with_stack_dumps = pid
             if known and pid != known:
                 why = f"its process {known} ended; process {pid} is in its place"
                 self._events.emit("process.died", what=actor.name, why=why, pid=known)
             known = pid
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_S)
 
     async def _pid(self, actor: Remote[Any], silence_s: float) -> int:
-        """Raises TimeoutError where it has been silent for so long.  On another machine it is asked once more then: a
-        cable that is cut may swallow an answer for good."""
-        for left in reversed(range(_REMOTE_TRIES if self._home(actor).remote else 1)):
+        """Return the actor's process id.  Raises TimeoutError if it is silent for ``silence_s``.
+
+        On another machine it is called once more, because a broken connection may lose an answer."""
+        for attempts_left in reversed(range(_REMOTE_ATTEMPTS if self._node_of(actor).remote else 1)):
             try:
                 async with asyncio.timeout(silence_s):
                     return await actor.pid()
             except TimeoutError:
-                if not left:
+                if not attempts_left:
                     raise
         raise AssertionError("unreachable")
 
     async def _enable_stack_dumps(self, actor: Remote[Any]) -> bool:
-        """Let a process that has begun offer its stacks; false where it has not answered at once."""
+        """Let the actor's process dump its stacks on a signal; false if it does not answer at once."""
         name = short_actor_name(actor.name)
         try:
             async with asyncio.timeout(PROMPT_ANSWER_S):
-                await actor.offer_stacks(self._logs(actor) / f"{name}.stacks", name)
+                await actor.offer_stacks(self._logs_of(actor) / f"{name}.stacks", name)
         except (RemoteError, TimeoutError):
             return False
         return True
 
     async def keep_engine_serving(self, engine: Remote[Engine], newest: Callable[[], WeightManifest | None]) -> None:
-        """Until cancelled: an engine that has no server gets one, on the ``newest`` weights."""
+        """Until cancelled: start the server of an engine that has none, on the ``newest`` weights."""
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_S)
             try:
                 state = (await engine.call(Engine.status)).state
                 if state is EngineState.NEW and (manifest := newest()) is not None:
-                    await engine.call(Engine.start, await self._delivery.deliver(engine, manifest, None))
-                elif state is EngineState.STOPPED:  # by a defect: nobody else stops one during a run
+                    await engine.call(Engine.start, await self._transport.deliver(engine, manifest, None))
+                elif state is EngineState.STOPPED:  # by a defect: nothing else stops one during a run
                     restart_actor(engine)
             except InfraError as error:
                 self._events.emit("engine.restart_failed", engine=engine.name, why=str(error))
 
     async def keep_worker_running(self, worker: Remote[RolloutWorker], tasks: Mapping[str, Task]) -> None:
-        """Until the worker was told to stop, through all of its deaths."""
+        """Run the worker until it is stopped, again after each of its deaths."""
         while True:
             try:
                 await worker.call(RolloutWorker.run, tasks)
             except Exception as error:
-                why = [leaf for leaf in iterate_leaf_errors(error) if isinstance(leaf, InfraError)]
-                if len(why) < len(list(iterate_leaf_errors(error))):
+                failures = [leaf for leaf in iterate_leaf_errors(error) if isinstance(leaf, InfraError)]
+                if len(failures) < len(list(iterate_leaf_errors(error))):
                     raise
                 self.last_worker_death = time.monotonic()
-                self._events.emit("worker.failed", worker=worker.name, why=str(why[0]))
+                self._events.emit("worker.failed", worker=worker.name, why=str(failures[0]))
                 await asyncio.sleep(_RETRY_S)
             else:
                 return

@@ -119,8 +119,11 @@ def require_intact(checkpoint: Checkpoint) -> None:
 class CheckpointStore:
     """The checkpoints of one run, as many as ``retention`` says."""
 
-    def __init__(self, run_dir: Path, retention: RetentionSettings) -> None:
-        self._folder, self._retention = run_dir / "checkpoints", retention
+    def __init__(
+        self, run_dir: Path, retention: RetentionSettings, on_torn: Callable[[Path, str], None] | None = None
+    ) -> None:
+        """``on_torn`` is called with the new path of each damaged checkpoint that is set aside, and its damage."""
+        self._folder, self._retention, self.on_torn = run_dir / "checkpoints", retention, on_torn
         self._expected_scores: frozenset[int] = frozenset()
 
     def begin(self, step: int) -> Path:
@@ -171,9 +174,9 @@ class CheckpointStore:
                 continue
         return found
 
-    def newest_intact(self, on_torn: Callable[[Path, str], None]) -> Checkpoint | None:
-        """The newest checkpoint of which every file is as it was written.  Newer ones are set aside, and ``tell`` gets
-        each with what is wrong with it.  None where there is none at all; raises UserError where none is sound."""
+    def newest_intact(self) -> Checkpoint | None:
+        """Return the newest checkpoint whose files are all as they were written, and set newer ones aside.  None if
+        there is no checkpoint; raises UserError if there are only damaged ones."""
         torn: list[tuple[Path, str]] = []
         for path in reversed(self._complete_folders()):
             try:
@@ -184,7 +187,9 @@ class CheckpointStore:
             for each, why in torn:
                 aside = each.with_name(each.name + _TORN)
                 shutil.rmtree(aside, ignore_errors=True)
-                on_torn(each.rename(aside), why)
+                each.rename(aside)
+                if self.on_torn is not None:
+                    self.on_torn(aside, why)
             return sound
         if not torn:
             return None

@@ -24,7 +24,7 @@ from launch.config import resolve
 from launch.run_records.config_changes import read_changes
 from launch.run_records.retunable_keys import LEARNING_RATE_KEY
 from launch.run_records.run_directory import CONFIG_FILE, NoSuchRunError, config_tables, load_stored_config
-from launch.training.loop import REFERENCE_FOLDER
+from launch.training.recovery import REFERENCE_FOLDER
 from learner.rank import LearnerRank
 from protocol.errors import UserError
 from protocol.run_directory.trajectory_export import (

@@ -104,8 +104,8 @@ async def _train(
     def tell_torn(aside: Path, why: str) -> None:
         console.print(f"passed over: the checkpoint {display_path(aside)} is damaged ({why})")
 
-    store = CheckpointStore(directory.path, RetentionSettings(keep=config.checkpoint.keep))
-    checkpoint = await asyncio.to_thread(store.newest_intact, tell_torn)
+    store = CheckpointStore(directory.path, RetentionSettings(keep=config.checkpoint.keep), tell_torn)
+    checkpoint = await asyncio.to_thread(store.newest_intact)
     told, left_out = len(prepared.training.examples), sum(prepared.training.exclusions.values())
     console.print(f"{told} sequences, {left_out} left out; starting the learner")
     try:

@@ -1,9 +1,10 @@
-"""The training loop and its rules.
+"""The training loop and its parts.
 
-The loop (:mod:`.loop`) leases a batch, steps, marks, publishes and checkpoints, and recovers from the death of a
-learner.  It waits for the buffer and the learner, for nobody else.  Its parts publish weights
-(:mod:`.weight_publisher`), record steps (:mod:`.step_recorder`) and check that engine and learner agree on
-log-probabilities; batch fill, stop budget and the limit of non-finite batches are pure rules.
+:mod:`.loop` leases a batch, steps, marks it trained, publishes weights and checkpoints.  :mod:`.batch_leasing` waits
+for the batch, :mod:`.state_writer` writes weights and checkpoints beside the next steps, :mod:`.recovery` starts from a
+checkpoint and goes back to one when the learner dies, :mod:`.learner_client` calls the learner, and
+:mod:`.parity_checker` compares the log-probabilities of engine and learner.  Batch fill, budget and the limit of
+non-finite batches are pure rules.
 
 The package imports control, weight sync, checkpoints and evaluation; only launch.run imports it.
 """

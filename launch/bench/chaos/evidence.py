@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from launch.run.summary import count_missing_events
+from launch.run.event_counts import count_missing_events
 from protocol.codec import CodecError, unpack_trajectory
 from protocol.groups import GroupOutcome
 from protocol.run_directory.run_tail import read_events

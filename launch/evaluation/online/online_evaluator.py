@@ -3,7 +3,7 @@
 Training reports the weights that it has published (:meth:`OnlineEvaluator.on_published`) and continues.  Those that are
 due (:mod:`launch.evaluation.online.schedule`) are kept (:mod:`launch.evaluation.online.run_evaluations`) and evaluated
 one after the other by an engine and a worker that exist only for that evaluation
-(:meth:`launch.actor_group.group.ActorGroup.evaluation_actors`): no training engine keeps old weights for it, and no
+(:class:`launch.actor_group.evaluation_actors.EvaluationActors`): no training engine keeps old weights for it, and no
 training episode waits for a sandbox.  If learner and engine share a device, which has no memory for a second server,
 the training engine serves these weights until the learner's next step, which waits for the end
 (:meth:`OnlineEvaluator.wait_idle`).

@@ -10,7 +10,7 @@ from actors.agents.agent import Agent
 from actors.agents.registry import make_agent
 from actors.rewards.composite import open_reward
 from actors.workers.settings import WorkerSpec
-from launch.actor_group.actor_settings import worker_settings
+from launch.actor_group.worker_spec import BufferAddress, worker_spec
 from launch.config import RunConfig
 from launch.evaluation.solvers.solver import Solver
 from launch.evaluation.standalone.attempt_runner import EvaluationContext
@@ -35,14 +35,13 @@ async def open_evaluation_context(
 ) -> AsyncGenerator[EvaluationContext]:
     """Open up to ``concurrency`` sandboxes, named after ``directory``.  Raises UserError without a Docker engine."""
     host = require_answering_engine(current_host())
-    settings = worker_settings(
+    settings = worker_spec(
         config,
         directory,
         directory.path,
         "evaluate",
         ClusterNode("node-0", "", "127.0.0.1"),
-        endpoint="",
-        keys=None,
+        buffer=BufferAddress("", None),
         share=WorkerShare(concurrency, config.sandbox.start_concurrency),
     )
     agent = make_agent(settings.agent)

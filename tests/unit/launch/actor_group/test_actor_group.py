@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,45 +19,176 @@ from actors.engines.messages import EngineStartError, EngineState
 from actors.engines.settings import EngineSpec
 from actors.runtime.remote import ActorOptions, Remote, short_actor_name
 from actors.runtime.remote_errors import RemoteError
-from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.weight_transport.host_cache import HostWeightCache
 from actors.weight_transport.source import WeightSource
 from actors.workers.rollout_worker import RolloutWorker
 from actors.workers.settings import WorkerSpec
+from launch.actor_group import (
+    actor_spawner,
+    actor_stopper,
+    engine_group,
+    evaluation_actors,
+    health_monitor,
+    learner_starter,
+    node_supervisor,
+)
 from launch.actor_group import group as group_module
-from launch.actor_group import health_monitor
-from launch.actor_group.group import ActorGroup
+from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES
+from launch.actor_group.actor_spawner import RunActorSpawner
+from launch.actor_group.actor_stopper import stop_actors
+from launch.actor_group.engine_group import EngineGroup
+from launch.actor_group.evaluation_actors import EvaluationActors
+from launch.actor_group.group import container_settle_s, sweep_containers
+from launch.actor_group.health_monitor import HealthMonitor
 from launch.actor_group.learner_group import LearnerGroup
+from launch.actor_group.learner_starter import LearnerStarter
+from launch.actor_group.node_supervisor import NodeSupervisor
+from launch.actor_group.worker_group import WorkerGroup
+from launch.actor_group.worker_spec import BufferAddress
 from launch.config import load_recipe
 from launch.doctor.finding import CheckName, Finding, failed, warning
+from launch.hosts.cluster_context import LOCAL_CLUSTER, ClusterContext
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole, RayNode
 from launch.hosts.membership import NodeMembership
 from launch.hosts.node_agent import LogSync
-from launch.hosts.node_checks import FindingsByNode
-from launch.hosts.placement import expected_workers
+from launch.hosts.node_requirements import NodeRequirements
+from launch.hosts.placement import WorkerShare, expected_workers
 from launch.hosts.remote_hosts import RemoteHost, RemoteHosts
 from launch.run_records.run_directory import RunDirectory
+from learner.rank import LearnerRank
+from learner.spec import LearnerSpec
 from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
-from protocol.stream import make_run_keys
+from protocol.stream import RunKeys, make_run_keys
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from sandbox.pool.sweep import SETTLE_S
 from tests.support.local_actors import LocalRemote
 
+HEAD, SECOND, THIRD = (
+    ClusterNode(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", remote=index > 0) for index in range(3)
+)
+
+
+class FakeScheduler:
+    """Fake: notes the workers whose requests are to be issued again."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    async def remove_worker(self, worker: str) -> None:
+        self.removed.append(worker)
+
+
+class FakeRemoteHosts:
+    """Fake: all that other machines need is there at once."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, RemoteHost] = {}
+        self.prepared: list[str] = []
+        self.removed: list[str] = []
+
+    async def prepare_nodes(self, nodes: Sequence[ClusterNode], copy_homes: Mapping[str, ClusterNode]) -> None:
+        self.prepared += [node.name for node in nodes if node.remote]
+
+    async def exclude_from_broadcast(self, node: ClusterNode) -> None: ...
+
+    def remove_node(self, node: ClusterNode) -> None:
+        self.removed.append(node.name)
+
+
+class Parts:
+    """The parts of an actor group on some nodes, without Ray."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        events: EventLog,
+        nodes: list[ClusterNode],
+        *overrides: str,
+        keys: RunKeys | None = None,
+        remote_hosts: FakeRemoteHosts | None = None,
+    ) -> None:
+        config = self.config = load_recipe("demo", overrides)
+        self.directory, self.events, self.nodes, self.scheduler = directory, events, nodes, FakeScheduler()
+        self.spawner = RunActorSpawner(config, directory, "")
+        self.remote_hosts = cast("RemoteHosts", remote_hosts) or RemoteHosts(
+            config, directory, events, model=directory.path, spawn_on=self.spawner.spawn, token="", settled_s=60.0
+        )
+        shared: Any = {
+            "spawner": self.spawner,
+            "remote_hosts": self.remote_hosts,
+            "actor_classes": DEFAULT_ACTOR_CLASSES,
+        }
+        self.engines = EngineGroup(config, directory, events=events, **shared)
+        self.workers = WorkerGroup(
+            config,
+            directory,
+            scheduler=LocalRemote(self.scheduler, "scheduler"),
+            buffer=BufferAddress("tcp://127.0.0.1:1", keys),
+            share=WorkerShare(4, 2),
+            **shared,
+        )
+        self.health_monitor = HealthMonitor(
+            events, 60.0, self.engines.transport, node_of=self.spawner.node_of, logs_of=self.spawner.logs_of
+        )
+        self.evaluation = EvaluationActors(
+            config,
+            directory,
+            nodes,
+            spawner=self.spawner,
+            engines=self.engines,
+            workers=self.workers,
+            remote_hosts=self.remote_hosts,
+            health_monitor=self.health_monitor,
+            events=events,
+            tasks={},
+        )
+
+    def place(self, actor: Remote[Any], node: ClusterNode) -> None:
+        """Let the spawner know an actor that it did not start."""
+        self.spawner.options(node, short_actor_name(actor.name))
+
+    def supervisor(
+        self, on_engine_lost: Callable[[str], Awaitable[None]], cluster: ClusterContext = LOCAL_CLUSTER
+    ) -> NodeSupervisor:
+        return NodeSupervisor(
+            self.config,
+            self.nodes,
+            cluster=cluster,
+            spawner=self.spawner,
+            scheduler=LocalRemote(self.scheduler, "scheduler"),
+            engines=self.engines,
+            workers=self.workers,
+            evaluation=self.evaluation,
+            remote_hosts=self.remote_hosts,
+            health_monitor=self.health_monitor,
+            events=self.events,
+            tasks={},
+            on_engine_lost=on_engine_lost,
+        )
+
+
+async def ignore_lost_engine(name: str) -> None: ...
+
 
 @contextmanager
-def a_fleet(folder: Path) -> Generator[ActorGroup]:
+def make_parts(folder: Path, nodes: Sequence[ClusterNode] = (HEAD,), *overrides: str, **parts: Any) -> Generator[Parts]:
     with RunDirectory.create(folder, "demo", "mine") as directory:
         events = EventLog(directory.path, "driver", "node-0")
-        yield ActorGroup(load_recipe("demo"), directory, [], events, model_path=folder, tasks={}, training_ids=())
+        yield Parts(directory, events, list(nodes), *overrides, **parts)
         events.close()
+
+
+def named(name: str) -> str:
+    """The name in the Ray session of an actor of the run."""
+    return f"mine/1/{name}"
 
 
 class FakeWorker:
     """Its process dies once in the middle of its work."""
 
     def __init__(self, deaths: int) -> None:
-        self.name, self._deaths = "mine/1/worker-0-0", deaths
+        self.name, self._deaths = named("worker-0-0"), deaths
 
     async def call(self, *_: object) -> None:
         if self._deaths:
@@ -66,29 +197,29 @@ class FakeWorker:
 
 
 async def test_a_worker_that_is_dead_when_training_ends_does_not_end_the_run(tmp_path: Path) -> None:
-    with a_fleet(tmp_path) as made:
-        made.workers = (cast("Remote[RolloutWorker]", FakeWorker(deaths=1)),)
-        await made.cancel_training()
+    with make_parts(tmp_path) as parts:
+        parts.workers.workers = (cast("Remote[RolloutWorker]", FakeWorker(deaths=1)),)
+        await parts.workers.cancel_training()
 
 
-class Examined:
-    """An actor that notes what it is told in a list that all of them share."""
+class NotedActor:
+    """An actor that notes its calls in a list that all of them share."""
 
-    def __init__(self, name: str, told: list[str], *, fails: bool = False) -> None:
-        self.name, self._short, self._told, self._fails = name, name.rpartition("/")[2], told, fails
+    def __init__(self, name: str, calls: list[str], *, fails: bool = False) -> None:
+        self.name, self._short, self._calls, self._fails = name, short_actor_name(name), calls, fails
         self._working = asyncio.Event()
 
     async def call(self, method: Callable[..., object], *given: object) -> object:
         if method is RolloutWorker.run:
-            self._told.append(f"{self._short} runs")
+            self._calls.append(f"{self._short} runs")
             await self._working.wait()
         elif method is Engine.start:
             manifest = cast("WeightManifest", given[0])
-            self._told.append(f"{self._short} starts on {manifest.version} of {manifest.path}")
+            self._calls.append(f"{self._short} starts on {manifest.version} of {manifest.path}")
             if self._fails:
                 raise EngineStartError("no memory")
         elif method in {RolloutWorker.stop, Engine.stop}:
-            self._told.append(f"{self._short} stops")
+            self._calls.append(f"{self._short} stops")
             self._working.set()
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -103,35 +234,34 @@ class Examined:
 
 
 @contextmanager
-def examiners(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str, fails: bool = False
-) -> Generator[tuple[ActorGroup, list[str], list[tuple[str, tuple[object, ...]]]]]:
-    """A fleet, what its actors are told, and (name, arguments) of those that are spawned."""
-    told, spawned = list[str](), list[tuple[str, tuple[object, ...]]]()
+def evaluating(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *overrides: str,
+    fails: bool = False,
+    nodes: Sequence[ClusterNode] = (ClusterNode("node-0", "ray-0", "127.0.0.1"),),
+) -> Generator[tuple[Parts, list[str], list[tuple[str, tuple[object, ...]]]]]:
+    """The parts, the calls of their actors, and (name, arguments) of the actors that are spawned."""
+    calls, spawned = list[str](), list[tuple[str, tuple[object, ...]]]()
 
-    def spawn(_: object, options: ActorOptions, *given: object) -> Examined:
-        actor = Examined(options.name, told, fails=fails)
+    def spawn(_: object, options: ActorOptions, *given: object) -> NotedActor:
+        actor = NotedActor(options.name, calls, fails=fails)
         spawned.append((short_actor_name(actor.name), given))
         return actor
 
-    monkeypatch.setattr(health_monitor, "_LOOK_S", 0.0)
-    monkeypatch.setattr(health_monitor, "restart_actor", lambda actor: told.append(f"{actor.name} is started again"))
-    monkeypatch.setattr(group_module, "spawn_actor", spawn)
+    monkeypatch.setattr(health_monitor, "_CHECK_S", 0.0)
+    monkeypatch.setattr(health_monitor, "restart_actor", lambda actor: calls.append(f"{actor.name} is started again"))
+    monkeypatch.setattr(actor_spawner, "spawn_actor", spawn)
     monkeypatch.setattr(
-        group_module, "kill_actor", lambda actor: told.append(f"{short_actor_name(actor.name)} is killed")
+        actor_spawner, "kill_actor", lambda actor: calls.append(f"{short_actor_name(actor.name)} is killed")
     )
-    with RunDirectory.create(folder, "demo", "mine") as directory:
-        events = EventLog(directory.path, "driver", "node-0")
-        node = ClusterNode("node-0", "ray-0", "127.0.0.1")
-        made = ActorGroup(
-            load_recipe("demo", overrides), directory, [node], events, model_path=folder, tasks={}, training_ids=()
-        )
-        made._endpoint, made.engines = "tcp://127.0.0.1:1", (cast("Remote[Engine]", Examined("engine-0", told)),)
-        made.scheduler = cast("Remote[RolloutScheduler]", Examined("scheduler", told))
-        made.workers, made._keys = (cast("Remote[RolloutWorker]", Examined("worker-0-0", told)),), None
-        made._node_of_actor |= {"worker-0-0": node, "engine-0": node}
-        yield made, told, spawned
-        events.close()
+    with make_parts(folder, nodes, *overrides) as parts:
+        engine, worker = (NotedActor(named(name), calls) for name in ("engine-0", "worker-0-0"))
+        parts.engines.engines = (cast("Remote[Engine]", engine),)
+        parts.workers.workers = (cast("Remote[RolloutWorker]", worker),)
+        for actor in (engine, worker):
+            parts.place(cast("Remote[Any]", actor), nodes[0])
+        yield parts, calls, spawned
 
 
 EXAMINED = WeightManifest(WeightVersion(8), 4, NO_VERSION, "/weights", "", 0, 0)
@@ -140,18 +270,18 @@ EXAMINED = WeightManifest(WeightVersion(8), 4, NO_VERSION, "/weights", "", 0, 0)
 async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with examiners(tmp_path, monkeypatch) as (made, told, spawned):
-        async with made.evaluation_actors(EXAMINED):
-            while "evaluation-worker-1 runs" not in told:  # noqa: ASYNC110  no event tells
+    with evaluating(tmp_path, monkeypatch) as (parts, calls, spawned):
+        async with parts.evaluation.running(EXAMINED):
+            while "evaluation-worker-1 runs" not in calls:  # noqa: ASYNC110  no event tells
                 await asyncio.sleep(0)
         engine, worker = spawned
         assert (engine[0], worker[0]) == ("evaluation-engine-1", "evaluation-worker-1")
         settings, _, engines = worker[1]
         assert cast("WorkerSpec", settings).online_evaluation
-        assert [short_actor_name(each.name) for each in cast("tuple[Examined, ...]", engines)] == [
+        assert [short_actor_name(each.name) for each in cast("tuple[NotedActor, ...]", engines)] == [
             "evaluation-engine-1"
         ]
-        assert told == [
+        assert calls == [
             "evaluation-engine-1 starts on 8 of /weights",
             "evaluation-worker-1 runs",
             "evaluation-worker-1 stops",
@@ -159,7 +289,7 @@ async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with
             "evaluation-worker-1 is killed",
             "evaluation-engine-1 is killed",
         ]
-        async with made.evaluation_actors(EXAMINED):
+        async with parts.evaluation.running(EXAMINED):
             pass
         assert [name for name, _ in spawned[2:]] == ["evaluation-engine-2", "evaluation-worker-2"], (
             "a name may still be another's"
@@ -170,23 +300,23 @@ async def test_on_a_shared_device_an_evaluation_starts_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = ("cluster.placement=colocated", "run.mode=sync")
-    with examiners(tmp_path, monkeypatch, *shared) as (made, told, spawned):
-        async with made.evaluation_actors(EXAMINED):
+    with evaluating(tmp_path, monkeypatch, *shared) as (parts, calls, spawned):
+        async with parts.evaluation.running(EXAMINED):
             pass
         ((name, (_, _, engines)),) = spawned
-        assert (name, engines) == ("evaluation-worker-1", made.engines)
-        assert not [each for each in told if each.startswith("engine")]
+        assert (name, engines) == ("evaluation-worker-1", parts.engines.engines)
+        assert not [each for each in calls if each.startswith("engine")]
 
 
 async def test_what_an_evaluation_could_not_start_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with examiners(tmp_path, monkeypatch, fails=True) as (made, told, _):
+    with evaluating(tmp_path, monkeypatch, fails=True) as (parts, calls, _):
         with pytest.raises(EngineStartError):
-            async with made.evaluation_actors(EXAMINED):
+            async with parts.evaluation.running(EXAMINED):
                 raise AssertionError
-        assert told[-2:] == ["evaluation-worker-1 is killed", "evaluation-engine-1 is killed"]
-    with examiners(tmp_path / "full", monkeypatch, "sandbox.capacity_per_node=32") as (made, told, spawned):
+        assert calls[-2:] == ["evaluation-worker-1 is killed", "evaluation-engine-1 is killed"]
+    with evaluating(tmp_path / "full", monkeypatch, "sandbox.capacity_per_node=32") as (parts, calls, spawned):
         with pytest.raises(UserError, match="leaves no sandbox beside training's"):
-            async with made.evaluation_actors(EXAMINED):
+            async with parts.evaluation.running(EXAMINED):
                 raise AssertionError
         assert spawned == []
 
@@ -210,38 +340,39 @@ class FakeCopies:
 async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_with_its_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lose_engine(name: str) -> None: ...
-
-    async def examined() -> None:
-        async with made.evaluation_actors(EXAMINED):
-            await made._remove_node(SECOND, lose_engine)
+    async def evaluate() -> None:
+        async with parts.evaluation.running(EXAMINED):
+            await parts.supervisor(ignore_lost_engine).remove_node(SECOND)
             await asyncio.Event().wait()
 
-    copies = FakeCopies()
-    with examiners(tmp_path, monkeypatch) as (made, told, spawned):
-        made._nodes = [HEAD, replace(SECOND, roles=frozenset({NodeRole.ENGINE}))]
-        made._remote_hosts.hosts[SECOND.address] = RemoteHost(
-            SECOND, cast("LogSync", None), LocalRemote(cast("HostWeightCache", copies)), Path("/model")
-        )
-        with pytest.raises(InfraError, match=r"node-1 \(10.0.0.1\), where the evaluation was, is gone"):
-            await examined()
+    copies, nodes = FakeCopies(), [HEAD, replace(SECOND, roles=frozenset({NodeRole.ENGINE}))]
+    with evaluating(tmp_path, monkeypatch, nodes=nodes) as (parts, calls, spawned):
+        parts.remote_hosts.hosts[SECOND.address] = host_with(copies)
+        with pytest.raises(InfraError, match=r"node-1 \(10.0.0.1\), on which the evaluation ran, is lost"):
+            await evaluate()
         ((_, (settings, _)), _) = spawned
         assert cast("EngineSpec", settings).model_path == "/model"
-        assert told[0] == "evaluation-engine-1 starts on 8 of /copy"
+        assert not cast("EngineSpec", settings).offloads_memory
+        assert calls[0] == "evaluation-engine-1 starts on 8 of /copy"
         assert copies.alone == [True], "no broadcast waits for it"
-        assert not made.weight_transport.copies
-        with pytest.raises(UserError, match="which has the engine for evaluations, is gone"):
-            made.require_evaluation_capacity()
+        assert not parts.engines.transport.copies
+        with pytest.raises(UserError, match="the node of the evaluation engine, is lost"):
+            parts.evaluation.require_capacity()
+
+
+def host_with(copies: FakeCopies) -> RemoteHost:
+    """What a run has on the machine of the second node."""
+    return RemoteHost(SECOND, cast("LogSync", None), LocalRemote(cast("HostWeightCache", copies)), Path("/model"))
 
 
 async def test_an_evaluation_on_a_machine_that_has_lost_its_copies_fails_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one whose other node is gone: no run ends for it."""
-    with examiners(tmp_path, monkeypatch) as (made, _, spawned):
-        made._nodes = [HEAD, replace(SECOND, roles=frozenset({NodeRole.ENGINE}))]
+    nodes = [HEAD, replace(SECOND, roles=frozenset({NodeRole.ENGINE}))]
+    with evaluating(tmp_path, monkeypatch, nodes=nodes) as (parts, _, spawned):
         with pytest.raises(InfraError, match=r"machine of node-1 \(10.0.0.1\) is gone with another node"):
-            async with made.evaluation_actors(EXAMINED):
+            async with parts.evaluation.running(EXAMINED):
                 raise AssertionError
         assert spawned == []
 
@@ -250,38 +381,32 @@ async def test_an_evaluation_whose_engine_never_starts_has_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of training waits for it."""
-    monkeypatch.setattr(Examined, "pid", lambda _: asyncio.Event().wait())
-    monkeypatch.setattr(group_module, "ACTOR_START_S", 0.01)
+    monkeypatch.setattr(NotedActor, "pid", lambda _: asyncio.Event().wait())
+    monkeypatch.setattr(evaluation_actors, "ACTOR_START_S", 0.01)
     with (
-        examiners(tmp_path, monkeypatch) as (made, *_),
+        evaluating(tmp_path, monkeypatch) as (parts, *_),
         pytest.raises(InfraError, match=r"has no process after.*`ray status`"),
     ):
-        async with made.evaluation_actors(EXAMINED):
+        async with parts.evaluation.running(EXAMINED):
             raise AssertionError
 
 
 async def test_an_evaluation_whose_node_goes_while_its_engine_starts_has_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lose_engine(name: str) -> None: ...
-
-    async def leave() -> None:
+    async def lose_node() -> None:
         await copies.asked.wait()
-        await made._remove_node(SECOND, lose_engine)
+        await parts.supervisor(ignore_lost_engine).remove_node(SECOND)
 
     copies = FakeCopies(never_come=True)
-    with examiners(tmp_path, monkeypatch) as (made, *_):
-        made._nodes = [
-            replace(HEAD, roles=frozenset({NodeRole.WORKER})),
-            replace(SECOND, roles=frozenset({NodeRole.ENGINE})),
-        ]
-        made._remote_hosts.hosts[SECOND.address] = RemoteHost(
-            SECOND, cast("LogSync", None), LocalRemote(cast("HostWeightCache", copies)), Path("/model")
-        )
+    roles = (NodeRole.WORKER, NodeRole.ENGINE)
+    nodes = [replace(node, roles=frozenset({role})) for node, role in zip((HEAD, SECOND), roles, strict=True)]
+    with evaluating(tmp_path, monkeypatch, nodes=nodes) as (parts, *_):
+        parts.remote_hosts.hosts[SECOND.address] = host_with(copies)
         async with asyncio.TaskGroup() as group:
-            group.create_task(leave())
-            with pytest.raises(InfraError, match="where the evaluation was, is gone"):
-                async with made.evaluation_actors(EXAMINED):
+            group.create_task(lose_node())
+            with pytest.raises(InfraError, match="on which the evaluation ran, is lost"):
+                async with parts.evaluation.running(EXAMINED):
                     raise AssertionError
 
 
@@ -301,13 +426,13 @@ async def test_no_broadcast_waits_for_a_machine_that_is_gone(tmp_path: Path) -> 
         return LocalRemote(source if cls is WeightSource else SimpleNamespace(fetch_model=lambda _: "/model"), name)
 
     source = Source()
-    with a_fleet(tmp_path) as made:
-        abroad = RemoteHosts(
-            made._config, made._directory, made._events, model=tmp_path, spawn_on=on, token=made._token, settled_s=60.0
+    with make_parts(tmp_path) as parts:
+        hosts = RemoteHosts(
+            parts.config, parts.directory, parts.events, model=tmp_path, spawn_on=on, token="", settled_s=60.0
         )
-        await abroad.prepare_nodes([HEAD, SECOND, THIRD], {"engine-0": SECOND, "engine-1": HEAD})
-        await abroad.exclude_from_broadcast(THIRD)
-        await abroad.exclude_from_broadcast(SECOND)
+        await hosts.prepare_nodes([HEAD, SECOND, THIRD], {"engine-0": SECOND, "engine-1": HEAD})
+        await hosts.exclude_from_broadcast(THIRD)
+        await hosts.exclude_from_broadcast(SECOND)
     assert source.hosts == [1]
 
 
@@ -336,10 +461,10 @@ class Starting:
 @pytest.mark.parametrize(("failures", "tries"), [(0, 1), (1, 2), (9, 2)])
 async def test_a_server_that_does_not_come_up_is_started_once_more(tmp_path: Path, failures: int, tries: int) -> None:
     engine = Starting(failures)
-    with a_fleet(tmp_path) as made:
-        made.engines = (cast("Remote[Engine]", engine),)
+    with make_parts(tmp_path) as parts:
+        parts.engines.engines = (cast("Remote[Engine]", engine),)
         with pytest.RaisesGroup(EngineStartError) if failures > 1 else nullcontext():
-            await made.start_engines(WeightManifest(WeightVersion(0), 0, NO_VERSION, "", "", 0, 0))
+            await parts.engines.start(WeightManifest(WeightVersion(0), 0, NO_VERSION, "", "", 0, 0))
     assert engine.tries == tries
 
 
@@ -355,72 +480,63 @@ async def test_the_end_sweeps_for_as_long_as_the_daemon_may_work_for_a_dead_work
 
     monkeypatch.setattr(group_module, "sweep_run", sweep_run)
     monkeypatch.setattr(health_monitor, "_RETRY_S", 0.0)
-    with a_fleet(tmp_path) as made:
-        await made._health_monitor.keep_worker_running(cast("Remote[RolloutWorker]", FakeWorker(deaths)), {})
-        await made._sweep_containers(made._settle_s)
+    with make_parts(tmp_path) as parts:
+        monitor = parts.health_monitor
+        await monitor.keep_worker_running(cast("Remote[RolloutWorker]", FakeWorker(deaths)), {})
+        if (settle_s := container_settle_s(monitor.last_worker_death, parts.config)) is not None:
+            await sweep_containers("mine", settle_s, parts.events)
     assert [run_id for run_id, _ in swept] == ["mine"] * deaths
     assert all(0 < for_s <= SETTLE_S for _, for_s in swept)
 
 
 async def test_an_actor_that_does_not_stop_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_module, "ACTOR_STOP_S", 0.01)
+    monkeypatch.setattr(actor_stopper, "ACTOR_STOP_S", 0.01)
     hangs, stops = (
         cast("Remote[RolloutWorker]", Stopping(name, seconds)) for name, seconds in (("hangs", 60), ("stops", 0))
     )
-    with a_fleet(tmp_path) as made:
-        assert await made._stop_actors([hangs, stops], RolloutWorker.stop) == [hangs]
+    with make_parts(tmp_path) as parts:
+        assert await stop_actors([hangs, stops], RolloutWorker.stop, parts.events) == [hangs]
     (said,) = (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines()
     assert json.loads(said)["why"] == "hangs did not answer within 0.01 s"
 
 
 class NotedRank:
     def __init__(self) -> None:
-        self.told: list[tuple[int, float]] = []
+        self.changes: list[tuple[int, float]] = []
 
     def set_learning_rate(self, step: int, lr: float) -> None:
-        self.told.append((step, lr))
+        self.changes.append((step, lr))
+
+    def setup(self) -> None: ...
 
 
-async def test_a_rate_that_is_asked_for_is_told_to_the_learner_that_is_there(tmp_path: Path) -> None:
-    rank = NotedRank()
-    with a_fleet(tmp_path) as made:
-        made._newest_learners = LearnerGroup((LocalRemote(rank, "run/1.1/learner-0"),), 60.0)
-        await made.set_learning_rate_from(5, 1e-4)
-        await made.set_learning_rate_from(9, 1e-5)
-        assert rank.told == [(5, 1e-4), (9, 1e-5)]
-        assert made._lr_changes == ((5, 1e-4), (9, 1e-5)), "one that is started again is told them too"
+async def test_a_rate_that_is_asked_for_is_told_to_the_learner_that_is_there_and_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank, specs = NotedRank(), list[LearnerSpec]()
 
+    def spawn(spec: LearnerSpec, *_: object, **__: object) -> LearnerGroup:
+        specs.append(spec)
+        return LearnerGroup((LocalRemote(rank, "run/1.1/learner-0"),), 60.0)
 
-HEAD, SECOND, THIRD = (
-    ClusterNode(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", remote=index > 0) for index in range(3)
-)
-
-
-class FakeConductor:
-    """Fake: notes whose tickets are to be issued again."""
-
-    def __init__(self) -> None:
-        self.gone_for_good: list[str] = []
-
-    async def remove_worker(self, worker: str) -> None:
-        self.gone_for_good.append(worker)
-
-
-class FakeRemoteHosts:
-    """Fake: all that other machines need is there at once."""
-
-    def __init__(self) -> None:
-        self.hosts: dict[str, object] = {}
-        self.settled: list[str] = []
-        self.forgotten: list[str] = []
-
-    async def prepare_nodes(self, nodes: Sequence[ClusterNode], copy_homes: Mapping[str, ClusterNode]) -> None:
-        self.settled += [node.name for node in nodes if node.remote]
-
-    async def exclude_from_broadcast(self, node: ClusterNode) -> None: ...
-
-    def remove_node(self, node: ClusterNode) -> None:
-        self.forgotten.append(node.name)
+    monkeypatch.setattr(learner_starter, "spawn_learner_group", spawn)
+    monkeypatch.setattr(actor_spawner, "kill_actor", lambda _: None)
+    with make_parts(tmp_path) as parts:
+        starter = LearnerStarter(
+            parts.config,
+            parts.directory,
+            HEAD,
+            model_path=tmp_path,
+            spawner=parts.spawner,
+            learner_class=LearnerRank,
+            events=parts.events,
+        )
+        await starter.start()
+        await starter.set_learning_rate_from(5, 1e-4)
+        await starter.set_learning_rate_from(9, 1e-5)
+        await starter.start()
+    assert rank.changes == [(5, 1e-4), (9, 1e-5)]
+    assert [spec.lr_changes for spec in specs] == [(), ((5, 1e-4), (9, 1e-5))]
 
 
 @pytest.fixture
@@ -429,23 +545,26 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names = list[str]()
 
     def kill(actor: Remote[object]) -> None:
-        names.append(actor.name)
+        names.append(short_actor_name(actor.name))
 
-    monkeypatch.setattr(group_module, "kill_actor", kill)
+    monkeypatch.setattr(actor_spawner, "kill_actor", kill)
     return names
 
 
 @contextmanager
-def a_fleet_on(folder: Path, engines: Sequence[ClusterNode], workers: Sequence[ClusterNode]) -> Generator[ActorGroup]:
-    with a_fleet(folder) as made:
-        made._nodes, made._keys = [HEAD, SECOND], None
-        made._remote_hosts = cast("RemoteHosts", FakeRemoteHosts())
-        made.scheduler = LocalRemote(FakeConductor())
-        made.engines = tuple(LocalRemote(None, f"engine-{node.name}") for node in engines)
-        made.workers = tuple(LocalRemote(None, f"worker-{node.name}") for node in workers)
-        made._node_of_actor = {f"engine-{node.name}": node for node in engines}
-        made._node_of_actor |= {f"worker-{node.name}": node for node in workers}
+def make_parts_on(
+    folder: Path, engines: Sequence[ClusterNode], workers: Sequence[ClusterNode], **parts: Any
+) -> Generator[Parts]:
+    with make_parts(folder, [HEAD, SECOND], remote_hosts=FakeRemoteHosts(), **parts) as made:
+        made.engines.engines = tuple(LocalRemote(None, named(f"engine-{node.name}")) for node in engines)
+        made.workers.workers = tuple(LocalRemote(None, named(f"worker-{node.name}")) for node in workers)
+        for node, actor in zip([*engines, *workers], [*made.engines.engines, *made.workers.workers], strict=True):
+            made.place(actor, node)
         yield made
+
+
+def short_names(actors: Sequence[Remote[Any]]) -> list[str]:
+    return [short_actor_name(actor.name) for actor in actors]
 
 
 async def test_a_node_that_is_gone_is_waited_for_by_nobody(tmp_path: Path, killed: list[str]) -> None:
@@ -455,16 +574,17 @@ async def test_a_node_that_is_gone_is_waited_for_by_nobody(tmp_path: Path, kille
     async def lose_engine(name: str) -> None:
         lost.append(name)
 
-    with a_fleet_on(tmp_path, engines=[HEAD, SECOND], workers=[HEAD, SECOND]) as made:
-        async with asyncio.TaskGroup() as group:
-            waits = group.create_task(asyncio.Event().wait())
-            made._tasks[SECOND.name].append(cast("asyncio.Task[None]", waits))
-            await made._remove_node(SECOND, lose_engine)
-        assert waits.cancelled()
-        assert [each.name for each in (*made.engines, *made.workers)] == ["engine-node-0", "worker-node-0"]
-        conductor = cast("LocalRemote[RolloutScheduler]", made.scheduler).target
-        assert cast("FakeConductor", conductor).gone_for_good == ["worker-1-0"]
-    assert lost == ["engine-node-1"]
+    async def wait_for_ever() -> None:
+        await asyncio.Event().wait()
+
+    with make_parts_on(tmp_path, engines=[HEAD, SECOND], workers=[HEAD, SECOND]) as parts:
+        supervisor = parts.supervisor(lose_engine)
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            supervisor.run_on_node(group, parts.workers.workers[1], wait_for_ever())
+            await supervisor.remove_node(SECOND)
+        assert short_names([*parts.engines.engines, *parts.workers.workers]) == ["engine-node-0", "worker-node-0"]
+        assert parts.scheduler.removed == ["worker-1-0"]
+    assert lost == [named("engine-node-1")]
     assert killed == ["worker-node-1", "engine-node-1"]
 
 
@@ -492,50 +612,47 @@ async def test_an_engine_whose_node_goes_while_it_starts_does_not_keep_the_other
 ) -> None:
     """Of many machines one fails in the minutes in which servers start."""
 
-    async def lose_engine(name: str) -> None: ...
-
-    async def leave() -> None:
+    async def lose_node() -> None:
         await gone.asked.wait()
         if told_first == "caller":
             gone.ended.set()
             for _ in range(20):
                 await asyncio.sleep(0)
-        await made._remove_node(SECOND, lose_engine)
+        await parts.supervisor(ignore_lost_engine).remove_node(SECOND)
 
     gone = Unscheduled()
-    monkeypatch.setattr(group_module, "kill_actor", lambda _: gone.ended.set())
-    with a_fleet_on(tmp_path, engines=[HEAD, SECOND], workers=[HEAD]) as made:
-        made.engines = (LocalRemote(Started(), "engine-node-0"), LocalRemote(gone, "engine-node-1"))
+    monkeypatch.setattr(actor_spawner, "kill_actor", lambda _: gone.ended.set())
+    with make_parts_on(tmp_path, engines=[HEAD, SECOND], workers=[HEAD]) as parts:
+        starts = LocalRemote(Started(), named("engine-node-0"))
+        parts.engines.engines = (starts, LocalRemote(gone, named("engine-node-1")))
         async with asyncio.TaskGroup() as group:
-            group.create_task(made.start_engines(EXAMINED))
-            group.create_task(leave())
-        assert [engine.name for engine in made.engines] == ["engine-node-0"]
+            group.create_task(parts.engines.start(EXAMINED))
+            group.create_task(lose_node())
+        assert parts.engines.engines == (starts,)
 
 
 async def test_an_engine_that_is_lost_without_its_node_ends_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_module, "_NEWS_S", 0.01)
+    monkeypatch.setattr(engine_group, "_LOSS_REPORT_S", 0.01)
     lost = Unscheduled()
     lost.ended.set()
-    with a_fleet_on(tmp_path, engines=[SECOND], workers=[HEAD]) as made:
-        made.engines = (LocalRemote(lost, "engine-node-1"),)
+    with make_parts_on(tmp_path, engines=[SECOND], workers=[HEAD]) as parts:
+        parts.engines.engines = (LocalRemote(lost, named("engine-node-1")),)
         with pytest.RaisesGroup(RemoteError):
-            await made.start_engines(EXAMINED)
+            await parts.engines.start(EXAMINED)
 
 
 @pytest.mark.parametrize(
-    ("engines", "workers", "what"), [([SECOND], [HEAD, SECOND], "an engine"), ([HEAD], [SECOND], "agents")]
+    ("engines", "workers", "what"), [([SECOND], [HEAD, SECOND], "an engine"), ([HEAD], [SECOND], "workers")]
 )
 @pytest.mark.usefixtures("killed")
 async def test_a_run_that_nobody_can_work_for_any_more_ends_and_says_what_to_start(
     tmp_path: Path, engines: list[ClusterNode], workers: list[ClusterNode], what: str
 ) -> None:
-    async def lose_engine(name: str) -> None: ...
-
-    said = f"node-1.*is gone, and no other node has {what}"
-    with a_fleet_on(tmp_path, engines, workers) as made, pytest.raises(InfraError, match=said):
-        await made._remove_node(SECOND, lose_engine)
+    says = f"node-1.*is lost, and no other node has {what}"
+    with make_parts_on(tmp_path, engines, workers) as parts, pytest.raises(InfraError, match=says):
+        await parts.supervisor(ignore_lost_engine).remove_node(SECOND)
 
 
 @pytest.mark.parametrize(
@@ -555,40 +672,42 @@ async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
     """And whoever started it reads what it lacks."""
     joins = not refused
 
-    async def findings(node: ClusterNode) -> FindingsByNode:
-        return {} if finding is None else {node.name: (finding,)}
+    async def check(nodes: Sequence[ClusterNode], _: object) -> dict[str, tuple[Finding, ...]]:
+        return {} if finding is None else {node.name: (finding,) for node in nodes}
 
     class Idle:
         """Fake: its process lives, and it works until it is stopped."""
 
         async def run(self, tasks: object) -> None: ...
 
-    def worker(name: str, home: ClusterNode) -> Remote[RolloutWorker]:
-        made._node_of_actor[name] = home
-        return LocalRemote(Idle(), name)
-
-    with a_fleet_on(tmp_path, engines=[HEAD], workers=[HEAD]) as made:
-        monkeypatch.setattr(made, "_findings", findings)
-        monkeypatch.setattr(made, "_spawn_worker", worker)
-        monkeypatch.setattr(made._health_monitor, "watch_liveness", lambda _: asyncio.sleep(0))
-        roster = NodeMembership([HEAD], most=2)
-        (node,) = roster.update([RayNode(each.ray_id, each.address, 0, 4, roles) for each in (HEAD, THIRD)]).joined
+    monkeypatch.setattr(node_supervisor, "check_nodes", check)
+    monkeypatch.setattr(actor_spawner, "spawn_actor", lambda _, options, *__: LocalRemote(Idle(), options.name))
+    with make_parts_on(tmp_path, engines=[HEAD], workers=[HEAD]) as parts:
+        monkeypatch.setattr(parts.health_monitor, "watch_liveness", lambda _: asyncio.sleep(0))
+        monkeypatch.setattr(parts.remote_hosts, "model_folder", lambda _: Path("/model"), raising=False)
+        supervisor = parts.supervisor(
+            ignore_lost_engine, ClusterContext(node_requirements=cast("NodeRequirements", ()))
+        )
+        membership = NodeMembership([HEAD], most=2)
+        (node,) = membership.update([RayNode(each.ray_id, each.address, 0, 4, roles) for each in (HEAD, THIRD)]).joined
         async with asyncio.TaskGroup() as group:
-            await made._add_node(group, roster, node)
-        assert [each.name for each in made.workers] == ["worker-node-0", *["worker-1-0"] * joins]
-        assert cast("FakeRemoteHosts", made._remote_hosts).settled == [node.name] * joins
-        assert (node in roster.nodes) == joins
-        assert cast("FakeRemoteHosts", made._remote_hosts).forgotten == [node.name] * (not joins)
-    (told,) = map(json.loads, (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines())
-    assert told["kind"] == ("node.up" if joins else "node.refused")
-    assert refused in told.get("why", "")
+            await supervisor.add_node(group, membership, node)
+        assert short_names(parts.workers.workers) == ["worker-node-0", *["worker-1-0"] * joins]
+        hosts = cast("FakeRemoteHosts", parts.remote_hosts)
+        assert hosts.prepared == [node.name] * joins
+        assert (node in membership.nodes) == joins
+        assert hosts.removed == [node.name] * (not joins)
+    (event,) = map(json.loads, (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines())
+    assert event["kind"] == ("node.up" if joins else "node.refused")
+    assert refused in event.get("why", "")
 
 
-async def test_a_node_for_whose_agents_there_are_no_keys_does_not_end_the_run(tmp_path: Path) -> None:
+async def test_a_node_for_whose_workers_there_are_no_keys_does_not_end_the_run(tmp_path: Path) -> None:
     """As many as machines that others may take back come and go in weeks."""
-    with a_fleet_on(tmp_path, engines=[HEAD], workers=[HEAD]) as made:
-        made._keys = make_run_keys(expected_workers(made._config, [HEAD]))
+    keys = make_run_keys(expected_workers(load_recipe("demo"), [HEAD]))
+    with make_parts_on(tmp_path, engines=[HEAD], workers=[HEAD], keys=keys) as parts:
+        supervisor = parts.supervisor(ignore_lost_engine)
         nodes = [replace(THIRD, name=f"node-{number}") for number in (64, 65)]
-        assert (await made._check_joining_node(nodes[0])).name == "node-64"
+        assert (await supervisor.check_joining_node(nodes[0])).name == "node-64"
         with pytest.raises(UserError, match="go on with --resume"):
-            await made._check_joining_node(nodes[1])
+            await supervisor.check_joining_node(nodes[1])

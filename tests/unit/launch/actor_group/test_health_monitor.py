@@ -41,8 +41,8 @@ async def test_an_answer_that_a_cut_cable_swallowed_is_no_silence(
         events,
         60.0,
         WeightTransport(),
-        home=lambda _: ClusterNode("node-1", "ray-1", "10.0.0.1", remote=remote),
-        logs=lambda _: tmp_path,
+        node_of=lambda _: ClusterNode("node-1", "ray-1", "10.0.0.1", remote=remote),
+        logs_of=lambda _: tmp_path,
     )
     with nullcontext() if answers else pytest.raises(TimeoutError):
         assert await kept._pid(actor, 0.01) == 4242

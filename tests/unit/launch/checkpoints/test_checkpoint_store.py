@@ -49,7 +49,8 @@ def save(store: CheckpointStore, step: int) -> None:
 def newest(store: CheckpointStore) -> tuple[int | None, list[tuple[str, str]]]:
     """Its step, and what was passed over for it."""
     told: list[tuple[str, str]] = []
-    found = store.newest_intact(lambda path, why: told.append((path.name, why)))
+    store.on_torn = lambda path, why: told.append((path.name, why))
+    found = store.newest_intact()
     return None if found is None else found.manifest.step, told
 
 

@@ -26,10 +26,11 @@ from launch.control.step_hooks import StepHooks, TrainingEnding
 from launch.evaluation.scores import OnlineEvaluationScore, PassRateEstimate
 from launch.run_records.metrics_log import MetricsLog, read_metrics
 from launch.training.logprob_parity import ParityMonitor
-from launch.training.loop import TrainingLoop, TrainingSettings
+from launch.training.loop import TrainingLoop
 from launch.training.parity_checker import ParityChecker
 from launch.training.parity_probe import ParityProbeSettings
 from launch.training.settings import StopSettings
+from launch.training.state import TrainingSettings
 from launch.weight_sync.colocation import ColocationManager
 from launch.weight_sync.manager import WeightSyncManager
 from learner.messages import CheckpointSaveError, StepReport
@@ -229,7 +230,7 @@ class Run:
             events=events,
             parity=ParityChecker(None, 0, ParityMonitor(1e-3, ""), events),
             step_hooks=StepHooks(),
-            restart_learners=self.restart,
+            start_learners=self.restart,
             sampled_tokens=self.engine_tokens,
         )
 
@@ -245,13 +246,14 @@ class Run:
         return 100 * (1 + self.training.step)
 
     def change(self, **settings: object) -> None:
-        self.training.settings = replace(self.training.settings, **settings)
-        self.training.publisher.attempt = self.training.settings.attempt
+        state = self.training.state
+        state.settings = replace(state.settings, **settings)
+        self.training.writer.publisher.attempt = state.settings.attempt
 
     async def go(self) -> None:
         """From the first weights to the end, with enough groups for every step."""
         await self.buffer.add_ready(4 * PER_STEP)
-        await self.training.publish_initial_weights()
+        await self.training.recovery.publish_initial_weights()
         async with asyncio.timeout(SOON_S):
             await self.training.run()
 
@@ -447,12 +449,12 @@ async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tm
     assert checkpoint.manifest.step == 0
     with (tmp_path / "lineage.jsonl").open("ab") as torn:
         torn.write(b'{"version": 42949')
-    manifest = await second.training.resume_from(checkpoint)
+    manifest = await second.training.recovery.resume_from(checkpoint)
     assert second.training.lineage.age(sampled, manifest.version) == 3
     assert second.buffer.committed == [0, 3, 0], "who died between manifest and commit leaves it to the next"
     third = Run(tmp_path, buffer=first.buffer)
     third.change(attempt=3)
-    await third.training.resume_from(checkpoint)
+    await third.training.recovery.resume_from(checkpoint)
     assert manifest.version in third.training.lineage.entries, "the torn line has swallowed the next"
 
 
@@ -468,7 +470,7 @@ async def test_a_journal_that_is_older_than_the_checkpoint_is_not_gone_on_with(t
     second = Run(tmp_path, buffer=older)
     checkpoint = second.checkpoints.list_checkpoints()[-1]
     with pytest.raises(UserError, match=r"journal\.sqlite is older than the checkpoint of step 4"):
-        await second.training.resume_from(checkpoint)
+        await second.training.recovery.resume_from(checkpoint)
     assert older.committed == []
 
 
@@ -483,7 +485,7 @@ async def test_a_learner_that_dies_of_its_work_ends_the_run(tmp_path: Path) -> N
 async def test_before_the_first_checkpoint_a_dead_learners_work_is_done_again(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.generations[0].publishes = 0
-    await run.training.retry_with_new_learners(run.training.publish_initial_weights)
+    await run.training.recovery.retry_with_new_learners(run.training.recovery.publish_initial_weights)
     assert run.saved == [0]
     assert len(run.generations) == 2
     assert run.generations[1].publishes == 999
@@ -496,7 +498,7 @@ async def test_a_learner_that_dies_of_its_first_work_ends_the_run(tmp_path: Path
         raise ActorDied(run.actor, "killed")
 
     with pytest.raises(ActorDied):
-        await run.training.retry_with_new_learners(deadly)
+        await run.training.recovery.retry_with_new_learners(deadly)
     assert len(run.generations) == 4
 
 
@@ -516,7 +518,7 @@ async def test_checkpoints_come_at_the_start_every_so_many_steps_and_at_the_end(
     ledger = run.checkpoints.list_checkpoints()[1].ledger()
     assert [line.trained for line in ledger] == [("0/0", "0/1", "1/0", "1/1"), ("2/0", "2/1", "3/0", "3/1")]
     assert run.steps_kept == [1, 2, 3]
-    assert run.training.checkpoint_manager.ledger == [], (
+    assert run.training.writer.checkpoint_manager.ledger == [], (
         "what a checkpoint has, the driver does not hold for the rest of the run"
     )
 
@@ -536,7 +538,7 @@ async def test_a_budget_that_is_full_of_what_was_trained_does_not_starve_the_nex
     run.conductor.budget_full = full
     run.change(checkpoint_every=100)
     await run.buffer.add_ready(PER_STEP)
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         while run.training.step < 1 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
@@ -565,7 +567,7 @@ async def test_a_stop_condition_ends_training_between_steps_and_says_so(
     run.change(stop=StopSettings.model_validate(stop))
     await run.go()
     assert run.training.step == steps
-    assert run.training.ending is (TrainingEnding.STEPS if steps == 4 else TrainingEnding.BUDGET)
+    assert run.training.state.ending is (TrainingEnding.STEPS if steps == 4 else TrainingEnding.BUDGET)
     ((name, value),) = stop.items()
     said = [event["text"] for event in read_events(tmp_path) if event["kind"] == "alert.raised"]
     why = f"training ends after step {steps} of 4: stop.{name} = {value:g}"
@@ -583,7 +585,7 @@ async def test_trajectories_that_could_not_be_exported_are_told_once(tmp_path: P
 async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.change(stop=StopSettings(after_trajectories=PER_STEP))
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         while not run.buffer.waiting:  # noqa: ASYNC110  no event tells
@@ -616,7 +618,7 @@ async def test_weights_stay_until_every_engine_has_a_later_version(tmp_path: Pat
     folders = sorted(path.name for path in (tmp_path / "weights").iterdir())
     assert len(folders) == 9, "an engine that still serves the first version has lost its files"
     run.pusher.served = run.pusher.newest
-    await run.training.publish()
+    await run.training.writer.publish()
     assert len(list((tmp_path / "weights").iterdir())) == 4
 
 
@@ -625,7 +627,7 @@ async def test_a_run_that_is_stopped_keeps_its_last_step(tmp_path: Path) -> None
     run = Run(tmp_path)
     await run.buffer.add_ready(3 * PER_STEP)
     run.change(stop=StopSettings(after_trajectories=10_000), publish_every=2)
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         while run.training.step < 3 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
@@ -658,7 +660,7 @@ async def test_what_a_killed_learner_left_half_written_is_removed(tmp_path: Path
 async def going(run: Run, *, until_step: int) -> AsyncGenerator[asyncio.Task[None]]:
     """The loop, on a disk that takes nothing yet, once it waits for a batch after this step."""
     await run.buffer.add_ready(until_step * PER_STEP)
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     run.generations[0].disk.clear()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         task = group.create_task(run.training.run())
@@ -697,7 +699,7 @@ async def test_a_checkpoint_that_cannot_be_written_costs_no_step(tmp_path: Path)
     run = Run(tmp_path)
     run.change(checkpoint_every=1)
     await run.buffer.add_ready(4 * PER_STEP)
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     run.generations[0].failing_saves = 2
     await run.training.run()
     assert run.saved == [0, 3, 4]
@@ -711,7 +713,7 @@ async def test_a_checkpoint_that_cannot_be_written_costs_no_step(tmp_path: Path)
 async def test_a_disk_that_stays_full_ends_the_run_even_after_its_last_step(tmp_path: Path) -> None:
     run = Run(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     run.generations[0].failing_saves = 100
     with pytest.raises(CheckpointSaveError, match="no space"):
         await run.training.run()
@@ -746,14 +748,15 @@ async def test_an_interrupted_run_finishes_the_checkpoint_that_it_writes(tmp_pat
 async def test_a_dead_learner_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path) -> None:
     run = Run(tmp_path, dies_at=[4])
     run.change(publish_every=100)
+    torn: list[Path] = []
+    run.checkpoints.on_torn = lambda path, _: torn.append(path)
     async with going(run, until_step=3):
         run.generations[0].disk.set()
-        await run.training._saving.join()
+        await run.training.writer.wait_saved()
         (tmp_path / "checkpoints" / "step-000002" / "learner" / "weights").write_text("4")
         await run.buffer.add_ready(PER_STEP)
     assert "rewind 0" in run.buffer.calls
-    (torn,) = [event for event in read_events(tmp_path) if event["kind"] == "checkpoint.damaged"]
-    assert torn["path"] == str(tmp_path / "checkpoints" / "step-000002.torn")
+    assert torn == [tmp_path / "checkpoints" / "step-000002.torn"]
     assert run.steps_kept == [1, 2, 3, 4]
 
 
@@ -779,10 +782,12 @@ async def sharing(run: Run) -> AsyncGenerator[SharingEngine]:
     """The learner takes turns with an engine; step 0 is kept and served, and what was told until then forgotten."""
     engine = SharingEngine(run)
     run.pusher.engines = (LocalRemote(engine, "engine-0"),)
-    run.training.colocation = ColocationManager(colocated=True, weight_sync=run.pusher, lease_s=60.0, timeout_s=SOON_S)
+    run.training.learner.colocation = ColocationManager(
+        colocated=True, weight_sync=run.pusher, lease_s=60.0, timeout_s=SOON_S
+    )
     async with asyncio.TaskGroup() as group:
         pushing = group.create_task(run.pusher.run())
-        run.pusher.set_served(await run.training.publish_initial_weights())
+        run.pusher.set_served(await run.training.recovery.publish_initial_weights())
         assert on_device(run.generations[0].told) == ["lend", "publish", "save", "sleep"]
         run.generations[0].told.clear()
         try:
@@ -948,7 +953,8 @@ PROBE = ParityProbeSettings(
 def probing(run: Run, engine: object, every_steps: int = 2) -> None:
     """Let ``run`` look for parity with ``engine``."""
     run.pusher.engines = (LocalRemote(engine, "engine-0"),)
-    run.training.parity = ParityChecker(PROBE, every_steps, ParityMonitor(1e-3, "all alike"), run.training.events)
+    checker = ParityChecker(PROBE, every_steps, ParityMonitor(1e-3, "all alike"), run.training.events)
+    run.training.parity = run.training.recovery.parity = checker
 
 
 def up_to_date(run: Run, gap: float = 0.0) -> ProbedEngine:
@@ -998,7 +1004,7 @@ async def test_an_attempt_that_goes_on_begins_with_a_look(tmp_path: Path) -> Non
     second = Run(tmp_path, buffer=first.buffer)
     second.change(attempt=2)
     probing(second, up_to_date(second, gap=0.3))
-    await second.training.resume_from(second.checkpoints.list_checkpoints()[-1])
+    await second.training.recovery.resume_from(second.checkpoints.list_checkpoints()[-1])
     with pytest.raises(UserError, match="disagree"):
         await second.training.run()
     assert second.generations[0].stepped == []
@@ -1009,7 +1015,7 @@ async def test_a_run_that_loses_parity_later_says_so_and_goes_on(tmp_path: Path)
     engine = up_to_date(run)
     probing(run, engine, every_steps=1)
     await run.buffer.add_ready(2 * PER_STEP)
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         group.create_task(run.training.run())
         while run.training.step < 2 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
@@ -1102,7 +1108,7 @@ async def until_waiting(run: Run) -> None:
 async def test_a_run_that_is_paused_takes_no_step_and_its_learner_did_not_wait(tmp_path: Path) -> None:
     run = Run(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     run.training.step_hooks.pause()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
@@ -1123,19 +1129,19 @@ async def test_a_run_that_is_drained_trains_what_is_there_and_ends(tmp_path: Pat
     """A batch and a half: the last step has what is left."""
     run = Run(tmp_path)
     await run.buffer.add_ready(PER_STEP + 1)
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     run.training.step_hooks.request_end(TrainingEnding.DRAINED)
     async with asyncio.timeout(SOON_S):
         await run.training.run()
     assert run.buffer.spent == {1: [0, 1], 2: [2]}
-    assert run.training.ending is TrainingEnding.DRAINED
+    assert run.training.state.ending is TrainingEnding.DRAINED
     assert run.steps_kept == [1, 2]
 
 
 async def test_a_run_that_is_drained_waits_for_what_is_still_under_way(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.conductor.open_groups = 1
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
@@ -1152,14 +1158,14 @@ async def test_a_run_that_is_drained_waits_for_what_is_still_under_way(tmp_path:
 async def test_a_run_that_is_stopped_by_a_person_ends_between_two_steps_and_keeps_what_it_has(tmp_path: Path) -> None:
     run = Run(tmp_path)
     await run.buffer.add_ready(3 * PER_STEP)
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
         run.training.step_hooks.request_end(TrainingEnding.STOPPED_BY_REQUEST)
         await run.buffer.free()
         await going
-    assert (run.training.step, run.training.ending) == (3, TrainingEnding.STOPPED_BY_REQUEST)
+    assert (run.training.step, run.training.state.ending) == (3, TrainingEnding.STOPPED_BY_REQUEST)
     assert run.steps_kept == [1, 2, 3]
 
 
@@ -1167,7 +1173,7 @@ async def test_a_checkpoint_that_is_asked_for_is_kept_while_the_run_goes_on(tmp_
     run = Run(tmp_path)
     run.change(checkpoint_every=100)
     await run.buffer.add_ready(PER_STEP)
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
@@ -1185,7 +1191,7 @@ async def test_a_checkpoint_that_is_asked_for_and_finds_no_space_says_so(tmp_pat
     run = Run(tmp_path)
     run.change(checkpoint_every=100)
     await run.buffer.add_ready(PER_STEP)
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
     run.generations[0].failing_saves = 1
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
@@ -1204,7 +1210,7 @@ async def test_a_checkpoint_that_is_asked_for_and_finds_no_space_says_so(tmp_pat
 async def test_a_learner_that_dies_over_what_was_asked_for_comes_back_and_who_asked_hears_of_it(tmp_path: Path) -> None:
     run = Run(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
-    await run.training.publish_initial_weights()
+    await run.training.recovery.publish_initial_weights()
 
     async def die() -> None:
         raise ActorDied(run.actor, "killed")

@@ -10,16 +10,12 @@ from pathlib import Path
 import pytest
 
 from actors.workers.request_poller import REQUEST_POLL_S
-from launch.actor_group.actor_settings import (
-    ACTOR_STOP_S,
-    buffer_spec,
-    engine_spec,
-    evaluation_engine_spec,
-    evaluation_worker_settings,
-    rollout_request_deadline_s,
-    worker_settings,
-)
+from launch.actor_group.actor_stopper import ACTOR_STOP_S
+from launch.actor_group.buffer_spec import buffer_spec
+from launch.actor_group.engine_spec import engine_spec
 from launch.actor_group.learner_group import learner_environment, learner_spec
+from launch.actor_group.scheduler_spec import rollout_request_deadline_s
+from launch.actor_group.worker_spec import BufferAddress, evaluation_worker_spec, worker_spec
 from launch.config import RunConfig, load_recipe
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole
 from launch.hosts.placement import (
@@ -40,6 +36,7 @@ from protocol.run_directory.actor_names import EVALUATION_WORKER
 from protocol.stream import make_run_keys
 
 MODEL = Path("model")
+LOCAL_BUFFER = BufferAddress("tcp://127.0.0.1:1", None)
 GPUS = ["engine.device=cuda", "learner.device=cuda"]
 
 
@@ -219,11 +216,10 @@ def test_the_engine_of_evaluations_beside_training_has_a_gpu_set_aside() -> None
 def test_the_worker_of_evaluations_beside_training_takes_no_place_of_trainings(directory: RunDirectory) -> None:
     config, (node,) = load_recipe("demo"), here(1)
     keys = make_run_keys([EVALUATION_WORKER])
-    told = evaluation_worker_settings(config, directory, MODEL, node, endpoint="tcp://127.0.0.1:1", keys=keys)
+    told = evaluation_worker_spec(config, directory, MODEL, node, buffer=BufferAddress("tcp://127.0.0.1:1", keys))
     share = share_docker_engine(config, [node])
     assert (told.name, told.online_evaluation, told.episodes, told.pool.capacity) == (EVALUATION_WORKER, True, 4, 4)
     assert told.episodes + share.episodes <= config.sandbox.capacity_per_node
-    assert not evaluation_engine_spec(config, directory, MODEL, node).offloads_memory
 
 
 def test_an_engine_that_takes_turns_with_the_learner_needs_no_gpu_of_its_own() -> None:
@@ -236,9 +232,11 @@ def test_a_buffer_that_others_can_reach_lets_in_the_runs_own_workers(directory: 
     config, nodes = load_recipe("demo"), apart(2)
     homes, share = place_workers(config, nodes), share_docker_engine(config, nodes)
     keys = make_run_keys(homes)
-    buffer = buffer_spec(config, directory, nodes[0], 7000, keys)
+    buffer = buffer_spec(config, directory, nodes[0], keys)
     told = [
-        worker_settings(config, directory, MODEL, name, home, endpoint="tcp://10.0.0.0:7000", keys=keys, share=share)
+        worker_spec(
+            config, directory, MODEL, name, home, buffer=BufferAddress("tcp://10.0.0.0:7000", keys), share=share
+        )
         for name, home in homes.items()
     ]
     assert (buffer.host, buffer.curve) == ("10.0.0.0", keys.server)
@@ -247,9 +245,7 @@ def test_a_buffer_that_others_can_reach_lets_in_the_runs_own_workers(directory: 
 
 def test_a_worker_keeps_its_own_containers_and_has_ended_them_before_it_is_given_up(directory: RunDirectory) -> None:
     share, (node,) = WorkerShare(5, 2), here(1)
-    told = worker_settings(
-        load_recipe("demo"), directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
-    )
+    told = worker_spec(load_recipe("demo"), directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
     assert (told.episodes, told.pool.capacity, told.pool.start_concurrency) == (5, 5, 2)
     assert (told.pool.pool, told.pool.run_id, told.curve) == ("mine/worker-0-0", "mine", None)
     assert told.pool.drain_s < ACTOR_STOP_S
@@ -263,9 +259,7 @@ def test_an_engine_is_passed_over_once_its_weights_are_further_behind_than_token
     mode = "async" if eta else "sync"
     keys = [f"staleness.max_staleness={eta}", f"learner.publish_every={every}", f"run.mode={mode}"]
     config, share, (node,) = load_recipe("demo", keys), WorkerShare(5, 2), here(1)
-    told = worker_settings(
-        config, directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
-    )
+    told = worker_spec(config, directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
     assert told.max_version_lag == lag
 
 
@@ -274,9 +268,7 @@ def test_a_harness_takes_the_agents_place_where_one_is_named(
     directory: RunDirectory, said: list[str], harness: str
 ) -> None:
     config, share, (node,) = load_recipe("demo", said), WorkerShare(5, 2), here(1)
-    told = worker_settings(
-        config, directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
-    )
+    told = worker_spec(config, directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
     assert told.harness.harness == harness
 
 
@@ -293,9 +285,7 @@ def test_a_request_may_wait_for_the_learners_turn_where_there_is_one(directory: 
     waits_s: list[float] = []
     for placement in ("separate", "colocated"):
         config = load_recipe("demo", ["run.mode=sync", f"cluster.placement={placement}"])
-        told = worker_settings(
-            config, directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
-        )
+        told = worker_spec(config, directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
         waits_s.append(told.restart_timeout_s)
         engine = engine_spec(config, directory, MODEL, "engine-0", node)
         assert engine.offloads_memory is (placement == "colocated")

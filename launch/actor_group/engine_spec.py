@@ -1,0 +1,29 @@
+"""The spec of an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from actors.engines.settings import EngineSpec
+from launch.config import RunConfig
+from launch.hosts.cluster_nodes import ClusterNode
+from launch.hosts.placement import actor_run_dir
+from launch.run_records.run_directory import RunDirectory
+
+
+def engine_spec(
+    config: RunConfig, directory: RunDirectory, model_path: Path, name: str, node: ClusterNode
+) -> EngineSpec:
+    """Return the spec of an engine on ``node``."""
+    return EngineSpec(
+        settings=config.engine,
+        name=name,
+        run_dir=actor_run_dir(config, directory, node),
+        model_path=str(model_path),
+        context_length=config.agent.context_tokens,
+        seed=config.run.seed,
+        attempt=directory.attempt,
+        node=node.name,
+        offloads_memory=config.colocated,
+        lora=config.lora if config.publish_adapters else None,
+    )

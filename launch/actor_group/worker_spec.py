@@ -1,0 +1,94 @@
+"""The spec of a rollout worker, of training or of an evaluation beside it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from actors.rewards.settings import make_reward_spec
+from actors.workers.provider_settings import ProviderSettings
+from actors.workers.settings import WorkerSpec
+from launch.actor_group.actor_stopper import ACTOR_STOP_S
+from launch.actor_group.sandbox_providers import callback_address, make_provider_settings
+from launch.config import RunConfig
+from launch.hosts.cluster_nodes import ClusterNode
+from launch.hosts.placement import WorkerShare, actor_run_dir
+from launch.run_records.run_directory import RunDirectory
+from protocol.run_directory.actor_names import EVALUATION_WORKER
+from protocol.stream import RunKeys
+from sandbox.pool.settings import PoolSettings
+from sandbox.providers.settings import ENVIRONMENT
+
+
+@dataclass(frozen=True, slots=True)
+class BufferAddress:
+    """Where and with which keys workers send trajectories."""
+
+    endpoint: str
+    keys: RunKeys | None
+    """None if the buffer listens on loopback only."""
+
+
+def worker_spec(
+    config: RunConfig,
+    directory: RunDirectory,
+    model_path: Path,
+    name: str,
+    node: ClusterNode,
+    *,
+    buffer: BufferAddress,
+    share: WorkerShare,
+) -> WorkerSpec:
+    """Return the spec of a worker on ``node``, which may use ``share`` of the machine's Docker engine."""
+    sandbox, keys = config.sandbox, buffer.keys
+    return WorkerSpec(
+        name=name,
+        node=node.name,
+        run_id=directory.run_id,
+        run_dir=actor_run_dir(config, directory, node),
+        model_path=str(model_path),
+        endpoint=buffer.endpoint,
+        curve=keys.clients[name] if keys is not None else None,
+        episodes=share.episodes,
+        settings=config.rollout,
+        agent=config.agent.make_spec(),
+        harness=config.agent,
+        episode=config.agent,
+        reward=make_reward_spec(config.rollout, config.reward, config.judge),
+        reply_timeout_s=config.engine.request_timeout_s,
+        restart_timeout_s=config.engine.start_timeout_s + _learner_phase_s(config),
+        command_timeout_s=sandbox.command_timeout_s,
+        grade_timeout_s=sandbox.grade_timeout_s,
+        pool=PoolSettings(
+            pool=f"{directory.run_id}/{name}",
+            run_id=directory.run_id,
+            capacity=share.episodes,
+            start_concurrency=share.starts,
+            containers=sandbox,
+            drain_s=ACTOR_STOP_S / 2,
+        ),
+        provider=_provider_settings(config, node),
+        max_version_lag=max(1, config.staleness.max_staleness // config.publish_every),
+    )
+
+
+def evaluation_worker_spec(
+    config: RunConfig, directory: RunDirectory, model_path: Path, node: ClusterNode, *, buffer: BufferAddress
+) -> WorkerSpec:
+    """Return the spec of the worker of evaluations beside training."""
+    share = WorkerShare(config.online_evaluation_slots, 1)
+    spec = worker_spec(config, directory, model_path, EVALUATION_WORKER, node, buffer=buffer, share=share)
+    return replace(spec, online_evaluation=True)
+
+
+def _learner_phase_s(config: RunConfig) -> float:
+    """Return how long a request may wait while the learner uses the engines' device."""
+    return config.learner.call_timeout_s if config.colocated else 0.0
+
+
+def _provider_settings(config: RunConfig, node: ClusterNode) -> ProviderSettings | None:
+    settings = make_provider_settings(config.sandbox, os.environ)
+    if settings is None or settings.name != ENVIRONMENT:
+        return settings
+    return replace(settings, callback_host=config.sandbox.callback or callback_address(settings.urls, node.address))

@@ -1,0 +1,116 @@
+"""The services beside a run: live page, metric exporters, control requests, stall detection and alerts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from actors.scheduler.admission import RolloutFlow
+from launch.actor_group.group import ActorGroup
+from launch.alerts.alert_watch import AlertWatch, silenced_alerts
+from launch.config import RunConfig
+from launch.control.actions import ControlActions
+from launch.control.pause_state import is_paused
+from launch.control.run_state import RunStatePublisher
+from launch.control.server import ControlServer
+from launch.exporters.process import run_exporters_process
+from launch.monitor.process import run_monitor_process
+from launch.monitor.progress import show_progress
+from launch.monitor.run_state.store import RunStore
+from launch.processes.background_tasks import background_services
+from launch.processes.process_reaper import RUN_TOKEN_VARIABLE
+from launch.run.context import RunContext
+from launch.run.training_setup import training_settings
+from launch.stall_diagnosis.detector import StallDetector
+from launch.training.loop import TrainingLoop
+from protocol.cli.output import display_path
+
+
+@asynccontextmanager
+async def serve_monitor(run: RunContext) -> AsyncGenerator[str]:
+    """Serve the live page and yield its address; empty without a page."""
+    if not run.config.monitor.enabled:
+        yield ""
+        return
+    path, log = run.directory.path, run.directory.logs / "monitor.log"
+    async with run_monitor_process(path, port=run.config.monitor.port, log=log) as url:
+        if not url:
+            again = f"python -m launch.monitor {display_path(path)}"
+            run.console.print(f"no live monitor ({display_path(log)} says why); the run goes on without it: {again}")
+        yield url
+
+
+@asynccontextmanager
+async def export_progress(run: RunContext) -> AsyncGenerator[None]:
+    """Show progress on the console and export metrics."""
+
+    def report_failure(text: str) -> None:
+        run.raise_alert("metrics", text)
+
+    path, log = run.directory.path, run.directory.logs / "exporters.log"
+    async with (
+        background_services(show_progress(RunStore(path), run.console)),
+        run_exporters_process(path, run.config.metrics, log, report_failure) as address,
+    ):
+        if address:
+            run.console.print(f"metrics: {address}")
+        yield
+
+
+def watch_services(
+    run: RunContext, actors: ActorGroup, training: TrainingLoop, started_at: float
+) -> list[Coroutine[Any, Any, None]]:
+    """Return the services that watch the run and execute control requests; ``started_at`` is a Unix time."""
+    stall_detector = StallDetector(
+        events=run.events,
+        limit_s=lambda: run.config.run.stall_timeout_s,
+        sampled_tokens=actors.engines.sampled_tokens,
+        report=lambda: actors.write_stall_report(os.environ[RUN_TOKEN_VARIABLE]),
+    )
+    alert_watch = AlertWatch(
+        run_dir=run.directory.path,
+        events=run.events,
+        reserve_bytes=run.config.run.disk_reserve_mb << 20,
+        engine_loads=actors.engines.loads,
+        silenced=silenced_alerts(run.config),
+        listeners=[stall_detector.observe_event],
+    )
+    control = ControlServer(
+        run_dir=run.directory.path,
+        events=run.events,
+        execute=_control_actions(run, actors, training).execute,
+        attempt_started_at=started_at,
+    )
+    return [control.serve(), stall_detector.watch(), alert_watch.watch()]
+
+
+def _control_actions(run: RunContext, actors: ActorGroup, training: TrainingLoop) -> ControlActions:
+    def apply_config(config: RunConfig) -> None:
+        run.config = config
+        training.state.settings = training_settings(config, run.directory)
+
+    return ControlActions(
+        run_dir=run.directory.path,
+        events=run.events,
+        run_state=training.weight_sync.run_state,
+        scheduler=actors.scheduler,
+        training=training,
+        config=run.config,
+        apply_config=apply_config,
+        set_learning_rate_from=actors.learners.set_learning_rate_from,
+        cancel_episodes=actors.workers.cancel_trajectories,
+        drain_engine=actors.engines.drain,
+        evaluate=lambda reason: training.online_evaluation.request_evaluation(reason),  # noqa: PLW0108  it is set later
+    )
+
+
+def restore_pause(run: RunContext, run_state: RunStatePublisher) -> bool:
+    """Return whether a person paused the run in an earlier attempt and did not resume it, and pause rollout if so."""
+    if not is_paused(run.directory.path):
+        return False
+    run_state.restore_flow(RolloutFlow.PAUSE)
+    resume = f"python -m launch.ctl {display_path(run.directory.path)} resume"
+    run.raise_alert("paused", f"the run is still paused, as requested before: `{resume}` continues it")
+    return True
