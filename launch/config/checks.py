@@ -174,14 +174,16 @@ def _check_adapter_transfer(tables: RunTables) -> list[str]:
     for some, needed in (({"q_proj", "k_proj", "v_proj"}, {"q_proj", "v_proj"}), ({"up_proj"}, {"gate_proj"})):
         if targets & some and (lacking := sorted(needed - targets)):
             problems.append(
-                f"engine.weight_transfer = 'adapters' with lora.targets = {list(tables.lora.projections)} cannot "
-                f"be loaded by SGLang, which wants {' and '.join(lacking)} beside {' and '.join(sorted(targets & some))}: "
-                "add it to lora.targets, or set engine.weight_transfer = 'auto'"
+                f"engine.weight_transfer = 'adapters' with lora.targets = {list(tables.lora.projections)} cannot be "
+                f"loaded by SGLang, which wants {' and '.join(lacking)} beside "
+                f"{' and '.join(sorted(targets & some))}: add it to lora.targets, or set engine.weight_transfer = "
+                "'auto'"
             )
     if tables.colocated:
         problems.append(
             "engine.weight_transfer = 'adapters' keeps the model in the engine's memory, and cluster.placement = "
-            "'colocated' offloads it at every step: set engine.weight_transfer = 'auto' or cluster.placement = 'separate'"
+            "'colocated' offloads it at every step: set engine.weight_transfer = 'auto' or cluster.placement = "
+            "'separate'"
         )
     return problems
 
