@@ -50,7 +50,7 @@ def pause_with_samples_to_come(run: MiniRun) -> list[str]:
     """Pause the run at a moment when a group waits for at least two samples, which nobody runs then."""
 
     def attempt() -> list[str]:
-        assert asked(run, ControlAction.PAUSE, reason="lunch").startswith("no rollout begins, and the learner stands")
+        assert asked(run, ControlAction.PAUSE, reason="lunch").startswith("no rollout begins, and the learner waits")
         eventually("the end of what runs", lambda: not read_rollouts(run.path, content=False))
         if len(found := open_samples(run)) >= 2:
             return found
