@@ -51,8 +51,8 @@ SMALLER = {
     "launch.simulate": "../unit/launch/simulate/test_simulate.py",
     "launch.sweep": "launch/sweep/test_sweep_objectives.py",
     "sandbox.server": "sandbox/server/test_pool_server_killed.py",
-    "sandbox.stress": "sandbox/test_stress.py",
-    "sandbox.tasks validate": "sandbox/test_proofs_in_docker.py",
+    "sandbox.stress": "sandbox/stress/test_stress.py",
+    "sandbox.tasks validate": "sandbox/validation/test_proofs_in_docker.py",
 }
 """Command → the integration test that runs a smaller version of it."""
 

@@ -12,7 +12,7 @@ from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
-from tests.support.stock_scripts import HARBOR, PROJECT, REPORTS
+from tests.support.public_test_scripts import HARBOR, PROJECT, REPORTS
 
 EXPECTED = ("test_answer", "test_square")
 REWARD = "/logs/verifier/reward.txt"

@@ -20,7 +20,7 @@ from sandbox.host_record import SandboxHost
 from sandbox.providers.daytona.provider import DaytonaProvider, daytona_provider
 from sandbox.providers.interface import Sandbox, open_sandbox
 from sandbox.tasks.task import Task
-from tests.support.docker_ground import DockerGround
+from tests.support.daytona_containers import DaytonaContainer
 from tests.support.fake_daytona import CreateSandboxFromImageParams, FakeSdk
 from tests.support.provider_cases import CASES, TASK, S
 
@@ -32,8 +32,8 @@ LABELS = {"longshore.test": f"daytona-{os.getpid()}"}
 async def provider(docker_engine: SandboxHost) -> AsyncGenerator[DaytonaProvider]:
     async with DockerEngine(docker_engine.docker_url) as engine:
 
-        async def make(params: CreateSandboxFromImageParams) -> DockerGround:
-            return await DockerGround.made(engine, params.image, LABELS, network=not params.network_block_all)
+        async def make(params: CreateSandboxFromImageParams) -> DaytonaContainer:
+            return await DaytonaContainer.made(engine, params.image, LABELS, network=not params.network_block_all)
 
         async with daytona_provider({"image": docker_engine.base_image}, FakeSdk(make)) as opened:
             yield opened

@@ -27,7 +27,7 @@ from sandbox.toolchain.in_container.shim_rules import (
 )
 from sandbox.validation.network_needs import find_network_needs
 from tests.support.cheats.graders import careless_task, shell_task
-from tests.support.stock_scripts import STOCK
+from tests.support.public_test_scripts import STOCK
 
 PIECES = [*"'\"`(){};|&<>#\\\n $ax=", "$(", "${", "$((", "))", "case x in ", "esac", "<<E", "E\n", "if ", "[[ ", "]]"]
 TESTS = {"test_outputs.py": b"", "test_a.py": b""}

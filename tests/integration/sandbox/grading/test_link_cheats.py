@@ -13,7 +13,7 @@ from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.toolchain.build import build_toolchain
 from tests.support.cheats.graders import graded
-from tests.support.stock_scripts import ENVIRONMENT, HARBOR, PROJECT, REPORTS
+from tests.support.public_test_scripts import ENVIRONMENT, HARBOR, PROJECT, REPORTS
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("verifier_half")]
 S = 60.0

@@ -10,8 +10,8 @@ from sandbox.grading.grader import Isolation
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.cheats.graders import graded
+from tests.support.public_test_scripts import HARBOR, PROJECT, REPORTS
 from tests.support.python_image import python_image
-from tests.support.stock_scripts import HARBOR, PROJECT, REPORTS
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("verifier_half")]
 S = 60.0

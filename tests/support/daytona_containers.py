@@ -12,14 +12,14 @@ from sandbox.docker.engine import DockerEngine
 LONGEST_S = 1800
 
 
-class DockerGround:
+class DaytonaContainer:
     """Ends by itself, and is removed then."""
 
     def __init__(self, engine: DockerEngine, container: Any) -> None:
         self._engine, self._container = engine, container
 
     @classmethod
-    async def made(cls, engine: DockerEngine, image: str, labels: dict[str, str], *, network: bool) -> DockerGround:
+    async def made(cls, engine: DockerEngine, image: str, labels: dict[str, str], *, network: bool) -> DaytonaContainer:
         container = await engine.docker.containers.create(
             {
                 "Image": image,

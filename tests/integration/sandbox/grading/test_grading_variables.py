@@ -10,7 +10,7 @@ from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
-from tests.support.stock_scripts import PROJECT
+from tests.support.public_test_scripts import PROJECT
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0

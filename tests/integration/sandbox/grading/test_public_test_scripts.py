@@ -12,7 +12,7 @@ from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.toolchain.build import build_toolchain
-from tests.support.stock_scripts import PROJECT, STOCK
+from tests.support.public_test_scripts import PROJECT, STOCK
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0

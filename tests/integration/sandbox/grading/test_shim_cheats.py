@@ -11,8 +11,8 @@ from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task, TaskNetwork
 from tests.support.cheats.graders import SOLUTION, harbor_task, project_task
+from tests.support.public_test_scripts import ENVIRONMENT
 from tests.support.python_image import python_image
-from tests.support.stock_scripts import ENVIRONMENT
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0

@@ -19,7 +19,7 @@ from sandbox.stress.faults import FAULTS
 from sandbox.stress.private_engine import why_unavailable
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 NEEDS_OWN_ENGINE = {"shim-kill", "dockerd-kill", "dockerd-stop"}
 
 
