@@ -35,7 +35,7 @@ _HELP = "see `longshore stress --help`"
 @dataclass(frozen=True, slots=True)
 class StressOptions:
     sessions: int = 32
-    """Sandboxes alive at once."""
+    """Concurrent sandboxes."""
     rate: float = 0.0
     """Commands per second of all sessions together; 0: each session continues as soon as it is answered."""
     duration_s: float = 10.0
