@@ -1,4 +1,4 @@
-"""One pool on the real daemon for all of these tests, and proof at the end that nothing of it is left."""
+"""One pool on the real Docker daemon for all of these tests, and a check at the end that nothing of it is left."""
 
 from __future__ import annotations
 

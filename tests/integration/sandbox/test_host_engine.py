@@ -1,4 +1,5 @@
-"""``python -m sandbox.host`` leaves a machine ready, twice as well as once, and says what to do where it cannot."""
+"""If these fail, ``python -m sandbox.host`` does not leave a usable machine, or does not say what to do when it
+cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slip in a number hangs a command for ever, or makes a server spin, when this fails."""
+"""If these fail, a wrong number hangs a command forever, or makes a server spin."""
 
 from __future__ import annotations
 

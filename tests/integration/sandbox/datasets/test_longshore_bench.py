@@ -1,4 +1,4 @@
-"""A score in longshore-bench means something only while each of its tasks tells right from almost right."""
+"""If these fail, scores on longshore-bench mean little: a task accepts wrong work or rejects correct work."""
 
 from __future__ import annotations
 

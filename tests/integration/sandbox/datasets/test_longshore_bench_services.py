@@ -1,4 +1,5 @@
-"""The tasks of longshore-bench whose tests start servers and wait for them: they take as long as all others."""
+"""The same proof for the tasks whose tests start servers and wait for them, which take as long as all others
+together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, a user's remote Docker engine cannot be used, or anyone on the way can pose as it."""
+"""If these fail, a user's remote Docker engine cannot be used, or an attacker on the network can impersonate it."""
 
 from __future__ import annotations
 

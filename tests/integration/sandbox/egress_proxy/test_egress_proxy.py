@@ -1,4 +1,4 @@
-"""If these fail, 512 sandboxes fetch a package 512 times, or one reaches what its task does not allow.
+"""If these fail, 512 sandboxes fetch a package 512 times, or a sandbox reaches a host that its task does not allow.
 
 Servers on this machine's loopback; the sandboxes are network namespaces that the tests make.
 """

@@ -1,4 +1,4 @@
-"""An agent that wrecks its own box.  If these fail, it scores with it, or a run pays a new sandbox for it."""
+"""If these fail, an agent that breaks its own container gets a score for it, or a run starts a new sandbox for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A reward can be earned in one way only: each known attack on a grader scores 0, at every level, and honest work 1."""
+"""If these fail, a known attack on a grader earns a reward, or honest work does not: every attack must score 0 at every
+level."""
 
 from __future__ import annotations
 

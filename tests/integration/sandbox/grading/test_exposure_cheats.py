@@ -1,4 +1,4 @@
-"""If these fail, a program that tests run as nobody reads what they expect of it, and prints that."""
+"""If these fail, a program that tests run as nobody can read the expected results and print them."""
 
 from __future__ import annotations
 

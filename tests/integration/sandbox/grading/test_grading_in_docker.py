@@ -1,4 +1,4 @@
-"""A solved task scores 1 and an unsolved one does not, whatever became of the container; cheats/ has the attacks."""
+"""If these fail, a solved task does not score 1, or an unsolved one does; the attacks are in tests/support/cheats."""
 
 from __future__ import annotations
 

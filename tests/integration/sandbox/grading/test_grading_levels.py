@@ -1,4 +1,5 @@
-"""Each level grades what the agent left and nothing else, and leaves neither container nor image nor frozen process."""
+"""If these fail, a level grades something else than the agent's files, or leaves a container, an image or a frozen
+process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, tests lack what the image's author set for them, or what he set lets an agent into them."""
+"""If these fail, tests lack variables that the image's author set, or these variables let an agent into the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""If these fail, tests compare what they expect with itself, or with what an earlier grading left for the agent."""
+"""If these fail, an agent's link makes tests compare the expected results with themselves or with files of an earlier
+grading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, tasks as they are published cannot be graded here: their scripts install what runs their tests."""
+"""If these fail, published tasks cannot be graded here: their scripts install the programs that run their tests."""
 
 from __future__ import annotations
 

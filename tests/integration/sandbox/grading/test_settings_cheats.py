@@ -1,4 +1,4 @@
-"""Tests that bring settings of other tools are configured by the agent when this fails."""
+"""If this fails, the agent can configure tests that bring settings of other tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, an agent can make a shim fail, or a package of tests imports its modules."""
+"""If these fail, an agent can make a shim fail, or tests in a package import the agent's modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, a data set's images are built again and again, fill the disk, or vanish under a running session."""
+"""If these fail, a data set's images are built repeatedly, fill the disk, or are removed under a running session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""On an engine whose bridge leads out: if this fails, a task with network ``full`` has none, or its tests have its."""
+"""If this fails, a task with network ``full`` has no network on an engine with a bridge, or its tests share the
+agent's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, a task with a database cannot run, an agent reaches what it may not, or networks pile up."""
+"""If these fail, a task with a database cannot run, an agent reaches forbidden hosts, or networks accumulate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that writes without end.  If these fail, it fills its host's disk."""
+"""If these fail, an agent that writes without end fills its host's disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes wait for containers that could have been ready, or get one that is dead or another's, when this fails."""
+"""If these fail, episodes wait although a container could be ready, or get a dead container or another episode's."""
 
 from __future__ import annotations
 

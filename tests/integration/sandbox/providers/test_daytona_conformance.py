@@ -1,4 +1,4 @@
-"""A sandbox behaves otherwise at Daytona than at any other provider's when this fails.
+"""If these fail, a sandbox behaves differently at Daytona than at other providers.
 
 Daytona is a fake: its SDK's names, over plain containers without a PID 1 or a toolchain of ours.
 """

@@ -1,4 +1,4 @@
-"""A sandbox behaves otherwise behind the server or the router than in the library when this fails."""
+"""If these fail, a sandbox behaves differently behind the server or the router than in the library."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Every agent loses its terminal, or a command runs twice, or containers stay behind, when a pool server is killed and
-this fails."""
+"""If these fail, killing a pool server costs every agent its terminal, runs a command twice, or leaves containers."""
 
 from __future__ import annotations
 

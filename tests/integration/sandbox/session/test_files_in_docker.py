@@ -1,4 +1,5 @@
-"""Files in and out.  If these fail, a hostile sandbox can hang or fill its reader, or hand it what is no file."""
+"""If these fail, a hostile sandbox can hang the reader of its files, fill its memory, or give it something that is not
+a file."""
 
 from __future__ import annotations
 

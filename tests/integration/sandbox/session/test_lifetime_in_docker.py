@@ -1,4 +1,5 @@
-"""Nothing outlives its owner, nobody touches what is not theirs, and each loss is named by its cause."""
+"""If these fail, a container outlives its owner, a sweep removes another owner's, or a loss is reported with the wrong
+cause."""
 
 from __future__ import annotations
 

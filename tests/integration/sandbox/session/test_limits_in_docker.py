@@ -1,4 +1,4 @@
-"""What holds the agent, looked at from where it is.  If these fail, a sandbox can harm its host or its neighbours."""
+"""If these fail, a sandbox can harm its host or its neighbours; the limits are tested from inside."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A session outlives the stream, the client and the daemon.  If these fail, a restart of the server or of dockerd costs
-every sandbox that was alive, or hands a new client what was meant for the old one."""
+"""If these fail, a restart of the server or of dockerd costs every live sandbox, or gives a new client messages of the
+old one."""
 
 from __future__ import annotations
 

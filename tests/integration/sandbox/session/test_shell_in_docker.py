@@ -1,4 +1,4 @@
-"""An agent's shell keeps its state, survives what agents do to shells, and never costs more than its bounds."""
+"""If these fail, an agent's shell loses its state, breaks when an agent misuses it, or exceeds its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that want a real terminal.  If these fail, an agent cannot use vim, less, a REPL or any screen."""
+"""If these fail, an agent cannot use programs that need a terminal, such as vim, less or a REPL."""
 
 from __future__ import annotations
 

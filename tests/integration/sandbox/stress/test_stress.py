@@ -1,4 +1,4 @@
-"""The stress command on a real engine.  If these fail, neither its figures nor its verdict can be believed."""
+"""If these fail, neither the figures nor the verdict of the stress command can be trusted."""
 
 from __future__ import annotations
 

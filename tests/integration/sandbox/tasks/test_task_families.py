@@ -1,4 +1,4 @@
-"""Every family in real containers: the oracle scores 1; nothing done, or one usual mistake, scores 0."""
+"""If these fail, a family's oracle does not score 1 in real containers, or doing nothing or a usual mistake scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, stock test scripts need a network to grade, or run in whatever the agent left in their place."""
+"""If these fail, public test scripts need a network for grading, or run programs that the agent left."""
 
 from __future__ import annotations
 

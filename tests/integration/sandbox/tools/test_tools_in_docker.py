@@ -1,5 +1,5 @@
-"""What an agent does with its tools in a real sandbox.  If these fail, output is lost, a kill does not kill, or an
-agent that was trained elsewhere reads texts that it does not know."""
+"""If these fail, tools lose output or fail to kill, or an agent that was trained elsewhere reads texts that it does not
+know."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Who trusts a data set trusts these proofs: an oracle that fails, a task that is solved already and a program that
-only claims to pass are all found out in real containers."""
+"""If these fail, a task with a failing oracle, a task that is already solved or a program that only claims to pass counts
+as proved."""
 
 from __future__ import annotations
 

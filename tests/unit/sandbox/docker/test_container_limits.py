@@ -1,4 +1,4 @@
-"""What would be no limit at all to Docker is refused before a container is made."""
+"""If these fail, a limit that Docker would read as "no limit" is accepted."""
 
 from __future__ import annotations
 

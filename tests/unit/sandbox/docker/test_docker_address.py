@@ -1,4 +1,4 @@
-"""If these fail, a user's DOCKER_HOST leads to another engine than the one meant, or to one without its TLS."""
+"""If these fail, a user's DOCKER_HOST leads to another engine, or to one without its TLS."""
 
 from __future__ import annotations
 

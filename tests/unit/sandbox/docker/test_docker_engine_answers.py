@@ -1,4 +1,5 @@
-"""One hiccup of the daemon fails a pool's start, or a lost container is charged to the wrong side, when this fails."""
+"""If these fail, one hiccup of the daemon fails a pool's start, or a lost container is attributed to the wrong
+cause."""
 
 from __future__ import annotations
 

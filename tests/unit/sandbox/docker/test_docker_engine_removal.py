@@ -1,4 +1,4 @@
-"""If these fail, a grade or a run fails because a busy daemon takes its time to remove a container, or one is left."""
+"""If these fail, a grade or a run fails because a busy daemon is slow to remove a container, or a container is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A living owner's containers are never swept; nothing is called dead on suspicion."""
+"""If these fail, a living owner's containers are swept, or an owner counts as dead without proof."""
 
 import os
 import subprocess

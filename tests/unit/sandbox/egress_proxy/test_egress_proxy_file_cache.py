@@ -1,4 +1,4 @@
-"""Sandboxes get a broken package for ever, or an agent fills the machine's disk, when this fails."""
+"""If these fail, sandboxes keep getting a broken package, or an agent fills the machine's disk."""
 
 from __future__ import annotations
 

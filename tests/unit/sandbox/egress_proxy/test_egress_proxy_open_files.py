@@ -1,4 +1,4 @@
-"""One process that has no file left to open takes every sandbox of its pool with it when this fails."""
+"""If these fail, a process without free file descriptors takes every sandbox of its pool down."""
 
 from __future__ import annotations
 

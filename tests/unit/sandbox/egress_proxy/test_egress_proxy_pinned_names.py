@@ -1,4 +1,4 @@
-"""A name leads elsewhere than where it was vetted, or an agent's names fill the gate's memory, when this fails."""
+"""If these fail, a name leads to another address than the vetted one, or an agent's names fill the proxy's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, a sandbox behind the gate reaches a host that its task does not allow, or the machine it runs on."""
+"""If these fail, a sandbox behind the proxy reaches a host that its task does not allow, or the proxy's own machine."""
 
 from __future__ import annotations
 

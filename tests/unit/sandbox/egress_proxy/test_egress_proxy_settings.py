@@ -1,4 +1,4 @@
-"""Sandboxes reach other hosts than their owner said when this fails, or a slip is found only when a task fails."""
+"""If these fail, sandboxes reach other hosts than configured, or a wrong setting is only found when a task fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every pool runs a proxy that nobody asked for, or two sessions have one each, when this fails."""
+"""If these fail, every pool runs a proxy that nothing needs, or two sessions have a proxy each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into the tests' folder and what comes back: the right script runs, and silence or a flood is no pass."""
+"""If these fail, the wrong script runs as the tests, or missing or endless output counts as a pass."""
 
 from __future__ import annotations
 

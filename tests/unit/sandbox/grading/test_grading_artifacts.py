@@ -1,4 +1,4 @@
-"""What an agent packed cannot write outside its artifact, nor bring a device, a pipe or a set-uid program along."""
+"""If these fail, an agent's archive writes outside its artifact, or contains a device, a pipe or a set-uid program."""
 
 from __future__ import annotations
 

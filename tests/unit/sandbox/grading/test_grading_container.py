@@ -1,4 +1,4 @@
-"""A shell of the agent's sees the tests arrive in a container that was made for them when this fails."""
+"""If these fail, a shell of the agent can see the tests arrive in a container that was opened for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, honest work fails for want of its image's variables, or they lead the toolchain's programs astray."""
+"""If these fail, honest work lacks its image's variables, or these variables mislead the toolchain's programs."""
 
 from __future__ import annotations
 

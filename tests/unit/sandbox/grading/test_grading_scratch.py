@@ -1,4 +1,4 @@
-"""A grader that was killed leaves the agent's files on the host until the next one grades."""
+"""If these fail, a killed grader leaves the agent's files on the host even after the next grading."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A reward is the tests' worst word, weighed as the task says: a name spelled two ways, a silent test or a killed run
-earns nobody anything."""
+"""If these fail, a test with two spellings, a silent test or a killed run earns a reward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, a right answer is punished, a wrong one rewarded, or a reply can stop or command a worker."""
+"""If these fail, a right answer is rejected, a wrong one accepted, or a reply can hang or control a worker."""
 
 from __future__ import annotations
 

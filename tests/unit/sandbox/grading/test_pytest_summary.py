@@ -1,4 +1,4 @@
-"""A reward is what the tests said, and silence is not consent."""
+"""If these fail, output that is not pytest's own summary changes a verdict, or missing output counts as a pass."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A report file that says less than everything is good says it; one that an agent bent says nothing at all."""
+"""If these fail, a failure in a report file is overlooked, or a manipulated report file counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person who reads the passes finds those that were not earned."""
+"""If these fail, suspicious passes are not selected for a person to read."""
 
 from __future__ import annotations
 

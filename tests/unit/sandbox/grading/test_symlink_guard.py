@@ -1,4 +1,4 @@
-"""If these fail, an agent's link shows it what its tests expect, or honest links are removed."""
+"""If these fail, an agent's link reveals the expected results, or honest links are removed."""
 
 from __future__ import annotations
 

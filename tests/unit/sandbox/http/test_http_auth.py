@@ -1,4 +1,4 @@
-"""Strangers run programs on the Docker host when this fails."""
+"""If these fail, strangers can run programs on the Docker host."""
 
 from __future__ import annotations
 

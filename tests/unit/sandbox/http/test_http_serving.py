@@ -1,4 +1,4 @@
-"""Who starts a server that cannot start is shown a traceback of its web server in place of a line when this fails."""
+"""If these fail, a server that cannot start prints a traceback of its web server instead of one line."""
 
 from __future__ import annotations
 

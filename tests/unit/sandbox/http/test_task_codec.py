@@ -1,4 +1,4 @@
-"""A task that a client sends arrives as another, or asks a host for what it may not have, when this fails."""
+"""If these fail, a client's task arrives changed, or can request more of a host than its limits allow."""
 
 from __future__ import annotations
 

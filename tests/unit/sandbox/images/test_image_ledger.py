@@ -1,4 +1,5 @@
-"""If these fail, one process evicts the image that another one's session has reserved, or a dead one keeps it."""
+"""If these fail, one process evicts an image that another process's session has reserved, or a dead process keeps
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, a full disk stops a run, or the image that a session is about to use is gone."""
+"""If these fail, a full disk stops a run, or an image is evicted that a session is about to use."""
 
 from __future__ import annotations
 

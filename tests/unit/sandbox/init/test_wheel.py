@@ -1,4 +1,4 @@
-"""Whoever installs the wheel needs a C compiler, or lacks longshore's tasks or the monitor's page, when this fails."""
+"""If these fail, users of the wheel need a C compiler, or the wheel lacks longshore's tasks or the monitor's page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A door opens into a process of this machine that is no sandbox, or into another's, when this fails."""
+"""If these fail, the proxy listens in a process of this machine that is not a sandbox, or in another sandbox."""
 
 from __future__ import annotations
 

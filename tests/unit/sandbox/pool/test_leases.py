@@ -1,4 +1,4 @@
-"""A sandbox is taken from an agent that still works in it, or kept from those who wait, when this fails."""
+"""If these fail, a sandbox is taken from an agent that still uses it, or withheld from waiting requests."""
 
 from __future__ import annotations
 

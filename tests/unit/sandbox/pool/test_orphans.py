@@ -1,4 +1,4 @@
-"""What a daemon made too late for its caller lives for ever when this fails, or what somebody uses is removed."""
+"""If these fail, containers that a daemon created too late live forever, or one in use is removed."""
 
 from __future__ import annotations
 

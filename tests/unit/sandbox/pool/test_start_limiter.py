@@ -1,4 +1,4 @@
-"""Starts pile up on a slow daemon, or a fast one idles, when this fails: every episode waits for its sandbox."""
+"""If these fail, starts pile up on a slow daemon, or a fast one idles: every episode waits for its sandbox."""
 
 from __future__ import annotations
 

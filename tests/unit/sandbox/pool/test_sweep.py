@@ -1,5 +1,4 @@
-"""The disk fills with copies of sandboxes that no process has any more, or a living one's copy is taken from under it,
-when this fails."""
+"""If these fail, the disk fills with unused copies of sandboxes, or a copy that is in use is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warm sandboxes that end slowly take the live ones with them, or are gone when a task comes, when this fails."""
+"""If these fail, warm sandboxes that end slowly delay the heartbeat of live ones, or are gone when a task comes."""
 
 from __future__ import annotations
 

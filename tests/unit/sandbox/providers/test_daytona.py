@@ -1,5 +1,5 @@
-"""If these fail, Daytona's sandboxes are paid for after their run, a task is run without what it needs, or a failure of
-Daytona's is the agent's."""
+"""If these fail, Daytona's sandboxes cost money after their run, a task runs without what it needs, or a failure of
+Daytona is attributed to the agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, one pool server that is full or dead stops a run that has others, or a group is torn apart."""
+"""If these fail, one full or dead pool server stops a run that has others, or a group is split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trainer gives its episodes up, or keeps dead sandboxes waiting, when this fails."""
+"""If these fail, a trainer abandons its episodes too early, or keeps waiting for dead sandboxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""If these fail, two groups wait for each other's sandboxes for ever, or one begins without a place for all of it."""
+"""If these fail, two groups wait for each other's sandboxes forever, or one starts without slots for all of its
+members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many machines look like one to a trainer; when this fails they do not, or a command runs twice."""
+"""If these fail, a trainer cannot use many machines like one, or a command runs twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sandboxes pile up on one machine, or images are built on all, when this fails."""
+"""If these fail, sandboxes pile up on one machine, or images are built on all of them."""
 
 from __future__ import annotations
 

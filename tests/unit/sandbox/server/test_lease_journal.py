@@ -1,4 +1,4 @@
-"""Agents lose their sandboxes, or a command runs twice, when a pool server is killed and this fails."""
+"""If these fail, killing a pool server costs agents their sandboxes, or runs a command twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command runs twice, or a lost reply is lost for good, when this fails."""
+"""If these fail, a command runs twice, or a lost reply cannot be requested again."""
 
 from __future__ import annotations
 

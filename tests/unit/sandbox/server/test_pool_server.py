@@ -1,4 +1,4 @@
-"""Trainers that speak OpenClaw's protocol cannot use the pool, or use it wrongly, when this fails."""
+"""If these fail, trainers with OpenClaw's protocol cannot use the pool, or use it wrongly."""
 
 from __future__ import annotations
 

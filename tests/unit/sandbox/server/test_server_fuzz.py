@@ -1,5 +1,4 @@
-"""A request that somebody made up crashes the pool server, or gets a reply that its document does not know, when this
-fails.
+"""If these fail, an invalid request crashes the pool server, or gets a reply that the OpenAPI document does not describe.
 
 The requests are generated from the server's own OpenAPI document; half of those that name a lease name one that exists.
 """

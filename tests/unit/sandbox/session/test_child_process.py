@@ -1,5 +1,5 @@
-"""If these fail, tests that nobody waits for run on where the agent can read them, or a sandbox that cannot start them
-costs their whole time."""
+"""If these fail, abandoned tests keep running where the agent can read them, or a sandbox that cannot start them wastes
+their whole time limit."""
 
 from __future__ import annotations
 

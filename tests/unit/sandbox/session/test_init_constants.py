@@ -1,4 +1,4 @@
-"""PID 1's last words, or every word, are taken for a broken stream when the two ends number things differently."""
+"""If these fail, the C program and Python use different numbers in frames, and messages are misread."""
 
 from __future__ import annotations
 

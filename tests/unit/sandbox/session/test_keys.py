@@ -1,4 +1,4 @@
-"""An agent's keys reach the program that it means.  If these fail, it cannot leave vim."""
+"""If these fail, an agent's keys do not reach the program, and it cannot leave vim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lost sandbox is charged to the agent only when the daemon saw the agent do it."""
+"""If these fail, a lost sandbox is attributed to the agent although the daemon did not see the agent cause it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One program stops every sandbox of its process with a few bytes, or fills the memory with them, when this fails."""
+"""If these fail, a program can stop every sandbox of its process with a few bytes, or fill the memory with them."""
 
 from __future__ import annotations
 

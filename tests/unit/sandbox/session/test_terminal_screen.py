@@ -1,4 +1,4 @@
-"""Whatever a program prints, an agent gets a screen.  If these fail, one bad byte costs it its terminal."""
+"""If these fail, one bad byte of a program's output costs an agent its terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tar that a sandbox made.  If these fail, it writes or reads where it should not, or fills its reader's memory."""
+"""If these fail, a tar from a sandbox can write or read outside its folder, or fill its reader's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every answer to every user comes through here: a frame cut anywhere is still that frame, nothing else ever is."""
+"""If these fail, a frame that is cut into pieces is misread, or a program's output is taken for a frame."""
 
 import contextlib
 import dataclasses

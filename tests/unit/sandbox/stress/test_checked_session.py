@@ -1,4 +1,4 @@
-"""What a session does wrong reaches the report.  If these fail, a stress run is green while answers go astray."""
+"""If these fail, a stress run passes although answers were wrong or lost."""
 
 from __future__ import annotations
 

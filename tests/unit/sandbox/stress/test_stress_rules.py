@@ -1,4 +1,4 @@
-"""A stress run that counts a wrong answer as right, or a figure as another, is worse than none."""
+"""If these fail, a stress run counts a wrong answer as right, or reports a wrong figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stress cannot ask a pool server that wants a token when this fails."""
+"""If this fails, the stress command cannot use a pool server that requires a token."""
 
 from __future__ import annotations
 

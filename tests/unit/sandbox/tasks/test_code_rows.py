@@ -1,4 +1,4 @@
-"""A right program scores 1 whatever standard type it answers with, and none is believed that it is right.
+"""If these fail, a right program scores 0 because of the type of its answers, or a program can claim to be right.
 
 The programs run here as whoever runs the tests; ``test_code_in_docker.py`` has them in a sandbox.
 """

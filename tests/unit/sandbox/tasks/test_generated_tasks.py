@@ -1,4 +1,5 @@
-"""Tasks keep their promises: equal after a round trip, honest about what they cannot read, never leaked to training."""
+"""If these fail, a generated task changes in a round trip, accepts unreadable input, or leaks held-out names into
+training."""
 
 from __future__ import annotations
 

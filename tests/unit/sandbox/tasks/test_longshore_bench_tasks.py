@@ -1,4 +1,4 @@
-"""Whoever measures a model with longshore-bench counts on forty whole tasks, and on what is said of them."""
+"""If these fail, longshore-bench is not forty complete tasks, or its documentation is wrong about them."""
 
 from __future__ import annotations
 

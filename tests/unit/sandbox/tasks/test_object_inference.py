@@ -1,4 +1,4 @@
-"""An answer's object hears what the tests say only where their text shows that they mean an object."""
+"""If these fail, an answer's object receives what the tests say although they do not mean an object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Who brings tasks from elsewhere gets all that they say, every problem by name, and no answer in the agent's image."""
+"""If these fail, tasks from other projects lose fields, a problem is not reported, or an answer is in the agent's
+image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One odd task must not cost its data set: it is named, by its folder or its line, and the others are loaded."""
+"""If these fail, one odd task costs its whole data set; it must be reported by folder or line, and the others
+loaded."""
 
 from __future__ import annotations
 

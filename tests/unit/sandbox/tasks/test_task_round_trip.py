@@ -1,4 +1,4 @@
-"""Who converts a data set loses nothing: whatever a format cannot say, any task comes out of it as it went in."""
+"""If these fail, converting a data set loses fields that the target format lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, a run trains on other tasks than were asked for, or leaves some out in silence."""
+"""If these fail, a run trains on other tasks than requested, or silently leaves some out."""
 
 from __future__ import annotations
 

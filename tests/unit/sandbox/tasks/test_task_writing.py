@@ -1,4 +1,4 @@
-"""Who converts a data set has all of it or none: what a failed conversion left behind would stop the next one."""
+"""If these fail, a failed conversion leaves a part of a data set, which stops the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, a stock test script is refused what the toolchain has, or believes it has what nobody brought."""
+"""If these fail, a public test script is refused what the toolchain has, or is told that a missing package is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which toolchain a machine gets: without the verifier's Python every command would try the same download again."""
+"""If these fail, a machine without the verifier's Python tries the same download again in every command."""
 
 from __future__ import annotations
 

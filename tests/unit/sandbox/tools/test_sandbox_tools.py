@@ -1,4 +1,4 @@
-"""If these fail, an agent is promised what its tools do not do."""
+"""If these fail, the tools do not do what their descriptions promise the agent."""
 
 from __future__ import annotations
 

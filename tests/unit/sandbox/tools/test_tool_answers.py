@@ -1,4 +1,4 @@
-"""What an agent or a model writes into a tool call ends its episode as infrastructure when this fails."""
+"""If these fail, invalid text in a tool call ends an episode as an infrastructure failure."""
 
 from __future__ import annotations
 

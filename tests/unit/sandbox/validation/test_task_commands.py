@@ -1,4 +1,4 @@
-"""Who prepares a data set is told every problem, what each task wants from outside, and when the data has changed."""
+"""If these fail, ``tasks validate`` misses a problem, a task's network need, or a changed data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task that pays for doing nothing is trained on as proved when this fails."""
+"""If these fail, a task that rewards doing nothing counts as proved."""
 
 from __future__ import annotations
 
