@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_sco
 
 
 def certificates(folder: Path, authority: trustme.CA, server: trustme.CA) -> None:
-    """What Docker's own client looks for: proof of ourselves by one authority, and trust in another."""
+    """Write the certificates that Docker's own client looks for."""
     folder.mkdir()
     server.cert_pem.write_to_path(folder / "ca.pem")
     own = authority.issue_cert("client.example", common_name="client")
@@ -38,7 +38,7 @@ def certificates(folder: Path, authority: trustme.CA, server: trustme.CA) -> Non
 
 @pytest.fixture(scope="module")
 def tls_engine(tmp_path_factory: pytest.TempPathFactory) -> Generator[Callable[[str], str]]:
-    """A dockerd of the test's own on a loopback port, that wants certificates: certificate folder → its address."""
+    """Start a dockerd on a loopback port that requires certificates; return its address for a certificate folder."""
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         pytest.skip("only root with dockerd installed can start an engine")
     place = tmp_path_factory.mktemp("tls")

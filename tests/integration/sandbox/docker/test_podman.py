@@ -33,7 +33,7 @@ NAME = "longshore/test-podman:1"
 
 @pytest.fixture(scope="module")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """Podman's Docker-compatible socket, with a store of its own."""
+    """Start Podman's Docker-compatible socket with its own store."""
     if os.geteuid() != 0 or shutil.which("podman") is None:
         pytest.skip("needs root and Debian's podman")
     place = tmp_path_factory.mktemp("podman")
@@ -63,7 +63,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 @asynccontextmanager
 async def opened(url: str, host: SandboxHost) -> AsyncGenerator[SandboxSession]:
-    """On an image that has nothing but bash; nothing is left."""
+    """Open a pool on an image that has only bash; nothing is left of it."""
     if not (host.toolchain / "bash").exists():
         pytest.skip("the toolchain has no static bash here: python -m sandbox.toolchain build says why")
     labels = {POOL_LABEL: "podman"}

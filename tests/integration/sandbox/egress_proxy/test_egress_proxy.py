@@ -36,7 +36,7 @@ async def _can_make_namespaces() -> None:
 
 @asynccontextmanager
 async def namespace() -> AsyncGenerator[int]:
-    """A process alone in a network namespace with its loopback up."""
+    """Start a process in its own network namespace with its loopback up."""
     script = "ip link set lo up && echo ready && exec sleep 600"
     process = await asyncio.create_subprocess_exec(
         "unshare", "--net", "sh", "-c", script, stdout=asyncio.subprocess.PIPE
@@ -51,7 +51,7 @@ async def namespace() -> AsyncGenerator[int]:
 
 
 class Index:
-    """A package index; ``asked`` counts requests by path."""
+    """A package index that counts requests by path."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -105,7 +105,7 @@ async def index() -> AsyncGenerator[Index]:
 
 
 async def curl(pid: int, *arguments: str) -> tuple[int, bytes]:
-    """What curl gets inside the namespace: its exit code and the body."""
+    """Return curl's exit code and body inside the namespace."""
     process = await asyncio.create_subprocess_exec(
         "nsenter", "--target", str(pid), "--net", "curl", "--silent", "--max-time", "60", *arguments,
         stdout=asyncio.subprocess.PIPE,

@@ -39,7 +39,7 @@ my $queued = pack("iiix4iiQ", 34, 0, -1, $$, 0, 0) . ("\0" x 96);
 my $forged = pack("iiix4iiQ", 10, 0, -1, $$, 0, 0) . ("\0" x 96);
 while (1) { syscall(129, 1, 10, $forged); syscall(129, $$ + 0, 34, $queued); }
 """
-"""rt_sigqueueinfo(2): with the queue full of its own signals, the kernel forgets who sent the next one."""
+"""Program that fills its signal queue by rt_sigqueueinfo(2): then the kernel forgets the sender of the next signal."""
 WRECKS = {
     "all files": "rm -rf --no-preserve-root / 2>/dev/null",
     "all processes": "kill -9 -1; kill -9 $$",
@@ -72,7 +72,7 @@ WRECKS = {
 
 
 async def outcome(pool: SandboxPool, command: str, level: GradingLevel, limit_s: float = 2.0) -> bool:
-    """Whether the grader passes what the agent left.  SandboxLost, which costs a replacement, is not caught."""
+    """Return whether the grader passes the agent's files; SandboxLost, which costs a replacement, is not caught."""
     task = replace(TASK, grading=level, artifacts=("/app",) if level is GradingLevel.ARTIFACTS else ())
     async with pool.acquire(task) as session:
         context = ToolContext(session, command_timeout_s=limit_s)
@@ -97,7 +97,7 @@ async def test_a_wrecked_box_scores_nothing_and_costs_no_replacement(
 
 
 async def test_an_agent_gets_neither_the_stream_of_pid_1_nor_a_say_over_its_limits(pool: SandboxPool):
-    """With the stream it reads the tests as they come, and answers for PID 1 that nothing runs any more."""
+    """With the stream it could read the tests as they arrive, and answer for PID 1."""
     async with pool.acquire(TASK) as session:
         null = (await session.run("stat -Lc '%t:%T %F' /proc/self/fd/0", S)).output
         await session.run("mv /dev/null /dev/other; kill -9 $$", S)
@@ -112,7 +112,7 @@ async def test_an_agent_gets_neither_the_stream_of_pid_1_nor_a_say_over_its_limi
 
 
 async def test_an_agent_does_not_learn_the_key_with_which_a_stream_to_pid_1_begins(pool: SandboxPool):
-    """With it, what it has a tool write would be taken for a new client's frames."""
+    """With the key, output of a tool could be taken for a new client's frames."""
     async with pool.acquire(TASK) as session:
         assert session.spec is not None
         key = init_key(session.spec.command)

@@ -40,7 +40,7 @@ ON_PYTHON = {
 }
 
 RUNS_THE_IMAGE_S = On.PYTEST | On.CARELESS
-"""Its script starts a program that the agent could have made."""
+"""Graders whose script starts a program that the agent could have created."""
 
 
 def task_of(grader: On, level: GradingLevel, pool: SandboxPool) -> Task:
@@ -52,7 +52,7 @@ def task_of(grader: On, level: GradingLevel, pool: SandboxPool) -> Task:
 
 
 def cases() -> Iterator[object]:
-    """Quick: the default level, each attack on one grader that it is made for.  All else is slow."""
+    """Yield the cases; the quick ones are each attack on the grader that it targets, at the default level."""
     for attack in ATTACKS:
         first = next(grader for grader in On if grader in attack.on)
         for grader in On:
@@ -65,7 +65,7 @@ def cases() -> Iterator[object]:
 
 
 async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult | None:
-    """None when the agent destroyed its own sandbox."""
+    """Return None if the agent destroyed its own sandbox."""
     async with pool.acquire(task) as session:
         try:
             await session.run(command, S)

@@ -146,7 +146,7 @@ LINKED = """
 
 @pytest.mark.parametrize("level", GradingLevel)
 async def test_an_artifact_that_the_agent_made_a_link_is_what_it_leads_to(pool: SandboxPool, level: GradingLevel):
-    """Else an agent that keeps its work beside scores nothing where only its artifacts are carried."""
+    """Otherwise an agent that keeps its work elsewhere would score nothing where only artifacts are copied."""
     build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\nRUN touch /old; ln -s /old /known\n".encode()})
     artifacts, tests = ("/app/answer", "/app/none", "/data", "/known"), ("file", "folder", "image", "nothing")
     graded = task(LINKED, level, *tests, build=build, artifacts=artifacts)
@@ -175,7 +175,7 @@ BEGINS = '[ "$PWD" = / ] && echo PASSED root || echo PASSED inside\n'
 @pytest.mark.parametrize(("deep", "seen"), [(1, "inside"), (14, "inside"), (17, "root"), (30, "root")])
 @pytest.mark.parametrize("level", [GradingLevel.SAME, GradingLevel.COMMIT])
 async def test_the_tests_begin_in_one_place_however_far_its_links_lead(pool: SandboxPool, level, deep: int, seen: str):
-    """A copy lacks what is deeper than a program can name: the agent's own container is no other place then."""
+    """A copy lacks paths that are too deep for a program to name, so the agent's own container must behave alike."""
     graded = task(BEGINS, level, "root", "inside")
     name, half = "n" * 240, deep // 2
     links = f"ln -s /x/{'/'.join([name] * half)} /half; ln -s /half/{'/'.join([name] * (deep - half))} /app"
@@ -289,7 +289,7 @@ async def test_a_pass_whose_commands_touched_the_tests_is_shown_and_a_failure_is
 
 
 def another_users(command: str) -> str:
-    """Starts it, and ends when it runs as that user."""
+    """Start a process of another user; return once it runs as that user."""
     runs = f"pgrep -u 65534 -fx '{command}' >/dev/null"
     return f"setpriv --reuid=65534 --regid=65534 --clear-groups {command} & until {runs}; do sleep 0.02; done"
 
@@ -347,7 +347,7 @@ async def test_a_cancelled_copy_leaves_neither_image_nor_frozen_container(pool: 
 
 @pytest.mark.parametrize("level", BESIDE)
 async def test_a_container_that_cannot_be_frozen_is_graded_unless_it_must_live(pool: SandboxPool, monkeypatch, level):
-    """What still runs could change a file while the daemon reads it."""
+    """A running process could change a file while the daemon reads it."""
     real, unfrozen = DockerContainer.pause, set[str]()
 
     async def unable(self):

@@ -33,7 +33,7 @@ NAMES = ("test_tool", "test_image", "test_task")
 
 
 def box(pool: SandboxPool, env: str, level: GradingLevel = GradingLevel.SAME) -> Task:
-    """In an image with these variables, tested by a stock script."""
+    """Open a sandbox of an image with these variables, tested by a public script."""
     dockerfile = f"FROM {pool.host.base_image}\nENV {env}\n{TOOL}WORKDIR /app\n"
     build = ImageBuild({"Dockerfile": dockerfile.encode()})
     task = Task("box", "", build=build, env={"SEED": "7"}, artifacts=("/app",), grading=level)

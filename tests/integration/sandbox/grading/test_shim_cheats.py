@@ -26,7 +26,7 @@ done
 
 
 def ours_to_script(pid: int) -> str:
-    """Links that lead to the forged files for the script's process, and nowhere for any other."""
+    """Return links that lead to the forged files only for the script's process."""
     there = f"/proc/self/task/{pid}/root/app/evil"
     return f"{FORGED}mkdir -p /app/.tbench-testing; ln -s {there} /app/.tbench-testing/bin"
 
@@ -40,7 +40,7 @@ for i in $(seq 16); do p=$p/{"a" * 240}; done
 mkdir -p /x$p; ln -s /x$p /l1; cd /x$p; mkdir -p .$p; ln -s /l1$p /app; cd /app
 mkdir -p .tbench-testing; cp -r /evil .tbench-testing/bin; touch .tbench-testing/pyvenv.cfg
 """
-"""A working directory whose name is longer than a path may be."""
+"""Working directory whose name is longer than a path may be."""
 
 
 def environment_task(level: GradingLevel, image: str) -> Task:

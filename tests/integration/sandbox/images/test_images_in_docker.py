@@ -36,7 +36,7 @@ async def store(docker_engine: SandboxHost, engine: DockerEngine, tmp_path: Path
 
 
 def task(dockerfile: str, **files: bytes) -> Task:
-    """Of a build that nobody else has."""
+    """Return a task with a build that no other test has."""
     build = ImageBuild({"Dockerfile": f"{dockerfile}\nLABEL once={uuid.uuid4().hex}\n".encode(), **files})
     return Task(id="t", instruction="", build=build, network=TaskNetwork(build=NetworkMode.NONE))
 
@@ -136,7 +136,7 @@ async def test_a_root_file_system_is_taken_in_and_an_unknown_name_is_the_registr
 
 
 def archived(folder: Path) -> Path:
-    """A root file system."""
+    """Return a tar of a root file system."""
     archive = folder / "root.tar"
     with tarfile.open(archive, "w") as tar:
         entry = tarfile.TarInfo("hello")

@@ -29,7 +29,7 @@ from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, Task
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
 WORLD, PORT = "198.51.100.1", 8000
-"""An address that no bridge has, in the daemon's network namespace."""
+"""Address that no bridge has, in the daemon's network namespace."""
 _START_S = 120.0
 SERVER = f"""
 import socket
@@ -42,11 +42,11 @@ ASK = f"(exec 3<>/dev/tcp/{WORLD}/{PORT}; timeout 10 cat <&3) 2>&1"
 
 @dataclass(frozen=True, slots=True)
 class Bridged:
-    """A dockerd with bridge and packet filter in a network namespace of its own."""
+    """A dockerd with bridge and packet filter in its own network namespace."""
 
     host: SandboxHost
     namespace: int
-    """Process id of who holds it."""
+    """PID of the process that holds the namespace."""
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ SERVER = ("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc")
 
 
 def fetch(host: str, port: int, path: str) -> str:
-    """A command that prints the answer, or why there is none."""
+    """Return a command that prints the answer, or the error."""
     return (
         f"(exec 3<>/dev/tcp/{host}/{port}; printf 'GET {path} HTTP/1.0\\r\\nHost: x\\r\\n\\r\\n' >&3; "
         "timeout 10 cat <&3) 2>&1"

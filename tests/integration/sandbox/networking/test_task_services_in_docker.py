@@ -45,14 +45,14 @@ TASK = Task(
 
 
 def through_gate(url: str) -> str:
-    """A command that prints what the gate answers, or why it does not."""
+    """Return a command that prints the proxy's answer, or the error."""
     ask = f"exec 3<>/dev/tcp/{PROXY_HOST}/{PROXY_PORT}; printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' >&3; timeout 10 cat <&3"
     return f"({ask}) 2>&1"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def before(engine: DockerEngine, pool: SandboxPool) -> AsyncGenerator[DockerInventory]:
-    """What there was, and proof that nothing has been added."""
+    """Yield the inventory, and check at the end that nothing has been added."""
     there, mine = await engine.inventory(), {POOL_LABEL: pool.settings.pool}
     yield there
     after = await engine.inventory()
@@ -65,7 +65,7 @@ async def before(engine: DockerEngine, pool: SandboxPool) -> AsyncGenerator[Dock
 
 @asynccontextmanager
 async def answering(text: bytes) -> AsyncGenerator[str]:
-    """The address of a web server on this machine."""
+    """Yield the address of a web server on this machine."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -102,7 +102,7 @@ async def test_what_is_left_of_a_pool_is_not_counted_among_what_others_have(
 async def test_what_a_run_beside_it_has_is_no_leak_of_a_run(
     pool: SandboxPool, engine: DockerEngine, before: DockerInventory
 ):
-    """Two runs at a time would each fail for what the other is doing."""
+    """Otherwise each of two concurrent runs would fail because of the other."""
     run = pool.settings.run_id
     async with pool.acquire(TASK):
         theirs = await inventory_of_others(engine, RUN_LABEL, "another")
@@ -166,7 +166,7 @@ async def test_what_cannot_be_opened_leaves_nothing(
 async def test_an_opening_that_is_cancelled_anywhere_leaves_nothing(
     pool: SandboxPool, before: DockerInventory, monkeypatch: pytest.MonkeyPatch, after_events: int
 ):
-    """Cancelled while the daemon is at work on the call of this number, counted from the first."""
+    """The opening is cancelled while the daemon handles its Nth call."""
     calls, reached = 0, asyncio.Event()
     session = pool.engine.docker.session
     ask = session._request
@@ -221,7 +221,7 @@ async def test_the_agent_behind_the_gate_reaches_what_its_task_lists_and_nothing
 
 
 async def _agent_sees(session: SandboxSession, url: str) -> str:
-    """200, 403, or nothing where there is no gate."""
+    """Return 200, 403, or nothing if there is no proxy."""
     said = (await session.run(f"{through_gate(url)} | head -n 1", S)).output.split()
     return said[1] if said[:1] == ["HTTP/1.1"] else ""
 

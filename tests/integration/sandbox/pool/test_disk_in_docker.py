@@ -64,7 +64,7 @@ async def test_a_write_beyond_a_quota_fails_inside_and_the_sandbox_lives(
 
 
 def mounts() -> set[str]:
-    """Where something is mounted from a loop device."""
+    """Return the mount points of loop devices."""
     lines = Path("/proc/mounts").read_text().splitlines()
     return {line.split()[1] for line in lines if line.startswith("/dev/loop")}
 

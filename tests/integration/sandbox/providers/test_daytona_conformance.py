@@ -65,7 +65,7 @@ async def test_grading_tells_right_from_wrong(provider: DaytonaProvider):
 
 
 async def test_nothing_of_the_agent_s_runs_when_the_tests_begin(provider: DaytonaProvider):
-    """Not even what has left its shell, and changes its name."""
+    """This includes processes that have left their shell and change their name."""
     watcher = "while :; do [ -e /tests ] && touch /app/done; sleep 0.01; done"
     async with open_sandbox(provider, TASK) as fresh:
         await fresh.run(f"(setsid env -i bash -c {watcher!r} >/dev/null 2>&1 &); sleep 0.2", S)
@@ -109,7 +109,7 @@ async def test_a_task_that_cannot_start_is_infrastructure(provider: DaytonaProvi
 
 
 async def test_an_agent_that_kills_all_it_can_goes_on(provider: DaytonaProvider):
-    """The shell's keeper too, and the call that waits for its command."""
+    """This includes the shell's keeper, and the call that waits for its command."""
     async with open_sandbox(provider, TASK) as fresh:
         assert (await fresh.run("kill -9 -1; echo here", S)).output == "here\n"
         assert (await fresh.run("echo alive", S)).output == "alive\n"

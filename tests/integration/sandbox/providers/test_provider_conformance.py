@@ -111,7 +111,7 @@ async def test_a_task_gets_its_services_and_its_network_wherever_it_runs(provide
 
 
 async def test_an_agent_that_uses_up_its_memory_did_it_itself(provider: SandboxProvider):
-    """Or survives it: what must not happen is that it counts as infrastructure."""
+    """It may also survive; it must not count as infrastructure."""
     async with open_sandbox(provider, TASK) as fresh:
         try:
             await fresh.run("kill -9 -1; head -c 300M /dev/zero | tail", S)

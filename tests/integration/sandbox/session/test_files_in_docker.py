@@ -89,7 +89,7 @@ async def test_a_tree_without_end_is_cut_off_and_the_session_goes_on(pool: Sandb
 
 
 async def test_one_child_at_a_time_and_one_that_is_killed_with_all_else_has_ended(pool: SandboxPool):
-    """Else a grading that begins while files are read keeps their reader waiting, or takes its words."""
+    """Otherwise a grading that starts while files are read would block their reader, or receive its output."""
     async with pool.acquire(TASK) as session, asyncio.TaskGroup() as group:
         sleeping = ("/.sbx/busybox", "sh", "-c", "echo here; exec sleep 1000")
         begun = asyncio.Event()
@@ -119,7 +119,7 @@ async def test_a_file_in_the_way_is_replaced_never_followed(pool: SandboxPool):
 
 
 async def test_a_folder_makes_room_whatever_it_holds_and_the_images_own_too(pool: SandboxPool):
-    """Else a grading takes as long as an agent wants it to."""
+    """Otherwise an agent could make a grading take as long as it wants."""
     async with pool.acquire(TASK) as session:
         await session.run("mkdir -p t/a; echo 1 > t/a/f; mkdir u; echo 2 > u/f", S)
         await replace_path(session, "/app/t/")

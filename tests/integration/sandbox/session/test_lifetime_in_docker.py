@@ -55,7 +55,7 @@ async def gone(engine: DockerEngine, container: str, within_s: float = 120.0) ->
 
 
 def orphaned(*arguments: str) -> str:
-    """The container of a process that was killed."""
+    """Return the container of a killed process."""
     program = [sys.executable, "-c", ORPHAN_MAKER, *arguments]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[4]) as process:
         assert process.stdout is not None
@@ -226,7 +226,7 @@ async def test_memory_that_no_process_holds_kills_neither_pid_1_nor_the_grading(
 
 
 async def test_nothing_that_system_v_keeps_is_there_when_tests_run(pool: SandboxPool):
-    """Whoever made it, and whoever may look at it."""
+    """This holds for every owner and every permission."""
     made = "shmget($k,4096,0600|01000); msgget($k,0600|01000); semget($k,9,0600|01000)"
     count = "cat /proc/sysvipc/* | wc -l"
     ask = f'#!/bin/sh\necho short test summary info; [ "$({count})" = 3 ] && echo PASSED a || echo FAILED a\n'

@@ -36,7 +36,7 @@ async def test_capabilities_are_the_seven_and_no_program_can_get_more(pool: Sand
 async def test_a_task_gets_the_capabilities_that_it_asks_for_and_no_other(
     pool: SandboxPool, asked: tuple[Capability, ...]
 ):
-    """Also where the next session of another task would have taken its warm container."""
+    """This holds even if a session of another task could have taken its warm container."""
     program = "cp /bin/true /app/t && setcap cap_chown=ep /app/t"
     async with pool.acquire(replace(TASK, capabilities=asked)) as session:
         said = (await session.run("grep CapBnd: /proc/self/status", S)).output
@@ -111,7 +111,7 @@ except OSError:
 
 
 async def test_processes_are_bounded_and_the_bound_is_no_end(pool: SandboxPool):
-    """PID 1, the shell and the forking one are of them."""
+    """PID 1, the shell and the forking process count too."""
     async with pool.acquire(TASK) as session:
         said = (await session.run(FORK, S)).output
         assert int(said.split()[0]) == TASK.pids - 3
@@ -128,7 +128,7 @@ async def test_one_file_is_bounded_and_so_are_core_dumps(pool: SandboxPool):
 
 
 async def test_cpu_is_bounded(pool: SandboxPool):
-    """Half a core: the kernel's own record says that it was held back."""
+    """The kernel's own record shows that half a core was the limit."""
     said = await inside(
         pool,
         "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu.max 2>/dev/null; "

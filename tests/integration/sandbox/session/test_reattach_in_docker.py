@@ -204,7 +204,7 @@ async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_eng
 
 @pytest.mark.chaos
 async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_engine: PrivateEngine):
-    """Whoever waits for an answer gets it, whole and once: nobody sees more of the restart than its time."""
+    """Each waiter gets its answer, complete and once; it only notices the duration of the restart."""
     host = own_engine.host
     settings = PoolSettings("again", "test", 2, drain_s=20)
     web = TaskService("web", command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc"))
@@ -248,7 +248,7 @@ async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_e
 
 @pytest.mark.chaos
 async def test_tests_in_a_container_beside_the_agents_go_on_by_themselves_too(own_engine: PrivateEngine):
-    """Else a restart of dockerd costs every sandbox that is being graded."""
+    """Otherwise a restart of dockerd costs every sandbox that is being graded."""
     host = own_engine.host
     task = Task("beside", "", run_tests="#!/bin/sh\nsleep 15\n" + GRADED, grading=GradingLevel.COMMIT)
     async with DockerEngine(host.docker_url) as engine:
@@ -266,7 +266,7 @@ async def test_tests_in_a_container_beside_the_agents_go_on_by_themselves_too(ow
 
 
 async def _tests_run(engine: DockerEngine, labels: dict[str, str], agents: str) -> None:
-    """Until there is more than PID 1 and a shell in another container than the agent's."""
+    """Wait until a second container runs more than PID 1 and a shell."""
     async with asyncio.timeout(S):
         while True:
             for each in await engine.containers(labels):
@@ -276,7 +276,7 @@ async def _tests_run(engine: DockerEngine, labels: dict[str, str], agents: str) 
 
 
 async def _nonces(shell: SandboxShell) -> bool:
-    """Whether each of many commands was answered by what it said, and none ran twice."""
+    """Return whether each of many commands got its own answer and none ran twice."""
     for n in range(30):
         if (await shell.run(f"echo nonce-{n}; echo {n} >> /app/ran", 10 * S)).output != f"nonce-{n}\n":
             return False

@@ -32,7 +32,7 @@ async def started(module: str, *arguments: str) -> asyncio.subprocess.Process:
 
 
 async def stressed(*arguments: str) -> tuple[int, dict[str, Any], str]:
-    """Exit code, JSON object, standard error."""
+    """Return exit code, JSON object and standard error."""
     process = await started("sandbox.stress", "--json", *arguments)
     out, err = await process.communicate()
     assert out.count(b"\n") == 1, out

@@ -80,7 +80,7 @@ async def session(engine: DockerEngine, host: SandboxHost) -> AsyncGenerator[San
 
 
 async def graded(session: SandboxSession, script: str) -> str:
-    """What a stock test script says, with the environment of the verify phase."""
+    """Return the output of a public test script, with the environment of the verify phase."""
     await session.write_files({"/tests/test_outputs.py": TESTS, "/tests/run.sh": script.encode()})
     env = {**verify_environment(IMAGE_PATH, "/tests"), "HOME": "/root", "TEST_DIR": "/tests"}
     given = " ".join(f"{key}={value}" for key, value in env.items())
@@ -133,7 +133,7 @@ for l in C.UTF-8 C.utf8 C; do for n in bash libc; do trap /usr/share/locale/$l/L
 trap /usr/lib/locale/locale-archive /usr/share/locale/locale.alias
 trap /etc/nsswitch.conf /etc/ld.so.cache /etc/ld.so.preload
 """
-"""A program that opens one of these waits until it is killed."""
+"""Files that block a program that opens one of them until it is killed."""
 LOOKS = f"""
 LC_ALL=C.UTF-8 /.sbx/bash -c 'word=\u00e9; echo ${{#word}}; no-such-program'
 LC_ALL=C.UTF-8 /.sbx/bash -c 'word=$(printf "\\u20ac"); echo ${{#word}}; echo ~nobody'
@@ -194,7 +194,7 @@ async def test_the_toolchain_is_not_on_the_agents_path(session: SandboxSession):
 
 
 def asking_for_musl(machine: str) -> tuple[tarfile.TarInfo, io.BytesIO]:
-    """A program by which uv tells the image's libc; it is looked at and never started."""
+    """Return a program from which uv infers the image's libc; it is inspected but never started."""
     glibc = {"x86_64": b"/lib64/ld-linux-x86-64.so.2", "aarch64": b"/lib/ld-linux-aarch64.so.1"}[machine]
     program = Path("/bin/true").read_bytes()
     assert glibc in program

@@ -22,7 +22,7 @@ S = 20.0
 
 
 class Agent:
-    """Calls tools as a model does."""
+    """Calls tools like a model."""
 
     def __init__(self, session: SandboxSession, limit_s: float = S, tools: Toolset = SETA) -> None:
         self.context, self.tools = ToolContext(session, command_timeout_s=limit_s), tools
@@ -31,7 +31,7 @@ class Agent:
         return (await call_tool(self.context, name, arguments, self.tools)).text
 
     async def until(self, what: str, name: str, **arguments: object) -> str:
-        """Call again until the answers hold this; the answers, one after the other."""
+        """Call again until the concatenated answers contain this; return them."""
         heard = ""
         async with asyncio.timeout(60):
             while what not in heard:
@@ -51,7 +51,7 @@ async def test_a_named_session_keeps_its_state_and_two_names_are_two_shells(pool
 
 
 async def test_a_command_beyond_the_limit_becomes_a_session_and_loses_no_byte(pool: SandboxPool):
-    """SETA's defect 1: what came after the conversion was lost.  Defect 4: the hint named a wait that was capped."""
+    """SETA's defect 1: output after the conversion was lost. Defect 4: the hint named a wait that was capped."""
     async with pool.acquire(TASK) as session:
         agent = Agent(session, limit_s=0.4)
         said = await agent("shell_exec", id="long", command="echo before; mkfifo go; read < go; echo after; exit 5")
@@ -83,7 +83,7 @@ async def test_what_nobody_looked_at_opens_the_next_answer(pool: SandboxPool):
 
 
 async def test_a_kill_kills_what_went_to_the_background_and_nothing_else(pool: SandboxPool):
-    """SETA's defect 2: the kill of a converted session killed nothing."""
+    """SETA's defect 2: killing a converted session killed nothing."""
     async with pool.acquire(TASK) as session:
         agent = Agent(session, limit_s=0.3)
         await agent("shell_exec", id="keep", command="sleep 2001")
@@ -101,7 +101,7 @@ async def test_a_kill_kills_what_went_to_the_background_and_nothing_else(pool: S
 
 
 async def test_a_script_is_over_when_it_has_ended_and_not_before(pool: SandboxPool):
-    """SETA's defect 3: a shell in the foreground passed for a prompt."""
+    """SETA's defect 3: a shell in the foreground was taken for a prompt."""
     async with pool.acquire(TASK) as session:
         agent = Agent(session)
         await agent(
@@ -125,7 +125,7 @@ async def test_a_repl_answers_line_by_line(pool: SandboxPool):
 
 
 def descriptors() -> set[Path]:
-    """Of this process, open."""
+    """Return the open descriptors of this process."""
     return set(Path("/proc/self/fd").iterdir())
 
 
@@ -147,7 +147,7 @@ async def test_a_hundred_sessions_leave_no_descriptor_and_no_shell(pool: Sandbox
 async def test_a_session_that_is_open_and_asked_costs_the_daemon_no_call(
     pool: SandboxPool, monkeypatch: pytest.MonkeyPatch
 ):
-    """CAMEL asked it ten times a second for each: a hundred sessions kept it from everything else."""
+    """CAMEL polled it ten times a second for each session: a hundred sessions blocked everything else."""
     async with pool.acquire(TASK) as session:
         agent, real, asked = Agent(session, 0.2), aiohttp.ClientSession._request, list[str]()
 
@@ -227,7 +227,7 @@ async def test_keystrokes_show_the_screen_that_a_person_would_see(pool: SandboxP
 
 
 async def test_the_first_keys_are_typed_at_the_prompt_and_shown_once(pool: SandboxPool):
-    """Typed before it, the terminal shows them, and bash shows them again after its prompt."""
+    """If they are typed before the prompt, the terminal echoes them, and bash echoes them again."""
     slow = replace(TASK, env={"PROMPT_COMMAND": "sleep 0.3", "PS1": "ready$ "})
     async with pool.acquire(slow) as session:
         agent = Agent(session, tools=TERMINAL_BENCH)
@@ -282,7 +282,7 @@ async def test_each_python_program_is_its_own_and_says_how_it_ended(pool: Sandbo
 
 
 async def test_a_python_program_has_a_time_a_memory_and_an_output_limit(pool: SandboxPool):
-    """Else one that the model got wrong ends its container, and the episode with it."""
+    """Otherwise a wrong program would end its container, and the episode with it."""
     async with pool.acquire(TASK) as session:
         agent = Agent(session, tools=CODE_INTERPRETER)
         assert "MemoryError" in await agent("code_interpreter", code="print(len(bytearray(1 << 30)))")

@@ -1,5 +1,5 @@
-"""If these fail, a task with a failing oracle, a task that is already solved or a program that only claims to pass counts
-as proved."""
+"""If these fail, a task with a failing oracle, a task that is already solved or a program that only claims to pass
+counts as proved."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_what_is_no_literal_crosses_to_the_tests_and_no_claim_does(pool: S
 
 
 async def test_the_base_images_python_has_the_modules_that_are_said(pool: SandboxPool):
-    """validate names the rows whose tests need others."""
+    """``validate`` names the rows whose tests need other modules."""
     names = (BASE_IMAGE_MODULES | sys.stdlib_module_names) - {"antigravity"}
     known = sorted(each for each in names if not each.startswith("_"))
     program = f"for name in {known}:\n    try: __import__(name)\n    except ImportError: print('lacks:' + name)\n"

@@ -70,7 +70,7 @@ def test_nothing_there_is_no_engine(tmp_path: Path) -> None:
 def test_a_base_image_is_used_else_pulled_else_built(
     monkeypatch: pytest.MonkeyPatch, configured: str, present: set[str], pullable: bool, used: str, does: list[str]
 ) -> None:
-    """A registry that is out of reach costs a line, not the set-up."""
+    """An unreachable registry costs a line, not the set-up."""
     done: list[str] = []
     said: list[str] = []
 
@@ -94,7 +94,7 @@ def test_a_base_image_is_used_else_pulled_else_built(
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """One with a user, root, and a program, apt-get."""
+    """Fake a machine with root or not, and with a program such as apt-get."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(shutil, "which", lambda name: name if name == "apt-get" else None)
     return monkeypatch
@@ -108,7 +108,7 @@ def ignored(line: str) -> None:
 def test_the_docker_command_comes_with_the_engine_on_every_release(
     machine: pytest.MonkeyPatch, tmp_path: Path, known: Sequence[str]
 ) -> None:
-    """From Debian 13 on it has a package of its own."""
+    """From Debian 13 on it is a separate package."""
     installed: list[str] = []
 
     def run(arguments: Sequence[str], what: str, **options: object) -> str:

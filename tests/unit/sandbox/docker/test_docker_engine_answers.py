@@ -34,12 +34,12 @@ OOM, DIED = event("oom", 1000.0), event("die", 1000.2, exitCode="137")
 
 
 class FakeDaemon:
-    """Answers on a socket of its own; as often as ``fails`` says, with ``status`` and no sense."""
+    """A daemon on its own socket; answers the first ``fails`` requests with ``status`` and an invalid body."""
 
     def __init__(self) -> None:
         self.fails, self.status, self.asked = 0, 500, 0
         self.events = [[OOM, DIED]]
-        """What it has noticed when it is asked, and when it is asked again."""
+        """Set the events that it reports at the first and at later requests."""
 
     async def answer(self, request: web.Request) -> web.Response:
         path = request.path.removeprefix("/v1.45")

@@ -14,7 +14,7 @@ GONE, BUSY = aiodocker.DockerError(404, "no such container"), aiodocker.DockerEr
 
 
 class FakeContainer:
-    """Answers each removal with the next of these; then with the last one again."""
+    """Answers each removal with the next of these, and repeats the last one."""
 
     def __init__(self, *answers: aiodocker.DockerError | None) -> None:
         self.left = list(answers)

@@ -18,11 +18,11 @@ HEAD = ResponseHead(200, (("etag", "1"), ("Content-Length", "8")))
 ENDLESS = ResponseHead(200, (("etag", "1"),))
 KIB = 1 << 10
 DEAD = owner.owner_of_process(os.getpid()).rsplit("/", 1)[0].replace("/", "_") + "_0"
-"""A process that had this one's number, and started at another time."""
+"""Owner of a dead process with this one's PID and another start time."""
 
 
 class Held(asyncio.Event):
-    """Holds what is left of a file back until it is set; ``reached`` when all before it was taken in."""
+    """Holds back the rest of a file until it is set; ``reached`` is set once everything before has been read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,12 +53,12 @@ def left(folder: Path, kind: str) -> int:
 
 
 def on_disk(folder: Path) -> int:
-    """In bytes."""
+    """Return the bytes on disk."""
     return sum(each.stat().st_size for each in folder.iterdir())
 
 
 class Source:
-    """Gives pieces without end until it is told to stop, and looks at the disk before each."""
+    """Yields pieces until it is told to stop, and measures the disk before each."""
 
     def __init__(self, folder: Path, pieces: int) -> None:
         self._folder, self.left, self.most_on_disk = folder, pieces, 0

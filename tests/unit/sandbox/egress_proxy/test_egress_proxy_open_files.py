@@ -24,7 +24,7 @@ NO_ROOM = OSError(errno.EMFILE, "Too many open files")
 
 @pytest.fixture
 def door(monkeypatch: pytest.MonkeyPatch) -> Generator[socket.socket]:
-    """A gate's door, in this process' own namespace."""
+    """Open the proxy's listener in this process's own namespace."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
 
@@ -44,7 +44,7 @@ async def opened(door: socket.socket, tmp_path: Path) -> AsyncGenerator[EgressPr
 
 
 async def said(door: socket.socket) -> bytes:
-    """What a guest is told who asks for what is no address; nothing when its connection just ends."""
+    """Return the proxy's reply to an invalid request; empty if the connection just ends."""
     reader, writer = await asyncio.open_connection(*door.getsockname())
     writer.write(b"GET /etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n")
     answer = await reader.read()
@@ -89,7 +89,7 @@ async def test_a_guest_whose_connection_cannot_be_served_is_the_only_one_to_lose
 
 @pytest.fixture
 def few_files() -> Generator[int]:
-    """A soft limit below the hard one.  Yields the hard one."""
+    """Set a soft limit below the hard one, and yield the hard one."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] // 2, before[1]))
     yield before[1]

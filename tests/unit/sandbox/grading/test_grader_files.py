@@ -17,7 +17,7 @@ PASSED = b'{"results": {"tests": [{"name": "a", "status": "passed"}]}}'
 
 
 class Bench:
-    """A container with these files; a longer one than is read says so."""
+    """A container with these files; reading a longer one raises FileTooLarge."""
 
     def __init__(self, **files: bytes) -> None:
         self.files = files
@@ -60,7 +60,7 @@ async def test_reports_that_are_silent_or_too_long_prove_nothing(bench: Bench, o
     ],
 )
 def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, there):
-    """Harbor's and Terminal-Bench's own name for it is there too, where the task has nothing else by it."""
+    """The usual name in Harbor and Terminal-Bench is written too, unless the task has another file of that name."""
     files = files_for_tests(Task("t", "", run_tests=OURS.decode(), tests=tests), Isolation.TOOLCHAIN)
     assert files.pop(TEST_SCRIPT_NAME) == OURS
     assert files == there

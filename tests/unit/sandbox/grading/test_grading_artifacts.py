@@ -12,7 +12,7 @@ from sandbox.grading.containers import artifacts
 from sandbox.grading.containers.artifacts import ArtifactCopyCancelledError, UnfitArtifactError, sanitize_tar
 
 File = tuple[str, bytes, str]
-"""Name, type, link name or content."""
+"""Name, type, and link name or content of a member."""
 
 
 def packed(folder: Path, *members: File, mode: int = 0o644) -> Path:
@@ -94,7 +94,7 @@ def test_a_broken_archive_is_refused(tmp_path):
 
 
 def test_a_folder_gets_another_name_with_all_that_is_in_it(tmp_path):
-    """What a link leads to stands under the link's own name; long names are in headers of their own."""
+    """The target of a link is kept under the link's own name; long names are in headers of their own."""
     deep = "/".join(["n" * 100] * 3)
     above = [(f"v2/{deep[:end]}".rstrip("/"), DIR, "") for end in (0, 100, 201, 302)]
     files = [(f"v2/{deep}/f", REG, "text"), ("v2/hard", LNK, f"v2/{deep}/f"), ("v2/v2", SYM, "v2/x")]
@@ -114,17 +114,17 @@ def test_of_two_files_of_one_name_the_first_is_taken(tmp_path, second: bytes):
 
 
 def folders(depth: int) -> list[File]:
-    """One in another."""
+    """Return nested folders."""
     return [("app" + "/d" * each, DIR, "") for each in range(depth + 1)]
 
 
 def test_what_no_copy_holds_is_left_behind(tmp_path):
-    """The daemon would refuse it, and with it all else."""
+    """The daemon would refuse it, and everything else with it."""
     assert max(map(len, cleaned(tmp_path, *folders(2000)))) == artifacts.MAX_PATH_BYTES - 1
 
 
 def test_names_that_are_too_long_together_are_refused(tmp_path, monkeypatch):
-    """It takes time in proportion to them, and deep folders would hold a grading up."""
+    """The time grows with the names, and deep folders would delay a grading."""
     monkeypatch.setattr(artifacts, "_MAX_NAMES_BYTES", 1 << 20)
     members = [*folders(1000), *((f"app{'/d' * 1000}/{each}", REG, "") for each in range(1000))]
     with pytest.raises(UnfitArtifactError, match="longer than 1 MiB"):

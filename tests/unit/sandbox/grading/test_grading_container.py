@@ -25,7 +25,7 @@ ARTIFACTS = ("/app",)
 
 
 class Bench:
-    """A container: the agent's, or one beside it."""
+    """A container: the agent's, or a second one."""
 
     def __init__(self, container: str, spec: ContainerSpec) -> None:
         self.container, self.spec, self.alive = container, spec, True
@@ -52,7 +52,7 @@ class Bench:
 
 
 class Steps:
-    """What was done, in order: containers that were copied, started and cleared."""
+    """Containers that were copied, started and cleared, in order."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -79,7 +79,7 @@ class Steps:
 
 
 def replace_names(monkeypatch: pytest.MonkeyPatch, **fakes: object) -> None:
-    """Put fakes in the place of functions wherever the modules of a grading container use them."""
+    """Replace functions by fakes in every module of the grading container."""
     for name, fake in fakes.items():
         for module in (grading_container, carried_files, transfer):
             if hasattr(module, name):
@@ -140,7 +140,7 @@ async def test_files_that_are_longer_than_the_disk_limit_are_not_copied(steps: S
 
 
 class Work:
-    """Fails as often as it is told to."""
+    """Fails a given number of times."""
 
     def __init__(self, *failures: Exception) -> None:
         self.failures, self.times = list(failures), 0
@@ -162,7 +162,7 @@ async def fails() -> bool:
 
 @pytest.mark.parametrize("error", [DockerEngineError("no"), SandboxStartError("no")])
 async def test_only_what_fails_twice_around_a_success_of_the_daemons_is_the_agents_doing(error: Exception):
-    """Else a busy host costs an honest agent its reward, or a wrecked box a replacement."""
+    """Otherwise a busy host costs an honest agent its reward, or an agent that broke its container gets a new one."""
     assert await transfer.retry_transfer(Work().do, fails) == "done"
     assert await transfer.retry_transfer(Work(error).do, works) == "done"
     with pytest.raises(UnfitArtifactError, match="no"):
@@ -174,7 +174,7 @@ async def test_only_what_fails_twice_around_a_success_of_the_daemons_is_the_agen
 
 
 class Archives:
-    """The daemon's, of a container where ``/link`` leads somewhere."""
+    """The daemon's archive calls for a container in which ``/link`` leads somewhere."""
 
     def __init__(self, leads_to: str) -> None:
         self.leads_to = leads_to
@@ -193,7 +193,7 @@ class Archives:
 
 
 async def taken(archives: Archives, monkeypatch: pytest.MonkeyPatch, folder: Path, *paths: str) -> list[str]:
-    """Where what was found goes, and its top."""
+    """Return the target and the top of what was found."""
 
     async def checked(*_: object) -> None: ...
 
@@ -232,7 +232,7 @@ async def test_a_link_to_what_is_not_the_agents_is_no_artifact(monkeypatch, tmp_
 
 
 async def test_a_grading_that_is_cancelled_packs_no_further(monkeypatch, tmp_path):
-    """Else its thread holds the process up, for as long as an agent's folders take."""
+    """Otherwise its thread keeps the process alive while it packs the agent's folders."""
     begun, ended = Event(), Event()
 
     def endless(source: Path, target: Path, top: str, name: str, unwanted: Callable[[], bool]) -> None:

@@ -32,7 +32,7 @@ def test_an_expected_test_that_did_not_run_has_failed():
 
 
 def test_a_failed_test_that_nobody_expected_is_one_of_the_tests():
-    """Else whoever fails it scores 1: their script's end then contradicts nothing."""
+    """Otherwise failing it would score 1: the exit of the tests' script contradicts nothing."""
     extra = ReportedTest("t/test_b.py::test_b", F)
     verdict = judge_reports(
         ("a",), {"a": 3.0}, [report(a=P), GradingReport((extra, ReportedTest("test_b", GradingOutcome.ERROR)))]
@@ -119,7 +119,7 @@ def test_an_expected_name_stands_for_all_of_its_parameters():
 
 
 def test_a_report_without_parameters_does_not_fail_a_test_twice():
-    """The verifier's CTRF plugin leaves them out of its names."""
+    """The verifier's CTRF plugin drops them from its names."""
     ctrf = GradingReport((ReportedTest("t.py::test_x", P), ReportedTest("t.py::test_x", F)))
     stream = GradingReport((ReportedTest("t.py::test_x[1]", P), ReportedTest("t.py::test_x[2]", F)))
     assert outcomes(("test_x[1]", "test_x[2]"), ctrf, stream) == {"test_x[1]": P, "test_x[2]": F}

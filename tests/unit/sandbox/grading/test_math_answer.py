@@ -171,7 +171,7 @@ PIECES = [*"0123456789xye+-*/^!(){}[]|,._= \\", "\\frac", "\\sqrt", "\\sin", "\\
 
 @given(st.lists(st.sampled_from(PIECES)).map("".join))
 def test_no_text_raises(text: str) -> None:
-    """Else a reply ends a worker's episode as an unexpected failure, again and again."""
+    """Otherwise a reply ends a worker's episode repeatedly as an unexpected failure."""
     assert same_answer(text, text) is bool(text.strip())
     assert same_answer(text, "7") is same_answer("7", text)
     try:

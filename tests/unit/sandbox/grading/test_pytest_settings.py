@@ -109,7 +109,7 @@ def test_usual_calls_of_pytest_are_ours(call: str):
     ],
 )
 def test_what_is_written_where_the_agent_may_have_made_a_link_is_no_test_of_ours(line: str):
-    """It could lead among the tests."""
+    """The link could lead into the tests."""
     assert isolation(f"{line}\n{PYTEST} $TEST_DIR/test_outputs.py") is Isolation.IMAGE
 
 
@@ -197,7 +197,7 @@ def test_words_behind_a_redirection_and_names_from_data_are_read_too(line: str):
     ],
 )
 def test_settings_are_what_pytest_takes_for_some(name: str, content: str, taken: bool):
-    """It looks for others above the tests, where the agent can put some."""
+    """pytest looks for other settings above the tests, where the agent can put some."""
     assert has_pytest_settings({name: content.encode()}, newest=False) is taken
     assert not has_pytest_settings({name: b"\xff\xfe"}, newest=False) or name == "pytest.ini"
 

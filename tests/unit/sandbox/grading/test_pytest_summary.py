@@ -70,13 +70,13 @@ def test_a_summary_names_no_more_passes_than_pytest_counted():
 
 
 def test_a_summary_is_no_larger_for_a_line_that_quotes_its_title():
-    """A failed assertion quotes what the program has said."""
+    """A failed assertion quotes the program's output."""
     quoting = b"FAILED t.py::b - AssertionError: assert 'short test summary info' == '42'\n"
     assert verdict(HEADER + b"PASSED t.py::a\n" + quoting, ()) == {"a": True, "b": False}
 
 
 def test_nobody_else_answers_for_a_skipped_test():
-    """pytest names the place of a skipped test and not its name."""
+    """pytest names the location of a skipped test but not its name."""
     skipped = HEADER + b"PASSED t.py::a\nSKIPPED [1] t.py:5: no server\n"
     for forged in (b"PASSED a\nPASSED b\n", b"PASSED a\nXFAIL b\n", b"PASSED b\n", b"XFAIL b\n"):
         assert not all(verdict(HEADER + forged + skipped).values())

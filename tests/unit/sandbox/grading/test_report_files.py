@@ -46,7 +46,7 @@ def test_junit_cases_by_what_they_hold():
 
 
 def test_junit_cases_that_were_not_run_have_not_passed():
-    """googletest, CTest and others say so in attributes alone."""
+    """googletest, CTest and others report this only in attributes."""
     cases = (
         b'<testcase name="run" status="run" result="completed"/>'
         b'<testcase name="off" status="notrun" result="suppressed"/>'

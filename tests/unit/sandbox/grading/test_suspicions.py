@@ -88,7 +88,7 @@ def test_the_excerpt_shows_the_place_in_a_long_command():
 
 @pytest.mark.parametrize("piece", ["cp ", "cp" + " " * 1000, "junit-", "> "])
 def test_a_rule_that_finds_its_beginning_everywhere_comes_to_an_end(piece):
-    """For minutes or hours nothing else runs here when a rule begins anew at each of them."""
+    """A rule that restarts at each match would block this process for minutes or hours."""
     text = piece * ((256 << 10) // len(piece))
     assert not any(rule.search(text) for _, rule in suspicions._COMPILED)
 

@@ -25,7 +25,7 @@ Sweep = Callable[..., Swept]
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """What a container has."""
+    """Create the files of a container."""
     for folder in ("tests/deep", "proc/self/fd", "dev", ".sbx/bin", "app/own", "etc"):
         (tmp_path / folder).mkdir(parents=True)
     for file in ("tests/expected", "app/own/file", ".sbx/busybox", "proc/mounts"):
@@ -43,7 +43,7 @@ def init(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def swept(init: Path, root: Path) -> Sweep:
     def sweep(*before: str, folder: Path = root) -> Swept:
-        """``before``: a program that starts this one."""
+        """Run the guard; ``before`` is a program that starts it."""
         command = (*before, init, "links", folder, "/tests", "/missing")
         done = subprocess.run(command, capture_output=True, check=False, env={})
         assert not done.stderr

@@ -41,7 +41,7 @@ def _signals_as_they_were() -> Generator[None]:
 
 
 def ended(running: Running) -> int:
-    """The exit code of a server around this."""
+    """Return the exit code of a server around this application."""
     with bind_listener("127.0.0.1", 0) as listener:
         return main_guard(lambda: run_server(Starlette(lifespan=running), listener))
 
@@ -127,7 +127,7 @@ def test_who_waits_for_a_pool_server_that_is_stopped_is_told(tmp_path: Path, cap
             told.update(asking.result())
 
         async def drain(_: float) -> None:
-            """Its time is over when all but one have been told."""
+            """Drain until all requests but one have got a reply."""
             async with asyncio.TaskGroup() as group:
                 draining = group.create_task(services[0].drain(3600.0))
                 await asked.wait()

@@ -18,7 +18,7 @@ PID = 4711
 
 
 class FakeEngine:
-    """Says which process a container is, each time the next."""
+    """Returns the next process of a container at each inspection."""
 
     def __init__(self, url: str, *pids: int) -> None:
         self.url, self._pids = url, iter(pids)
@@ -29,7 +29,7 @@ class FakeEngine:
 
 
 class FakeBridge(FakeEngine):
-    """A container that was made for the shared bridge and is not on it, with these files mounted into it."""
+    """A container for the shared bridge that is not connected to it, with these files mounted into it."""
 
     def __init__(self, resolver: Path) -> None:
         super().__init__("unix:///run/docker.sock", PID)
@@ -41,7 +41,7 @@ class FakeBridge(FakeEngine):
 
 
 class FakeGate:
-    """Listens nowhere; knows where it would."""
+    """A proxy that listens nowhere but records where it would."""
 
     def __init__(self) -> None:
         self.listened_in: list[int] = []
@@ -59,7 +59,7 @@ class FakeGate:
 
 
 async def listened_in(url: str, *pids: int) -> list[int]:
-    """Where the gate listens for a container of an engine."""
+    """Return where the proxy listens for a container of an engine."""
     gate = FakeGate()
     networks = SandboxNetworks(FakeEngine(url, *pids), gate, BuildNetworkContainer("base", Path()), has_bridge=False)
     async with networks.phase("c", NetworkMode.PROXY):

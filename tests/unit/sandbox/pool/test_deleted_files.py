@@ -20,7 +20,7 @@ LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A ``cgroup.procs`` that names this process."""
+    """Return a ``cgroup.procs`` file with this process."""
     processes = tmp_path / "cgroup.procs"
     processes.write_text(f"{os.getpid()}\n")
     return processes

@@ -40,7 +40,7 @@ def test_a_quiet_disk_is_measured_now_and_then_only():
 
 
 def test_bytes_count_and_so_do_files_and_what_is_gone_counts_for_nothing(tmp_path: Path):
-    """Else empty files without end are as much work as an agent likes, for whoever copies or removes them."""
+    """Otherwise an agent could make others copy or remove empty files without end."""
     large, many = tmp_path / "large", tmp_path / "many"
     for folder in (large, many):
         folder.mkdir()
@@ -54,7 +54,7 @@ def test_bytes_count_and_so_do_files_and_what_is_gone_counts_for_nothing(tmp_pat
 
 
 class FakeSession:
-    """Lives, with a file mounted into it that is gone whenever it is measured."""
+    """A live session with a mounted file that no longer exists when it is measured."""
 
     alive = True
     spec = ContainerSpec("image", Path("/toolchain"), {})
@@ -70,7 +70,7 @@ class FakeSession:
 
 
 async def test_a_place_that_vanishes_or_may_not_be_seen_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The watch ending would end its pool, and every session of it."""
+    """If the watch ended, its pool and every session would end with it."""
     session, looks = FakeSession(tmp_path / "hostname"), 0
 
     def gone(path: Path) -> int:

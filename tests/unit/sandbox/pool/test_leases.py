@@ -151,7 +151,7 @@ def test_a_group_may_be_larger_than_what_one_task_has_of_single_slots(table: Lea
 
 
 class LeasesMachine(RuleBasedStateMachine):
-    """Whatever happens in whatever order: limits hold, the busy live, the rest lives exactly its time."""
+    """In any order of events: limits hold, busy leases live, and others live exactly their time."""
 
     leases: Bundle[SlotLease] = Bundle("leases")
     busy: Bundle[object] = Bundle("busy")

@@ -18,7 +18,7 @@ LABELS = {POOL_PROCESS_LABEL: "mine"}
 
 
 class FakeEngine(DockerEngine):
-    """Knows containers by their state, and images."""
+    """Has containers with their states, and images."""
 
     def __init__(self) -> None:
         super().__init__("unix:///nowhere")

@@ -10,7 +10,7 @@ from sandbox.pool.start_limiter import StartConcurrencyLimit, StartLimiter
 
 
 class FakeMachine:
-    """Starts ``cores`` containers at once in ``alone_s`` each; more share them."""
+    """Starts up to ``cores`` containers at once in ``alone_s`` each; more of them share the cores."""
 
     def __init__(self, cores: int, alone_s: float) -> None:
         self.cores, self.alone_s = cores, alone_s

@@ -16,11 +16,11 @@ from sandbox.pool.leftovers import sweep_labelled
 
 POOL = {POOL_LABEL: "p"}
 DEAD = owner.owner_of_process(os.getpid()).rsplit("/", 1)[0] + "/0"
-"""A process that had this one's number, and started at another time."""
+"""Owner of a dead process with this one's PID and another start time."""
 
 
 class FakeImages:
-    """The engine's images: id → labels; ``refuse`` says with which status a removal fails."""
+    """The engine's images with their labels; ``refuse`` is the status with which a removal fails."""
 
     def __init__(self, there: Mapping[str, Mapping[str, str] | None], refuse: int = 0) -> None:
         self.there, self.refuse = dict(there), refuse

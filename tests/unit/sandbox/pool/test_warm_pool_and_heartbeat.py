@@ -31,7 +31,7 @@ class Clock:
 
 
 class Started:
-    """A sandbox whose end takes until ``may_end``."""
+    """A sandbox whose end waits for ``may_end``."""
 
     may_end = asyncio.Event()
     count = 0

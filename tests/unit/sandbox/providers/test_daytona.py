@@ -26,7 +26,7 @@ TASK = Task(id="t", instruction="x", image="debian:12", memory_mb=3000, cpus=1.5
 
 
 class FakeGround:
-    """Everything succeeds at once."""
+    """A container in which every call succeeds at once."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -47,7 +47,7 @@ class FakeGround:
 
 
 class Lab(FakeSdk):
-    """``hold``: (set when a sandbox is asked for, waited for before there is one)."""
+    """``hold``: an event that is set when a sandbox is requested, and one that is awaited before it exists."""
 
     def __init__(self, code: int = 0) -> None:
         super().__init__(self.ground)

@@ -54,7 +54,7 @@ async def test_a_server_that_stays_full_is_given_up_in_time(tmp_path: Path):
 
 
 async def test_the_background_heartbeat_keeps_an_idle_lease(tmp_path: Path):
-    """OpenClaw's client sends one only before a tool call: while the model thinks, the lease dies."""
+    """OpenClaw's client sends one only before a tool call: the lease expires while the model thinks."""
     seconds, limits = [0.0], LeaseLimits(ttl_s=1.0)
     async with (
         pool_server(FakeProvider(), tmp_path, limits, now=lambda: seconds[0], reap_s=0.01) as (url, service),
@@ -114,7 +114,7 @@ async def test_whose_fault_it_was_arrives(tmp_path: Path, error: Exception):
     ids=repr,
 )
 async def test_why_there_is_no_sandbox_arrives(tmp_path: Path, error: Exception):
-    """Else a task that can never start is taken for infrastructure, and tried again."""
+    """Otherwise a task that can never start counts as infrastructure, and is tried again."""
     kinds = (BuildError, TaskFault, SandboxStartError, UserError)
     provider = FakeProvider(refuse=error)
     async with pool_server(provider, tmp_path) as (url, service), RemotePool(url) as pool:
@@ -149,7 +149,7 @@ async def test_a_deadline_ends_the_session_here_too(tmp_path: Path):
 
 @pytest.mark.parametrize("behind_a_router", [False, True])
 async def test_whoever_is_nearest_to_the_work_gives_a_request_up_at_its_deadline(tmp_path: Path, behind_a_router: bool):
-    """Else a client gives up what still runs, and nobody says what became of it."""
+    """Otherwise a client gives up a running request, and nothing reports its outcome."""
     provider = FakeProvider()
     async with pool_server(provider, tmp_path) as (worker, _), AsyncExitStack() as stack:
         router = create_app(lambda: RouterWorkers((worker,), "", 0.5), Access("127.0.0.1"))
@@ -188,7 +188,7 @@ async def test_a_command_and_a_grading_are_waited_for_as_long_as_they_may_take(
 async def test_who_is_cancelled_while_asking_for_a_slot_gives_it_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: bool
 ):
-    """And waits no longer for a server that does not answer."""
+    """It also stops waiting for a server that does not answer."""
     if not answered:
         monkeypatch.setattr("sandbox.providers.remote.RETURN_SLOT_TIMEOUT_S", 0.01)
     async with (

@@ -65,7 +65,7 @@ def test_a_group_that_never_fits_is_told_so() -> None:
 
 
 def test_a_place_that_waits_for_its_member_lives_as_long_as_those_beside_it() -> None:
-    """Else a member that is issued late finds none; and no longer, or a dead run's are never free again."""
+    """A shorter life would leave none for a late member; a longer one would keep a dead run's slots."""
     clock = Clock()
     one = table(2, clock)
     (first,) = one.allocate_from_group("g", 2, "a").leases
@@ -104,7 +104,7 @@ class Member:
 
 @dataclass
 class Run:
-    """A run's members on one server: tickets leave in their order, each to a free place of a worker's."""
+    """The members of a run on one server: requests leave in order, each to a free slot of a worker."""
 
     table: LeaseTable
     size: int
@@ -119,7 +119,7 @@ class Run:
             self.at_work.append(self.waiting.popleft())
 
     def move(self, member: Member, *, fails: bool) -> bool:
-        """Whether it came any further."""
+        """Return whether it made progress."""
         if member.lease is None:
             return self._asks(member)
         self.table.close(member.lease.id)
@@ -168,7 +168,7 @@ def test_no_two_groups_wait_for_each_other_in_whatever_order_their_members_come(
 async def test_a_groups_members_begin_when_there_is_a_place_for_all_and_give_them_back_one_by_one(
     tmp_path: Path,
 ) -> None:
-    """From two workers, as a run's are."""
+    """The members come from two workers, as in a run."""
     limits = LeaseLimits(tasks=4, runs_per_task=1)
     async with (
         pool_server(FakeProvider(), tmp_path, limits) as (url, service),

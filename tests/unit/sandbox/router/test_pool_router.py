@@ -66,7 +66,7 @@ async def fleet(tmp_path: Path, count: int = 2, limits: LeaseLimits | None = Non
 
 
 class CuttingWorker:
-    """A worker that takes each request whole and hangs up instead of an answer."""
+    """A worker that reads each request completely and closes the connection without an answer."""
 
     def __init__(self) -> None:
         self.arrived: list[str] = []
@@ -90,7 +90,7 @@ class CuttingWorker:
 
 
 class DyingWorker(CuttingWorker):
-    """It has room, and is gone with the first request for it."""
+    """A worker with room that dies with its first request."""
 
     def _answer(self, path: str, writer: asyncio.StreamWriter) -> None:
         if path != "/status":
@@ -102,7 +102,7 @@ class DyingWorker(CuttingWorker):
 
 @contextmanager
 def dropping_host() -> Generator[str]:
-    """The address of a worker to which no connection comes about: nobody takes them, and the queue is full."""
+    """Return the address of a worker that accepts no connection: its queue is full."""
     with socket.socket() as listener, ExitStack() as waiting:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -160,7 +160,7 @@ async def test_a_worker_that_is_gone_is_passed_over(tmp_path: Path):
 
 
 async def test_an_allocation_that_may_have_arrived_is_not_sent_to_another_worker(tmp_path: Path):
-    """Also where the worker that took it is gone when it is asked again: else two hold a slot for one client."""
+    """This holds even if the worker that got it has died: otherwise two hold a slot for one client."""
     dying = DyingWorker()
     async with dying.listening() as url, fleet(tmp_path, 1) as workers, routed([url, *workers.urls]) as http:
         urls = [url, *workers.urls]
@@ -173,7 +173,7 @@ async def test_an_allocation_that_may_have_arrived_is_not_sent_to_another_worker
 
 
 async def test_a_worker_whose_host_drops_packets_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """And what the others said stands: that they are full, say."""
+    """The answers of the others, for example that they are full, still count."""
     monkeypatch.setattr("sandbox.router.workers._CONNECT_S", 0.5)
     with dropping_host() as gone:
         async with fleet(tmp_path, 1, LeaseLimits(1, 1)) as workers, routed([gone, *workers.urls]) as http:
@@ -282,7 +282,7 @@ async def test_a_group_that_one_worker_refuses_for_its_name_leaves_nothing_on_th
 
 
 async def test_a_group_that_is_held_keeps_its_size(tmp_path: Path):
-    """On one worker or split, and for a router that did not give it."""
+    """This holds on one worker or several, and for a router that did not allocate it."""
     async with fleet(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=2)) as workers:
         async with routed(workers.urls) as http:
             for slots in (3, 6):
@@ -308,7 +308,7 @@ async def test_a_group_that_is_held_keeps_its_size(tmp_path: Path):
 
 
 async def test_a_group_that_is_over_is_given_anew_in_the_size_asked_for(tmp_path: Path):
-    """And where there is room then, not where it was."""
+    """It goes where there is room then, not where it was before."""
     async with fleet(tmp_path, 2, LeaseLimits(tasks=1, runs_per_task=5)) as workers, routed(workers.urls) as http:
         assert (await call(http, "/allocate_group", task_id="g", n_slots=5))[0] == 200
         service = next(service for service in workers.services.values() if len(service.table))

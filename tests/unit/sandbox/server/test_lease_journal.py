@@ -38,7 +38,7 @@ def test_a_lease_comes_back_with_its_container_and_what_was_answered(journal: Le
 
 
 def test_a_server_is_known_again_and_is_no_other_whatever_their_folders_are_called(tmp_path: Path):
-    """Two that share an engine would remove each other's sandboxes."""
+    """Two servers that share an engine would otherwise remove each other's sandboxes."""
     made = [tmp_path / name for name in ("a-b", "a/b", "c")]
     for folder in made:
         with StateDirectory(folder) as held:

@@ -17,7 +17,7 @@ OPENCLAWS_TRIES = 3
 
 
 class FakeClient:
-    """Goes away when it is told to."""
+    """Disconnects on request."""
 
     def __init__(self) -> None:
         self.left = asyncio.Event()
@@ -31,7 +31,7 @@ class FakeRecord:
         self.lines: list[tuple[str, str]] = []
         self.full = self.is_long = False
         self.rewritten: dict[str, int] = {}
-        """Keys of what is known → statuses of their replies."""
+        """``replies``: statuses of the known replies by key."""
 
     def begin(self, key: str, digest: str) -> None:
         if self.full:
@@ -49,7 +49,7 @@ class FakeRecord:
 
 
 class Bench:
-    """Operations that count, and wait while ``hold`` is clear."""
+    """Operations that count, and wait while ``hold`` is not set."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self.record, self.at = FakeRecord(), 0.0
@@ -168,7 +168,7 @@ async def test_a_client_that_leaves_in_the_moment_of_the_end_has_not_heard_it():
 
 
 async def test_of_several_that_wait_for_one_reply_it_is_enough_that_one_hears_it():
-    """Else a command that is honestly repeated gets an old answer."""
+    """Otherwise a command that is deliberately repeated gets an old answer."""
     async with asyncio.TaskGroup() as group:
         bench, client = Bench(group), FakeClient()
         bench.hold.clear()
@@ -287,7 +287,7 @@ async def test_an_operation_that_a_killed_server_began_is_not_done_again():
 
 @pytest.mark.parametrize("error", [TimeoutError(), SandboxLost("no answer"), KeyError()], ids=repr)
 async def test_what_failed_after_it_began_is_not_done_again_by_blind_retries(error: Exception):
-    """Until its client, if it means to, asks for it much later."""
+    """This holds until its client deliberately sends it again much later."""
     async with asyncio.TaskGroup() as group:
         bench = Bench(group)
 

@@ -52,7 +52,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def leased(http: httpx.AsyncClient, **more: object) -> str:
-    """A lease with a sandbox."""
+    """Allocate a lease with a sandbox."""
     _, given = await call(http, "/allocate", task_key="t1", **more)
     status, _ = await call(http, "/reset", lease_id=given["lease_id"], task_meta=INLINE)
     assert status == 200
@@ -176,7 +176,7 @@ async def test_a_blind_retry_of_a_cut_request_does_not_run_the_command_again(pro
 async def test_a_command_that_a_killed_server_began_is_not_run_again_by_openclaws_client(
     provider: FakeProvider, tmp_path: Path
 ):
-    """However often it tries by itself; after a reset it may ask for it again."""
+    """This holds however often it retries; after a reset it may send the command again."""
     state, asked = tmp_path / "s", ("shell_exec", {"command": "charge card"})
     async with pool_server(FakeProvider(there=provider.there), state) as (url, _), OpenClawClient(url) as client:
         lease = (await client.allocate("t1"))["lease_id"]
@@ -217,7 +217,7 @@ async def test_what_a_client_no_longer_waits_for_is_given_up_and_never_begun(pro
 async def test_an_evaluation_may_take_what_its_level_and_its_tests_take(
     provider: FakeProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Not ten minutes, whatever the task says."""
+    """The limit is not ten minutes for every task."""
     asked: list[tuple[str, float | None]] = []
 
     def longest(task: Task, timeout_s: float | None) -> float:
@@ -434,7 +434,7 @@ async def test_a_web_page_cannot_reach_a_loopback_server_by_a_name_of_its_own(pr
 
 
 async def test_a_killed_servers_sandboxes_are_taken_over_side_by_side(provider: FakeProvider, tmp_path: Path):
-    """One after the other, the last would have no life left when their turn came."""
+    """One after the other, the last would expire before it is taken over."""
     for number in range(16):
         journal = StateDirectory(tmp_path).journal(f"run-{number}")
         journal.record_lease(SlotLease(f"run-{number}", "t1", 0.0))
@@ -463,7 +463,7 @@ async def test_how_long_an_evaluation_may_take_outlives_a_killed_server(provider
 async def test_a_killed_servers_leases_go_on_and_its_other_containers_are_removed(
     provider: FakeProvider, tmp_path: Path
 ):
-    """What a kill leaves: the journals and the containers.  The servers here share the machine, not their memory."""
+    """A kill leaves the journals and the containers. The servers here share the machine, not their memory."""
     killed = FakeProvider(there=provider.there)
     state = tmp_path / "s"
     async with pool_server(killed, state) as (url, _), httpx.AsyncClient(base_url=url) as http:

@@ -1,4 +1,5 @@
-"""If these fail, an invalid request crashes the pool server, or gets a reply that the OpenAPI document does not describe.
+"""If these fail, an invalid request crashes the pool server, or gets a reply that the OpenAPI document does not
+describe.
 
 The requests are generated from the server's own OpenAPI document; half of those that name a lease name one that exists.
 """
@@ -33,7 +34,7 @@ LIMITS = LeaseLimits(tasks=1 << 20, runs_per_task=1 << 20)
 
 @pytest.fixture(scope="module", params=["server", pytest.param("router", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """In a thread of its own: the generated requests are blocking."""
+    """Serve in a separate thread: the generated requests are blocking."""
     ready, stop = threading.Event(), asyncio.Event()
     found: list[str] = []
     loops: list[asyncio.AbstractEventLoop] = []

@@ -19,7 +19,7 @@ _VALUE = re.compile(r"(?:0x)?[0-9A-Fa-f]+(?: << \d+)?")
 
 
 def constants() -> dict[str, int]:
-    """Every enumerator of the C program that is a number; those without one count up."""
+    """Return every enumerator of the C program that is a number; those without a value count up."""
     found: dict[str, int] = {}
     for source in (*sorted(FOLDER.glob("*.h")), *sorted(FOLDER.glob("*.c"))):
         for body in _ENUM.findall(source.read_text()):

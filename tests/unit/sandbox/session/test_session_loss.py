@@ -13,7 +13,7 @@ from sandbox.session.sandbox_session import SandboxSession
 
 
 class RememberingDaemon:
-    """Answers only the question what happened to a container."""
+    """Answers only the request for a container's events."""
 
     def __init__(self, answer: ContainerEndCause | DockerEngineError) -> None:
         self.answer = answer
@@ -25,7 +25,7 @@ class RememberingDaemon:
 
 
 class FakeRunningDaemon:
-    """It sees the container run, or has trouble of its own."""
+    """Reports the container as running, or fails itself."""
 
     def __init__(self, trouble: DockerEngineError | None) -> None:
         self.trouble = trouble
@@ -39,7 +39,7 @@ class FakeRunningDaemon:
     ("trouble", "expected"), [(None, SandboxVanished), (DockerEngineError("no answer"), SandboxLost)]
 )
 async def test_a_pid_1_that_is_silent_is_the_daemon_s_trouble_only_where_it_has_some(trouble, expected, monkeypatch):
-    """Else an agent that slows its PID 1 down gets as many sandboxes as it likes."""
+    """Otherwise an agent that slows its PID 1 down gets a new sandbox each time."""
     monkeypatch.setattr(agent_processes, "ANSWER_S", 0.01)
     session = SandboxSession(FakeRunningDaemon(trouble), "c" * 64, b"")
     with pytest.raises(SandboxLost, match="PID 1 did not answer before grading") as caught:

@@ -14,13 +14,13 @@ from sandbox.session.terminal_emulator import MAX_CELL_CHARS, MAX_SAVED_CURSORS,
 
 SIDE, TIMES = 200, 16
 MOST_LINES = 20 * SIDE
-"""Of Python run for one sequence: a few for each row and each column, far fewer than for each cell."""
+"""Lines of Python for one sequence: a few for each row and column, far fewer than for each cell."""
 ACUTE, UNFINISHED = "\u0301", "\x1b]0;"
 marks = st.characters(categories=("Mn", "Mc", "Me"))
 
 
 class LinesRun:
-    """How many lines of Python ran inside the block."""
+    """Counts the lines of Python that run inside the block."""
 
     def __enter__(self) -> Self:
         self.count, self._before = 0, sys.gettrace()

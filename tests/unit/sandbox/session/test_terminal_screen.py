@@ -12,7 +12,7 @@ ROWS, COLUMNS = 5, 20
 
 
 class FakeSilentLink:
-    """Takes everything and answers nothing."""
+    """Accepts everything and answers nothing."""
 
     def __getattr__(self, name: str) -> None:
         raise AssertionError(f"a screen needs no {name}")

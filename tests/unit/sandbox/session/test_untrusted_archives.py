@@ -14,7 +14,7 @@ from sandbox.session.files import FileTooLarge, unpack_archive
 
 
 def archive(*members: tuple[str, bytes, bytes]) -> bytes:
-    """Of (name, content, kind)."""
+    """Return a tar of these (name, content, kind) members."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, content, kind in members:

@@ -111,7 +111,7 @@ def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(sent, step
     st.integers(1, 40),
 )
 def test_a_new_client_sees_nothing_of_what_was_for_the_one_before(old, new, nonce, cut, step):
-    """Whatever the old client's stream held, and wherever in it the new one begins."""
+    """This holds whatever the old client's stream contained, and wherever the new one begins in it."""
     before = b"".join(encode(each) for each in old)[cut:]
     resumed = StreamResumed(wire.PROTOCOL, 7, 1 << 40)
     stream = (

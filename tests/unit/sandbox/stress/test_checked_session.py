@@ -23,7 +23,7 @@ RUN = "0123abcd"
 
 
 class FakeSeat:
-    """Evaluates nothing: writes the ledger and answers as it is told."""
+    """Evaluates nothing: writes the ledger and gives configured answers."""
 
     container = engine_url = ""
     alive = True
@@ -150,7 +150,7 @@ def test_the_errors_of_groups_of_groups_are_found():
 
 
 class FakeEngine(DockerEngine):
-    """Tells one inventory after another; the last one again and again."""
+    """Returns one inventory after another, and repeats the last one."""
 
     def __init__(self, *inventories: DockerInventory) -> None:
         super().__init__("unix:///none")

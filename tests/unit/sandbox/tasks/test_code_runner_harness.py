@@ -38,7 +38,7 @@ UNREACHED = [
 
 
 class Program:
-    """Stands for the candidate: these functions in a process of its own."""
+    """Stands for the candidate: these functions in a separate process."""
 
     def __init__(self, **functions: Any) -> None:
         self.functions, self.request_count = functions, 0

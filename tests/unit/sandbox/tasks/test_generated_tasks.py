@@ -61,7 +61,7 @@ def test_a_task_is_never_written_over_another(tmp_path: Path):
 
 
 def terminal_bench(folder: Path) -> Path:
-    """A folder as Terminal-Bench itself writes it."""
+    """Write a folder as Terminal-Bench itself writes it."""
     (folder / "tests").mkdir(parents=True)
     (folder / "tests/test_outputs.py").write_text("def test_x(): pass\n")
     (folder / "run-tests.sh").write_text("#!/bin/bash\npytest $TEST_DIR -rA\n")
@@ -141,7 +141,7 @@ def test_a_missing_data_set_is_an_error_that_names_it(tmp_path: Path):
 
 
 def told(tasks: Iterable[Task]) -> set[str]:
-    """All text that an instance is called or holds: its instruction, its paths and its contents."""
+    """Return all text of an instance: its instruction, its paths and its contents."""
     return {
         text
         for task in tasks
@@ -157,7 +157,7 @@ def names(texts: Iterable[str]) -> set[str]:
 
 
 def sizes_of(task: Task) -> list[int]:
-    """Lines of each file, those in an archive too; of files that are empty, how many there are."""
+    """Return the lines of each file, including those in an archive; for empty files, their number."""
     texts = [data for path, data in task.files.items() if data and not path.endswith(".tar")]
     for path, data in task.files.items():
         if path.endswith(".tar"):

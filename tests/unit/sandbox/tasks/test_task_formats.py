@@ -365,7 +365,7 @@ def test_a_ground_truth_is_its_test_cases(tmp_path: Path, truth: object, cases: 
 def test_a_ground_truth_without_tests_is_an_answer_unless_its_row_is_about_code(
     tmp_path: Path, source: str, ability: str, truth: object, answer: str
 ):
-    """Else a broken test would be an answer that nobody can give, or a math row could not be trained."""
+    """Otherwise a broken test would be an unreachable answer, or a math row could not be trained."""
     row = {
         "data_source": source,
         "prompt": [{"role": "user", "content": "What is it?"}],

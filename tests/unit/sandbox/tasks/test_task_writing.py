@@ -15,7 +15,7 @@ from sandbox.tasks.task import Task, TaskError
 
 GOOD = held_out_tasks(0, 1)[:3]
 SHAPES = [TaskFormat.HARBOR, TaskFormat.OPENCLAW, TaskFormat.SWE_SYNTH]
-"""Folders, rows with folders beside them, and rows alone."""
+"""A format of folders, one of rows that point at folders, and one of rows alone."""
 
 
 def there(place: Path) -> set[str]:

@@ -16,7 +16,7 @@ BARE, WHOLE = "toolchain-c0de", "toolchain-c0de-full"
 
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A machine without the pinned Python; what it was asked for."""
+    """Fake a machine without the pinned Python, and record what was requested."""
     asked: list[str] = []
 
     def find(cache: Path, given: Path | None, say: object) -> SourcePython:

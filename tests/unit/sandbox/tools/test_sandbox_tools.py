@@ -13,7 +13,7 @@ from sandbox.tools import OPENCLAW, SETA, SHELL_ONLY, SandboxTool, ToolContext, 
 
 
 class FakeSession:
-    """Succeeds, silently, at whatever it is told to run."""
+    """Succeeds silently, whatever it runs."""
 
     async def run(
         self, command: str, timeout_s: float, on_output: Callable[[str], None] | None = None

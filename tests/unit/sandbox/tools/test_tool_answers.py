@@ -16,7 +16,7 @@ from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server
 
 HUGE = 10**400
-"""A float cannot hold it; JSON can."""
+"""A number that JSON can hold but a float cannot."""
 
 
 @pytest.mark.parametrize("seconds", [HUGE, -HUGE, "1e999999", "nan", "soon", None, [], {}], ids=repr)

@@ -29,7 +29,7 @@ from tests.support.commands import run_json
 
 
 def said(code: int, *arguments: object) -> dict[str, Any]:
-    """The object of a command that ends so."""
+    """Return the JSON object of a command with this exit code."""
     done = run_json("sandbox.tasks", *arguments)
     assert done.code == code, done.stderr
     return done.said
@@ -204,7 +204,7 @@ def test_what_is_to_be_known_of_several_tasks_is_said_once(tmp_path: Path, capsy
 
 
 def notes_on(code: str, path: Path, word: str) -> list[str]:
-    """What validate remarks with this word of a row with this test code."""
+    """Return the remarks of validate that contain this text, for a row with this test code."""
     row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": [code]}}
     path.write_text(json.dumps(row))
     return [note["what"] for note in said(0, "validate", path)["notes"] if word in note["what"]]

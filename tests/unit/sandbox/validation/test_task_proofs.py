@@ -22,7 +22,7 @@ WEIGHED = replace(TASK, weights={"a": 3.0, "b": 1.0})
 
 
 class FakeSession:
-    """Knows whether it was solved."""
+    """Remembers whether it was solved."""
 
     solved = False
 
@@ -44,7 +44,7 @@ def graded(task: Task, passed: str, reward: float | None) -> GradeResult:
 
 
 async def proof(task: Task, idle: str, reward: float | None = None) -> TaskProof:
-    """Of a task of which doing nothing passes ``idle`` and gets ``reward``, and its oracle everything."""
+    """Prove a task in which doing nothing passes ``idle`` tests and gets ``reward``, and the oracle everything."""
 
     @asynccontextmanager
     async def acquire(_: Task) -> AsyncGenerator[Any]:
@@ -91,13 +91,13 @@ async def test_doing_nothing_must_score_nothing_by_the_task_s_own_rule(task, idl
 async def test_a_task_that_asks_for_an_answer_is_proved_by_boxing_it(
     answer: str, verdict: ProofVerdict, oracle: float
 ) -> None:
-    """Else no sandbox could prove it, and one that nobody can answer would be trained."""
+    """No sandbox could prove it otherwise, and an unreachable answer would be trained."""
     found = await proof(Task("t", "", answer=answer), "")
     assert (found.verdict, found.oracle, found.noop) == (verdict, oracle, 0.0)
 
 
 def tried(solving: str, wrecking: str = "") -> ProofEnvironment:
-    """Where a script solves the task if its text has ``solving`` in it, and ends its sandbox if it has ``wrecking``."""
+    """A script solves the task if its text contains ``solving``, and ends its sandbox if it contains ``wrecking``."""
 
     class Session(FakeSession):
         async def write_files(self, files: Any, **_: object) -> None:
