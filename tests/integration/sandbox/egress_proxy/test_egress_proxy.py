@@ -114,14 +114,14 @@ async def curl(pid: int, *arguments: str) -> tuple[int, bytes]:
     return await process.wait(), out
 
 
-def gate(tmp_path: Path, most_bytes: int = 1 << 30, python_index: str = "") -> EgressProxy:
+def make_proxy(tmp_path: Path, most_bytes: int = 1 << 30, python_index: str = "") -> EgressProxy:
     return EgressProxy(
         tmp_path / "egress_proxy", EgressProxySettings(proxy_gb=most_bytes / (1 << 30), python_index=python_index)
     )
 
 
 async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives(tmp_path: Path):
-    async with index() as served, gate(tmp_path) as opened, contextlib.AsyncExitStack() as stack:
+    async with index() as served, make_proxy(tmp_path) as opened, contextlib.AsyncExitStack() as stack:
         served.let_go.clear()
         pids = [await stack.enter_async_context(namespace()) for _ in range(SANDBOXES)]
         for pid in pids:
@@ -139,12 +139,12 @@ async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives
             served.let_go.set()
         assert all(each.result() == PACKAGE for each in installs)
         assert served.asked == {"/simple/a/": 1, "/files/a-1-py3-none-any.whl": 1}
-    async with gate(tmp_path) as again, namespace() as pid, again.opened(pid, ("127.0.0.1:1",)):
+    async with make_proxy(tmp_path) as again, namespace() as pid, again.opened(pid, ("127.0.0.1:1",)):
         assert again.statistics().fetched == 0, "nothing to fetch: the file is kept"
 
 
 async def test_what_is_not_allowed_is_refused_counted_and_never_asked(tmp_path: Path):
-    async with index() as served, gate(tmp_path) as opened, namespace() as pid:
+    async with index() as served, make_proxy(tmp_path) as opened, namespace() as pid:
         async with opened.opened(pid, ("files.example", "localhost")):
             for url, why in (
                 (f"http://{served.host}/echo", b"not among the hosts"),
@@ -164,7 +164,7 @@ async def test_what_is_not_allowed_is_refused_counted_and_never_asked(tmp_path: 
 
 
 async def test_nothing_is_reachable_before_the_phase_and_after_it(tmp_path: Path):
-    async with index() as served, gate(tmp_path) as opened, namespace() as pid:
+    async with index() as served, make_proxy(tmp_path) as opened, namespace() as pid:
         url = f"{PROXY_ADDRESS}/~/http/{served.host}/simple/a/"
         assert (await curl(pid, url))[0] == 7
         async with opened.opened(pid, (served.host,)):
@@ -179,7 +179,7 @@ async def test_nothing_listens_in_a_process_that_is_no_longer_who_was_meant(tmp_
         assert (await curl(pid, f"{PROXY_ADDRESS}/"))[0] == 7, "it listens before anybody has confirmed"
         raise DockerEngineError("another process")
 
-    async with gate(tmp_path) as opened, namespace() as pid:
+    async with make_proxy(tmp_path) as opened, namespace() as pid:
         with pytest.raises(DockerEngineError, match="another process"):
             async with opened.opened(pid, (), confirm=confirm):
                 pytest.fail("opened")
@@ -187,7 +187,12 @@ async def test_nothing_listens_in_a_process_that_is_no_longer_who_was_meant(tmp_
 
 
 async def test_what_is_personal_is_passed_on_and_never_kept(tmp_path: Path):
-    async with index() as served, gate(tmp_path) as opened, namespace() as pid, opened.opened(pid, (served.host,)):
+    async with (
+        index() as served,
+        make_proxy(tmp_path) as opened,
+        namespace() as pid,
+        opened.opened(pid, (served.host,)),
+    ):
         for text in ("one", "two"):
             body = await curl(pid, "--proxy", PROXY_ADDRESS, "--data", text, f"http://{served.host}/echo")
             assert body == (0, text.encode())
@@ -200,13 +205,23 @@ async def test_what_is_personal_is_passed_on_and_never_kept(tmp_path: Path):
 
 
 async def test_a_tunnel_carries_both_ways(tmp_path: Path):
-    async with index() as served, gate(tmp_path) as opened, namespace() as pid, opened.opened(pid, (served.host,)):
+    async with (
+        index() as served,
+        make_proxy(tmp_path) as opened,
+        namespace() as pid,
+        opened.opened(pid, (served.host,)),
+    ):
         got = await curl(pid, "--proxytunnel", "--proxy", PROXY_ADDRESS, "--data", "x", f"http://{served.host}/echo")
         assert got == (0, b"x")
 
 
 async def test_a_file_that_breaks_off_is_an_error_for_its_readers_and_is_not_kept(tmp_path: Path):
-    async with index() as served, gate(tmp_path) as opened, namespace() as pid, opened.opened(pid, (served.host,)):
+    async with (
+        index() as served,
+        make_proxy(tmp_path) as opened,
+        namespace() as pid,
+        opened.opened(pid, (served.host,)),
+    ):
         for _ in range(2):
             code, _ = await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/cut.whl")
             assert code != 0, "a short file passed for a whole one"
@@ -215,7 +230,12 @@ async def test_a_file_that_breaks_off_is_an_error_for_its_readers_and_is_not_kep
 
 
 async def test_nonsense_is_answered_and_ends_its_own_connection_only(tmp_path: Path):
-    async with index() as served, gate(tmp_path) as opened, namespace() as pid, opened.opened(pid, (served.host,)):
+    async with (
+        index() as served,
+        make_proxy(tmp_path) as opened,
+        namespace() as pid,
+        opened.opened(pid, (served.host,)),
+    ):
         for nonsense in ("\\0\\1\\2", "GET / HTTP/9.9\\r\\n\\r\\n", "CONNECT x HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"):
             script = f"exec 3<>/dev/tcp/127.0.0.1/3128; printf '{nonsense}' >&3; timeout 20 cat <&3"
             process = await asyncio.create_subprocess_exec(
@@ -228,7 +248,7 @@ async def test_nonsense_is_answered_and_ends_its_own_connection_only(tmp_path: P
 
 async def test_what_is_kept_stays_within_its_bound(tmp_path: Path):
     most = int(len(PACKAGE) * 2.5)
-    async with index() as served, gate(tmp_path, most_bytes=most) as opened, namespace() as pid:
+    async with index() as served, make_proxy(tmp_path, most_bytes=most) as opened, namespace() as pid:
         async with opened.opened(pid, (served.host,)):
             for n in range(4):
                 await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/{n}.whl")
@@ -237,7 +257,7 @@ async def test_what_is_kept_stays_within_its_bound(tmp_path: Path):
 
 @pytest.mark.parametrize("path", ["whole.whl", "in-pieces.whl"])
 async def test_a_file_that_is_too_large_to_keep_arrives_whole_and_is_not_kept(tmp_path: Path, path: str):
-    async with index() as served, gate(tmp_path, most_bytes=len(PACKAGE)) as opened, namespace() as pid:
+    async with index() as served, make_proxy(tmp_path, most_bytes=len(PACKAGE)) as opened, namespace() as pid:
         async with opened.opened(pid, (served.host,)):
             for times in (1, 2):
                 got = await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/{path}")

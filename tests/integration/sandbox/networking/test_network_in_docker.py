@@ -43,15 +43,15 @@ def fetch(host: str, port: int, path: str) -> str:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def gate(tmp_path: Path) -> AsyncGenerator[LazyEgressProxy]:
+async def egress_proxy(tmp_path: Path) -> AsyncGenerator[LazyEgressProxy]:
     async with LazyEgressProxy(tmp_path / "egress_proxy", EgressProxySettings()) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def networks(engine: DockerEngine, docker_engine: SandboxHost, gate: LazyEgressProxy) -> SandboxNetworks:
+async def networks(engine: DockerEngine, docker_engine: SandboxHost, egress_proxy: LazyEgressProxy) -> SandboxNetworks:
     return await SandboxNetworks.open(
-        engine, gate, BuildNetworkContainer(docker_engine.base_image, docker_engine.toolchain)
+        engine, egress_proxy, BuildNetworkContainer(docker_engine.base_image, docker_engine.toolchain)
     )
 
 
@@ -189,7 +189,7 @@ async def test_each_phase_has_its_own_network(
             assert "refused" in (await opened.run(ask, S)).output
 
 
-async def test_a_build_behind_the_gate_reaches_it_and_one_without_network_does_not(
+async def test_a_build_behind_the_proxy_reaches_it_and_one_without_network_does_not(
     engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore
 ):
     def task(mode: NetworkMode) -> Task:
@@ -201,7 +201,7 @@ async def test_a_build_behind_the_gate_reaches_it_and_one_without_network_does_n
 
     with pytest.raises(SandboxStartError, match="non-zero code"):
         async with images.reserve(task(NetworkMode.NONE)):
-            pytest.fail("the build saw a gate")
+            pytest.fail("the build saw a proxy")
     images._failures.clear()
     async with images.reserve(task(NetworkMode.PROXY)) as image:
         assert image

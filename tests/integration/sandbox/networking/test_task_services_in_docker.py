@@ -44,7 +44,7 @@ TASK = Task(
 )
 
 
-def through_gate(url: str) -> str:
+def through_proxy(url: str) -> str:
     """Return a command that prints the proxy's answer, or the error."""
     ask = f"exec 3<>/dev/tcp/{PROXY_HOST}/{PROXY_PORT}; printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' >&3; timeout 10 cat <&3"
     return f"({ask}) 2>&1"
@@ -125,7 +125,7 @@ async def test_two_sessions_of_a_task_have_services_of_their_own(pool: SandboxPo
         assert one.spec.network != other.spec.network
 
 
-async def test_a_task_without_either_costs_no_network_and_no_gate(engine: DockerEngine, docker_engine: SandboxHost):
+async def test_a_task_without_either_costs_no_network_and_no_proxy(engine: DockerEngine, docker_engine: SandboxHost):
     there = await engine.inventory()
     async with SandboxPool(PoolSettings(f"plain-{os.getpid()}", "test", 1), docker_engine) as plain:
         async with plain.acquire(Task(id="t", instruction="")) as session:
@@ -202,15 +202,15 @@ async def test_a_session_with_surroundings_never_comes_from_the_shelf_nor_goes_t
             assert warm.statistics().warm_hits == 1
 
 
-async def test_the_agent_behind_the_gate_reaches_what_its_task_lists_and_nothing_else(
+async def test_the_agent_behind_the_proxy_reaches_what_its_task_lists_and_nothing_else(
     pool: SandboxPool, before: DockerInventory
 ):
     async with answering(b"let through") as address:
         listed = dataclasses.replace(TASK, network=TaskNetwork(agent=PROXY, allowed_hosts=(address,)))
         other = dataclasses.replace(TASK, services=(), network=TaskNetwork(agent=PROXY))
         async with pool.acquire(listed) as one, pool.acquire(other) as two:
-            assert "let through" in (await one.run(through_gate(f"http://{address}/"), S)).output
-            assert "403" in (await two.run(through_gate(f"http://{address}/"), S)).output
+            assert "let through" in (await one.run(through_proxy(f"http://{address}/"), S)).output
+            assert "403" in (await two.run(through_proxy(f"http://{address}/"), S)).output
             assert f"http://{PROXY_HOST}:{PROXY_PORT}" in (await one.run("echo $http_proxy", S)).output
             assert ",web" in (await one.run("echo $no_proxy", S)).output
             assert (await one.run(ASK_WEB, S)).output.strip() == "web"
@@ -222,7 +222,7 @@ async def test_the_agent_behind_the_gate_reaches_what_its_task_lists_and_nothing
 
 async def _agent_sees(session: SandboxSession, url: str) -> str:
     """Return 200, 403, or nothing if there is no proxy."""
-    said = (await session.run(f"{through_gate(url)} | head -n 1", S)).output.split()
+    said = (await session.run(f"{through_proxy(url)} | head -n 1", S)).output.split()
     return said[1] if said[:1] == ["HTTP/1.1"] else ""
 
 
@@ -233,7 +233,7 @@ async def test_tests_have_their_own_network_and_the_agents_shell_goes_on(
 ):
     async with answering(b"x") as address:
         url = f"http://{address}/"
-        tests = f'[[ "$({through_gate(url)} | head -n 1)" == *200* ]] && echo PASSED reached; true\n'
+        tests = f'[[ "$({through_proxy(url)} | head -n 1)" == *200* ]] && echo PASSED reached; true\n'
         check = f'[[ -n $http_proxy ]] && echo PASSED told; echo "FAILED nothing"\n{tests}'
         task = dataclasses.replace(
             TASK,
@@ -254,7 +254,7 @@ async def test_tests_have_their_own_network_and_the_agents_shell_goes_on(
                 assert (await session.run("echo $kept", S)).output == "yes\n"
 
 
-async def test_an_agent_that_takes_the_gates_place_has_failed_and_costs_no_replacement(pool: SandboxPool):
+async def test_an_agent_that_takes_the_proxys_place_has_failed_and_costs_no_replacement(pool: SandboxPool):
     task = dataclasses.replace(
         TASK, services=(), network=TaskNetwork(verify=PROXY), grading=GradingLevel.SIBLING, artifacts=("/app",)
     )
@@ -268,7 +268,7 @@ async def test_an_agent_that_takes_the_gates_place_has_failed_and_costs_no_repla
             await grade_sandbox(session, task)
 
 
-async def test_a_build_behind_the_gate_and_a_broken_one_that_is_told_by_its_last_lines(
+async def test_a_build_behind_the_proxy_and_a_broken_one_that_is_told_by_its_last_lines(
     pool: SandboxPool, before: DockerInventory
 ):
     def task(run: str, mode: NetworkMode) -> Task:
@@ -290,7 +290,7 @@ async def test_a_build_behind_the_gate_and_a_broken_one_that_is_told_by_its_last
     assert "what it said last" in proofs[2].why
 
 
-async def test_full_without_a_bridge_is_the_gate_to_every_public_host(pool: SandboxPool, before: DockerInventory):
+async def test_full_without_a_bridge_is_the_proxy_to_every_public_host(pool: SandboxPool, before: DockerInventory):
     task = dataclasses.replace(TASK, services=(), network=TaskNetwork(agent=FULL))
     with socket.socket() as nobody:
         nobody.bind((PROXY_HOST, 0))

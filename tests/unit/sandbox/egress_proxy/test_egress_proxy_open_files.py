@@ -52,7 +52,7 @@ async def said(door: socket.socket) -> bytes:
     return answer
 
 
-async def test_a_gate_goes_on_after_connections_that_it_had_no_file_for(
+async def test_a_proxy_goes_on_after_connections_that_it_had_no_file_for(
     opened: EgressProxy, door: socket.socket, monkeypatch: pytest.MonkeyPatch
 ):
     loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ async def test_a_gate_goes_on_after_connections_that_it_had_no_file_for(
         return await accept(at)
 
     monkeypatch.setattr(loop, "sock_accept", sock_accept)
-    assert b"names no server" in await said(door)  # the accept that waits since the gate opened
+    assert b"names no server" in await said(door)  # the accept that waits since the proxy opened
     for _ in range(2):
         assert b"names no server" in await said(door)
     assert next(refusals, None) is None, "nothing was refused"

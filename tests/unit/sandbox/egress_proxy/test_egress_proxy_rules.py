@@ -12,7 +12,7 @@ from sandbox.egress_proxy.index_links import LinkRewriter, proxied_path, proxied
 from sandbox.egress_proxy.rules import AllowList, explain_unreachable, split_authority
 from sandbox.egress_proxy.upstream import EgressRefusedError, vet_host
 
-GATE = "http://127.0.0.1:3128"
+PROXY_URL = "http://127.0.0.1:3128"
 LIST = AllowList(("files.example", "*.deep.example", "odd.example:8080", "10.1.2.3:99", "[fd00::1]:99"))
 
 
@@ -75,7 +75,7 @@ async def test_a_refusal_says_whether_host_or_port_is_not_listed(host: str, port
         ("::1", "is not a host"), ("https://example.org", "is not a host"),
     ],
 )  # fmt: skip
-def test_an_entry_that_leads_nowhere_or_to_the_gates_own_machine_is_named(entry: str, why: str):
+def test_an_entry_that_leads_nowhere_or_to_the_proxys_own_machine_is_named(entry: str, why: str):
     assert why in explain_unreachable(entry)
 
 
@@ -90,14 +90,14 @@ def test_no_text_is_an_authority_by_accident(text: str):
     assert parts is None or (parts[0] and 0 < parts[1] < 65536)
 
 
-def test_an_index_pages_links_lead_back_through_the_gate_and_relative_ones_stay():
+def test_an_index_pages_links_lead_back_through_the_proxy_and_relative_ones_stay():
     page = b'<a href="https://files.example/p/a.whl#sha256=1">a</a> <a href="../b.whl">b</a> {"u":"http://h:1/c"}'
-    assert LinkRewriter(GATE).feed(page, last=True) == (
+    assert LinkRewriter(PROXY_URL).feed(page, last=True) == (
         b'<a href="http://127.0.0.1:3128/~/https/files.example/p/a.whl#sha256=1">a</a> <a href="../b.whl">b</a> '
         b'{"u":"http://127.0.0.1:3128/~/http/h:1/c"}'
     )
-    ours = proxied_path(GATE, "https://files.example/simple?x=1")
-    assert str(proxied_url(ours.removeprefix(GATE))) == "https://files.example/simple?x=1"
+    proxied = proxied_path(PROXY_URL, "https://files.example/simple?x=1")
+    assert str(proxied_url(proxied.removeprefix(PROXY_URL))) == "https://files.example/simple?x=1"
     assert proxied_url("/~/ftp/files.example/") is None
     assert proxied_url("/simple/") is None
 
@@ -110,7 +110,7 @@ links = st.sampled_from(
 @given(st.lists(links, max_size=60), st.lists(st.integers(1, 700), min_size=1))
 def test_a_page_that_comes_in_pieces_reads_as_if_it_came_at_once(parts: list[bytes], lengths: list[int]):
     page = b"".join(parts)
-    whole, rewriting, at, out = LinkRewriter(GATE).feed(page, last=True), LinkRewriter(GATE), 0, b""
+    whole, rewriting, at, out = LinkRewriter(PROXY_URL).feed(page, last=True), LinkRewriter(PROXY_URL), 0, b""
     for length in itertools.islice(itertools.cycle(lengths), len(page)):
         out += rewriting.feed(page[at : at + length])
         at += length
@@ -118,7 +118,7 @@ def test_a_page_that_comes_in_pieces_reads_as_if_it_came_at_once(parts: list[byt
 
 
 def test_of_a_page_of_any_size_a_piece_is_held():
-    rewriting, given_out = LinkRewriter(GATE), 0
+    rewriting, given_out = LinkRewriter(PROXY_URL), 0
     for number in range(1, 101):
         given_out += len(rewriting.feed(b"h" * 4096))
         assert number * 4096 - given_out < 1024

@@ -23,7 +23,7 @@ def test_the_command_line_says_all_of_it():
     assert said() == EgressProxySettings()
 
 
-def test_programs_behind_the_gate_are_told_of_it_and_go_to_their_neighbours_without_it():
+def test_programs_behind_the_proxy_are_told_of_it_and_go_to_their_neighbours_without_it():
     env = EgressProxySettings(python_index="https://index.example/simple").environment(("db",))
     assert env["PIP_INDEX_URL"] == f"{PROXY_ADDRESS}/~/https/index.example/simple"
     assert env["https_proxy"] == PROXY_ADDRESS

@@ -13,29 +13,29 @@ from sandbox.egress_proxy.settings import EgressProxySettings
 
 
 async def test_there_is_none_until_somebody_asks_and_then_one(tmp_path: Path):
-    async with LazyEgressProxy(tmp_path / "egress_proxy", EgressProxySettings()) as gates:
-        assert gates.statistics() is None
-        assert gates.environment()["http_proxy"]
+    async with LazyEgressProxy(tmp_path / "egress_proxy", EgressProxySettings()) as lazy_proxy:
+        assert lazy_proxy.statistics() is None
+        assert lazy_proxy.environment()["http_proxy"]
         assert not (tmp_path / "egress_proxy").exists()
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(gates.get()) for _ in range(3)]
+            asked = [group.create_task(lazy_proxy.get()) for _ in range(3)]
         assert len({each.result() for each in asked}) == 1
-        assert gates.statistics() is not None
+        assert lazy_proxy.statistics() is not None
 
 
-async def test_a_gate_that_cannot_keep_its_files_is_an_error_of_who_asks(tmp_path: Path):
+async def test_a_proxy_that_cannot_keep_its_files_is_an_error_of_who_asks(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    async with LazyEgressProxy(tmp_path / "file" / "egress_proxy", EgressProxySettings()) as gates:
+    async with LazyEgressProxy(tmp_path / "file" / "egress_proxy", EgressProxySettings()) as lazy_proxy:
         for _ in range(2):
             with pytest.raises(UserError, match="cannot be created"):
-                await gates.get()
+                await lazy_proxy.get()
 
 
 async def test_who_is_cancelled_while_it_opens_does_not_close_it_for_others(tmp_path: Path):
-    async with LazyEgressProxy(tmp_path / "egress_proxy", EgressProxySettings()) as gates:
+    async with LazyEgressProxy(tmp_path / "egress_proxy", EgressProxySettings()) as lazy_proxy:
         async with asyncio.TaskGroup() as group:
-            first = group.create_task(gates.get())
-            second = group.create_task(gates.get())
+            first = group.create_task(lazy_proxy.get())
+            second = group.create_task(lazy_proxy.get())
             await asyncio.sleep(0)
             first.cancel()
-        assert second.result() is await gates.get()
+        assert second.result() is await lazy_proxy.get()

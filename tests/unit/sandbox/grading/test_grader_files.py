@@ -16,7 +16,7 @@ OURS, OTHER = b"#!/bin/sh\n. /tests/test.sh\n", b"echo PASSED a"
 PASSED = b'{"results": {"tests": [{"name": "a", "status": "passed"}]}}'
 
 
-class Bench:
+class FakeContainer:
     """A container with these files; reading a longer one raises FileTooLarge."""
 
     def __init__(self, **files: bytes) -> None:
@@ -34,14 +34,14 @@ class Bench:
 @pytest.mark.parametrize(
     ("bench", "outcomes", "why"),
     [
-        (Bench(ctrf=PASSED), ["a passed"], ""),
-        (Bench(ctrf=b"", reward=b"1"), ["reward passed"], ""),
-        (Bench(ctrf=b"", reward=b""), [], "wrote none of /ctrf.json, /reward.txt"),
-        (Bench(), [], "wrote none of"),
-        (Bench(ctrf=b" " * (5 << 20) + PASSED, reward=b"1"), [], "/ctrf.json has more than"),
+        (FakeContainer(ctrf=PASSED), ["a passed"], ""),
+        (FakeContainer(ctrf=b"", reward=b"1"), ["reward passed"], ""),
+        (FakeContainer(ctrf=b"", reward=b""), [], "wrote none of /ctrf.json, /reward.txt"),
+        (FakeContainer(), [], "wrote none of"),
+        (FakeContainer(ctrf=b" " * (5 << 20) + PASSED, reward=b"1"), [], "/ctrf.json has more than"),
     ],
 )
-async def test_reports_that_are_silent_or_too_long_prove_nothing(bench: Bench, outcomes: list[str], why: str):
+async def test_reports_that_are_silent_or_too_long_prove_nothing(bench: FakeContainer, outcomes: list[str], why: str):
     task = Task("t", "", reports=("/ctrf.json", "/reward.txt"))
     run = await judge_run(task, SummaryParser(), bench.read_file, "", exit_code=0, signalled=False)
     assert [f"{test.name} {test.outcome}" for test in (run.verdict.tests if run.verdict else ())] == outcomes
@@ -60,7 +60,8 @@ async def test_reports_that_are_silent_or_too_long_prove_nothing(bench: Bench, o
     ],
 )
 def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, there):
-    """The usual name in Harbor and Terminal-Bench is written too, unless the task has another file of that name."""
+    """The usual name in Harbor and Terminal-Bench is written too, unless the task has another file of that
+    name."""
     files = files_for_tests(Task("t", "", run_tests=OURS.decode(), tests=tests), Isolation.TOOLCHAIN)
     assert files.pop(TEST_SCRIPT_NAME) == OURS
     assert files == there

@@ -24,7 +24,7 @@ from sandbox.tasks.task import GradingLevel, Task
 ARTIFACTS = ("/app",)
 
 
-class Bench:
+class FakeContainer:
     """A container: the agent's, or a second one."""
 
     def __init__(self, container: str, spec: ContainerSpec) -> None:
@@ -33,7 +33,7 @@ class Bench:
         self.looked_after: list[str] = []
         self.engine = self
 
-    def watch_verifier(self, bench: Bench) -> AbstractContextManager[object]:
+    def watch_verifier(self, bench: FakeContainer) -> AbstractContextManager[object]:
         self.looked_after.append(bench.container)
         return nullcontext()
 
@@ -57,10 +57,10 @@ class Steps:
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    async def kill_agent_processes(self, session: Bench) -> None:
+    async def kill_agent_processes(self, session: FakeContainer) -> None:
         self.done.append(f"clear {session.container}")
 
-    async def repair_devices(self, session: Bench) -> None:
+    async def repair_devices(self, session: FakeContainer) -> None:
         self.done.append(f"mend {session.container}")
 
     @asynccontextmanager
@@ -73,9 +73,9 @@ class Steps:
     async def pause_container(self, engine: object, container: str) -> AsyncGenerator[None]:
         yield
 
-    async def start(self, engine: object, spec: ContainerSpec, workdir: str, limits: object) -> Bench:
+    async def start(self, engine: object, spec: ContainerSpec, workdir: str, limits: object) -> FakeContainer:
         self.done.append(f"start {spec.image}")
-        return Bench(spec.image, spec)
+        return FakeContainer(spec.image, spec)
 
 
 def replace_names(monkeypatch: pytest.MonkeyPatch, **fakes: object) -> None:
@@ -119,7 +119,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     ],
 )
 async def test_nothing_of_the_agents_runs_where_the_tests_come_in(steps: Steps, level, artifacts, expected):
-    agents: Any = Bench("agent", ContainerSpec("clean", Path("/toolchain"), {}))
+    agents: Any = FakeContainer("agent", ContainerSpec("clean", Path("/toolchain"), {}))
     task = Task("t", "", grading=level, artifacts=artifacts)
     async with grading_container.open_grading_container(agents, task, 1.0) as bench:
         steps.done.append("tests")
@@ -131,7 +131,7 @@ async def test_nothing_of_the_agents_runs_where_the_tests_come_in(steps: Steps, 
 
 @pytest.mark.parametrize("level", [GradingLevel.COMMIT, GradingLevel.SIBLING])
 async def test_files_that_are_longer_than_the_disk_limit_are_not_copied(steps: Steps, level: GradingLevel):
-    agents: Any = Bench("agent", ContainerSpec("clean", Path("/toolchain"), {}))
+    agents: Any = FakeContainer("agent", ContainerSpec("clean", Path("/toolchain"), {}))
     agents.excess_bytes = 1
     with pytest.raises(UnfitArtifactError, match="disk limit is 2048 MiB"):
         async with grading_container.open_grading_container(agents, Task("t", "", grading=level), 1.0):
@@ -203,7 +203,7 @@ async def taken(archives: Archives, monkeypatch: pytest.MonkeyPatch, folder: Pat
         read_archive=archives.read_archive,
         check_user_files=checked,
     )
-    agents: Any = Bench("agent", ContainerSpec("clean", Path("/toolchain"), {}))
+    agents: Any = FakeContainer("agent", ContainerSpec("clean", Path("/toolchain"), {}))
     found = await carried_files.collect_artifacts(agents, {each: each for each in paths}, folder, live=False)
     tops: list[str] = []
     for each in found:

@@ -15,7 +15,7 @@ IMAGE = {"PATH": "/opt/tool/bin:/usr/bin", "MODE": "prod", "PYTHONPATH": "/opt/l
 def of(
     image: Mapping[str, str], isolation: Isolation = Isolation.TOOLCHAIN, *, task: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    return build_test_environment(image, task or {}, {"http_proxy": "gate"}, isolation, offline=True)
+    return build_test_environment(image, task or {}, {"http_proxy": "proxy"}, isolation, offline=True)
 
 
 def folders(env: Mapping[str, str]) -> list[str]:
@@ -55,7 +55,7 @@ def test_an_image_without_variables_has_the_usual_ones():
 @pytest.mark.parametrize("isolation", Isolation)
 def test_what_the_phase_and_the_toolchain_say_goes_before_what_an_image_says(isolation: Isolation):
     env = of({"TEST_DIR": "/app", "http_proxy": "old", "UV_NO_INDEX": "", "PIP_NO_INDEX": ""}, isolation)
-    assert (env["TEST_DIR"], env["http_proxy"]) == ("/tests", "gate")
+    assert (env["TEST_DIR"], env["http_proxy"]) == ("/tests", "proxy")
     assert (env["UV_NO_INDEX"], env["PIP_NO_INDEX"]) == ("1", "1")
 
 

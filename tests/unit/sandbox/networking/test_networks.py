@@ -40,7 +40,7 @@ class FakeBridge(FakeEngine):
         return {**shown, "HostConfig": {"NetworkMode": SHARED_NETWORK}, "ResolvConfPath": str(self._resolver)}
 
 
-class FakeGate:
+class FakeEgressProxy:
     """A proxy that listens nowhere but records where it would."""
 
     def __init__(self) -> None:
@@ -60,18 +60,18 @@ class FakeGate:
 
 async def listened_in(url: str, *pids: int) -> list[int]:
     """Return where the proxy listens for a container of an engine."""
-    gate = FakeGate()
-    networks = SandboxNetworks(FakeEngine(url, *pids), gate, BuildNetworkContainer("base", Path()), has_bridge=False)
+    proxy = FakeEgressProxy()
+    networks = SandboxNetworks(FakeEngine(url, *pids), proxy, BuildNetworkContainer("base", Path()), has_bridge=False)
     async with networks.phase("c", NetworkMode.PROXY):
-        return gate.listened_in
+        return proxy.listened_in
 
 
-async def test_the_gate_opens_in_a_container_that_is_still_the_process_that_it_was():
+async def test_the_proxy_opens_in_a_container_that_is_still_the_process_that_it_was():
     assert await listened_in("unix:///run/docker.sock", PID, PID) == [PID]
 
 
 @pytest.mark.parametrize("later", [0, PID + 1])
-async def test_a_container_that_ended_while_its_gate_opened_gets_none(later: int):
+async def test_a_container_that_ended_while_its_proxy_opened_gets_none(later: int):
     with pytest.raises(DockerEngineError, match="ended while a socket was being opened"):
         await listened_in("unix:///run/docker.sock", PID, later)
 
@@ -85,7 +85,9 @@ async def test_process_numbers_of_an_engine_that_may_be_elsewhere_are_not_looked
 async def test_a_table_of_names_that_an_agent_filled_is_not_read_into_the_daemon(tmp_path: Path):
     resolver = tmp_path / "resolv.conf"
     resolver.write_bytes(b"#" * (2 << 20))
-    networks = SandboxNetworks(FakeBridge(resolver), FakeGate(), BuildNetworkContainer("base", Path()), has_bridge=True)
+    networks = SandboxNetworks(
+        FakeBridge(resolver), FakeEgressProxy(), BuildNetworkContainer("base", Path()), has_bridge=True
+    )
     with pytest.raises(NetworkTamperedError, match=r"resolv\.conf is 2048 KiB long"):
         async with networks.phase("c", NetworkMode.FULL):
             pass

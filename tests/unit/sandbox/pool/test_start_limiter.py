@@ -82,15 +82,15 @@ def test_starts_that_the_limit_did_not_bound_do_not_move_it():
     assert pace.estimate_wait_s(8) == pytest.approx(2 * pace.start_s)
 
 
-async def test_the_gate_holds_starts_to_the_limit_and_serves_waiters_before_fillers():
-    gate = StartLimiter(StartConcurrencyLimit(1, 1))
+async def test_the_proxy_holds_starts_to_the_limit_and_serves_waiters_before_fillers():
+    limiter = StartLimiter(StartConcurrencyLimit(1, 1))
     order: list[str] = []
     most = 0
 
     async def start(name: str, *, urgent: bool) -> None:
         nonlocal most
-        async with gate.start_slot(urgent=urgent):
-            most = max(most, gate.under_way)
+        async with limiter.start_slot(urgent=urgent):
+            most = max(most, limiter.under_way)
             order.append(name)
             await asyncio.sleep(0)
 
@@ -99,29 +99,29 @@ async def test_the_gate_holds_starts_to_the_limit_and_serves_waiters_before_fill
             group.create_task(start(name, urgent=urgent))
     assert order == ["a", "b", "c", "fill"]
     assert most == 1
-    assert gate.under_way == gate.queued == 0
+    assert limiter.under_way == limiter.queued == 0
 
 
 async def test_a_waiter_that_gives_up_takes_no_turn_with_it():
-    gate = StartLimiter(StartConcurrencyLimit(1, 1))
-    async with asyncio.TaskGroup() as group, gate.start_slot():
+    limiter = StartLimiter(StartConcurrencyLimit(1, 1))
+    async with asyncio.TaskGroup() as group, limiter.start_slot():
 
         async def wait() -> None:
-            async with gate.start_slot():
+            async with limiter.start_slot():
                 pass
 
         waiter = group.create_task(wait())
         await asyncio.sleep(0)
-        assert gate.queued == 1
+        assert limiter.queued == 1
         waiter.cancel()
-    async with asyncio.timeout(5), gate.start_slot():
-        assert gate.under_way == 1
+    async with asyncio.timeout(5), limiter.start_slot():
+        assert limiter.under_way == 1
 
 
 async def test_a_start_that_times_out_lowers_the_limit():
-    gate = StartLimiter(StartConcurrencyLimit(4, 8))
+    limiter = StartLimiter(StartConcurrencyLimit(4, 8))
     for _ in range(10):
         with pytest.raises(TimeoutError):
-            async with gate.start_slot():
+            async with limiter.start_slot():
                 raise TimeoutError
-    assert gate.concurrency_limit.limit < 4
+    assert limiter.concurrency_limit.limit < 4

@@ -25,7 +25,7 @@ from tests.support.fake_daytona import AsyncSandbox, CreateSandboxFromImageParam
 TASK = Task(id="t", instruction="x", image="debian:12", memory_mb=3000, cpus=1.5, env={"A": "b"})
 
 
-class FakeGround:
+class FakeDaytonaContainer:
     """A container in which every call succeeds at once."""
 
     def __init__(self) -> None:
@@ -51,15 +51,15 @@ class Lab(FakeSdk):
 
     def __init__(self, code: int = 0) -> None:
         super().__init__(self.ground)
-        self.grounds: list[FakeGround] = []
+        self.grounds: list[FakeDaytonaContainer] = []
         self.code = code
         self.hold: tuple[asyncio.Event, asyncio.Event] | None = None
 
-    async def ground(self, _: CreateSandboxFromImageParams) -> FakeGround:
+    async def ground(self, _: CreateSandboxFromImageParams) -> FakeDaytonaContainer:
         if self.hold is not None:
             self.hold[0].set()
             await self.hold[1].wait()
-        self.grounds.append(FakeGround())
+        self.grounds.append(FakeDaytonaContainer())
         self.grounds[-1].code = self.code
         return self.grounds[-1]
 
@@ -161,7 +161,7 @@ async def test_each_phase_reaches_what_it_may() -> None:
 
 
 async def opened(lab: Lab) -> tuple[machines.DaytonaHandle, AsyncSandbox]:
-    box = AsyncSandbox(fake_daytona.AsyncDaytona(), FakeGround(), CreateSandboxFromImageParams(image="x"))
+    box = AsyncSandbox(fake_daytona.AsyncDaytona(), FakeDaytonaContainer(), CreateSandboxFromImageParams(image="x"))
     return machines.DaytonaHandle(box, lab), box
 
 

@@ -48,7 +48,7 @@ class FakeRecord:
         self.rewritten = {each.key: each.reply.status if each.reply else 0 for each in known}
 
 
-class Bench:
+class CountingOperations:
     """Operations that count, and wait while ``hold`` is not set."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
@@ -82,158 +82,158 @@ async def turns(count: int = 10) -> None:
 
 async def test_a_request_id_is_done_once_and_answered_again():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        assert (await bench.ask("r")).body == (await bench.ask("r")).body == b"1"
-        assert (await bench.ask("other")).body == b"2"
+        counting = CountingOperations(group)
+        assert (await counting.ask("r")).body == (await counting.ask("r")).body == b"1"
+        assert (await counting.ask("other")).body == b"2"
 
 
 async def test_a_repetition_joins_what_still_runs():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        bench.hold.clear()
-        first, second = bench.start("r"), bench.start("r")
+        counting = CountingOperations(group)
+        counting.hold.clear()
+        first, second = counting.start("r"), counting.start("r")
         await turns()
-        bench.hold.set()
+        counting.hold.set()
         assert (await first).body == (await second).body == b"1"
-        assert bench.times == 1
+        assert counting.times == 1
 
 
 async def test_a_request_id_cannot_stand_for_two_requests():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        await bench.ask("r", "one")
+        counting = CountingOperations(group)
+        await counting.ask("r", "one")
         with pytest.raises(HttpError, match="another request"):
-            await bench.ask("r", "two")
+            await counting.ask("r", "two")
 
 
 async def test_without_an_id_equal_requests_are_two_requests():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        assert [(await bench.ask()).body, (await bench.ask()).body] == [b"1", b"2"]
+        counting = CountingOperations(group)
+        assert [(await counting.ask()).body, (await counting.ask()).body] == [b"1", b"2"]
 
 
 async def test_a_blind_retry_of_a_client_that_left_takes_up_what_it_left():
     """OpenClaw's client sends exec_tool three times: the command runs once."""
     async with asyncio.TaskGroup() as group:
-        bench, client = Bench(group), FakeClient()
-        bench.hold.clear()
-        left = bench.start(client=client)
+        counting, client = CountingOperations(group), FakeClient()
+        counting.hold.clear()
+        left = counting.start(client=client)
         await turns()
         client.left.set()
         await turns()
-        retry = bench.start()
+        retry = counting.start()
         await turns()
-        bench.hold.set()
+        counting.hold.set()
         assert (await left).body == (await retry).body == b"1"
-        assert (await bench.ask()).body == b"2"  # once taken up, it stands for nothing more
+        assert (await counting.ask()).body == b"2"  # once taken up, it stands for nothing more
 
 
 async def test_a_blind_retry_after_the_end_takes_the_reply_that_nobody_heard():
     async with asyncio.TaskGroup() as group:
-        bench, client = Bench(group), FakeClient()
-        bench.hold.clear()
-        left = bench.start(client=client)
+        counting, client = CountingOperations(group), FakeClient()
+        counting.hold.clear()
+        left = counting.start(client=client)
         await turns()
         client.left.set()
         await turns()
-        bench.hold.set()
+        counting.hold.set()
         await left
-        assert (await bench.ask(digest="another")).body == b"2"
-        assert (await bench.ask()).body == b"1"
-        assert bench.times == 2
+        assert (await counting.ask(digest="another")).body == b"2"
+        assert (await counting.ask()).body == b"1"
+        assert counting.times == 2
 
 
 async def test_a_blind_retry_that_comes_before_its_first_client_is_known_to_be_gone_joins_it():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        bench.hold.clear()
-        first = bench.start()
+        counting = CountingOperations(group)
+        counting.hold.clear()
+        first = counting.start()
         await turns()
-        retry, other = bench.start(), bench.start(digest="another")
+        retry, other = counting.start(), counting.start(digest="another")
         await turns()
-        bench.hold.set()
+        counting.hold.set()
         assert [(await each).body for each in (first, retry, other)] == [b"1", b"1", b"2"]
 
 
 async def test_a_client_that_leaves_in_the_moment_of_the_end_has_not_heard_it():
     async with asyncio.TaskGroup() as group:
-        bench, client = Bench(group), FakeClient()
+        counting, client = CountingOperations(group), FakeClient()
 
         async def last() -> HttpReply:
             client.left.set()
-            return await bench.do()
+            return await counting.do()
 
-        await bench.ask(client=client, do=last)
-        assert [(await bench.ask()).body, (await bench.ask()).body] == [b"1", b"2"]
+        await counting.ask(client=client, do=last)
+        assert [(await counting.ask()).body, (await counting.ask()).body] == [b"1", b"2"]
 
 
 async def test_of_several_that_wait_for_one_reply_it_is_enough_that_one_hears_it():
     """Otherwise a command that is deliberately repeated gets an old answer."""
     async with asyncio.TaskGroup() as group:
-        bench, client = Bench(group), FakeClient()
-        bench.hold.clear()
-        both = [bench.start(client=client), bench.start()]
+        counting, client = CountingOperations(group), FakeClient()
+        counting.hold.clear()
+        both = [counting.start(client=client), counting.start()]
         await turns()
         client.left.set()
         await turns()
-        bench.hold.set()
+        counting.hold.set()
         assert [(await each).body for each in both] == [b"1", b"1"]
-        assert (await bench.ask()).body == b"2"
+        assert (await counting.ask()).body == b"2"
 
 
 async def test_a_request_id_cannot_pass_for_a_request_without_one():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        assert [(await bench.ask("#1")).body, (await bench.ask()).body, (await bench.ask("#1")).body] == [
+        counting = CountingOperations(group)
+        assert [(await counting.ask("#1")).body, (await counting.ask()).body, (await counting.ask("#1")).body] == [
             b"1", b"2", b"1",
         ]  # fmt: skip
 
 
 async def test_replies_that_are_too_much_are_dropped_and_nothing_is_done_twice_for_it():
     async def much() -> HttpReply:
-        bench.times += 1
+        counting.times += 1
         return HttpReply(200, b"x" * (MAX_REPLY_BYTES // 3))
 
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
+        counting = CountingOperations(group)
         for number in range(100):
-            await bench.ask(str(number), do=much)
-        assert sum(len(each.reply.body) for each in bench.operations._all() if each.reply) <= MAX_REPLY_BYTES
-        assert (await bench.ask("99", do=much)).status == 200
-        told = await bench.ask("0", do=much)
+            await counting.ask(str(number), do=much)
+        assert sum(len(each.reply.body) for each in counting.operations._all() if each.reply) <= MAX_REPLY_BYTES
+        assert (await counting.ask("99", do=much)).status == 200
+        told = await counting.ask("0", do=much)
         assert (told.status, told.value()["code"]) == (409, "OUTCOME_UNKNOWN")
-        assert bench.times == 100
+        assert counting.times == 100
 
 
 async def test_a_record_that_has_become_long_is_rewritten_with_what_is_still_known():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        await bench.ask("old")
-        bench.at = 301.0
-        await bench.ask()
-        bench.record.is_long = True
-        await bench.ask("new")
-        assert bench.record.rewritten == {"exec_tool/new": 200}
+        counting = CountingOperations(group)
+        await counting.ask("old")
+        counting.at = 301.0
+        await counting.ask()
+        counting.record.is_long = True
+        await counting.ask("new")
+        assert counting.record.rewritten == {"exec_tool/new": 200}
 
 
 async def test_a_client_that_leaves_ends_nothing():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        bench.hold.clear()
-        waiting = bench.start("r")
+        counting = CountingOperations(group)
+        counting.hold.clear()
+        waiting = counting.start("r")
         await turns()
         waiting.cancel()
         await turns()
-        bench.hold.set()
-        assert (await bench.ask("r")).body == b"1"
+        counting.hold.set()
+        assert (await counting.ask("r")).body == b"1"
 
 
 async def test_a_server_that_stops_tells_those_who_wait():
     async with asyncio.TaskGroup() as group:
-        bench, spawned = Bench(group), []
-        bench.operations._spawn = lambda work: spawned.append(group.create_task(work))
-        bench.hold.clear()
-        waiting = bench.start("r")
+        counting, spawned = CountingOperations(group), []
+        counting.operations._spawn = lambda work: spawned.append(group.create_task(work))
+        counting.hold.clear()
+        waiting = counting.start("r")
         await turns()
         spawned[0].cancel()
         assert (await waiting).value()["code"] == "DRAINING"
@@ -241,66 +241,66 @@ async def test_a_server_that_stops_tells_those_who_wait():
 
 async def test_operations_of_one_lease_run_one_after_the_other():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        bench.hold.clear()
-        both = [bench.start("a"), bench.start("b")]
+        counting = CountingOperations(group)
+        counting.hold.clear()
+        both = [counting.start("a"), counting.start("b")]
         await turns()
-        assert bench.times == 1
-        bench.hold.set()
+        assert counting.times == 1
+        counting.hold.set()
         assert sorted([(await each).body for each in both]) == [b"1", b"2"]
 
 
 async def test_failures_are_replies_and_are_given_again():
     async def lost() -> HttpReply:
-        bench.times += 1
+        counting.times += 1
         raise SandboxLost("gone")
 
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        first, again = await bench.ask("r", do=lost), await bench.ask("r", do=lost)
+        counting = CountingOperations(group)
+        first, again = await counting.ask("r", do=lost), await counting.ask("r", do=lost)
         assert first.status == again.status == 410
         assert first.value()["code"] == "SANDBOX_LOST"
-        assert bench.times == 1
+        assert counting.times == 1
 
 
 async def test_what_cannot_be_recorded_is_not_done():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        bench.record.full = True
-        assert (await bench.ask("r")).status == 503
-        assert bench.times == 0
+        counting = CountingOperations(group)
+        counting.record.full = True
+        assert (await counting.ask("r")).status == 503
+        assert counting.times == 0
 
 
 async def test_an_operation_that_a_killed_server_began_is_not_done_again():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        bench.operations.restore(KnownOperation("exec_tool/begun", "d", None))
-        bench.operations.restore(KnownOperation("exec_tool/ended", "d", HttpReply(200, OkReply())))
-        bench.operations.restore(KnownOperation("exec_tool#7", "blind", None))
+        counting = CountingOperations(group)
+        counting.operations.restore(KnownOperation("exec_tool/begun", "d", None))
+        counting.operations.restore(KnownOperation("exec_tool/ended", "d", HttpReply(200, OkReply())))
+        counting.operations.restore(KnownOperation("exec_tool#7", "blind", None))
         for _ in range(OPENCLAWS_TRIES):
-            assert (await bench.ask(digest="blind")).value()["code"] == "OUTCOME_UNKNOWN"
-        unknown = await bench.ask("begun")
+            assert (await counting.ask(digest="blind")).value()["code"] == "OUTCOME_UNKNOWN"
+        unknown = await counting.ask("begun")
         assert (unknown.status, unknown.value()["code"]) == (409, "OUTCOME_UNKNOWN")
-        assert (await bench.ask("ended")).value() == {"ok": True}
-        assert bench.times == 0
+        assert (await counting.ask("ended")).value() == {"ok": True}
+        assert counting.times == 0
 
 
 @pytest.mark.parametrize("error", [TimeoutError(), SandboxLost("no answer"), KeyError()], ids=repr)
 async def test_what_failed_after_it_began_is_not_done_again_by_blind_retries(error: Exception):
     """This holds until its client deliberately sends it again much later."""
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
+        counting = CountingOperations(group)
 
         async def fail() -> HttpReply:
-            bench.times += 1
+            counting.times += 1
             raise error
 
-        first, *again = [await bench.ask(do=fail) for _ in range(OPENCLAWS_TRIES)]
+        first, *again = [await counting.ask(do=fail) for _ in range(OPENCLAWS_TRIES)]
         assert first.status >= 400
         assert {each.body for each in again} == {first.body}
-        assert bench.times == 1
-        bench.at = 301.0
-        assert (await bench.ask()).body == b"2"
+        assert counting.times == 1
+        counting.at = 301.0
+        assert (await counting.ask()).body == b"2"
 
 
 @pytest.mark.parametrize(
@@ -311,39 +311,39 @@ async def test_what_was_refused_before_it_began_is_tried_again_by_a_blind_retry(
         raise error
 
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        assert (await bench.ask(do=refuse)).status >= 400
-        bench.record.full = True
-        assert (await bench.ask()).status == 503
-        bench.record.full = False
-        assert (await bench.ask()).body == b"1"
+        counting = CountingOperations(group)
+        assert (await counting.ask(do=refuse)).status >= 400
+        counting.record.full = True
+        assert (await counting.ask()).status == 503
+        counting.record.full = False
+        assert (await counting.ask()).body == b"1"
 
 
 async def test_a_blind_reset_is_done_again_and_with_it_what_was_asked_of_the_sandbox_before():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        bench.operations.restore(KnownOperation("exec_tool#1", "d", None))
-        bench.operations.restore(KnownOperation("exec_tool/r", "d", None))
-        bench.operations.restore(KnownOperation("reset#2", "d", None))
-        assert [(await bench.ask(what="reset")).status for _ in range(2)] == [409, 200]
-        assert (await bench.ask()).body == b"2"
-        assert (await bench.ask("r")).status == 409
+        counting = CountingOperations(group)
+        counting.operations.restore(KnownOperation("exec_tool#1", "d", None))
+        counting.operations.restore(KnownOperation("exec_tool/r", "d", None))
+        counting.operations.restore(KnownOperation("reset#2", "d", None))
+        assert [(await counting.ask(what="reset")).status for _ in range(2)] == [409, 200]
+        assert (await counting.ask()).body == b"2"
+        assert (await counting.ask("r")).status == 409
 
 
 async def test_replies_are_forgotten_after_their_time():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        await bench.ask("r")
-        bench.at = 301.0
-        assert (await bench.ask("r")).body == b"2"
+        counting = CountingOperations(group)
+        await counting.ask("r")
+        counting.at = 301.0
+        assert (await counting.ask("r")).body == b"2"
 
 
 async def test_begin_is_written_before_and_the_reply_after():
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group)
-        await bench.ask("r")
-        await bench.ask()
-        assert bench.record.lines == [
+        counting = CountingOperations(group)
+        await counting.ask("r")
+        await counting.ask()
+        assert counting.record.lines == [
             ("begin", "exec_tool/r"), ("end", "exec_tool/r"),
             ("begin", "exec_tool#2"), ("end", "exec_tool#2"), ("delivered", "exec_tool#2"),
         ]  # fmt: skip

@@ -22,7 +22,7 @@ from sandbox.stress.report import StressReport
 RUN = "0123abcd"
 
 
-class FakeSeat:
+class FakeHeldSandbox:
     """Evaluates nothing: writes the ledger and gives configured answers."""
 
     container = engine_url = ""
@@ -57,8 +57,8 @@ class FakeSeat:
     async def close(self) -> None: ...
 
 
-def talking() -> tuple[CheckedSession, FakeSeat, StressReport]:
-    sandbox, report = FakeSeat(), StressReport(sessions=1)
+def talking() -> tuple[CheckedSession, FakeHeldSandbox, StressReport]:
+    sandbox, report = FakeHeldSandbox(), StressReport(sessions=1)
     return CheckedSession(sandbox, report, RUN, 0), sandbox, report
 
 
@@ -114,7 +114,7 @@ async def test_what_another_process_asked_is_known_to_the_one_that_takes_over():
 
 async def test_a_session_that_is_lost_under_load_is_a_failure_and_the_others_go_on():
     report = StressReport(sessions=2)
-    sandboxes = [FakeSeat(), FakeSeat()]
+    sandboxes = [FakeHeldSandbox(), FakeHeldSandbox()]
     sandboxes[0].lost_after = 1
     checked_sessions = [CheckedSession(sandbox, report, RUN, number) for number, sandbox in enumerate(sandboxes)]
     stress = StressContext(report, None, RUN, 1)  # a load opens nothing
