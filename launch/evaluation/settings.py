@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from protocol.settings import ConfigSection, CountInt, PositiveInt
 
 
@@ -15,6 +17,8 @@ class HeldOutEvaluationSettings(ConfigSection):
     """Attempts at each task with greedy decoding."""
     before_training: bool = True
     """Whether the run is evaluated before training too, and not only after it."""
+    before_from: Path | None = None
+    """Directory of a run whose evaluation before training is reused if both start from the same weights."""
     every_steps: CountInt = 0
     """Optimizer steps between two evaluations beside training; 0 for none.  Each evaluates the weights of one step on
     an engine that is started for it, on GPUs with ``engine.tp`` of its own, while rollout continues.  With a colocated

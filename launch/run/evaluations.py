@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from actors.scheduler.evaluation import EvaluationPlan
 from actors.scheduler.rollout_scheduler import RolloutScheduler
@@ -18,8 +18,10 @@ from launch.evaluation.online.run_evaluations import (
     BEFORE,
     OnlineEvaluationResult,
     make_run_spec,
+    read_reusable_evaluation,
     read_run_evaluation,
     results_on_lineage,
+    spec_of_weights,
     write_run_evaluation,
 )
 from launch.evaluation.online.schedule import EvaluationSchedule
@@ -62,21 +64,23 @@ class RunEvaluations:
         them."""
         run, training = self._run, self._training
         is_done = training.step != step or read_run_evaluation(run.directory.path, name, step) is not None
-        if is_done or not self._held_out_ids:
+        weights = training.weight_sync.newest
+        if is_done or not self._held_out_ids or weights is None:
             return
         run.enter_phase(f"eval_{name}")
-        attempts = await self._find_online_attempts(step)
+        attempts = await self._find_finished_attempts(name, weights)
         if attempts is None:
             attempts = await self._actors.scheduler.call(RolloutScheduler.run_evaluation, self._plan(name))
-        spec = replace(self._spec, name=name, step=step, version=training.version)
-        write_run_evaluation(run.directory.path, spec, attempts)
+        write_run_evaluation(run.directory.path, spec_of_weights(self._spec, name, weights), attempts)
         await asyncio.to_thread(training.checkpoints.record_score, step, score_attempts(attempts).pass_at_1)
         headline = evaluation_headline(attempts, run.held_out_families)
         run.events.emit("eval.finished", name=name, step=step, **headline)
 
-    async def _find_online_attempts(self, step: int) -> Sequence[AttemptRecord] | None:
-        """Return the attempts of an evaluation of these weights beside training, if there was one."""
-        return next((result.attempts for result in await self._online_results() if result.step == step), None)
+    async def _find_finished_attempts(self, name: str, weights: WeightManifest) -> Sequence[AttemptRecord] | None:
+        """Return the attempts of an evaluation of these weights beside training or, before it, by another run."""
+        if name == BEFORE and (source := self._run.config.evaluation.before_from) is not None:
+            return await asyncio.to_thread(read_reusable_evaluation, source, weights.sha256)
+        return next((each.attempts for each in await self._online_results() if each.step == weights.step), None)
 
     async def _online_results(self) -> Sequence[OnlineEvaluationResult]:
         training = self._training

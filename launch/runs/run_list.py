@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import cast
 
 from launch.run_records.metrics_log import read_metrics
-from launch.run_records.run_directory import CONFIG_FILE, SUMMARY_FILE, list_runs, load_stored_tables
+from launch.run_records.run_directory import CONFIG_FILE, list_runs, load_stored_tables
+from launch.run_records.run_summary import EvaluationScores, read_run_summary
 from protocol.errors import UserError
-from protocol.run_directory.json_fields import Event, get_integer, get_mapping, get_number, get_text, read_json_object
+from protocol.run_directory.json_fields import Event, get_integer, get_mapping, get_text
 from protocol.run_directory.run_status import RunStatus, read_run_status
 
 
@@ -45,10 +46,13 @@ def read_run_row(run_dir: Path, now: float) -> RunListRow:
         config = cast("Event", load_stored_tables(run_dir))
     except UserError:
         config = {}
-    summary = read_json_object(run_dir / SUMMARY_FILE)
+    try:
+        summary = read_run_summary(run_dir)
+    except UserError:
+        summary = None
+    scores = summary.eval if summary else EvaluationScores()
     steps = read_metrics(run_dir)
     rates = [step["pass_rate"] for step in steps if "pass_rate" in step]
-    scores = get_mapping(summary or {}, "eval")
     section = get_mapping(config, "run")
     return RunListRow(
         run=run_dir.name,
@@ -57,8 +61,8 @@ def read_run_row(run_dir: Path, now: float) -> RunListRow:
         step=int(steps[-1]["step"]) if steps else 0,
         steps=get_integer(section, "steps"),
         pass_rate=rates[-1] if rates else None,
-        before=get_number(get_mapping(scores, "before"), "pass_at_1"),
-        after=get_number(get_mapping(scores, "after"), "pass_at_1"),
+        before=scores.before.pass_at_1 if scores.before else None,
+        after=scores.after.pass_at_1 if scores.after else None,
         bytes=folder_bytes(run_dir),
         age_s=max(0.0, round(now - _begun(run_dir), 1)),
     )

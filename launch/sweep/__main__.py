@@ -1,7 +1,7 @@
 """``python -m launch.sweep SWEEP|RECIPE …``: run trainings or evaluations over a grid of settings.
 
-Exit code 0: every point that was asked for has ended, and none missed the goal; 1: some did not, or did.  One that
-fails stops no other.  Ctrl-C stops; the same command goes on, and runs nothing again that has ended.
+Exit code 0: every selected point has ended, and none missed the goal; otherwise 1.  A point that fails stops no other.
+Ctrl-C stops; the same command continues and repeats no finished point.
 """
 
 from __future__ import annotations
@@ -10,123 +10,179 @@ import asyncio
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import cast
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, cast
 
-from rich.console import Console
+from tyro.conf import Positional, UseAppendAction
 
-from launch.sweep import evaluation_points, run_results, training_points
-from launch.sweep.arguments import SweepArguments, SweepOptions, parse_options
-from launch.sweep.axes import SweepPoint
-from launch.sweep.definition import SweepKind
-from launch.sweep.point_results import PointState
-from launch.sweep.point_scheduler import PointRunner
-from launch.sweep.sweep_folder import REPORT_FILE, SUMMARY_FILE, SweepFolder, check_sweep_folder, open_sweep_folder
-from launch.sweep.sweep_progress import SweepProgressReporter
-from launch.sweep.sweep_table import SweepTable, align_columns, average_rows, point_rows, table_as_json
-from launch.sweep.sweep_writer import SweepWriter
+from launch.run_records.run_directory import RunDirectory
+from launch.sweep import evaluation_points, training_points
+from launch.sweep.axes import SweepPoint, parse_axis
+from launch.sweep.definition import (
+    Sweep,
+    SweepFile,
+    SweepKind,
+    build_sweep,
+    find_sweep_file,
+    parse_set,
+    read_sweep_file,
+)
+from launch.sweep.sweep_folder import (
+    REPORT_FILE,
+    SUMMARY_FILE,
+    check_sweep_folder,
+    describe_point,
+    describe_sweep,
+    open_sweep_folder,
+    point_folder,
+)
+from launch.sweep.sweep_points import SweepPoints
+from launch.sweep.sweep_table import PointState, SweepTable, average_rows, point_rows, table_as_json
+from protocol.cli.arguments import AtLeastOne, CommandArguments, Flag, JsonFlag, Overrides, option
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from protocol.cli.output import JsonOutput, display_path, error_console, output_console
+from protocol.cli.output import JsonOutput, align_columns, display_path, error_console, output_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
 
-_TO_RUN = {PointState.PLANNED, PointState.BROKEN_OFF}
+
+class SweepArguments(CommandArguments):
+    """Run a training or an evaluation at every point of a grid, and print the results side by side.
+
+    Example: longshore sweep demo --axis learner.loss=clip,gspo --axis run.seed=0,1,2
+    """
+
+    what: Positional[Annotated[str, option("SWEEP|RECIPE")]] = ""
+    """Sweep or recipe, by name or TOML file; default: demo."""
+    recipe: Positional[Annotated[str, option("RECIPE")]] = ""
+    """Recipe to use instead of the sweep's own."""
+    axis: UseAppendAction[Annotated[tuple[str, ...], option("KEY=V,V")]] = ()
+    """Key to vary; the points are the product of all axes."""
+    overrides: Overrides = ()
+    evaluate: Flag = False
+    """Evaluate instead of training: keys without a dot are options of longshore evaluate."""
+    only: UseAppendAction[Annotated[tuple[str, ...], option("GLOB")]] = ()
+    """Only points whose names match; !GLOB excludes."""
+    concurrency: AtLeastOne = 1
+    """Concurrent points."""
+    output: Annotated[Path | None, option("FOLDER")] = None
+    """Folder of the sweep; default: sweeps/NAME. The same command continues it."""
+    dry_run: Flag = False
+    """Print all points and their settings as one JSON object, and exit."""
+    as_json: JsonFlag = False
 
 
 def run(given: SweepArguments, out: JsonOutput) -> int:
-    """Run the points that are left, and return 0 where every point has ended and none missed the goal."""
-    wanted = parse_options(given)
-    check_sweep_folder(wanted.output, wanted.sweep)
-    chosen = wanted.select_points()
-    carried = _carried(wanted)
-    carried.check_existing()
-    to_run = [point for point in chosen if carried.read_result(point).state in _TO_RUN]
-    if wanted.dry_run:
-        out.set_result(_would_run(wanted, carried, to_run))
+    """Run the remaining points; return 0 if all selected ones have ended and none missed the goal."""
+    sweep = parse_sweep(given)
+    folder = given.output or Path("sweeps") / sweep.name
+    check_sweep_folder(folder, sweep)
+    selected = select_points(sweep, given.only)
+    points = _configure(sweep, folder)
+    points.check_existing()
+    states = {point.name: points.read_result(point).state for point in sweep.points}
+    to_run = [point for point in selected if states[point.name] in {PointState.PLANNED, PointState.INTERRUPTED}]
+    if given.dry_run:
+        out.set_result(_describe_plan(sweep, folder, states, to_run))
         return EXIT_OK
     if to_run:
-        carried.preflight(to_run)
-    table = _run(wanted, carried, to_run)
-    out.set_result({**table_as_json(table, carried.point_folder), "output": str(wanted.output)})
-    names = {point.name for point in chosen}
-    ended = all(row.result.state is PointState.ENDED for row in table.rows if row.point.name in names)
-    return EXIT_OK if ended and not names & set(table.goal.missed) else EXIT_FAILED
+        points.preflight(to_run)
+    table = _run(sweep, folder, points, to_run, given.concurrency)
+    out.set_result({**table_as_json(table), "output": str(folder)})
+    names = {point.name for point in selected}
+    ended = all(result.state is PointState.ENDED for point, result in table.rows if point.name in names)
+    return EXIT_OK if ended and not names & set(table.missed) else EXIT_FAILED
 
 
-def _carried(wanted: SweepOptions) -> PointRunner:
-    """Raises UserError for all points that cannot be."""
-    sweep, folder = wanted.sweep, wanted.output
-    known = [column.key for column in (run_results if sweep.kind is SweepKind.TRAIN else evaluation_points).COLUMNS]
+def parse_sweep(given: SweepArguments) -> Sweep:
+    """Return the sweep of a command line.  Raises UserError."""
+    path = find_sweep_file(given.what) if given.what else None
+    file = read_sweep_file(path) if path is not None else SweepFile(recipe=given.what or "demo")
+    if given.recipe and given.what and path is None:
+        raise UserError(f"{given.what} and {given.recipe} are two recipes: leave one of them out")
+    recipe, kind = given.recipe or file.recipe, SweepKind.EVALUATE if given.evaluate else file.kind
+    file = file.model_copy(update={"recipe": recipe, "kind": kind})
+    sets = dict(parse_set(kind, word) for word in given.overrides)
+    return build_sweep(path.stem if path else "", file, sets, [parse_axis(word) for word in given.axis])
+
+
+def select_points(sweep: Sweep, only: Sequence[str]) -> list[SweepPoint]:
+    """Return the points that ``only`` selects.  Raises UserError if there are none."""
+    included = [glob for glob in only if not glob.startswith("!")] or ["*"]
+    excluded = [glob.removeprefix("!") for glob in only if glob.startswith("!")]
+    found = [
+        point
+        for point in sweep.points
+        if any(fnmatchcase(point.name, glob) for glob in included)
+        and not any(fnmatchcase(point.name, glob) for glob in excluded)
+    ]
+    if not found:
+        names = ", ".join(point.name for point in sweep.points)
+        raise UserError(f"no point is named {' '.join(only)}: they are {names}")
+    return found
+
+
+def _configure(sweep: Sweep, folder: Path) -> SweepPoints:
+    """Configure all points.  Raises UserError for those that cannot run."""
+    training = sweep.kind is SweepKind.TRAIN
+    known = [column.key for column in (training_points if training else evaluation_points).COLUMNS]
     if wrong := [key for key in sweep.goal if key not in known]:
-        raise UserError(f"goal: there is no figure '{wrong[0]}': the figures are {', '.join(known)}")
-    if sweep.kind is SweepKind.TRAIN:
+        raise UserError(f"goal: there is no metric '{wrong[0]}': the metrics are {', '.join(known)}")
+    if training:
         return training_points.TrainingPoints(sweep, training_points.configure_runs(sweep), folder)
     return evaluation_points.EvaluationPoints(sweep, evaluation_points.configure_evaluations(sweep, folder), folder)
 
 
-def _would_run(wanted: SweepOptions, carried: PointRunner, to_run: Sequence[SweepPoint]) -> dict[str, JsonValue]:
-    sweep = wanted.sweep
+def _describe_plan(
+    sweep: Sweep, folder: Path, states: dict[str, PointState], to_run: Sequence[SweepPoint]
+) -> dict[str, JsonValue]:
     return {
-        "sweep": sweep.name,
-        "kind": sweep.kind.value,
-        "recipe": sweep.recipe,
-        "output": str(wanted.output),
-        "common": cast("JsonValue", dict(sweep.common)),
+        **describe_sweep(sweep),
+        "output": str(folder),
         "points": [
             {
-                "name": point.name,
-                "axes": cast("JsonValue", dict(point.at)),
-                "set": cast("JsonValue", dict(point.values)),
-                "state": carried.read_result(point).state.value,
-                "folder": str(carried.point_folder(point)),
+                **describe_point(point),
+                "state": states[point.name].value,
+                "folder": str(point_folder(folder, sweep.kind, point)),
             }
             for point in sweep.points
         ],
-        "to_run": [point.name for point in to_run],
+        "to_run": cast("JsonValue", [point.name for point in to_run]),
     }
 
 
-def _run(wanted: SweepOptions, carried: PointRunner, to_run: Sequence[SweepPoint]) -> SweepTable:
+def _run(sweep: Sweep, folder: Path, points: SweepPoints, to_run: Sequence[SweepPoint], concurrency: int) -> SweepTable:
     from launch.processes.interruption import run_interruptible
 
-    console = error_console()
-    with open_sweep_folder(wanted.output, wanted.sweep) as folder:
-        console.print(f"{len(wanted.sweep.points)} points, {len(to_run)} to run: {display_path(folder.path)}")
-        writer = SweepWriter(wanted.sweep, carried, folder)
+    async def work(directory: RunDirectory) -> dict[str, JsonValue]:
+        await points.run_points(to_run, concurrency, directory)
+        return {}
+
+    with open_sweep_folder(folder, sweep) as directory:
+        error_console().print(f"{len(sweep.points)} points, {len(to_run)} to run: {display_path(directory.path)}")
         try:
             if to_run:
                 again = f"the same command: {shlex.join(['python', *sys.orig_argv[1:]])}"
-                asyncio.run(run_interruptible(_work(wanted, writer, to_run, console), again))
+                asyncio.run(run_interruptible(work(directory), again))
         finally:
-            table = writer.write_results()
-        _conclude(table, carried, folder, output_console())
+            table = points.write_results()
+        _print_results(table, points)
         return table
 
 
-async def _work(
-    wanted: SweepOptions, writer: SweepWriter, to_run: Sequence[SweepPoint], console: Console
-) -> dict[str, JsonValue]:
-    from launch.processes.background_tasks import background_services
-
-    table = writer.write_results()
-    writer.progress = told = SweepProgressReporter(console, table.rows, table.columns)
-    async with background_services(told.report_running()):
-        await writer.runner.run_points(to_run, wanted.concurrency, writer.folder, writer)
-    return {}
-
-
-def _conclude(table: SweepTable, carried: PointRunner, folder: SweepFolder, console: Console) -> None:
-    for head, rows in (point_rows(table), average_rows(table)):
-        for line in align_columns(head, rows) if rows else ():
+def _print_results(table: SweepTable, points: SweepPoints) -> None:
+    console = output_console()
+    for rows in (point_rows(table), average_rows(table)):
+        for line in align_columns(rows) if rows else ():
             console.print(line)
-    for row in table.rows:
-        if row.result.state is PointState.FAILED:
-            console.print(f"failed: {row.point.name}: {row.result.why}: {carried.retry_advice(row.point)}")
-    if table.goal.missed:
-        console.print(f"the goal was missed by {', '.join(table.goal.missed)}")
-    console.print(
-        f"summary: {display_path(folder.path / SUMMARY_FILE)}\nreport:  {display_path(folder.path / REPORT_FILE)}"
-    )
+    for point, result in table.rows:
+        if result.state is PointState.FAILED:
+            console.print(f"failed: {point.name}: {result.why}: {points.retry_advice(point)}")
+    if table.missed:
+        console.print(f"the goal was missed by {', '.join(table.missed)}")
+    for name, file in (("summary", SUMMARY_FILE), ("report", REPORT_FILE)):
+        console.print(f"{name}: {display_path(table.folder / file)}")
 
 
 COMMAND = Command("launch.sweep", SweepArguments, run, json_options=("--json", "--dry-run"))

@@ -1,7 +1,7 @@
 """Axes, and the points that are their product.  Pure.
 
-An axis is a key with values (``run.seed=0,1,2``), or a name with named choices, each of which sets some keys at once.
-A point is one choice of each axis; its name is the folder of its run, the same whatever else is swept beside it.
+An axis is a key with values (``run.seed=0,1,2``), or a name with named choices, each of which sets several keys.  A
+point is one choice on each axis; its name, which is also its folder's, does not depend on the other points.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from launch.config.loader import Toml
 from launch.config.toml_text import format_toml
 from protocol.errors import UserError
 
-_MOST_CHARS = 80
-"""Of a point's name: a sweep's comes before it in a run's id."""
+_MAX_NAME_CHARS = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9._]+")
 
 
 @dataclass(frozen=True, slots=True)
 class AxisChoice:
-    """One place on an axis."""
-
     shown: str
-    """The value, or the choice's own name."""
+    """The value, or the name of the choice."""
     label: str
-    """The same as a part of a folder's name."""
+    """Part of a folder's name."""
     values: Mapping[str, Toml]
     """Key → value."""
 
@@ -38,7 +35,7 @@ class AxisChoice:
 @dataclass(frozen=True, slots=True)
 class SweepAxis:
     name: str
-    """The key, or a name of its own."""
+    """The key, or the axis's own name."""
     choices: tuple[AxisChoice, ...]
 
     @property
@@ -50,21 +47,33 @@ class SweepAxis:
 class SweepPoint:
     name: str
     at: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Axis → the choice, as it is shown."""
+    """Axis → the choice as it is shown."""
     values: Mapping[str, Toml] = field(default_factory=dict[str, Toml])
-    """All that the choices set."""
+    """Key → value of all choices."""
 
 
 def parse_axis(word: str) -> SweepAxis:
-    """``KEY=VALUE,VALUE`` of a command line.  Raises UserError."""
+    """Parse ``KEY=VALUE,VALUE`` of a command line.  Raises UserError."""
     key, equals, raw = (part.strip() for part in word.partition("="))
     if not equals or not key or not raw:
         raise UserError(f"--axis {word}: write it as KEY=VALUE,VALUE, for example --axis run.seed=0,1,2")
-    return plain_axis(key, _values(raw))
+    try:
+        values = cast("list[Toml]", tomllib.loads(f"values = [{raw}]")["values"])
+    except tomllib.TOMLDecodeError:
+        values = [parse_value(each.strip()) for each in raw.split(",")]
+    return plain_axis(key, values)
+
+
+def parse_value(raw: str) -> Toml:
+    """Parse a TOML value; anything else is text."""
+    try:
+        return cast("Toml", tomllib.loads(f"value = {raw}")["value"])
+    except tomllib.TOMLDecodeError:
+        return raw
 
 
 def plain_axis(key: str, values: Sequence[Toml]) -> SweepAxis:
-    """One key, in turn with each of ``values``.  Raises UserError."""
+    """Return the axis of one key.  Raises UserError for an empty or repeated value."""
     found: list[AxisChoice] = []
     for value in values:
         shown = value if isinstance(value, str) else format_toml(value)
@@ -75,12 +84,12 @@ def plain_axis(key: str, values: Sequence[Toml]) -> SweepAxis:
 
 
 def named_axis(name: str, choices: Mapping[str, Mapping[str, Toml]]) -> SweepAxis:
-    """Choices by their names.  Raises UserError."""
+    """Return an axis of named choices.  Raises UserError if it has none."""
     return _axis(name, [AxisChoice(each, _safe(each), values) for each, values in choices.items()])
 
 
 def _axis(name: str, choices: Sequence[AxisChoice]) -> SweepAxis:
-    """Labels that fall together are numbered."""
+    """Number equal labels."""
     if not choices:
         raise UserError(f"axis {name} has no values: give it some, or leave it out")
     found: list[AxisChoice] = []
@@ -92,7 +101,7 @@ def _axis(name: str, choices: Sequence[AxisChoice]) -> SweepAxis:
 
 
 def build_points(axes: Sequence[SweepAxis]) -> tuple[SweepPoint, ...]:
-    """Every point, the last axis first.  Raises UserError where two axes set the same key."""
+    """Return every point; the last axis varies fastest.  Raises UserError if two axes set the same key."""
     if not axes:
         raise UserError("nothing varies: name an axis, for example --axis run.seed=0,1,2")
     for one, other in itertools.combinations(axes, 2):
@@ -104,25 +113,20 @@ def build_points(axes: Sequence[SweepAxis]) -> tuple[SweepPoint, ...]:
 
 
 def _point(axes: Sequence[SweepAxis], choices: Sequence[AxisChoice]) -> SweepPoint:
-    return SweepPoint(
-        name=_short("-".join(choice.label for choice in choices)),
-        at={axis.name: choice.shown for axis, choice in zip(axes, choices, strict=True)},
-        values={key: value for choice in choices for key, value in choice.values.items()},
-    )
-
-
-def _short(name: str) -> str:
-    """Where it is too long, cut, and told apart by its digest."""
-    return name if len(name) <= _MOST_CHARS else f"{name[:_MOST_CHARS]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    name = "-".join(choice.label for choice in choices)
+    if len(name) > _MAX_NAME_CHARS:
+        name = f"{name[:_MAX_NAME_CHARS]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    at = {axis.name: choice.shown for axis, choice in zip(axes, choices, strict=True)}
+    return SweepPoint(name, at, {key: value for choice in choices for key, value in choice.values.items()})
 
 
 def format_assignments(values: Mapping[str, Toml]) -> list[str]:
-    """``key=value`` of each, as ``--set`` takes it."""
+    """Return ``key=value`` of each, as ``--set`` takes it."""
     return [f"{key}={format_toml(value)}" for key, value in values.items()]
 
 
 def flatten_keys(values: Mapping[str, Toml], keys: Iterable[str], prefix: str = "") -> dict[str, Toml]:
-    """Tables as ``section.key`` → value; a table that is a value, which is one of ``keys``, stays one."""
+    """Return tables as ``section.key`` → value; a table that is the value of one of ``keys`` stays one."""
     known, found = frozenset(keys), dict[str, Toml]()
     for name, value in values.items():
         key = f"{prefix}{name}"
@@ -133,29 +137,13 @@ def flatten_keys(values: Mapping[str, Toml], keys: Iterable[str], prefix: str = 
     return found
 
 
-def _values(raw: str) -> list[Toml]:
-    """Separated by commas: TOML where all of it is, else each by itself, and what is none is text."""
-    try:
-        return cast("list[Toml]", tomllib.loads(f"values = [{raw}]")["values"])
-    except tomllib.TOMLDecodeError:
-        return [parse_value(each.strip()) for each in raw.split(",")]
-
-
-def parse_value(raw: str) -> Toml:
-    """TOML, or text."""
-    try:
-        return cast("Toml", tomllib.loads(f"value = {raw}")["value"])
-    except tomllib.TOMLDecodeError:
-        return raw
-
-
 def _label(key: str, value: Toml) -> str:
-    """What tells this value from the axis's others: of a path its last part, of a number its key too."""
+    """Return the last part of a path or URL, or a number with its key."""
     if isinstance(value, str):
         _, url, rest = value.partition("://")
         return _safe(rest if url else value.rstrip("/").rpartition("/")[2])
-    leaf = key.rpartition(".")[2]
-    return _safe(f"{leaf}_{format_toml(value)}" if isinstance(value, bool) else f"{leaf}{format_toml(value)}")
+    separator = "_" if isinstance(value, bool) else ""
+    return _safe(f"{key.rpartition('.')[2]}{separator}{format_toml(value)}")
 
 
 def _safe(text: str) -> str:

@@ -1,22 +1,22 @@
-"""What is swept: a recipe, a common part and axes, from a sweep's file and the command line.  Pure but for the file.
+"""Reads the definition of a sweep, a recipe, common keys and axes, from its file and the command line.
 
     about = "one line for a person"
     kind = "train"                  # or "evaluate"
     recipe = "demo"
 
-    [common]                        # every point's
+    [common]                        # keys of every point
     staleness.max_staleness = 4
 
     [axes]
     run.seed = [0, 1, 2]            # an axis of one key
 
-    [axes.objective.gspo]           # one choice of the axis objective, which sets what stands below it
+    [axes.objective.gspo]           # a choice on the axis objective, which sets the keys below it
     learner.loss = "gspo"
 
-    [goal]                          # least value of a figure, for every point
+    [goal]                          # minimum of a metric, for every point
     difference = 0.3
 
-Keys with a dot are the recipe's.  Of a sweep of evaluations those without are the options of ``launch.evaluate``.
+Keys with a dot belong to the recipe; in a sweep of evaluations, others are options of ``longshore evaluate``.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ EVALUATE_OPTIONS = frozenset(
         *("greedy", "seed", "model-name", "key-file", "retry-errors", "save-trajectories", "no-record"),
     }
 )
-"""Of ``launch.evaluate``: those that a sweep may set."""
-_OWN = frozenset({"run.dir"})
-"""Keys that every sweep sets itself."""
+"""Options of ``longshore evaluate`` that a sweep may set."""
+_RESERVED = frozenset({"run.dir", "evaluation.before_from"})
+"""Keys that sweeps set themselves."""
 _SEE_KEYS = " (to see the keys: `python -m launch.cluster demo --dry-run`)"
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
 
 
 class SweepKind(StrEnum):
-    """What each point is."""
+    """Kind of the points."""
 
     TRAIN = "train"
     """A training run."""
@@ -63,7 +63,7 @@ class SweepKind(StrEnum):
 
     @property
     def seed_key(self) -> str:
-        """The key over whose values points are averaged."""
+        """Key over whose values points are averaged."""
         return "run.seed" if self is SweepKind.TRAIN else "seed"
 
 
@@ -79,7 +79,7 @@ class SweepFile(ConfigSection):
 @dataclass(frozen=True, slots=True)
 class Sweep:
     name: str
-    """Of its folder, unless another is asked for."""
+    """Default name of its folder."""
     kind: SweepKind
     recipe: str
     common: Mapping[str, Toml]
@@ -89,12 +89,12 @@ class Sweep:
     goal: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def values(self, point: SweepPoint) -> dict[str, Toml]:
-        """All that ``point`` sets, the common part below its own."""
+        """Return all keys of ``point``; its own win over the common ones."""
         return {**self.common, **point.values}
 
     @property
     def seed_axis(self) -> str:
-        """The axis of seeds alone; empty where there is none."""
+        """Name of the axis that varies only the seed; empty without one."""
         return next((axis.name for axis in self.axes if axis.keys == frozenset({self.kind.seed_key})), "")
 
 
@@ -103,12 +103,12 @@ def sweep_names() -> list[str]:
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether the file is a sweep's, and no recipe.  Raises ConfigError for one that is no TOML."""
+    """Return whether the file is a sweep's and no recipe.  Raises ConfigError if it is no TOML."""
     return not _tables(path).keys().isdisjoint(SweepFile.model_fields)
 
 
 def find_sweep_file(what: str) -> Path | None:
-    """The file of the sweep that is called ``what`` or lies there; None where it is a recipe.  Raises UserError."""
+    """Return the file of the sweep ``what``, a name or a path; None if it is a recipe.  Raises UserError."""
     if what.endswith(".toml") or "/" in what:
         return Path(what) if is_sweep(Path(what)) else None
     if what in sweep_names():
@@ -124,7 +124,7 @@ def find_sweep_file(what: str) -> Path | None:
 
 
 def read_sweep_file(path: Path) -> SweepFile:
-    """Raises ConfigError or UserError."""
+    """Read a sweep's file.  Raises ConfigError or UserError."""
     try:
         return SweepFile.model_validate(_tables(path))
     except ValidationError as error:
@@ -141,32 +141,33 @@ def _tables(path: Path) -> dict[str, Toml]:
 
 
 def build_sweep(name: str, file: SweepFile, sets: Mapping[str, Toml], axes: Sequence[SweepAxis]) -> Sweep:
-    """The sweep of ``file`` with the command line's ``sets``, which win, and its ``axes``, which replace those of the
-    same name.  Raises UserError for all keys that are unknown at once."""
+    """Return the sweep of ``file``; the command line's ``sets`` win, and its ``axes`` replace those of the same name.
+
+    Raises UserError that names all unknown keys."""
     replaced = {axis.name for axis in axes}
-    of_all = (*(axis for axis in _axes(file) if axis.name not in replaced), *axes)
+    all_axes = (*(axis for axis in _axes(file) if axis.name not in replaced), *axes)
     common = flatten_keys(cast("Mapping[str, Toml]", file.common), RECIPE_KEYS) | dict(sets)
-    problems = [line for axis in of_all for line in unknown_keys(file.kind, axis.keys, f"axis {axis.name}")]
+    problems = [line for axis in all_axes for line in unknown_keys(file.kind, axis.keys, f"axis {axis.name}")]
     if problems := [*problems, *unknown_keys(file.kind, common, "the common part")]:
         raise ConfigError("; also: ".join(problems))
-    for axis in of_all:
+    for axis in all_axes:
         if both := sorted(axis.keys & sets.keys()):
-            raise UserError(f"--set {both[0]} and the axis {axis.name} both say what it is: leave one of them out")
-    named = name or "-".join((Path(file.recipe).stem, *(axis.name for axis in of_all)))
+            raise UserError(f"--set {both[0]} and the axis {axis.name} both set it: leave one of them out")
+    named = name or "-".join((Path(file.recipe).stem, *(axis.name for axis in all_axes)))
     return Sweep(
         name=_UNSAFE.sub("_", named).strip("_") or "sweep",
         kind=file.kind,
         recipe=file.recipe,
         common=common,
-        axes=of_all,
-        points=build_points(of_all),
+        axes=all_axes,
+        points=build_points(all_axes),
         about=file.about,
         goal=file.goal,
     )
 
 
 def parse_set(kind: SweepKind, word: str) -> tuple[str, Toml]:
-    """``KEY=VALUE`` of a command line.  Raises UserError."""
+    """Parse ``KEY=VALUE`` of a command line.  Raises UserError."""
     key, equals, raw = (part.strip() for part in word.partition("="))
     if "." in key or kind is SweepKind.TRAIN:
         return parse_override(word)
@@ -176,13 +177,13 @@ def parse_set(kind: SweepKind, word: str) -> tuple[str, Toml]:
 
 
 def unknown_keys(kind: SweepKind, keys: Iterable[str], where: str) -> list[str]:
-    """What cannot be set, one line each."""
-    return [f"{where}: {why}" for key in sorted(keys) if (why := _refused(kind, key))]
+    """Return a line for each key that cannot be set."""
+    return [f"{where}: {why}" for key in sorted(keys) if (why := _explain_refusal(kind, key))]
 
 
-def _refused(kind: SweepKind, key: str) -> str:
-    if key in _OWN:
-        return f"{key} is where the sweep's runs are: --output FOLDER says where that is"
+def _explain_refusal(kind: SweepKind, key: str) -> str:
+    if key in _RESERVED:
+        return f"{key} is set by the sweep itself (its folder: --output FOLDER)"
     if "." not in key and kind is SweepKind.EVALUATE:
         return (
             ""
@@ -191,12 +192,12 @@ def _refused(kind: SweepKind, key: str) -> str:
         )
     if key in RECIPE_KEYS:
         return ""
-    hint = "; it is evaluate's: --evaluate" if key in EVALUATE_OPTIONS else suggest_key(RunConfig, key)
+    hint = "; it is an option of evaluate: --evaluate" if key in EVALUATE_OPTIONS else suggest_key(RunConfig, key)
     return f"unknown key '{key}'{hint}{_SEE_KEYS}"
 
 
 def _axes(file: SweepFile) -> list[SweepAxis]:
-    """A table that bears no section's name has named choices; all else are keys with their values."""
+    """Return the axes of a file: a table without a section's name has named choices, all else are keys with values."""
     found: list[SweepAxis] = []
     for name, value in cast("Mapping[str, Toml]", file.axes).items():
         if isinstance(value, dict) and name not in RunConfig.model_fields:

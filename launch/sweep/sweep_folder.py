@@ -1,9 +1,9 @@
-"""A sweep's folder.  One process has it at a time; what its points came to is read from their own folders.
+"""The folder of a sweep, for one process at a time; the results are read from its points' own folders.
 
-sweep.json                     what is swept, for readers
+sweep.json                     the definition
 runs/SWEEP-POINT/              a training run; runs/.cache has the warm starts that they share
 evaluations/SWEEP-POINT/       an evaluation
-attempts/N/logs/POINT.log      what each run said
+attempts/N/logs/POINT.log      output of each point
 summary.json  sweep.csv  report.html
 """
 
@@ -18,89 +18,60 @@ from typing import cast
 
 import orjson
 
+from launch.run_records.output_folder import is_output_folder, open_output_folder
 from launch.run_records.run_directory import RunDirectory
 from launch.sweep.axes import SweepPoint
 from launch.sweep.definition import Sweep, SweepKind
 from protocol.errors import UserError
 from protocol.events import JsonValue
-from protocol.files.filesystem import replace_file
 
-SWEEP_FILE, SUMMARY_FILE, REPORT_FILE = "sweep.json", "summary.json", "report.html"
-TABLE_FILE, PAGE_FILE = "sweep.csv", "sweep.md"
-_PLACES = {SweepKind.TRAIN: "runs", SweepKind.EVALUATE: "evaluations"}
-_BEGUN = {"attempts", ".lock"}
-"""What is there of a folder that was opened and not yet written to."""
+SWEEP_FILE, SUMMARY_FILE, TABLE_FILE, REPORT_FILE = "sweep.json", "summary.json", "sweep.csv", "report.html"
+_SUBFOLDERS = {SweepKind.TRAIN: "runs", SweepKind.EVALUATE: "evaluations"}
 _UNSAFE = re.compile(r"[^A-Za-z0-9._]+")
-_MOST_CHARS = 30
+_MAX_NAME_CHARS = 30
 
 
 def point_folder(folder: Path, kind: SweepKind, point: SweepPoint) -> Path:
-    """The folder of a point, by whose name a run's containers are known: no other sweep's run has it."""
-    mine = _UNSAFE.sub("_", folder.absolute().name).strip("_.")[:_MOST_CHARS] or "sweep"
-    return folder.absolute() / _PLACES[kind] / f"{mine}-{point.name}"
-
-
-class SweepFolder:
-    """One that is open: :func:`opened`."""
-
-    def __init__(self, directory: RunDirectory, sweep: Sweep) -> None:
-        self.directory, self.path, self._kind = directory, directory.path, sweep.kind
-
-    def point_folder(self, point: SweepPoint) -> Path:
-        return point_folder(self.path, self._kind, point)
-
-    def log_file(self, point: SweepPoint) -> Path:
-        return self.directory.logs / f"{point.name}.log"
-
-    def write(self, name: str, text: str) -> None:
-        replace_file(self.path / name, text.encode())
+    """Return a point's folder; its name, which also names a run's containers, includes the sweep's."""
+    sweep = _UNSAFE.sub("_", folder.absolute().name).strip("_.")[:_MAX_NAME_CHARS] or "sweep"
+    return folder.absolute() / _SUBFOLDERS[kind] / f"{sweep}-{point.name}"
 
 
 @contextmanager
-def open_sweep_folder(path: Path, sweep: Sweep) -> Generator[SweepFolder]:
-    """``path``, made where it is not there.  Raises UserError where it holds something else."""
-    check_sweep_folder(path, sweep)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make {path}: {error.strerror}; choose another place, --output FOLDER") from error
-    with RunDirectory.open(path) as directory:
-        check_sweep_folder(path, sweep)  # nobody else writes into it any more
+def open_sweep_folder(path: Path, sweep: Sweep) -> Generator[RunDirectory]:
+    """Open ``path``, creating it if needed.  Raises UserError if it holds something else."""
+    with open_output_folder(path, lambda: check_sweep_folder(path, sweep)) as directory:
         directory.write_json(SWEEP_FILE, describe_sweep(sweep))
-        yield SweepFolder(directory, sweep)
+        yield directory
 
 
 def describe_sweep(sweep: Sweep) -> dict[str, JsonValue]:
     return {
+        "sweep": sweep.name,
         "about": sweep.about,
         "kind": sweep.kind.value,
         "recipe": sweep.recipe,
         "common": cast("JsonValue", dict(sweep.common)),
         "goal": cast("JsonValue", dict(sweep.goal)),
-        "points": [
-            {
-                "name": point.name,
-                "axes": cast("JsonValue", dict(point.at)),
-                "set": cast("JsonValue", dict(point.values)),
-            }
-            for point in sweep.points
-        ],
+        "points": [describe_point(point) for point in sweep.points],
     }
 
 
+def describe_point(point: SweepPoint) -> dict[str, JsonValue]:
+    axes, values = cast("JsonValue", dict(point.at)), cast("JsonValue", dict(point.values))
+    return {"name": point.name, "axes": axes, "set": values}
+
+
 def check_sweep_folder(path: Path, sweep: Sweep) -> None:
-    """Raises UserError unless ``sweep`` may be in ``path``.  Points may be others than before: what was run of those
-    that stay is held against what they are to be, run by run."""
-    if not (path / SWEEP_FILE).exists():
-        if path.exists() and (not path.is_dir() or any(each.name not in _BEGUN for each in path.iterdir())):
-            raise UserError(f"{path} holds something else than a sweep: choose another folder, --output FOLDER")
+    """Raise UserError unless ``sweep`` may use ``path``.  Its points may differ from before."""
+    if not is_output_folder(path, SWEEP_FILE, "a sweep"):
         return
     before = _read(path / SWEEP_FILE)
     for key, now in (("kind", sweep.kind.value), ("recipe", sweep.recipe)):
         if before.get(key) != now:
             raise UserError(
                 f"{path} is a sweep of another {key} ({before.get(key)}, not {now}): choose another folder, --output "
-                f"FOLDER, or remove it (rm -r {shlex.quote(str(path))}) to begin anew"
+                f"FOLDER, or remove it (rm -r {shlex.quote(str(path))}) to start over"
             )
 
 

@@ -1,80 +1,78 @@
-"""Points that are training runs: each is the run's own command in a process of its own, in a folder of its own.
+"""Points that are training runs: each is ``longshore run`` in a process and folder of its own.
 
-What has ended is not run again, and what was broken off goes on by the run's own resume.  Runs that begin alike
-(:mod:`.starts`) share the warm start and the evaluation before training: the first of them makes both, the others wait
-until it has.
+A finished run is not repeated, and an interrupted one is resumed.  Runs that start from the same weights share the warm
+start and the evaluation before training: the first makes both, and the others wait until it trains.
 """
 
 from __future__ import annotations
 
-import secrets
+import hashlib
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
+
+import orjson
 
 from launch.config import ConfigError, RunConfig, load_recipe
 from launch.config.loader import Toml
-from launch.processes.child_process import run_command
-from launch.processes.process_reaper import ProcessReaper
+from launch.evaluation.online.run_evaluations import BEFORE, read_run_evaluation
 from launch.run_records.run_directory import CONFIG_FILE, SUMMARY_FILE, config_tables, load_stored_config
+from launch.run_records.run_summary import read_run_summary
 from launch.sweep.axes import SweepPoint, format_assignments
 from launch.sweep.definition import Sweep
-from launch.sweep.point_problems import PointProblems
-from launch.sweep.point_results import PointResult, PointState, ResultColumn
-from launch.sweep.point_scheduler import PointListener, run_scheduled
-from launch.sweep.run_logs import read_last_line
-from launch.sweep.run_results import COLUMNS, read_run_result
-from launch.sweep.shared_starts import has_begun_training, is_evaluated, start_key
-from launch.sweep.sweep_folder import SweepFolder, point_folder
+from launch.sweep.sweep_points import SweepPoints
+from launch.sweep.sweep_table import PointResult, PointState, ResultColumn
+from learner.settings import LearnerSettings, TrainerSettings
+from protocol.cli.output import error_console
 from protocol.errors import UserError
+from protocol.run_directory.run_tail import read_events
 
+COLUMNS = (
+    ResultColumn("before", "pass@1 before", ".3f"),
+    ResultColumn("after", "after", ".3f"),
+    ResultColumn("difference", "difference", "+.3f"),
+    ResultColumn("difference_stderr", "stderr", ".3f"),
+    ResultColumn("steps", "steps", ",.0f"),
+    ResultColumn("trained", "episodes trained", ",.0f"),
+    ResultColumn("staleness_mean", "staleness", ".2f"),
+    ResultColumn("staleness_max", "max", ",.0f"),
+    ResultColumn("versions", "versions", ",.0f"),
+    ResultColumn("seconds", "seconds", ",.0f"),
+)
 PROGRAM = (sys.executable, "-m", "launch.cluster")
-_MAY_DIFFER = ("run.dir", "evaluation.before_training", "monitor.")
-"""Keys that may be others than those of a run that is there; a final dot means the whole section."""
-_SHARED = {"evaluation.before_training": False}
+_MAY_DIFFER = ("run.dir", "evaluation.before_from", "monitor.")
+"""Keys that may differ from those of an existing run; a final dot means the whole section."""
+_LEARNING = (
+    *(f"{table}." for table in ("stop", "proof", "checkpoint", "staleness", "correction", "kl", "shaping", "buffer")),
+    *("run.name", "run.steps", "run.mode", "run.negative_control", "learner.lr", "learner.call_timeout_s"),
+    *(f"learner.{key}" for key in LearnerSettings.model_fields.keys() - TrainerSettings.model_fields.keys()),
+)
+"""Prefixes of keys that the first weights, and their evaluation, do not depend on."""
 
 
 def configure_runs(sweep: Sweep) -> dict[str, RunConfig]:
-    """Point's name → its run's configuration.  Raises ConfigError for all that is refused at once."""
-    found, problems = dict[str, RunConfig](), PointProblems()
+    """Return point's name → its run's configuration.  Raises ConfigError."""
+    found: dict[str, RunConfig] = {}
     for point in sweep.points:
         try:
             found[point.name] = load_recipe(sweep.recipe, format_assignments(sweep.values(point)))
         except ConfigError as error:
-            problems.add(point, str(error).removeprefix(f"recipe {sweep.recipe}: "))
-    problems.raise_if_any()
+            why = str(error).removeprefix(f"recipe {sweep.recipe}: ")
+            raise ConfigError(f"point {point.name}: {why}") from error
     return found
 
 
-@dataclass(slots=True)
-class RunningPoints:
-    """Which runs are under way, and what this command has to say of those that failed."""
+class TrainingPoints(SweepPoints):
+    columns = COLUMNS
 
-    points: list[SweepPoint] = field(default_factory=list[SweepPoint])
-    failed: dict[str, str] = field(default_factory=dict[str, str])
-
-
-@dataclass(frozen=True)
-class TrainingPoints:
-    """The runs of a sweep in ``folder``."""
-
-    sweep: Sweep
-    configs: Mapping[str, RunConfig]
-    folder: Path
-    program: Sequence[str] = PROGRAM
-    running: RunningPoints = field(default_factory=RunningPoints)
-
-    @property
-    def columns(self) -> Sequence[ResultColumn]:
-        return COLUMNS
-
-    def point_folder(self, point: SweepPoint) -> Path:
-        return point_folder(self.folder, self.sweep.kind, point)
+    def __init__(
+        self, sweep: Sweep, configs: Mapping[str, RunConfig], folder: Path, program: Sequence[str] = PROGRAM
+    ) -> None:
+        super().__init__(sweep, folder, program, error_console())
+        self.configs = configs
+        self._start_keys = {name: _start_key(config) for name, config in configs.items()}
 
     def check_existing(self) -> None:
         for point in self.sweep.points:
@@ -87,96 +85,89 @@ class TrainingPoints:
 
         values = {"run.dir": str(self.point_folder(points[0]).parent)}
         for point in points:
-            run_preflight_checks(
-                load_recipe(self.sweep.recipe, format_assignments({**self.sweep.values(point), **values}))
-            )
+            config = load_recipe(self.sweep.recipe, format_assignments({**self.sweep.values(point), **values}))
+            run_preflight_checks(config)
 
     def read_result(self, point: SweepPoint) -> PointResult:
-        run_dir = self.point_folder(point)
-        found = read_run_result(
-            run_dir, [self.point_folder(each) for each in self.points_starting_alike(point)], self.configs[point.name]
-        )
-        why = self.running.failed.get(point.name)
-        return found if why is None or found.why else replace(found, state=PointState.FAILED, why=why)
+        run_dir, why = self.point_folder(point), self.failed.get(point.name, "")
+        summary = read_run_summary(run_dir)
+        if summary is None:
+            started = (run_dir / CONFIG_FILE).exists()
+            return PointResult(
+                PointState.FAILED if why else PointState.INTERRUPTED if started else PointState.PLANNED, why
+            )
+        scores = summary.eval
+        values = {
+            "before": scores.before.pass_at_1 if scores.before else None,
+            "after": scores.after.pass_at_1 if scores.after else None,
+            "difference": scores.difference,
+            "difference_stderr": scores.difference_stderr,
+            "steps": summary.steps,
+            "trained": summary.trajectories.trained,
+            "staleness_mean": summary.token_age.mean,
+            "staleness_max": summary.token_age.max,
+            "versions": summary.weights.pushes,
+            "seconds": summary.seconds,
+        }
+        known = {key: value for key, value in values.items() if value is not None}
+        commit = str(orjson.loads((run_dir / CONFIG_FILE).read_bytes())["code"]["commit"])
+        state = PointState.ENDED if summary.ok and not why else PointState.FAILED
+        return PointResult(state, "; ".join(summary.failed_checks) or why, known, commit)
 
     def retry_advice(self, point: SweepPoint) -> str:
         run_dir = self.point_folder(point)
         if (run_dir / SUMMARY_FILE).exists():
-            return f"it has ended: rm -r {shlex.quote(str(run_dir))}, and the same command, to run it anew"
-        return "the same command goes on with it"
-
-    async def run_points(
-        self, points: Sequence[SweepPoint], parallel: int, folder: SweepFolder, listener: PointListener
-    ) -> None:
-        async def run(point: SweepPoint) -> None:
-            log = folder.log_file(point)
-            listener.point_started(point, log)
-            await self._run(point, log)
-            listener.point_ended(point)
-
-        with ProcessReaper(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
-            await run_scheduled(points, parallel, self.is_ready, run)
+            return f"it has ended: rm -r {shlex.quote(str(run_dir))}, then repeat the command to run it again"
+        return "repeat the command to continue it"
 
     def is_ready(self, point: SweepPoint) -> bool:
-        """Whether nobody is just making what ``point`` could share."""
-        others = self.points_starting_alike(point)
-        return all(each not in others or has_begun_training(self.point_folder(each)) for each in self.running.points)
-
-    @cached_property
-    def _start_keys(self) -> dict[str, str]:
-        return {name: start_key(config) for name, config in self.configs.items()}
+        """Return whether no running point is about to make what ``point`` could share."""
+        same = self.points_starting_alike(point)
+        return all(each.name not in self.running or _has_begun_training(self.point_folder(each)) for each in same)
 
     def points_starting_alike(self, point: SweepPoint) -> list[SweepPoint]:
-        """Those that ought to begin as ``point`` does."""
-        mine = self._start_keys[point.name]
-        return [each for each in self.sweep.points if each is not point and self._start_keys[each.name] == mine]
-
-    async def _run(self, point: SweepPoint, log: Path) -> None:
-        """To its end.  What it says goes into ``log``."""
-        self.running.points.append(point)
-        try:
-            with log.open("wb") as said:
-                _, code = await run_command(*self.program, *self.command_line(point), log=said)
-        finally:
-            self.running.points.remove(point)
-        if self.read_result(point).state is not PointState.ENDED:
-            self.running.failed[point.name] = read_last_line(log) or f"it ended with exit code {code}"
+        """Return the other points that should start from the same weights as ``point``."""
+        key = self._start_keys[point.name]
+        return [each for each in self.sweep.points if each is not point and self._start_keys[each.name] == key]
 
     def command_line(self, point: SweepPoint) -> list[str]:
-        """Of the run's command."""
         run_dir = self.point_folder(point)
-        values = {"run.dir": str(run_dir.parent)}
+        values: dict[str, Toml] = {"run.dir": str(run_dir.parent)}
         if (run_dir / CONFIG_FILE).exists():
             return ["--resume", run_dir.name, *_sets(values)]
-        if run_dir.exists():  # made, and not yet a run
+        if run_dir.exists():  # created, but never a run
             shutil.rmtree(run_dir)
-        shared = (
-            _SHARED if any(is_evaluated(self.point_folder(each)) for each in self.points_starting_alike(point)) else {}
-        )
-        of_all = {**self.sweep.values(point), **shared, **values}
-        return [self.sweep.recipe, "--run-id", run_dir.name, *_sets(of_all)]
+        others = [self.point_folder(each) for each in self.points_starting_alike(point)]
+        if evaluated := [each for each in others if read_run_evaluation(each, BEFORE, 0) is not None]:
+            values["evaluation.before_from"] = str(evaluated[0])
+        return [self.sweep.recipe, "--run-id", run_dir.name, *_sets({**self.sweep.values(point), **values})]
+
+
+def _start_key(config: RunConfig) -> str:
+    """Return a digest that is equal for configurations whose runs start from the same weights."""
+    values = {key: value for key, value in _flat(config).items() if not key.startswith(_LEARNING)}
+    return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _has_begun_training(run_dir: Path) -> bool:
+    """Return whether a run's warm start and its evaluation before training are finished."""
+    return any(event["kind"] == "run.phase" and event["phase"] == "training" for event in read_events(run_dir))
 
 
 def _require_same(run_dir: Path, before: RunConfig, now: RunConfig) -> None:
-    old, new = _plain(before), _plain(now)
+    old, new = _flat(before), _flat(now)
     if other := [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]:
         key = other[0]
         raise UserError(
             f"{run_dir} was run with another {key} ({old.get(key)}, not {new.get(key)}): give what it had, --output "
-            f"FOLDER to sweep elsewhere, or remove it (rm -r {shlex.quote(str(run_dir))}) to run that point anew"
+            f"FOLDER to sweep elsewhere, or remove it (rm -r {shlex.quote(str(run_dir))}) to run the point again"
         )
 
 
-def _plain(config: RunConfig) -> dict[str, object]:
-    return {
-        f"{section}.{key}": value
-        for section, keys in config_tables(config).items()
-        for key, value in keys.items()
-        if not any(
-            f"{section}.{key}".startswith(each) if each.endswith(".") else f"{section}.{key}" == each
-            for each in _MAY_DIFFER
-        )
-    }
+def _flat(config: RunConfig) -> dict[str, Toml]:
+    """Return ``section.key`` → value, without the keys that may differ."""
+    values = {f"{table}.{key}": value for table, keys in config_tables(config).items() for key, value in keys.items()}
+    return {key: value for key, value in values.items() if not key.startswith(_MAY_DIFFER)}
 
 
 def _sets(values: Mapping[str, Toml]) -> list[str]:

@@ -50,8 +50,7 @@ def main() -> int:
         while not (runs / "go").exists():
             time.sleep(0.01)
     events.emit("weights.published", version=1, step=0, sha256=f"weights of seed {config.run.seed}")
-    if config.evaluation.before_training:
-        write_run_attempts(directory.path, BEFORE, _attempts(1))
+    write_run_attempts(directory.path, BEFORE, _attempts(1))
     events.emit("run.phase", phase="training", detail="")
     if does == "break":
         return _die("the engine is gone", 1)
@@ -86,6 +85,7 @@ def _summary(steps: int, missed: bool) -> dict[str, object]:
         "trajectories": {"trained": 64},
         "token_age": {"max": 3.0, "mean": 1.25},
         "weights": {"pushes": 5},
+        "eval": {"before": {"pass_at_1": 0.25}, "after": {"pass_at_1": 0.75}, "difference": 0.5},
     }
 
 

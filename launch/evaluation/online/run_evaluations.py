@@ -55,6 +55,11 @@ def make_run_spec(config: RunConfig, run_id: str) -> EvaluationSpec:
     )
 
 
+def spec_of_weights(spec: EvaluationSpec, name: str, weights: WeightManifest) -> EvaluationSpec:
+    """Return the specification of the evaluation ``name`` of these weights."""
+    return replace(spec, name=name, step=weights.step, version=weights.version, weights_sha256=weights.sha256)
+
+
 @dataclass(frozen=True, slots=True)
 class OnlineEvaluationResult:
     """An evaluation beside training that has finished."""
@@ -95,13 +100,12 @@ def read_run_evaluation(run_dir: Path, name: str, step: int) -> list[AttemptReco
     return [*read_attempts(folder / ATTEMPTS_FILE).values()]
 
 
-def copy_run_evaluation(run_dir: Path, spec: EvaluationSpec, source: Path) -> bool:
-    """Copy the evaluation ``spec.name`` of the run ``source``; False if it has none of that step.  Raises OSError."""
-    attempts = read_run_evaluation(source, spec.name, spec.step)
-    if attempts is None:
-        return False
-    write_run_evaluation(run_dir, spec, attempts)
-    return True
+def read_reusable_evaluation(run_dir: Path, weights_sha256: str) -> list[AttemptRecord] | None:
+    """Return the evaluation before training of another run, or None unless it is of weights with this checksum."""
+    folder = evaluations_folder(run_dir) / BEFORE
+    if not is_evaluation(folder) or read_spec(folder).weights_sha256 != weights_sha256:
+        return None
+    return [*read_attempts(folder / ATTEMPTS_FILE).values()]
 
 
 def list_run_evaluations(run_dir: Path) -> dict[str, Path]:
@@ -147,7 +151,7 @@ def store_pending_evaluation(run_dir: Path, spec: EvaluationSpec, manifest: Weig
         for file in Path(manifest.path).iterdir():
             _link(file, partial / _WEIGHTS / file.name)
         name = online_evaluation_name(manifest.step)
-        write_spec(partial, replace(spec, name=name, step=manifest.step, version=manifest.version))
+        write_spec(partial, spec_of_weights(spec, name, manifest))
         (partial / _WEIGHTS_FILE).write_bytes(orjson.dumps(asdict(kept)))
         fsync_path(partial / _WEIGHTS_FILE)
     fsync_path(folder.parent)

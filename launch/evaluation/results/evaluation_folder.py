@@ -67,6 +67,8 @@ class EvaluationSpec:
     """Optimizer step of a run's weights."""
     version: int = -1
     """Version of a run's weights."""
+    weights_sha256: str = ""
+    """Checksum of a run's weights."""
 
     @property
     def sampling(self) -> str:

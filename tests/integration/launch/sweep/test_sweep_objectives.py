@@ -70,9 +70,9 @@ def test_two_steps_of_one_of_the_objectives(mini_runs: MiniRuns, tmp_path: Path)
     values = {**SMALL, "data.path": mini_runs.tasks, "run.steps": 2}
     said = swept(tmp_path / "out", "objectives", "--only", point, **values)
     (ended,) = [each for each in said["points"] if each["name"] == point]
-    assert (ended["state"], ended["figures"]["steps"]) == ("ended", 2), ended["why"]
-    assert ended["figures"]["staleness_max"] <= 4
-    assert ended["figures"].keys() >= {"before", "after", "difference"}
+    assert (ended["state"], ended["values"]["steps"]) == ("ended", 2), ended["why"]
+    assert ended["values"]["staleness_max"] <= 4
+    assert ended["values"].keys() >= {"before", "after", "difference"}
     assert_books_balance(Path(ended["folder"]))
 
 
@@ -83,8 +83,8 @@ def test_runs_that_begin_alike_share_the_warm_start_and_the_evaluation_before(
     said = swept(tmp_path / "out", str(RECIPE), "--axis", "learner.loss=clip,cispo", **values)
     first, second = said["points"]
     assert (first["state"], second["state"]) == ("ended", "ended"), said
-    assert first["figures"]["before"] == second["figures"]["before"] is not None
-    assert (Path(first["folder"]) / "evaluations" / "before").exists()
-    assert not (Path(second["folder"]) / "evaluations" / "before").exists()
+    assert first["values"]["before"] == second["values"]["before"] is not None
+    files = [Path(point["folder"]) / "evaluations" / "before" / "attempts.jsonl" for point in (first, second)]
+    assert files[0].read_bytes() == files[1].read_bytes()
     warm = list((tmp_path / "out" / "runs" / ".cache").glob("warm-start-*"))
     assert len(warm) == 1

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from launch.config import RunConfig
 from launch.sweep import __main__ as command
 from launch.sweep import training_points
-from launch.sweep.axes import SweepPoint
-from launch.sweep.definition import Sweep
-from launch.sweep.sweep_progress import SweepProgressReporter
+from launch.sweep.axes import parse_axis
+from launch.sweep.definition import Sweep, SweepFile, build_sweep
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from protocol.cli.output import error_console
 from tests.support import fake_cluster
 
 FILE = """
@@ -30,7 +29,7 @@ Sweeping = Callable[..., int]
 
 
 class UncheckedRuns(training_points.TrainingPoints):
-    """Of the fake, for which nothing has to be there."""
+    """Runs of the fake, which needs no machine."""
 
     def preflight(self, points: object) -> None: ...
 
@@ -40,8 +39,7 @@ def sweeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeping:
     """The command on a sweep's file, its runs being fakes."""
     file = tmp_path / "mine.toml"
 
-    def runs(sweep: Sweep, configs: object, folder: Path) -> UncheckedRuns:
-        assert isinstance(configs, dict)
+    def runs(sweep: Sweep, configs: dict[str, RunConfig], folder: Path) -> UncheckedRuns:
         return UncheckedRuns(sweep, configs, folder, (sys.executable, fake_cluster.__file__))
 
     monkeypatch.setattr(training_points, "TrainingPoints", runs)
@@ -65,14 +63,14 @@ def test_a_sweep_leaves_a_summary_a_table_and_a_page(
     assert sweeping() == EXIT_OK
     out = tmp_path / "out"
     summary = json.loads((out / "summary.json").read_text())
-    assert (summary["ok"], summary["complete"], summary["goal"]["missed"]) == (True, True, [])
-    assert [point["figures"]["difference"] for point in summary["points"]] == [0.5, 0.5]
-    assert summary["over_seeds"][0]["figures"]["difference"] == {"mean": 0.5, "std": 0.0, "n": 2}
+    assert (summary["ok"], summary["complete"], summary["missed"]) == (True, True, [])
+    assert [point["values"]["difference"] for point in summary["points"]] == [0.5, 0.5]
+    assert summary["over_seeds"][0]["values"]["difference"] == {"mean": 0.5, "std": 0.0, "n": 2}
     assert len((out / "sweep.csv").read_text().splitlines()) == 3
     assert "mine" in (out / "report.html").read_text()
     said = capsys.readouterr().err
     assert "2 points, 2 to run" in said
-    assert "seed0: begins" in said
+    assert "seed0: started" in said
     assert "seed1: ended: pass@1 before 0.250, after 0.750" in said
 
 
@@ -81,7 +79,7 @@ def test_one_that_failed_is_named_with_what_to_do(
 ) -> None:
     assert sweeping(seed0=["break"]) == EXIT_FAILED
     said = "".join(capsys.readouterr())
-    assert "failed: seed0: the engine is gone: the same command goes on with it" in said
+    assert "failed: seed0: the engine is gone: repeat the command to continue it" in said
     assert "seed1: ended" in said
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["complete"] is False
     assert sweeping() == EXIT_OK
@@ -106,7 +104,7 @@ def test_a_goal_of_an_unknown_figure_is_refused_before_anything_starts(
     sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sweeping(text=FILE.replace("difference", "diference")) == 2
-    assert "goal: there is no figure 'diference'" in capsys.readouterr().err
+    assert "goal: there is no metric 'diference'" in capsys.readouterr().err
     assert not (tmp_path / "out" / "runs" / "calls.jsonl").exists()
 
 
@@ -115,12 +113,14 @@ def test_a_recipe_and_another_recipe_are_refused(capsys: pytest.CaptureFixture[s
     assert "are two recipes" in capsys.readouterr().err
 
 
-def test_a_run_that_goes_on_is_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told, log = SweepProgressReporter(error_console(), [], []), tmp_path / "log"
-    told.point_started(SweepPoint("seed0"), log)
-    log.write_text("training\nstep 1/3\n")
-    told.print_new_lines()
-    told.print_new_lines()
-    log.write_text("training\nstep 1/3\nstep 2/3\n")
-    told.print_new_lines()
-    assert capsys.readouterr().err.splitlines() == ["seed0: begins", "seed0: step 1/3", "seed0: step 2/3"]
+def test_a_running_point_is_reported_once_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = build_sweep("s", SweepFile(), {}, [parse_axis("run.seed=0")])
+    points, log = (
+        training_points.TrainingPoints(sweep, training_points.configure_runs(sweep), tmp_path),
+        tmp_path / "log",
+    )
+    points.running["seed0"] = log
+    for text in ("training\nstep 1/3\n", "training\nstep 1/3\n", "training\nstep 1/3\nstep 2/3\n"):
+        log.write_text(text)
+        points.print_new_lines()
+    assert capsys.readouterr().err.splitlines() == ["seed0: step 1/3", "seed0: step 2/3"]

@@ -20,8 +20,7 @@ from launch.sweep.definition import (
     read_sweep_file,
     sweep_names,
 )
-from launch.sweep.run_results import COLUMNS
-from launch.sweep.training_points import configure_runs
+from launch.sweep.training_points import COLUMNS, configure_runs
 from protocol.cli.arguments import option_name
 from protocol.errors import UserError
 
@@ -83,7 +82,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         ("[common]\nrun.dir = '/x'\n[axes]\nrun.seed = [1]", "--output FOLDER"),
         ("[axes]\nrun.seed = []", "axis run.seed has no values"),
         ("[axes.objective]", "axis objective has no values"),
-        ("[axes]\ntemperature = [1]", "it is evaluate's: --evaluate"),
+        ("[axes]\ntemperature = [1]", "it is an option of evaluate: --evaluate"),
         ("kind = 'evaluate'\n[axes]\ntemperatur = [1]", "did you mean 'temperature'"),
         ("kind = 'trian'\n[axes]\nrun.seed = [1]", "kind: input should be 'train' or 'evaluate'"),
         ("axis = 1\n[axes]\nrun.seed = [1]", "unknown key 'axis'; did you mean 'axes'"),

@@ -8,23 +8,21 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from launch.sweep.axes import parse_axis
 from launch.sweep.definition import SweepFile, build_sweep
-from launch.sweep.point_results import PointResult, PointRow, PointState, SeedStatistics
-from launch.sweep.run_logs import read_last_line
-from launch.sweep.run_results import COLUMNS
-from launch.sweep.sweep_page import render_sweep_page
+from launch.sweep.sweep_points import read_last_line
 from launch.sweep.sweep_table import (
+    PointResult,
+    PointState,
     SweepTable,
-    align_columns,
     average_rows,
     point_rows,
+    render_sweep_page,
     table_as_csv,
     table_as_json,
-    table_as_markdown,
 )
+from launch.sweep.training_points import COLUMNS
+from protocol.cli.output import align_columns
 
 FILE = SweepFile(about="a <b>", goal={"difference": 0.3})
 
@@ -39,8 +37,7 @@ FAILED = PointResult(PointState.FAILED, "no <space> left")
 
 def table(*outcomes: PointResult, axes: Sequence[str] = ("learner.loss=clip,gspo", "run.seed=0,1")) -> SweepTable:
     sweep = build_sweep("s", FILE, {"staleness.max_staleness": 4}, [parse_axis(axis) for axis in axes])
-    rows = [PointRow(point, outcome) for point, outcome in zip(sweep.points, outcomes, strict=True)]
-    return SweepTable(sweep, COLUMNS, rows, "2 cores")
+    return SweepTable(sweep, Path("/s"), COLUMNS, list(zip(sweep.points, outcomes, strict=True)))
 
 
 MIXED = (ended(0.5), ended(0.3), ended(0.1), FAILED)
@@ -48,11 +45,10 @@ MIXED = (ended(0.5), ended(0.3), ended(0.1), FAILED)
 
 def test_means_are_over_seeds_alone() -> None:
     first, second = table(*MIXED).averages
-    assert (first.at, first.ended, first.of) == ({"learner.loss": "clip"}, 2, 2)
-    assert first.spreads["difference"].mean == pytest.approx(0.4)
-    assert first.spreads["difference"].std == pytest.approx(0.02**0.5)
-    assert (second.ended, second.of, second.spreads["difference"]) == (1, 2, SeedStatistics(0.1, None, 1))
-    assert "staleness_mean" not in first.spreads
+    assert (first.at, first.ended, len(first.rows)) == ({"learner.loss": "clip"}, 2, 2)
+    assert first.statistics("difference") == {"mean": 0.4, "std": 0.1414, "n": 2}
+    assert (second.ended, second.statistics("difference")) == (1, {"mean": 0.1, "std": None, "n": 1})
+    assert first.statistics("staleness_mean") is None
 
 
 def test_without_seeds_there_is_nothing_to_average() -> None:
@@ -63,17 +59,17 @@ def test_without_seeds_there_is_nothing_to_average() -> None:
 
 def test_the_goal_is_each_points() -> None:
     found = table(*MIXED)
-    assert (found.goal.met, found.goal.missed) == (("clip-seed0", "clip-seed1"), ("gspo-seed0",))
-    assert found.verdict == "3 of 4 points, 1 failed, the goal missed by 1"
-    assert not found.holds
-    assert table(*[ended(0.3)] * 4).holds
+    assert found.missed == ["gspo-seed0"]
+    assert found.verdict == "3 of 4 points, 1 failed, goal missed by 1"
+    assert not found.ok
+    assert table(*[ended(0.3)] * 4).ok
 
 
 def test_a_point_that_ended_without_the_goals_figure_has_missed_it() -> None:
     """Its evaluation before training is another model's, say: nothing was shown, and the command would say all held."""
     unknown = PointResult(PointState.ENDED, "", {"after": 0.9}, "c0ffee")
     found = table(ended(0.3), ended(0.4), unknown, PointResult(PointState.PLANNED))
-    assert found.goal.missed == ("gspo-seed0",)
+    assert found.missed == ["gspo-seed0"]
 
 
 def test_what_is_not_known_is_left_empty() -> None:
@@ -86,41 +82,29 @@ def test_what_is_not_known_is_left_empty() -> None:
 
 def test_the_object_has_every_point_and_mean() -> None:
     found = table(*MIXED)
-    said = table_as_json(found, lambda point: Path("/s") / point.name)
-    text = json.loads(json.dumps(said))
+    text = json.loads(json.dumps(table_as_json(found)))
     assert (text["ok"], text["complete"]) == (False, False)
-    assert text["points"][0]["figures"]["difference"] == 0.5
-    assert text["points"][3]["figures"]["difference"] is None
+    assert text["points"][0]["values"]["difference"] == 0.5
+    assert text["points"][3]["values"]["difference"] is None
     assert text["points"][3]["why"] == "no <space> left"
-    assert text["over_seeds"][0]["figures"]["difference"] == {"mean": 0.4, "std": 0.1414, "n": 2}
-    assert text["goal"] == {
-        "least": {"difference": 0.3}, "met": ["clip-seed0", "clip-seed1"], "missed": ["gspo-seed0"]
-    }  # fmt: skip
+    assert text["over_seeds"][0]["values"]["difference"] == {"mean": 0.4, "std": 0.1414, "n": 2}
+    assert (text["goal"], text["missed"]) == ({"difference": 0.3}, ["gspo-seed0"])
+    assert text["points"][0]["folder"] == "/s/runs/s-clip-seed0"
 
 
 def test_the_page_has_points_means_goal_and_failures_as_text() -> None:
     text = render_sweep_page(table(*MIXED))
-    for part in ("Over seeds", "0.400 ± 0.141", "met by 2 of 4, missed by gspo-seed0", "no &lt;space&gt; left"):
+    for part in ("Over seeds", "0.400 ± 0.141", "missed by gspo-seed0", "no &lt;space&gt; left"):
         assert part in text
     assert "a &lt;b&gt;" in text
     assert "<b>" not in text.replace("<body", "")
 
 
-def test_the_tables_for_documentation_say_where_and_of_what_code() -> None:
-    text = table_as_markdown(table(*MIXED))
-    assert text.startswith("`longshore sweep s`, commit c0ffee, on 2 cores.\n")
-    assert "| clip | 2 of 2 | 0.400 ± 0.000 |" in text
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in rows[:4]} == {len(COLUMNS) + 3}
-
-
 def test_lines_stand_below_each_other() -> None:
-    head, rows = average_rows(table(*MIXED))
-    lines = align_columns(head, rows)
+    lines = align_columns(average_rows(table(*MIXED)))
     assert len({len(line) for line in lines}) == 1
-    head, rows = point_rows(table(*MIXED))
-    assert rows[0][head.index("difference")] == "+0.500"
-    assert rows[3][head.index("difference")] == "–"
+    head, first, *_, last = point_rows(table(*MIXED))
+    assert (first[head.index("difference")], last[head.index("difference")]) == ("+0.500", "–")
 
 
 def test_a_runs_last_word_is_its_last_line(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import pytest
 
 from launch.sweep.axes import SweepPoint, parse_axis
 from launch.sweep.definition import Sweep, SweepFile, build_sweep
-from launch.sweep.point_results import PointResult, PointState
 from launch.sweep.sweep_folder import open_sweep_folder
+from launch.sweep.sweep_table import PointResult, PointState
 from launch.sweep.training_points import TrainingPoints, configure_runs
 from protocol.errors import UserError
 from tests.support import fake_cluster
@@ -22,19 +22,6 @@ from tests.support.cluster_runs import eventually
 
 PROGRAM = (sys.executable, fake_cluster.__file__)
 COMMON = {"run.steps": 3}
-
-
-@dataclass
-class Heard:
-    """What was told, in its order."""
-
-    order: list[str] = field(default_factory=list[str])
-
-    def point_started(self, point: SweepPoint, log: Path) -> None:
-        self.order.append(f"{point.name} begins")
-
-    def point_ended(self, point: SweepPoint) -> None:
-        self.order.append(f"{point.name} ends")
 
 
 class Swept:
@@ -45,7 +32,6 @@ class Swept:
         values = {**COMMON, **{key.replace("__", "."): value for key, value in common.items()}}
         self.sweep = build_sweep("s", SweepFile(), values, [parse_axis(axis) for axis in axes])
         (folder / "s" / "runs").mkdir(parents=True, exist_ok=True)
-        self.heard = Heard()
         self.runs = self.anew()
 
     def anew(self) -> TrainingPoints:
@@ -64,10 +50,10 @@ class Swept:
 
     async def run(self, at_once: int = 1) -> None:
         (self.folder / "s" / "sweep.json").write_text('{"kind": "train", "recipe": "demo"}')
-        points = [p for p in self.sweep.points if self.outcome(p).state in {PointState.PLANNED, PointState.BROKEN_OFF}]
+        points = [p for p in self.sweep.points if self.outcome(p).state in {PointState.PLANNED, PointState.INTERRUPTED}]
         self.runs.check_existing()
-        with open_sweep_folder(self.folder / "s", self.sweep) as folder:
-            await self.runs.run_points(points, at_once, folder, self.heard)
+        with open_sweep_folder(self.folder / "s", self.sweep) as directory:
+            await self.runs.run_points(points, at_once, directory)
 
     def outcome(self, point: SweepPoint) -> PointResult:
         return self.runs.read_result(point)
@@ -91,10 +77,10 @@ async def test_every_point_is_a_run_of_its_own_with_what_it_sets(tmp_path: Path)
     assert swept.calls[2]["sets"]["run.steps"] == "3"
     first = swept.outcome(swept.sweep.points[0])
     assert first.commit == fake_cluster.COMMIT
-    assert first.figures["before"] == 0.25
-    assert first.figures["after"] == 0.75
-    assert first.figures["difference"] == 0.5
-    assert (first.figures["steps"], first.figures["versions"], first.figures["staleness_max"]) == (3, 5, 3)
+    assert first.values["before"] == 0.25
+    assert first.values["after"] == 0.75
+    assert first.values["difference"] == 0.5
+    assert (first.values["steps"], first.values["versions"], first.values["staleness_max"]) == (3, 5, 3)
 
 
 async def test_the_same_again_runs_nothing(tmp_path: Path) -> None:
@@ -113,9 +99,9 @@ async def test_one_that_was_broken_off_is_resumed_and_the_others_were_not_stoppe
     assert swept.states == {"seed0": "ended", "seed1": "failed", "seed2": "ended"}
     failed = swept.outcome(swept.sweep.points[1])
     assert failed.why == "the engine is gone"
-    assert swept.runs.retry_advice(swept.sweep.points[1]) == "the same command goes on with it"
+    assert swept.runs.retry_advice(swept.sweep.points[1]) == "repeat the command to continue it"
     swept.anew()
-    assert swept.states["seed1"] == "broken off"
+    assert swept.states["seed1"] == "interrupted"
     await swept.run()
     assert swept.calls[-1]["run"] == "s-seed1"
     assert swept.calls[-1]["resumed"]
@@ -149,31 +135,18 @@ async def test_one_whose_checks_failed_is_not_run_again_unless_it_is_removed(tmp
 async def test_what_begins_alike_is_evaluated_once_before_training(tmp_path: Path) -> None:
     swept = Swept(tmp_path, "learner.loss=clip,gspo,cispo", "run.seed=0,1")
     await swept.run()
-    before = {call["run"]: call["sets"].get("evaluation.before_training", "true") for call in swept.calls}
-    assert before == {
-        "s-clip-seed0": "true",
-        "s-clip-seed1": "true",
-        "s-gspo-seed0": "false",
-        "s-gspo-seed1": "false",
-        "s-cispo-seed0": "false",
-        "s-cispo-seed1": "false",
+    sources = {call["run"]: call["sets"].get("evaluation.before_from", "") for call in swept.calls}
+    assert {run: Path(json.loads(source)).name if source else "" for run, source in sources.items()} == {
+        "s-clip-seed0": "",
+        "s-clip-seed1": "",
+        "s-gspo-seed0": "s-clip-seed0",
+        "s-gspo-seed1": "s-clip-seed1",
+        "s-cispo-seed0": "s-clip-seed0",
+        "s-cispo-seed1": "s-clip-seed1",
     }
-    assert [swept.outcome(point).figures["difference"] for point in swept.sweep.points] == [0.5] * 6
-    whose = [swept.outcome(point).before_of for point in swept.sweep.points]
-    assert whose == ["", "", *["s-clip-seed0", "s-clip-seed1"] * 2]
+    assert [swept.outcome(point).values["difference"] for point in swept.sweep.points] == [0.5] * 6
     swept.anew()
     swept.runs.check_existing()
-
-
-async def test_an_evaluation_of_other_weights_is_nobody_elses(tmp_path: Path) -> None:
-    """Code that changed between two runs, say, gave the second one another warm start."""
-    swept = Swept(tmp_path, "learner.loss=clip,gspo")
-    await swept.run()
-    events = swept.runs.point_folder(swept.sweep.points[1]) / "events" / "driver-1.jsonl"
-    events.write_text(events.read_text().replace("weights of seed 0", "other weights"))
-    figures = swept.outcome(swept.sweep.points[1]).figures
-    assert "before" not in figures
-    assert figures["after"] == 0.75
 
 
 def test_what_is_not_only_about_learning_begins_otherwise(tmp_path: Path) -> None:
@@ -191,18 +164,16 @@ async def test_what_begins_alike_waits_for_the_first_and_the_others_do_not(tmp_p
         group.create_task(swept.run(at_once=3))
         await asyncio.to_thread(eventually, "two runs", lambda: len(swept.calls) == 2)
         assert {call["run"] for call in swept.calls} == {"s-clip-seed0", "s-clip-seed1"}
-        assert [each for each in swept.heard.order if each.startswith("gspo")] == []
         (swept.place / "go").touch()
     assert set(swept.states.values()) == {"ended"}
-    assert all(call["sets"].get("evaluation.before_training") == "false" for call in swept.calls[2:])
+    assert all("evaluation.before_from" in call["sets"] for call in swept.calls[2:])
 
 
 async def test_one_that_dies_before_it_trains_leaves_the_start_to_the_next(tmp_path: Path) -> None:
     swept = Swept(tmp_path, "learner.loss=clip,gspo,cispo")
     swept.behave(clip=["half"])
     await swept.run()
-    told = [call["sets"].get("evaluation.before_training", "true") for call in swept.calls]
-    assert told == ["true", "true", "false"]
+    assert ["evaluation.before_from" in call["sets"] for call in swept.calls] == [False, False, True]
     assert swept.states == {"clip": "failed", "gspo": "ended", "cispo": "ended"}
 
 
@@ -226,16 +197,8 @@ async def test_more_points_are_added_to_those_that_are_there(tmp_path: Path) -> 
 async def test_cancelling_ends_the_run_under_way(tmp_path: Path) -> None:
     swept = Swept(tmp_path, "run.seed=0,1")
     swept.behave(seed0=["hold"])
-    running = asyncio.Event()
-
-    class Watched(Heard):
-        def point_started(self, point: SweepPoint, log: Path) -> None:
-            running.set()
-
-    swept.heard = Watched()
 
     async def interrupted() -> None:
-        await running.wait()
         await asyncio.to_thread(eventually, "a run", lambda: swept.calls)
         raise KeyError
 
@@ -246,14 +209,14 @@ async def test_cancelling_ends_the_run_under_way(tmp_path: Path) -> None:
 
     with pytest.raises(ExceptionGroup):
         await both()
-    assert swept.runs.running.points == []
+    assert swept.runs.running == {}
     assert [call["run"] for call in swept.calls] == ["s-seed0"]
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     sweep: Sweep = build_sweep("s", SweepFile(), {}, [parse_axis("run.seed=0")])
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(UserError, match="holds something else"), open_sweep_folder(tmp_path, sweep):
+    with pytest.raises(UserError, match="something other than a sweep"), open_sweep_folder(tmp_path, sweep):
         pass
     with (
         open_sweep_folder(tmp_path / "s", sweep),
