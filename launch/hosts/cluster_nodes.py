@@ -1,6 +1,6 @@
-"""Ray nodes: a cluster to join, or N local ones that stand in for it.
+"""Ray nodes: those of a cluster that a run joins, or local ones that simulate it.
 
-Nodes of one address are on one machine.  Those on another than the driver's have no way to the run's directory
+Nodes with one address are on one machine.  Nodes on other machines than the driver's cannot reach the run's directory
 (:mod:`launch.hosts`).  Local nodes listen on loopback (see ``LOCAL_RAY`` in :mod:`launch.hosts.ray_environment`),
 carry the run's token (see :mod:`launch.processes.process_reaper`) and end with the driver.
 """
@@ -26,11 +26,11 @@ from protocol.processes.cancellation import temporary_resource
 
 _OBJECT_STORE_BYTES = 80 << 20
 _POLL_S = 1.0
-_TRIES = 4
+_START_ATTEMPTS = 4
 _LOCAL_WAIT_S = 120.0
 _DEFAULT_FOLDER = "RAY_TMPDIR"
 ROLES_LABEL = "longshore/roles"
-"""Label of a node (``ray start --labels``) that says what it is for; several are joined by dots."""
+"""Label of a node (``ray start --labels``) that names its roles, joined by dots."""
 
 
 class NodesMissingError(InfraError):
@@ -38,15 +38,15 @@ class NodesMissingError(InfraError):
 
 
 class RayStartError(InfraError):
-    """Ray did not start here."""
+    """Ray did not start on this machine."""
 
 
 class NodeRole(StrEnum):
-    """What may be put on a node.  The learner, buffer and scheduler are always on the driver's."""
+    """What a node may run.  The learner, buffer and scheduler are always on the driver's node."""
 
     ENGINE = "engine"
     WORKER = "worker"
-    """Agents, with their sandboxes."""
+    """Rollout workers, with their sandboxes."""
 
 
 ALL_ROLES = frozenset(NodeRole)
@@ -62,18 +62,18 @@ class ClusterNode:
     gpus: int = 0
     cpus: int = 0
     remote: bool = False
-    """On another machine than the driver's."""
+    """Whether it is on another machine than the driver's."""
     roles: frozenset[NodeRole] = ALL_ROLES
-    """What it may be used for."""
+    """What it may run."""
     labelled_roles: frozenset[NodeRole] = field(default_factory=frozenset[NodeRole])
-    """What its label says that it is for; empty where it has none."""
+    """The roles that its label names; empty without a label."""
 
 
 @asynccontextmanager
 async def start_local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncGenerator[list[ClusterNode]]:
-    """Start ``count`` Ray nodes here.  Their processors are nominal: they only say how many actors fit.
+    """Start ``count`` Ray nodes on this machine.  ``cpus`` is nominal: it only limits how many actors fit on a node.
 
-    Raises :class:`NodesNotStarted`.
+    Raises RayStartError.
     """
     with _own_default_address(temporary):
         async with temporary_resource(
@@ -100,23 +100,23 @@ def _end(cluster: Any) -> None:
 
 
 def _start(count: int, temporary: Path, cpus: int) -> Any:
-    """A cluster of Ray's, at a later try if need be: Ray gives a node 30 s, which a machine can be too busy for."""
-    for left in reversed(range(_TRIES)):
+    """Start a Ray cluster, if need be at a later attempt: Ray allows a node 30 s, which a busy machine may exceed."""
+    for attempts_left in reversed(range(_START_ATTEMPTS)):
         try:
             return _start_once(count, temporary, cpus)
         except _NotUp as error:
-            if not left:
+            if not attempts_left:
                 why = " ".join(str(error.__cause__).split())
                 raise RayStartError(
-                    f"Ray did not start on this machine at {_TRIES} tries ({why}). If the machine is busy or short of "
-                    "memory, end what else runs here (`top` shows it) or ask for fewer --nodes; if a path is too long, "
-                    "set TMPDIR to a short one"
+                    f"Ray did not start on this machine in {_START_ATTEMPTS} attempts ({why}). If the machine is busy "
+                    "or short of memory, end what else runs here (`top` shows it) or ask for fewer --nodes; if a path is "
+                    "too long, set TMPDIR to a short one"
                 ) from error
     raise AssertionError("unreachable")
 
 
 class _NotUp(Exception):
-    """One try failed, and nothing of it is left."""
+    """One attempt failed, and nothing of it is left."""
 
 
 def _start_once(count: int, temporary: Path, cpus: int) -> Any:
@@ -127,7 +127,7 @@ def _start_once(count: int, temporary: Path, cpus: int) -> Any:
     try:
         cluster.add_node(temp_dir=str(temporary), **_node_options(cpus))
         for _ in range(count - 1):
-            cluster.add_node(wait=False, **_node_options(cpus) | {"num_gpus": 0})  # the machine's are the head's
+            cluster.add_node(wait=False, **_node_options(cpus) | {"num_gpus": 0})  # the head has the machine's GPUs
     except Exception as error:  # Ray raises the bare class for a node that is late
         for pid in _processes(temporary):
             with contextlib.suppress(ProcessLookupError):
@@ -137,18 +137,18 @@ def _start_once(count: int, temporary: Path, cpus: int) -> Any:
 
 
 def _processes(temporary: Path) -> list[int]:
-    """Ray's processes of the sessions in ``temporary``, also of a node that Ray gave up and forgot.  Each is told its
-    session's folder."""
-    mark, found = f"{temporary}/session_".encode(), list[int]()
+    """Return Ray's processes of the sessions in ``temporary``, including those of a node that Ray gave up.  Each has
+    its session's folder on its command line."""
+    marker, found = f"{temporary}/session_".encode(), list[int]()
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and mark in (entry / "cmdline").read_bytes():
+            if entry.name.isdigit() and marker in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
     return found
 
 
 def ray_head_processes(temporary: Path) -> list[int]:
-    """Of Ray, whose session is in ``temporary``: those without which there is no cluster, or no node for the driver."""
+    """Return the processes of Ray's session in ``temporary`` without which there is no cluster or no driver node."""
     found: list[int] = []
     for pid in _processes(temporary):
         with contextlib.suppress(OSError):
@@ -160,8 +160,8 @@ def ray_head_processes(temporary: Path) -> list[int]:
 
 @contextmanager
 def _own_default_address(temporary: Path) -> Generator[None]:
-    """Ray's test cluster writes its address, and removes it at its end, where every other ``ray.init()`` of this
-    machine looks for one to join.  Here it does so in ``temporary``."""
+    """Let Ray's test cluster write its address to ``temporary`` instead of the place where every other ``ray.init()``
+    on this machine looks for a cluster to join."""
     before = os.environ.get(_DEFAULT_FOLDER)
     (temporary / "ray").mkdir(parents=True, exist_ok=True)
     os.environ[_DEFAULT_FOLDER] = str(temporary)
@@ -187,10 +187,10 @@ def _node_options(cpus: int) -> dict[str, Any]:
 async def join_cluster_nodes(
     address: str, count: int, wait_s: float, env: Mapping[str, str], progress: Callable[[int], None]
 ) -> AsyncGenerator[list[ClusterNode]]:
-    """Join the cluster at ``address`` and wait until ``count`` nodes are alive; ``progress`` gets how many are, at each
-    change.  ``env`` is set for every actor that is started then.
+    """Join the cluster at ``address`` and wait until ``count`` nodes are alive; ``progress`` is called with their
+    number whenever it changes.  ``env`` is set for every actor that is started from then on.
 
-    Raises :class:`NodesMissing` after ``wait_s``, UserError for a label that means nothing.
+    Raises NodesMissingError after ``wait_s``, UserError for an unknown role in a label.
     """
 
     await asyncio.to_thread(_connect, address, dict(env))
@@ -209,7 +209,7 @@ def _connect(address: str, env: dict[str, str] | None = None) -> None:
 
 
 def _keep_terminable() -> None:
-    """Ray's core puts a handler for SIGTERM in the place of Python's that ends the process 3 s later: put it back."""
+    """Put back Python's handler for SIGTERM: Ray's core replaces it with one that ends the process 3 s later."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
@@ -227,7 +227,7 @@ def _nodes() -> list[dict[str, Any]]:
 
 
 def list_alive_nodes() -> list[RayNode]:
-    """Who is in the cluster, as Ray tells it.  Blocking: where the cluster is gone, for long."""
+    """Return the nodes that Ray lists as alive.  Blocks, and for long if the cluster is lost."""
     return [_read(node) for node in _nodes() if node["Alive"]]
 
 
@@ -240,7 +240,7 @@ class RayNode:
     gpus: int
     cpus: int
     roles: str
-    """The value of its label, if it has one."""
+    """Value of its roles label; empty without one."""
 
 
 def _read(node: Mapping[str, Any]) -> RayNode:
@@ -256,7 +256,8 @@ def _read(node: Mapping[str, Any]) -> RayNode:
 
 
 def make_cluster_node(node: RayNode, number: int, *, head: str) -> ClusterNode:
-    """``head``: the address of the driver's machine.  Raises UserError for a label that means nothing."""
+    """Return the node as number ``number`` of a run whose driver's machine has the address ``head``.  Raises UserError
+    for an unknown role in its label."""
     labelled = _parse_roles_label(node)
     return ClusterNode(
         f"node-{number}",
@@ -302,7 +303,7 @@ async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None]
 
 
 def _ordered(alive: Sequence[RayNode]) -> list[RayNode]:
-    """This process's node first, then others of its machine."""
+    """Return this process's node first, then others of its machine."""
     import ray
 
     mine = ray.get_runtime_context().get_node_id()

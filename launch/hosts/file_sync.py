@@ -1,9 +1,9 @@
-"""What grows in a folder on another machine, appended to the same files of the run's directory.
+"""Syncs growing files from a folder on another machine to the same files of the run's directory.
 
-Files grow, and a recording may be begun anew.  The other machine says which have changed (:func:`changed`) and gives
-pieces (:func:`read`); it keeps nothing in mind, so that it may be restarted at any time.  The driver's side
-(:class:`Mirror`) knows how far it has each and asks for what stands behind that.  Nothing of a run waits for it: what
-it carries is for people.
+Files grow, and a recording may be restarted.  The other machine lists what has changed (:func:`list_changed_files`) and
+returns pieces (:func:`read_pieces`); it is stateless, so that it may be restarted at any time.  The driver's side
+(:class:`FileSync`) knows how much of each file it has and requests the rest.  No part of a run waits for this: the
+files are for people.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from protocol.activity import ACTIVITY_FOLDER as LANES
+from protocol.activity import ACTIVITY_FOLDER
 from protocol.errors import InfraError
 from protocol.files.filesystem import append_atomically, cut_torn_line
 
-SYNCED_FOLDERS = ("events", "terminals", "attempts", LANES)
+SYNCED_FOLDERS = ("events", "terminals", "attempts", ACTIVITY_FOLDER)
 """Folders of a run that actors write into."""
 REMOVED = -1
 PIECE_BYTES = 256 << 10
-_LOOK_BYTES = 4 << 20
-"""Asked for at once."""
+_BATCH_BYTES = 4 << 20
+"""Bytes that are requested together."""
 _RECORDINGS, _LINES = "terminals", ".jsonl"
 _OVERLAP_S = 5.0
-"""Files that changed so shortly before the last look are looked at again: clocks of file systems are coarse."""
+"""Files that changed this shortly before the last listing are listed again: clocks of file systems are coarse."""
 
 
 class ForeignPathError(InfraError):
-    """Another machine named a file that is none of those that actors write."""
+    """Another machine named a file that actors do not write."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
     path: str
-    """Below the folder."""
+    """Path relative to the folder."""
     bytes: int
-    """Or ``REMOVED``."""
+    """Size, or ``REMOVED``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
     listed_at: float
-    """The other machine's clock when it began to look."""
+    """Time of the listing by the other machine's clock."""
     files: tuple[ChangedFile, ...]
 
 
@@ -57,9 +57,9 @@ class PieceRequest:
 
 
 def list_changed_files(root: Path, since: float, *, settled_s: float, now: float | None = None) -> ChangedFiles:
-    """Files below ``root`` that were written to after ``since``.  Recordings that nobody wrote to for ``settled_s`` are
-    removed: by then they have been taken."""
-    at = time.time() if now is None else now
+    """Return the files below ``root`` that were written to after ``since``.  Recordings that were not written to for
+    ``settled_s`` are removed: by then they have been copied."""
+    listed_at = time.time() if now is None else now
     found: list[ChangedFile] = []
     for part in SYNCED_FOLDERS:
         for folder, _, names in os.walk(root / part):
@@ -69,22 +69,22 @@ def list_changed_files(root: Path, since: float, *, settled_s: float, now: float
                     stat = path.stat()
                     if stat.st_mtime >= since - _OVERLAP_S:
                         found.append(ChangedFile(path.relative_to(root).as_posix(), stat.st_size))
-                    elif part == _RECORDINGS and stat.st_mtime < at - settled_s:
+                    elif part == _RECORDINGS and stat.st_mtime < listed_at - settled_s:
                         path.unlink()
                         found.append(ChangedFile(path.relative_to(root).as_posix(), REMOVED))
-    return ChangedFiles(at, tuple(found))
+    return ChangedFiles(listed_at, tuple(found))
 
 
-def read_pieces(root: Path, wants: Sequence[PieceRequest]) -> list[bytes]:
-    """One piece for each; empty for a file that is gone."""
-    return [_read(root, want) for want in wants]
+def read_pieces(root: Path, requests: Sequence[PieceRequest]) -> list[bytes]:
+    """Return one piece for each request; empty for a file that is gone."""
+    return [_read(root, request) for request in requests]
 
 
-def _read(root: Path, want: PieceRequest) -> bytes:
+def _read(root: Path, request: PieceRequest) -> bytes:
     try:
-        with (root / _checked(want.path)).open("rb") as file:
-            file.seek(want.offset)
-            return file.read(min(want.bytes, PIECE_BYTES))
+        with (root / _checked(request.path)).open("rb") as file:
+            file.seek(request.offset)
+            return file.read(min(request.bytes, PIECE_BYTES))
     except FileNotFoundError:
         return b""
 
@@ -92,29 +92,29 @@ def _read(root: Path, want: PieceRequest) -> bytes:
 def _checked(path: str) -> str:
     parts = PurePosixPath(path).parts
     if len(parts) < 2 or parts[0] not in SYNCED_FOLDERS or ".." in parts:
-        raise ForeignPathError(f"{path!r} is none of the files that actors write")
+        raise ForeignPathError(f"{path!r} is not a file that actors write")
     return path
 
 
 @dataclass(slots=True)
 class FileSync:
-    """One other machine's files, in ``into``."""
+    """Copies the files of one other machine to ``target``."""
 
     target: Path
     last_listed_at: float = 0.0
-    """The other machine's clock at the last look."""
+    """Time of the last listing by the other machine's clock."""
     _copied_bytes: dict[str, int] = field(default_factory=dict[str, int])
     _remote_bytes: dict[str, int] = field(default_factory=dict[str, int])
-    """File → its size there, of which less is here."""
+    """File → its size there, of each file that is not complete here."""
 
-    def record_changes(self, looked: ChangedFiles) -> None:
-        self.last_listed_at = looked.listed_at
-        for file in looked.files:
-            taken = self._copied_bytes.get(_checked(file.path), 0)
-            if file.bytes < taken and not file.path.endswith(_LINES):  # removed, or begun anew
-                taken = 0
+    def record_changes(self, changes: ChangedFiles) -> None:
+        self.last_listed_at = changes.listed_at
+        for file in changes.files:
+            copied = self._copied_bytes.get(_checked(file.path), 0)
+            if file.bytes < copied and not file.path.endswith(_LINES):  # removed or restarted
+                copied = 0
                 self._copied_bytes.pop(file.path, None)
-            if file.bytes > taken:
+            if file.bytes > copied:
                 self._remote_bytes[file.path] = file.bytes
 
     @property
@@ -122,27 +122,27 @@ class FileSync:
         return sum(size - self._copied_bytes.get(path, 0) for path, size in self._remote_bytes.items())
 
     def next_requests(self) -> tuple[PieceRequest, ...]:
-        """What to ask for next: what lacks least comes first, so that no long file keeps a short one waiting.  A piece
-        is never cut off for want of room: of one with no whole line there is no more to come."""
-        lacking = sorted((size - self._copied_bytes.get(path, 0), path) for path, size in self._remote_bytes.items())
-        wants: list[PieceRequest] = []
-        room = _LOOK_BYTES
-        for lacks, path in lacking:
+        """Return the next requests, those with the fewest missing bytes first, so that no long file delays a short one.
+        A piece is never cut to fit the batch: one without a whole line counts as the end of the file."""
+        missing = sorted((size - self._copied_bytes.get(path, 0), path) for path, size in self._remote_bytes.items())
+        requests: list[PieceRequest] = []
+        room = _BATCH_BYTES
+        for missing_bytes, path in missing:
             if room <= 0:
                 break
-            wants.append(PieceRequest(path, self._copied_bytes.get(path, 0), min(lacks, PIECE_BYTES)))
-            room -= wants[-1].bytes
-        return tuple(wants)
+            requests.append(PieceRequest(path, self._copied_bytes.get(path, 0), min(missing_bytes, PIECE_BYTES)))
+            room -= requests[-1].bytes
+        return tuple(requests)
 
-    def append_pieces(self, wants: Sequence[PieceRequest], pieces: Sequence[bytes]) -> None:
-        """Append the pieces.  Raises OSError where there is no space; what was not written is asked for again."""
-        for want, piece in zip(wants, pieces, strict=True):
-            whole = _whole_lines(piece) if want.path.endswith(_LINES) else piece
+    def append_pieces(self, requests: Sequence[PieceRequest], pieces: Sequence[bytes]) -> None:
+        """Append the pieces.  Raises OSError if there is no space; unwritten pieces are requested again."""
+        for request, piece in zip(requests, pieces, strict=True):
+            whole = _whole_lines(piece) if request.path.endswith(_LINES) else piece
             if whole:
-                self._append(want.path, whole)
-                self._copied_bytes[want.path] = want.offset + len(whole)
-            if not whole or self._copied_bytes[want.path] >= self._remote_bytes[want.path]:
-                del self._remote_bytes[want.path]
+                self._append(request.path, whole)
+                self._copied_bytes[request.path] = request.offset + len(whole)
+            if not whole or self._copied_bytes[request.path] >= self._remote_bytes[request.path]:
+                del self._remote_bytes[request.path]
 
     def _append(self, path: str, piece: bytes) -> None:
         target = self.target / _checked(path)
@@ -151,10 +151,10 @@ class FileSync:
             if path.endswith(_LINES):
                 cut_torn_line(target)
             else:
-                target.unlink(missing_ok=True)  # of an earlier attempt at the same ticket
+                target.unlink(missing_ok=True)  # of an earlier attempt at the same rollout request
         append_atomically(target, piece)
 
 
 def _whole_lines(piece: bytes) -> bytes:
-    """Without the beginning of a line, which a process that dies may leave, and its successor removes."""
+    """Return the piece without a torn last line, which a process that dies may leave and its successor removes."""
     return piece if len(piece) >= PIECE_BYTES and b"\n" not in piece else piece[: piece.rfind(b"\n") + 1]

@@ -1,6 +1,6 @@
-"""Who is in the cluster while a run goes on: names that are never given twice, who came and who went.
+"""The nodes of a run while it goes on: each has a unique name, joins and may be lost.
 
-A node that Ray lists no more is gone for good: what comes back after that is another node, whatever its address.
+A node that Ray no longer lists is lost for good: one that comes back is another node, even with the same address.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ class MembershipChange(NamedTuple):
     joined: tuple[ClusterNode, ...] = ()
     gone: tuple[ClusterNode, ...] = ()
     refused: tuple[str, ...] = ()
-    """Why nodes that came cannot be used."""
+    """One line for each new node that cannot be used."""
 
 
 class NodeMembership:
-    def __init__(self, nodes: Sequence[ClusterNode], most: int) -> None:
-        """``nodes``: those that the run began with, the driver's first.  Never more than ``most`` at once."""
+    def __init__(self, nodes: Sequence[ClusterNode], max_nodes: int) -> None:
+        """``nodes`` are those that the run started with, the driver's first."""
         self.nodes = tuple(nodes)
-        self._most, self._head, self._next = most, nodes[0].address, len(nodes)
+        self._max_nodes, self._head, self._next = max_nodes, nodes[0].address, len(nodes)
         self._refused: set[str] = set()
 
     def update(self, alive: Sequence[RayNode]) -> MembershipChange:
-        """What changed, given who is alive."""
+        """Return the change since the last call, given the nodes that are ``alive``."""
         living = {node.ray_id for node in alive}
         gone = tuple(node for node in self.nodes if node.ray_id not in living)
         self.nodes = tuple(node for node in self.nodes if node.ray_id in living)
         known = {node.ray_id for node in self.nodes} | self._refused
         fresh = [node for node in alive if node.ray_id not in known]
         joined, refused = list[ClusterNode](), list[str]()
-        for node in fresh[: max(0, self._most - len(self.nodes))]:
+        for node in fresh[: max(0, self._max_nodes - len(self.nodes))]:
             try:
                 joined.append(self._admit(node))
             except UserError as error:
@@ -49,6 +49,6 @@ class NodeMembership:
         return made
 
     def refuse(self, node: ClusterNode) -> None:
-        """It cannot be used; it is not looked at again."""
+        """Drop a node that cannot be used and do not admit it again."""
         self._refused.add(node.ray_id)
         self.nodes = tuple(each for each in self.nodes if each.ray_id != node.ray_id)

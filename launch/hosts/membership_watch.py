@@ -1,7 +1,7 @@
-"""Who comes and who goes while a run goes on, and whether the cluster is there at all.
+"""Watches a cluster: nodes that join or are lost, and the loss of the whole cluster.
 
-Ray answers from the head's memory.  Where that is gone, a question to it hangs, or ends the process that asked: so it
-is asked in a thread that nothing waits for, and not for longer than a patience.
+Ray answers from the head's memory.  If the head is gone, a query hangs or ends the process, so queries run in a thread
+that nothing waits for, with a timeout.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from protocol.errors import InfraError
 
 T = TypeVar("T")
 
-_LOOK_S = 1.0
-_PATIENCE_S = 45.0
-"""Below Ray's own, which ends the process without a word."""
+_CHECK_S = 1.0
+_HEAD_TIMEOUT_S = 45.0
+"""Below Ray's own timeout, after which Ray ends the process without a message."""
 
 
 class ClusterLostError(InfraError):
@@ -30,38 +30,42 @@ class ClusterLostError(InfraError):
 
 
 async def watch_membership(
-    roster: NodeMembership, own_processes: Sequence[int] = (), ask: Callable[[], list[RayNode]] = list_alive_nodes
+    membership: NodeMembership,
+    own_processes: Sequence[int] = (),
+    list_nodes: Callable[[], list[RayNode]] = list_alive_nodes,
 ) -> AsyncGenerator[MembershipChange]:
-    """Each change, as it is seen.  ``own_processes``: Ray's, without which there is no cluster, where they are known.
+    """Yield each change of the nodes.  ``own_processes`` are Ray processes without which there is no cluster, if they
+    are known.
 
-    Raises :class:`ClusterLost`.
-    """
-    clock, mine = asyncio.get_running_loop().time, roster.nodes[0].ray_id
+    Raises ClusterLostError."""
+    clock, mine = asyncio.get_running_loop().time, membership.nodes[0].ray_id
     has_ended, unanswered = _process_watch(own_processes), None
     while True:
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_CHECK_S)
         if has_ended():
             raise ClusterLostError("Ray was killed on the driver's machine")
         alive: list[RayNode] | None = None
-        unanswered = unanswered or clock()  # since the first question, not the last answer: we may have been busy
+        unanswered = (
+            unanswered or clock()
+        )  # since the first query, not the last answer: this process may have been busy
         try:
-            async with asyncio.timeout_at(unanswered + _PATIENCE_S):
-                with suppress(Exception):  # whatever Ray raises, it has not answered
-                    alive = await _in_thread(ask)
+            async with asyncio.timeout_at(unanswered + _HEAD_TIMEOUT_S):
+                with suppress(Exception):  # whatever Ray raises, it did not answer
+                    alive = await _call_in_thread(list_nodes)
         except TimeoutError as error:
-            raise ClusterLostError(f"Ray's head has not answered for {_PATIENCE_S:g} s") from error
+            raise ClusterLostError(f"Ray's head has not answered for {_HEAD_TIMEOUT_S:g} s") from error
         if alive is None:
             continue
         unanswered = None
         if all(node.ray_id != mine for node in alive):
             raise ClusterLostError("Ray on the driver's node has ended")
-        change = roster.update(alive)
+        change = membership.update(alive)
         if any(change):
             yield change
 
 
 def _process_watch(processes: Sequence[int]) -> Callable[[], bool]:
-    """Tells whether one of these has ended."""
+    """Return a function that tells whether one of these processes has ended."""
     try:
         handles = [os.pidfd_open(process) for process in processes]
     except ProcessLookupError:
@@ -69,8 +73,9 @@ def _process_watch(processes: Sequence[int]) -> Callable[[], bool]:
     return lambda: bool(select.select(handles, [], [], 0)[0])
 
 
-async def _in_thread(ask: Callable[[], T]) -> T:
-    """What ``ask`` gives, in a thread that keeps nobody from ending.  Raises what it raises."""
+async def _call_in_thread(function: Callable[[], T]) -> T:
+    """Return the result of ``function``, called in a thread that does not keep the process from ending.  Raises what it
+    raises."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -80,8 +85,8 @@ async def _in_thread(ask: Callable[[], T]) -> T:
 
     def run() -> None:
         try:
-            value = ask()
-        except Exception as error:  # noqa: BLE001  # it is raised where it is waited for
+            value = function()
+        except Exception as error:  # noqa: BLE001  # it is raised where the result is awaited
             failure = error
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(give, lambda: answer.set_exception(failure))
@@ -89,5 +94,5 @@ async def _in_thread(ask: Callable[[], T]) -> T:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(give, lambda: answer.set_result(value))
 
-    threading.Thread(target=run, name="who-is-alive", daemon=True).start()
+    threading.Thread(target=run, name="list-ray-nodes", daemon=True).start()
     return await answer

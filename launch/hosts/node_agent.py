@@ -1,9 +1,7 @@
-"""What a run has on each machine other than the driver's: who gives the driver what its actors wrote there, and sees to
-it that nothing stays behind.
+"""The agent of a run on each machine other than the driver's: returns the files that actors write there and cleans up.
 
-An actor that keeps nothing in mind, so Ray may restart it.  With it starts a guardian of the machine
-(:mod:`launch.processes.process_reaper`), which ends what is left of the run there when the machine's Ray has gone, or
-the run has.
+The agent is stateless, so Ray may restart it.  It starts a process reaper (:mod:`launch.processes.process_reaper`),
+which ends the run's processes there when the machine's Ray or the run has ended.
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ from protocol.events import EventLog
 from sandbox.pool.sweep import sweep_run
 
 _ANSWER_S = 20.0
-_LAST_S = 20.0
-"""For what has not been taken when the run ends."""
+_FINAL_SYNC_S = 20.0
+"""Seconds for what is not yet copied when the run ends."""
 _POLL_S = 0.3
 _RETRY_S = 1.0
 
@@ -33,19 +31,17 @@ _RETRY_S = 1.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAgentSettings:
     folder: Path
-    """Of this run, on the actor's machine; removed at the end."""
+    """Folder of this run on the agent's machine; removed at the end."""
     run_id: str
     token: str = field(repr=False)
-    """Of the run's processes on this machine."""
+    """Token that marks the run's processes on this machine."""
     has_sandboxes: bool
-    """Agents work here, in containers."""
+    """Whether workers run here, with containers."""
     settled_s: float
-    """No episode takes so long."""
+    """Seconds that no episode exceeds."""
 
 
 class NodeAgent:
-    """See the module.  A plain class; an actor elsewhere."""
-
     def __init__(self, settings: NodeAgentSettings) -> None:
         self._settings = settings
         settings.folder.mkdir(parents=True, exist_ok=True)
@@ -57,31 +53,31 @@ class NodeAgent:
         settings = self._settings
         return await asyncio.to_thread(list_changed_files, settings.folder, since, settled_s=settings.settled_s)
 
-    async def read_pieces(self, wants: Sequence[PieceRequest]) -> list[bytes]:
-        return await asyncio.to_thread(read_pieces, self._settings.folder, wants)
+    async def read_pieces(self, requests: Sequence[PieceRequest]) -> list[bytes]:
+        return await asyncio.to_thread(read_pieces, self._settings.folder, requests)
 
     async def sweep_containers(self, for_s: float) -> None:
-        """Remove what workers that died left on this machine's Docker engine.  Raises LongshoreError."""
+        """Remove what dead workers left on this machine's Docker engine.  Raises LongshoreError."""
         if self._settings.has_sandboxes:
             await sweep_run(self._settings.run_id, for_s)
 
     async def close(self) -> None:
-        """The run is over, and nobody writes here any more.  What Ray does not end, the guardian does."""
+        """Clean up after the run, when nothing writes here any more.  The process reaper ends what Ray does not."""
         self._process_reaper.__exit__(None, None, None)
         await asyncio.to_thread(shutil.rmtree, self._settings.folder, ignore_errors=True)
 
 
 @dataclass(slots=True)
 class LogSync:
-    """The driver's side: what is written on one machine comes into the run's directory."""
+    """The driver's side: copies what is written on one machine to the run's directory."""
 
     agent: Remote[NodeAgent]
     file_sync: FileSync
     events: EventLog
-    _said: str = ""
+    _reported: str = ""
 
     async def run(self) -> None:
-        """Until cancelled.  A machine that cannot be reached is tried again; nothing of it is lost meanwhile."""
+        """Sync until cancelled.  A machine that cannot be reached is tried again; nothing is lost meanwhile."""
         while True:
             try:
                 await self._copy_changes()
@@ -89,32 +85,32 @@ class LogSync:
                 self._report(error)
                 await asyncio.sleep(_RETRY_S)
             else:
-                self._said = ""
+                self._reported = ""
                 await asyncio.sleep(_POLL_S)
 
     async def finish(self) -> None:
-        """What is left, once nothing is written any more; as far as it comes in time."""
+        """Copy the rest once nothing is written any more, as far as time allows."""
         try:
-            async with asyncio.timeout(_LAST_S):
+            async with asyncio.timeout(_FINAL_SYNC_S):
                 await self._copy_changes()
         except (InfraError, OSError, TimeoutError) as error:
             self._report(error)
 
     async def _copy_changes(self) -> None:
-        """All that has changed since the last look."""
-        mirror = self.file_sync
+        """Copy all that has changed since the last listing."""
+        sync = self.file_sync
         async with asyncio.timeout(_ANSWER_S):
-            mirror.record_changes(await self.agent.call(NodeAgent.list_changed_files, mirror.last_listed_at))
-        while wants := mirror.next_requests():
+            sync.record_changes(await self.agent.call(NodeAgent.list_changed_files, sync.last_listed_at))
+        while requests := sync.next_requests():
             async with asyncio.timeout(_ANSWER_S):
-                pieces = await self.agent.call(NodeAgent.read_pieces, wants)
-            await asyncio.to_thread(mirror.append_pieces, wants, pieces)
+                pieces = await self.agent.call(NodeAgent.read_pieces, requests)
+            await asyncio.to_thread(sync.append_pieces, requests, pieces)
 
     def _report(self, error: Exception) -> None:
-        """Once for each reason."""
+        """Emit an event, once for each reason in a row."""
         why = str(error) or f"no answer within {_ANSWER_S:g} s"
-        if why != self._said:
-            self._said = why
+        if why != self._reported:
+            self._reported = why
             self.events.emit(
                 "host.log_sync_failed", what=self.agent.name, why=why, behind_bytes=self.file_sync.behind_bytes
             )

@@ -1,9 +1,8 @@
-"""Every node is asked for what it needs, all at once, before anything of a run starts.
+"""Checks every node at the same time, before any part of a run starts.
 
-What is asked is one function (:func:`launch.hosts.node_requirements.examine`), run on each node by an actor that ends
-with its answer.  A node that lacks what one role needs is not given that role; one whose label says that it has it,
-or that lacks what every role needs, keeps the run from starting, with all that is wrong on all nodes in one line.
-What could only be better is told, and keeps nothing.
+:func:`launch.hosts.node_requirements.inspect_node` runs on each node in an actor that ends with its answer.  A node
+that cannot fill a role is not given that role.  If its label assigns the role, or the problem concerns every role, the
+run does not start; the error lists the problems of all nodes.  Warnings are printed and stop nothing.
 """
 
 from __future__ import annotations
@@ -21,56 +20,56 @@ from launch.hosts.node_requirements import NodeRequirements, inspect_node, judge
 from protocol.errors import InfraError, UserError
 
 _ANSWER_S = 300.0
-"""A process on a busy machine has to start for it, and the slowest of the doctor's checks may take its time there."""
+"""Seconds for a process to start on a busy machine and for the slowest of the doctor's checks."""
 
 _REMEDY = "bring it to the driver's commit, or look at its Ray logs (/tmp/ray/session_latest/logs)"
 
 FindingsByNode = Mapping[str, tuple[Finding, ...]]
-"""Node's name → what is wrong there, or could be better."""
+"""Node's name → failures and warnings."""
 
 
 class NodeReport(NamedTuple):
     findings: tuple[Finding, ...]
     clock: float
-    """The node's."""
+    """Unix time by the node's clock."""
 
 
 NodeQuery = Callable[[ClusterNode, NodeRequirements], Awaitable[NodeReport]]
 
 
 class NodeInspector:
-    """On the node that is asked.  A plain class; an actor elsewhere."""
+    """Runs on the node that is inspected."""
 
-    def inspect(self, asked: NodeRequirements) -> NodeReport:
-        return NodeReport(inspect_node(asked), time.time())
+    def inspect(self, required: NodeRequirements) -> NodeReport:
+        return NodeReport(inspect_node(required), time.time())
 
 
-async def inspect_by_actor(node: ClusterNode, asked: NodeRequirements) -> NodeReport:
-    """Raises InfraError, TimeoutError."""
-    examiner = spawn_actor(
+async def inspect_by_actor(node: ClusterNode, required: NodeRequirements) -> NodeReport:
+    """Inspect ``node`` in an actor on it.  Raises InfraError, TimeoutError."""
+    inspector = spawn_actor(
         NodeInspector, ActorOptions(name=f"node-inspector/{node.ray_id}/{time.time_ns()}", node_id=node.ray_id)
     )
     try:
         async with asyncio.timeout(_ANSWER_S):
-            return await examiner.call(NodeInspector.inspect, asked)
+            return await inspector.call(NodeInspector.inspect, required)
     finally:
-        kill_actor(examiner)
+        kill_actor(inspector)
 
 
 async def check_nodes(
-    nodes: Sequence[ClusterNode], asked: NodeRequirements, ask: NodeQuery = inspect_by_actor
+    nodes: Sequence[ClusterNode], required: NodeRequirements, inspect: NodeQuery = inspect_by_actor
 ) -> FindingsByNode:
-    """What is wrong on each of ``nodes``, or could be better; all are asked at once."""
+    """Return the failures and warnings of each node; all are inspected at the same time."""
     async with asyncio.TaskGroup() as group:
-        asking = {node.name: group.create_task(_query_node(node, asked, ask)) for node in nodes}
-    return {name: task.result() for name, task in asking.items()}
+        inspecting = {node.name: group.create_task(_inspect(node, required, inspect)) for node in nodes}
+    return {name: task.result() for name, task in inspecting.items()}
 
 
-async def _query_node(node: ClusterNode, asked: NodeRequirements, ask: NodeQuery) -> tuple[Finding, ...]:
+async def _inspect(node: ClusterNode, required: NodeRequirements, inspect: NodeQuery) -> tuple[Finding, ...]:
     begun = time.time()
     try:
-        answer = await ask(node, asked)
-    except Exception as error:  # noqa: BLE001  code that is not ours may raise anything, and that is what is wrong there
+        answer = await inspect(node, required)
+    except Exception as error:  # noqa: BLE001  whatever the node's code raises is what is wrong there
         return (failed(CheckName.ANSWER, _why(error), _REMEDY),)
     ended = time.time()
     return (*answer.findings, *judge_clock_offset((begun + ended) / 2 - answer.clock, (ended - begun) / 2))
@@ -83,7 +82,8 @@ def _why(error: Exception) -> str:
 
 
 def restrict_roles(nodes: Sequence[ClusterNode], findings: FindingsByNode) -> list[ClusterNode]:
-    """Each node with the roles that it can have.  Raises UserError for all that has to be mended first."""
+    """Return each node with the roles that it can fill.  Raises UserError with every problem that has to be fixed
+    first."""
     failures = {node.name: [each for each in findings.get(node.name, ()) if _failed(each)] for node in nodes}
     serious = {
         node: [each for each in failures[node.name] if (role := role_lost(each)) is None or role in node.labelled_roles]
@@ -101,23 +101,23 @@ def restrict_roles(nodes: Sequence[ClusterNode], findings: FindingsByNode) -> li
 
 
 def require_worker_role(node: ClusterNode, findings: FindingsByNode) -> ClusterNode:
-    """One that joins, with the roles that it can have.  Raises UserError where agents are none of them."""
+    """Return a joining node with the roles that it can fill.  Raises UserError if it can run no workers."""
     (able,) = restrict_roles([node], findings)
     if NodeRole.WORKER in able.roles:
         return able
     if NodeRole.WORKER in node.roles:
         raise UserError(". ".join(describe_findings([node], findings)))
     label = f"{ROLES_LABEL}={'.'.join(node.labelled_roles)}"
-    raise UserError(f"{_at(node)}: its label {label} keeps agents away, and engines are placed at a run's start alone")
+    raise UserError(f"{_at(node)}: its label {label} excludes workers, and engines are placed only when a run starts")
 
 
 def describe_findings(nodes: Sequence[ClusterNode], findings: FindingsByNode) -> list[str]:
-    """One line for each role that a node is not given, and for each thing that could be better there."""
+    """Return one line for each role that a node is not given, and for each warning."""
     return [f"{_at(node)}: {_remark(each)}" for node in nodes for each in findings.get(node.name, ())]
 
 
 def _remark(finding: Finding) -> str:
-    names = {NodeRole.WORKER: "no agents work there", NodeRole.ENGINE: "no engine is put there"}
+    names = {NodeRole.WORKER: "no workers run there", NodeRole.ENGINE: "no engine runs there"}
     role = role_lost(finding)
     return f"{names[role]}, for {finding}" if role is not None and _failed(finding) else _named(finding)
 

@@ -1,4 +1,4 @@
-"""What Ray reads from the environment when it is imported, to start nodes here or to join a cluster that answers."""
+"""Environment variables that Ray reads on import, for local nodes and for a cluster that a run joins."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ LOCAL_RAY_ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
 }
-"""The second keeps nodes on loopback: without it, Ray takes 127.0.0.1 for this machine's outer address.  The third lets
-actors compete as equals with the Docker daemon.  A head that was killed does not come back: the fourth ends the rest of
-its processes before the containers' deadline."""
+"""The second keeps nodes on loopback: without it, Ray replaces 127.0.0.1 with this machine's outer address.  The third
+gives actors the same priority as the Docker daemon.  The fourth ends the other processes of a killed head before the
+containers' deadline."""
 CLUSTER_RAY_ENVIRONMENT = {
     "RAY_health_check_period_ms": "3000",
     "RAY_health_check_timeout_ms": "15000",
     "RAY_health_check_failure_threshold": "5",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "120",
 }
-"""For ``ray start`` on every node of a cluster of several machines: one whose cable is cut is given up after a minute
-and a half, one whose Ray was killed after 15 s, and a head that cannot be reached after two minutes."""
+"""Variables for ``ray start`` on every node of a cluster of several machines: an unreachable node is given up after a
+minute and a half, one whose Ray was killed after 15 s, and an unreachable head after two minutes."""
 _ANSWER_S = 30.0
-"""For a cluster to answer, a Python's start included."""
+"""Seconds for a cluster to answer, including the start of Python."""
 
 
 def resolve_ray_environment(address: str, env: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables to set before Ray is imported.  Raises UserError when no cluster answers at ``address``, which may be
-    empty: Ray's own client would go on trying for minutes, and end the process then."""
+    """Return the variables to set before Ray is imported; ``address`` is empty for local nodes.  Raises UserError if no
+    cluster answers: Ray's own client would retry for minutes and then end the process."""
     settings = dict(LOCAL_RAY_ENVIRONMENT) if not address or is_loopback_endpoint(address) else {}
     if not address:
         return settings
@@ -52,18 +52,18 @@ def resolve_ray_environment(address: str, env: Mapping[str, str] = os.environ) -
 
 
 def _connect_error(address: str) -> str | None:
-    """Why nothing can be reached there; None when something listens."""
+    """Return why nothing can be reached there; None if something listens."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
-    except (OSError, UnicodeError) as error:  # the second for what cannot be a name
+    except (OSError, UnicodeError) as error:  # the second for an impossible host name
         return str(error)
     return None
 
 
 def _auth_modes(env: Mapping[str, str]) -> tuple[dict[str, str], ...]:
-    """Ways to authenticate, unless the user has said one: ``ray start`` asks for the token where there is one, other
-    ways to start a cluster do not, and a client has to do the same."""
+    """Return the authentication modes to try, unless the user set one: ``ray start`` requires the token if one exists,
+    other ways to start a cluster do not, and a client has to match."""
     token = Path(env.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     if "RAY_AUTH_MODE" in env or not ("RAY_AUTH_TOKEN" in env or token.exists()):
         return ({},)

@@ -1,7 +1,7 @@
-"""What Ray says in the driver's process goes to a file of the attempt's logs, not between the run's own lines.
+"""Redirects Ray's output in the driver's process to a file of the attempt's logs.
 
-Ray has two voices here: messages of its nodes, which a thread prints as ``(raylet) …``, and its logger.  The file gets
-both, whole; its errors are on standard error too.  What ends a run is raised, so nothing that matters is only here.
+It has two sources: messages of Ray's nodes, which a thread prints as ``(raylet) …``, and Ray's logger.  The file gets
+both; the logger's errors go to standard error too.  Errors that end a run are raised, so they are never only here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LOGGER = "ray"
 
 @contextmanager
 def redirect_ray_log(path: Path) -> Generator[None]:
-    """Until it is left, Ray writes to ``path``."""
+    """Write Ray's output to ``path`` while the context is open."""
     from ray._private import worker  # Ray configures its logger when it is imported
 
     untyped: Any = worker
@@ -26,7 +26,7 @@ def redirect_ray_log(path: Path) -> Generator[None]:
     shown = [(handler, handler.level) for handler in logger.handlers]
     printed = untyped.print_to_stdstream
 
-    def keep(data: Mapping[str, Any], ignore_prefix: bool) -> None:
+    def write_to_file(data: Mapping[str, Any], ignore_prefix: bool) -> None:
         del ignore_prefix
         for line in data["lines"]:
             file.handle(logging.LogRecord(_LOGGER, logging.WARNING, "", 0, f"({data['pid']}) {line}", None, None))
@@ -34,7 +34,7 @@ def redirect_ray_log(path: Path) -> Generator[None]:
     for handler, _ in shown:
         handler.setLevel(logging.ERROR)
     logger.addHandler(file)
-    untyped.print_to_stdstream = keep
+    untyped.print_to_stdstream = write_to_file
     try:
         yield
     finally:

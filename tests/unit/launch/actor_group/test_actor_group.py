@@ -663,7 +663,7 @@ async def test_a_run_that_nobody_can_work_for_any_more_ends_and_says_what_to_sta
         (failed(CheckName.GPU, "no GPU", "take another"), "", ""),
         (failed(CheckName.DOCKER, "no Docker engine answers", "run `make setup`"), "", "engine answers: run `make"),
         (failed(CheckName.VERSIONS, "other code", "bring both to the same commit"), "", "other code: bring both"),
-        (None, "engine", "its label longshore/roles=engine keeps agents away"),
+        (None, "engine", "its label longshore/roles=engine excludes workers"),
     ],
 )
 async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
@@ -688,7 +688,7 @@ async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
         supervisor = parts.supervisor(
             ignore_lost_engine, ClusterContext(node_requirements=cast("NodeRequirements", ()))
         )
-        membership = NodeMembership([HEAD], most=2)
+        membership = NodeMembership([HEAD], max_nodes=2)
         (node,) = membership.update([RayNode(each.ray_id, each.address, 0, 4, roles) for each in (HEAD, THIRD)]).joined
         async with asyncio.TaskGroup() as group:
             await supervisor.add_node(group, membership, node)

@@ -128,7 +128,7 @@ def test_of_lines_every_whole_one_comes_once_whatever_is_cut_off(
     """Processes die in the middle of a line, and cables are cut in the middle of a look."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_sync, "PIECE_BYTES", 20)
-        patch.setattr(file_sync, "_LOOK_BYTES", room)
+        patch.setattr(file_sync, "_BATCH_BYTES", room)
         there, brought = Telling(), FileSync(Path(folder))
         for (path, data), torn, rounds in steps:
             there.write(path, data + b"\n" * (not torn))
@@ -147,7 +147,7 @@ def test_of_lines_every_whole_one_comes_once_whatever_is_cut_off(
 
 def test_a_look_that_has_no_room_for_a_whole_line_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Much has gathered behind a cable that was cut, and a process that has ended writes nothing more."""
-    monkeypatch.setattr(file_sync, "_LOOK_BYTES", 100)
+    monkeypatch.setattr(file_sync, "_BATCH_BYTES", 100)
     there, here = tmp_path / "there", tmp_path / "here"
     append(there / "events" / "a.jsonl", b"1" * 89 + b"\n")
     append(there / "events" / "b.jsonl", b"2" * 199 + b"\n")

@@ -57,7 +57,7 @@ SMALL = warning(CheckName.SHM, "it is small", "make it larger")
 
 def test_a_node_that_comes_back_is_another_one() -> None:
     """With its old name its worker would be taken for the dead one's successor, and its keys be used twice."""
-    roster = NodeMembership([node(0), node(1)], most=2)
+    roster = NodeMembership([node(0), node(1)], max_nodes=2)
     assert roster.update([ray_node(0), ray_node(1)]) == ((), (), ())
     assert [gone.name for gone in roster.update([ray_node(0)]).gone] == ["node-1"]
     (joined,) = roster.update([ray_node(0), ray_node(5)]).joined
@@ -65,21 +65,21 @@ def test_a_node_that_comes_back_is_another_one() -> None:
 
 
 def test_no_more_nodes_join_than_the_run_may_have() -> None:
-    roster = NodeMembership([node(0)], most=2)
+    roster = NodeMembership([node(0)], max_nodes=2)
     change = roster.update([ray_node(number) for number in range(4)])
     assert [joined.name for joined in change.joined] == ["node-1"]
     assert roster.update([ray_node(number) for number in range(4)]).joined == ()
 
 
 def test_a_node_that_was_refused_is_not_looked_at_again() -> None:
-    roster = NodeMembership([node(0)], most=3)
+    roster = NodeMembership([node(0)], max_nodes=3)
     (joined,) = roster.update([ray_node(0), ray_node(1)]).joined
     roster.refuse(joined)
     assert roster.update([ray_node(0), ray_node(1)]) == ((), (), ())
 
 
 def test_a_node_whose_label_means_nothing_is_named_and_left_out() -> None:
-    roster = NodeMembership([node(0)], most=3)
+    roster = NodeMembership([node(0)], max_nodes=3)
     change = roster.update([ray_node(0), ray_node(1, "cook"), ray_node(2, "worker")])
     assert [joined.roles for joined in change.joined] == [{NodeRole.WORKER}]
     (why,) = change.refused
@@ -95,9 +95,9 @@ def test_a_node_without_docker_gets_no_agents_and_one_without_a_gpu_no_engine() 
     found = {"node-0": (NO_DOCKER,), "node-1": (SMALL,), "node-2": (NO_GPU,)}
     assert [each.roles for each in restrict_roles(nodes, found)] == [{NodeRole.ENGINE}, ALL_ROLES, {NodeRole.WORKER}]
     assert describe_findings(nodes, found) == [
-        "node-0 (10.0.0.0): no agents work there, for no Docker engine answers: run `make setup`",
+        "node-0 (10.0.0.0): no workers run there, for no Docker engine answers: run `make setup`",
         "node-1 (10.0.0.1): /dev/shm: it is small: make it larger",
-        "node-2 (10.0.0.2): no engine is put there, for no GPU: take another",
+        "node-2 (10.0.0.2): no engine runs there, for no GPU: take another",
     ]
 
 
@@ -217,11 +217,11 @@ class FakeCluster:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership_watch, "_LOOK_S", 0.0)
+    monkeypatch.setattr(membership_watch, "_CHECK_S", 0.0)
 
 
 async def test_the_end_of_ray_on_the_drivers_node_is_the_clusters() -> None:
-    changes = watch_membership(NodeMembership([node(0), node(1)], 2), ask=FakeCluster([0, 1], [0], [1]))
+    changes = watch_membership(NodeMembership([node(0), node(1)], 2), list_nodes=FakeCluster([0, 1], [0], [1]))
     assert [gone.name for gone in (await anext(changes)).gone] == ["node-1"]
     with pytest.raises(ClusterLostError, match="driver's node"):
         await anext(changes)
@@ -236,7 +236,7 @@ def head() -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def test_a_head_that_was_killed_is_noticed_though_nobody_answers_any_more(head: subprocess.Popen[bytes]) -> None:
-    changes = watch_membership(NodeMembership([node(0)], 2), [head.pid], ask=FakeCluster([0], [0, 1]))
+    changes = watch_membership(NodeMembership([node(0)], 2), [head.pid], list_nodes=FakeCluster([0], [0, 1]))
     assert [joined.name for joined in (await anext(changes)).joined] == ["node-1"]
     head.kill()
     with pytest.raises(ClusterLostError, match="killed on the driver's machine"):
@@ -248,14 +248,14 @@ async def test_who_was_long_at_something_else_has_not_been_refused_an_answer(mon
     loop = asyncio.get_running_loop()
     clock, ahead = loop.time, [0.0]
     monkeypatch.setattr(loop, "time", lambda: clock() + ahead[0])
-    changes = watch_membership(NodeMembership([node(0), node(1)], 2), ask=FakeCluster([0, 1], [0], [0, 2]))
+    changes = watch_membership(NodeMembership([node(0), node(1)], 2), list_nodes=FakeCluster([0, 1], [0], [0, 2]))
     assert [gone.name for gone in (await anext(changes)).gone] == ["node-1"]
-    ahead[0] = 2 * membership_watch._PATIENCE_S
+    ahead[0] = 2 * membership_watch._HEAD_TIMEOUT_S
     assert [joined.name for joined in (await anext(changes)).joined] == ["node-2"]
 
 
 async def test_a_head_that_never_answers_does_not_hang_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership_watch, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(membership_watch, "_HEAD_TIMEOUT_S", 0.05)
     reader, writer = os.pipe()
 
     def hang() -> list[RayNode]:
@@ -263,5 +263,5 @@ async def test_a_head_that_never_answers_does_not_hang_the_run(monkeypatch: pyte
         return []
 
     with pytest.raises(ClusterLostError, match="has not answered"):
-        await anext(watch_membership(NodeMembership([node(0)], 2), ask=hang))
+        await anext(watch_membership(NodeMembership([node(0)], 2), list_nodes=hang))
     os.close(writer)
