@@ -109,8 +109,8 @@ def _start(count: int, temporary: Path, cpus: int) -> Any:
                 why = " ".join(str(error.__cause__).split())
                 raise RayStartError(
                     f"Ray did not start on this machine in {_START_ATTEMPTS} attempts ({why}). If the machine is busy "
-                    "or short of memory, end what else runs here (`top` shows it) or ask for fewer --nodes; if a path is "
-                    "too long, set TMPDIR to a short one"
+                    "or short of memory, end what else runs here (`top` shows it) or ask for fewer --nodes; if a path "
+                    "is too long, set TMPDIR to a short one"
                 ) from error
     raise AssertionError("unreachable")
 

@@ -1,7 +1,7 @@
-"""What each role holds of a cluster: a group of places for the learner, one for the engines, one for the workers.
+"""Reserves the resources of a cluster for a run: one placement group for the learner, the engines and the workers each.
 
-A place is a GPU or more where that is what computes, and a processor, as far as the node has one for each that is put
-there: who else uses the cluster is kept from what the run needs, and starts beside it where there is room.
+A slot holds the GPUs that its actor needs, and a CPU as far as the node has one for each of its actors, so that other
+users of the cluster can only take what the run leaves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ActorSlot:
-    """Of one actor, or of all ranks of the learner."""
+    """The resources of one actor, or of all ranks of the learner."""
 
     node: ClusterNode
     gpus: int = 0
@@ -32,7 +32,7 @@ class ActorSlot:
 def plan_slots(
     config: RunConfig, head: ClusterNode, engines: Mapping[str, ClusterNode], workers: Mapping[str, ClusterNode]
 ) -> dict[str, dict[str, ActorSlot]]:
-    """Role → actor → its seat."""
+    """Return role → actor → slot."""
     learner, gpus = config.learner, engine_gpus(config)
     ranks = learner.ranks if learner.device == "cuda" else 0
     return {
@@ -43,12 +43,12 @@ def plan_slots(
 
 
 def resource_shares(by_role: Mapping[str, Mapping[str, ActorSlot]]) -> dict[str, dict[str, NodeShare]]:
-    """The same as shares of nodes; without those that would hold nothing."""
-    taken = Counter(seat.node.ray_id for actors in by_role.values() for seat in actors.values())
+    """Return the slots as shares of nodes, without empty ones."""
+    taken = Counter(slot.node.ray_id for actors in by_role.values() for slot in actors.values())
     shares = {
         role: {
-            name: NodeShare(seat.node.ray_id, min(1.0, seat.node.cpus / taken[seat.node.ray_id]), seat.gpus)
-            for name, seat in actors.items()
+            name: NodeShare(slot.node.ray_id, min(1.0, slot.node.cpus / taken[slot.node.ray_id]), slot.gpus)
+            for name, slot in actors.items()
         }
         for role, actors in by_role.items()
     }
@@ -59,15 +59,15 @@ def resource_shares(by_role: Mapping[str, Mapping[str, ActorSlot]]) -> dict[str,
 async def reserve_slots(
     run: str, by_role: Mapping[str, Mapping[str, ActorSlot]]
 ) -> AsyncGenerator[dict[str, PlacementBundle]]:
-    """Actor → its place, as long as the context is.  Raises UserError where there is no room."""
-    places: dict[str, PlacementBundle] = {}
+    """Reserve the slots while the context is open and yield actor → bundle.  Raises UserError if there is no room."""
+    bundles: dict[str, PlacementBundle] = {}
     try:
         for role, actors in resource_shares(by_role).items():
             if actors:
-                held_now = await reserve_bundles(f"{run}/{role}", list(actors.values()), _PATIENCE_S)
-                places |= dict(zip(actors, held_now, strict=True))
-        yield places
+                reserved = await reserve_bundles(f"{run}/{role}", list(actors.values()), _PATIENCE_S)
+                bundles |= dict(zip(actors, reserved, strict=True))
+        yield bundles
     except PlacementError as error:
-        raise UserError(f"{error}: `ray status` shows who does; wait for them, or ask for less") from error
+        raise UserError(f"{error}: `ray status` shows who does; wait for them, or reduce what the run needs") from error
     finally:
-        release_bundles(list(places.values()))
+        release_bundles(list(bundles.values()))

@@ -1,12 +1,12 @@
-"""Whose turn it is on a device that learner and engines share.
+"""Alternates a device between rollout and the learner.
 
-Rollout has it until a batch is there.  Then every engine gives its memory away, the learner computes, gives its own
-away, and what it has published is loaded into the engines.  Nobody takes memory that another has: an engine gives it
-away before the learner is called, and gets it back after the learner's :meth:`~learner.rank.LearnerRank.sleep`; one
-that dies meanwhile is started again in rollout's turn.  A learner that dies or hangs in its turn keeps it while it is
-started again; if the driver forgets it, the engines go on by themselves at the end of their leases.
+Rollout has the device until a batch is ready.  Then every engine offloads its memory, the learner computes and offloads
+its own, and the engines load what it has published.  The device's memory is never claimed twice: an engine offloads
+before the learner is called, and reloads after :meth:`~learner.rank.LearnerRank.offload_to_host`; one that dies
+meanwhile is restarted in the next rollout phase.  A learner that dies or hangs keeps the device while it is restarted;
+if the driver dies, the engines reload when their leases end.
 
-With a device for each (``shared`` false) it is always everybody's turn, and nobody waits.
+With separate devices (``colocated`` false) every method returns at once.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class ColocationManager:
     colocated: bool
     weight_sync: WeightSyncManager
     lease_s: float
-    """Longest that an engine stands aside without being told again that it has to."""
+    """Seconds that an engine stays offloaded without a renewal of its lease."""
     timeout_s: float
-    """Longest wait for an engine to stand aside, or to come back."""
+    """Longest wait, in seconds, for an engine to offload its memory or to serve again."""
 
     @property
     def learner_active(self) -> bool:
-        """It is the learner's turn."""
+        """Whether the learner has the device."""
         return self.weight_sync.suspended
 
     async def switch_to_learner(self) -> None:
-        """Give the learner its turn, or more time for it.  Raises InfraError where an engine keeps its memory."""
+        """Move the device to the learner, or renew its leases.  Raises InfraError if an engine keeps its memory."""
         if not self.colocated:
             return
         self.weight_sync.suspend()
@@ -47,24 +47,24 @@ class ColocationManager:
                     group.create_task(self._offload_engine(engine))
         except TimeoutError as error:
             raise InfraError(
-                f"an engine did not give its memory to the learner within {self.timeout_s:g} s: its log says why; "
+                f"an engine did not offload its memory for the learner within {self.timeout_s:g} s: its log says why; "
                 "--resume tries again"
             ) from error
 
     async def switch_to_rollout(self) -> None:
-        """End the learner's turn, which sleeps: return when every engine serves what was offered last.  Raises
-        InfraError."""
+        """Move the device back to the engines once the learner is offloaded; return when all serve the newest weights.
+        Raises InfraError."""
         await self.weight_sync.resume()
         await self.weight_sync.wait_newest_served(self.timeout_s)
 
     async def _offload_engine(self, engine: Remote[Engine]) -> None:
-        said = ""
+        reported = ""
         while True:
             try:
                 async with asyncio.timeout(self.weight_sync.update_timeout_s + _RETRY_S):
                     return await engine.call(Engine.offload_memory, self.lease_s, self.weight_sync.update_timeout_s)
             except (InfraError, TimeoutError) as error:
-                if said != str(error):
-                    said = str(error)
-                    self.weight_sync.events.emit("engine.offload_failed", engine=engine.name, why=said)
+                if reported != str(error):
+                    reported = str(error)
+                    self.weight_sync.events.emit("engine.offload_failed", engine=engine.name, why=reported)
             await asyncio.sleep(_RETRY_S)

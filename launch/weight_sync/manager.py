@@ -1,18 +1,17 @@
 """Brings published weights to the engines while everything else continues.
 
-Each engine pursues the newest version by itself, so one that fails keeps no other from it.  First the files come to its
-machine and are read and checked while it decodes (:mod:`launch.weight_sync.transport`), then it swaps its weights.
-:mod:`launch.weight_sync.rolling_update` says when an engine may, and one whose server restarts lets the others go
-first.  A version that was overtaken by then is skipped, but never two in a row by one engine: however fast versions
-come, at least every second turn of an engine brings it weights.  When all engines that have a server serve a version or
-later ones, the scheduler is told.  Nobody waits for an engine whose server restarts, which begins with the newest
-version by itself.
+Each engine is updated to the newest version independently, so a failing engine delays no other.  The files first reach
+its machine and are read and checked while it decodes (:mod:`launch.weight_sync.transport`); then it swaps its weights
+when :mod:`launch.weight_sync.rolling_update` lets it.  A version that is superseded by then is skipped, but never twice
+in a row by one engine: however fast versions come, at least every second attempt of an engine loads weights.  When all
+engines with a server serve a version or a later one, the scheduler is informed.  An engine whose server restarts is not
+waited for; it starts on the newest version.
 
-Engines that hold other weights than each other as one version, by their servers' own checksums, are all in doubt, and
-each starts another server on the version's files.  Once: those that differ again, without having been the same between,
-are machines that hold the same weights in other bits, or one that is broken, and starting servers mends neither.
+If the servers' checksums of one version differ, all engines that hold it restart their servers on the version's files.
+This happens once: if the checksums differ again without having agreed in between, the machines represent the same
+weights in different bits, or one is broken, and a restart helps in neither case.
 
-While the engines are suspended (:meth:`WeightSyncManager.suspend`) nothing is pushed; then each gets the newest
+While the engines are suspended (:meth:`WeightSyncManager.suspend`) nothing is pushed; afterwards each gets the newest
 version, whatever it had.
 """
 
@@ -45,24 +44,24 @@ class WeightSyncManager:
     update_timeout_s: float
     max_updating_share: float = 0.5
     max_decode_loss: float = 1.0
-    """As :class:`~launch.weight_sync.rolling_update.Pace` has them."""
+    """Limits of :class:`~launch.weight_sync.rolling_update.RollingUpdate`."""
     transport: WeightTransport = field(default_factory=WeightTransport)
     newest: WeightManifest | None = None
     served: WeightManifest | None = None
     pause_ms: float = 0.0
-    """The last of an engine."""
+    """Milliseconds of the last pause of an engine for new weights."""
     suspended: bool = False
-    """The engines stand aside, and serve nothing."""
+    """Whether the engines have offloaded their memory and serve nothing."""
     _recovering: bool = False
-    """They did, and have not all been given weights since."""
+    """Whether not all engines have weights again since they were suspended."""
     _loaded: dict[str, WeightManifest] = field(default_factory=dict[str, WeightManifest])
-    """Engine → what it took last, since the engines were last told to stand aside."""
+    """Engine → weights that it loaded last, since the engines were last suspended."""
     _without_server: set[str] = field(default_factory=set[str])
-    """Engines that had no server when they were last offered a version."""
+    """Engines that had no server at their last update."""
     _checksums: tuple[WeightVersion, dict[str, str]] = (NO_VERSION, {})
-    """The newest version that an engine took, and engine → checksum of those that took it."""
+    """The newest version that an engine loaded, and the checksum of each engine that loaded it."""
     _all_doubted: bool = False
-    """All were in doubt, and have not been seen to hold the same since."""
+    """Whether all engines were restarted for differing checksums and have not agreed since."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _rolling_update: RollingUpdate = field(init=False)
 
@@ -70,35 +69,35 @@ class WeightSyncManager:
         self._rolling_update = RollingUpdate(len(self.engines), self.max_updating_share, self.max_decode_loss)
 
     def set_served(self, manifest: WeightManifest) -> None:
-        """Every engine serves ``manifest``; nothing has been offered yet."""
+        """Record that every engine was started on ``manifest``."""
         self.newest = self.served = manifest
         self.suspended = self._recovering = False
         self._loaded, self._without_server = {engine.name: manifest for engine in self.engines}, set()
 
     @property
     def weights_to_start(self) -> WeightManifest | None:
-        """What an engine that comes up may start with; None while none may."""
+        """Weights that a restarted engine starts on; None while the engines are suspended."""
         return None if self.suspended else self.newest
 
     def suspend(self) -> None:
-        """Push nothing until :meth:`release`."""
+        """Push nothing until :meth:`resume`."""
         self.suspended = self._recovering = True
         self._loaded = {}
 
     async def resume(self) -> None:
-        """Push the newest again, to every engine."""
+        """Push the newest weights to every engine again."""
         async with self._changed:
             self.suspended = False
             self._changed.notify_all()
 
     async def push_weights(self, manifest: WeightManifest) -> None:
-        """Push ``manifest`` next; returns at once."""
+        """Make ``manifest`` the newest weights; returns at once."""
         async with self._changed:
             self.newest = manifest
             self._changed.notify_all()
 
     async def remove_engine(self, engine: str) -> None:
-        """Its node is gone: nobody waits for it any more."""
+        """Forget an engine whose node is lost."""
         async with self._changed:
             self.engines = [each for each in self.engines if each.name != engine]
             self._changed.notify_all()
@@ -113,19 +112,19 @@ class WeightSyncManager:
                 lambda: self.served is not None and self.served.version >= manifest.version and not self._recovering
             )
 
-    async def wait_newest_served(self, patience_s: float) -> None:
-        """Return when every engine serves what was offered last; no pauses are spread for that.  Raises InfraError when
-        one does not in time."""
+    async def wait_newest_served(self, timeout_s: float) -> None:
+        """Return when every engine serves the newest weights; their updates are not staggered meanwhile.  Raises
+        InfraError if one does not in time."""
         if self.newest is None:
             return
         try:
             with self._rolling_update.unstaggered():
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout(timeout_s):
                     await self.wait_served(self.newest)
         except TimeoutError as error:
             last = format_version(self.newest.version)
             raise InfraError(
-                f"an engine did not take the last weights ({last}) within {patience_s:g} s: its log says why; --resume "
+                f"an engine did not load the last weights ({last}) within {timeout_s:g} s: its log says why; --resume "
                 "tries again"
             ) from error
 
@@ -137,8 +136,8 @@ class WeightSyncManager:
             group.create_task(self._announce_served())
 
     async def _keep_engine_updated(self, engine: Remote[Engine]) -> None:
-        """Give the engine each newest version, as long as it is there."""
-        passed_over = False
+        """Update the engine to each newest version until it is removed."""
+        skipped_last = False
         while self._has_engine(engine):
             async with self._changed:
                 await self._changed.wait_for(
@@ -148,19 +147,19 @@ class WeightSyncManager:
                     )
                 )
                 manifest = self.newest
-                has = self._loaded  # another one once the engines were told to stand aside
+                loaded_by_engine = self._loaded  # a new dict once the engines were suspended
             if manifest is None:
                 continue
-            loaded = await self._update_engine(engine, manifest, even_if_overtaken=passed_over)
-            passed_over = not loaded
+            loaded = await self._update_engine(engine, manifest, even_if_superseded=skipped_last)
+            skipped_last = not loaded
             if loaded:
                 async with self._changed:
-                    has[engine.name] = manifest
+                    loaded_by_engine[engine.name] = manifest
                     self._without_server.discard(engine.name)
                     self._changed.notify_all()
 
     async def _announce_served(self) -> None:
-        """Say it when all engines have a version, or later ones."""
+        """Inform the scheduler whenever all engines serve a version or later ones."""
         while True:
             async with self._changed:
                 await self._changed.wait_for(
@@ -177,45 +176,46 @@ class WeightSyncManager:
 
     @property
     def _oldest_loaded(self) -> WeightManifest | None:
-        """Of what the engines have that are there, and have a server; None while one of them has nothing."""
+        """The oldest weights among the engines that have a server; None while one of them has none."""
         serving = [engine.name for engine in self.engines if engine.name not in self._without_server]
-        has = [self._loaded[name] for name in serving if name in self._loaded]
-        return min(has, key=lambda manifest: manifest.version) if has and len(has) == len(serving) else None
+        loaded = [self._loaded[name] for name in serving if name in self._loaded]
+        return min(loaded, key=lambda manifest: manifest.version) if loaded and len(loaded) == len(serving) else None
 
     async def _update_engine(
-        self, engine: Remote[Engine], manifest: WeightManifest, *, even_if_overtaken: bool
+        self, engine: Remote[Engine], manifest: WeightManifest, *, even_if_superseded: bool
     ) -> bool:
-        """False when a newer one came meanwhile, or the engines are to stand aside, or this one is gone."""
-        said, anew = "", False
+        """Load ``manifest`` into an engine, with retries.  Return False if it was superseded, the engines were
+        suspended or this one was removed."""
+        reported, refetch = "", False
         while self.newest is manifest and self._has_engine(engine):
             try:
-                here = await self.transport.deliver(engine, manifest, self.served, refetch=anew)
+                here = await self.transport.deliver(engine, manifest, self.served, refetch=refetch)
                 async with asyncio.timeout(self.update_timeout_s + _RETRY_S):
                     await engine.call(Engine.stage_weights, here, self.update_timeout_s)
-                async with self._rolling_update.update_slot() as took:
-                    if self.suspended or (self.newest is not manifest and not even_if_overtaken):
+                async with self._rolling_update.update_slot() as record_pause:
+                    if self.suspended or (self.newest is not manifest and not even_if_superseded):
                         return False
                     report = await self._swap_weights(engine, here)
                     if report.pause_ms:  # it may have had these weights already
                         self.pause_ms = report.pause_ms
-                        took(report)
+                        record_pause(report)
                 await self._compare_checksums(engine, report)
             except (InfraError, TimeoutError) as error:
-                anew = isinstance(error, InvalidWeights)
+                refetch = isinstance(error, InvalidWeights)
                 if isinstance(error, ServerRestarting | ActorDied):
                     async with self._changed:
                         self._without_server.add(engine.name)
                         self._changed.notify_all()
-                if said != str(error):
-                    said = str(error)
-                    self.events.emit("engine.load_failed", engine=engine.name, version=manifest.version, why=said)
+                if reported != str(error):
+                    reported = str(error)
+                    self.events.emit("engine.load_failed", engine=engine.name, version=manifest.version, why=reported)
                 await asyncio.sleep(_RETRY_S)
                 continue
             return True
         return False
 
     async def _compare_checksums(self, engine: Remote[Engine], report: WeightLoadReport) -> None:
-        """Doubt all that hold this version where they differ."""
+        """Restart the servers of all engines that hold this version if their checksums differ."""
         version, sums = self._checksums
         if report.version < version:
             return
@@ -233,7 +233,7 @@ class WeightSyncManager:
             return
         for each in self.engines:
             if each.name in sums:
-                with suppress(InfraError):  # one that cannot be told starts another server anyway
+                with suppress(InfraError):  # an engine that does not answer restarts its server anyway
                     await each.call(Engine.distrust_weights, report.version, sums[each.name])
 
     async def _swap_weights(self, engine: Remote[Engine], here: WeightManifest) -> WeightLoadReport:

@@ -1,9 +1,9 @@
-"""When an engine may begin to exchange its weights, so that a fleet goes on decoding.
+"""Decides when an engine may start to swap its weights, so that the engines together go on decoding.
 
-At most ``share`` of the engines exchange at once (a fleet of one stands still as a whole).  Where requests stood still
-with the engine that did so last, the others' beginnings are spread: in the time in which each of the fleet exchanges
-once it loses ``loss`` of its decoding at most, if all stand still for as long.  An engine that decodes nothing loses
-nothing by an exchange, so a fleet that waits for new weights gets them at once; so does whoever says that he waits.
+At most ``max_updating_share`` of the engines swap at once (a single engine always may).  If requests were paused at the
+last swap, the starts of the others are staggered: while each engine swaps once, the engines together lose at most
+``max_decode_loss`` of their decoding, if all pause for as long.  An engine without requests loses nothing, so engines
+that wait for new weights get them at once; :meth:`RollingUpdate.unstaggered` does the same for a caller who waits.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from actors.engines.messages import WeightLoadReport
 
 
-def stagger_interval_s(engines: int, stood_s: float, loss: float) -> float:
-    """From one beginning to the next, in seconds, when each of ``engines`` stands still for ``stood_s``: the last one's
-    end is then ``stood_s ÷ loss`` after the first one's beginning."""
-    return stood_s * (1 / loss - 1) / (engines - 1) if engines > 1 else 0.0
+def stagger_interval_s(engines: int, pause_s: float, loss: float) -> float:
+    """Return the seconds between two starts if each of ``engines`` pauses for ``pause_s``: the last one then ends
+    ``pause_s ÷ loss`` after the first one's start."""
+    return pause_s * (1 / loss - 1) / (engines - 1) if engines > 1 else 0.0
 
 
 async def wait_or_timeout(event: asyncio.Event, seconds: float) -> None:
-    """Return when it is set, or the time is over."""
+    """Return when the event is set or the time is over."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
 
 
 class RollingUpdate:
-    """``share`` and ``loss`` lie above 0 and are 1 at most; a ``loss`` of 1 spreads nothing."""
+    """``max_updating_share`` and ``max_decode_loss`` are above 0 and at most 1; a loss of 1 staggers nothing."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class RollingUpdate:
         pause: Callable[[asyncio.Event, float], Awaitable[None]] = wait_or_timeout,
     ) -> None:
         self._engines, self._loss, self._clock, self._pause = engines, max_decode_loss, clock, pause
-        self._places = asyncio.Semaphore(max(1, math.floor(max_updating_share * engines)))
-        self._begun, self._pause_s = -math.inf, 0.0
+        self._slots = asyncio.Semaphore(max(1, math.floor(max_updating_share * engines)))
+        self._last_start, self._pause_s = -math.inf, 0.0
         self._waiting, self._unstaggered = 0, asyncio.Event()
 
     @contextmanager
     def unstaggered(self) -> Generator[None]:
-        """Nothing is spread meanwhile."""
+        """Stagger nothing while the context is open."""
         self._waiting += 1
         self._unstaggered.set()
         try:
@@ -61,24 +61,25 @@ class RollingUpdate:
 
     @asynccontextmanager
     async def update_slot(self) -> AsyncGenerator[Callable[[WeightLoadReport], None]]:
-        """One engine's, which tells what it gives that it exchanged.  A turn without that puts off nobody's."""
-        async with self._places:
+        """Wait for a slot and hold it while one engine swaps; the engine calls the yielded function with its report.  A
+        slot without a swap delays no other."""
+        async with self._slots:
             while not self._waiting and (wait := self._next_start - self._clock()) > 0:
                 await self._pause(self._unstaggered, wait)
-            before, begun, exchanged = self._begun, self._clock(), False
-            self._begun = begun
+            before, start, swapped = self._last_start, self._clock(), False
+            self._last_start = start
 
-            def took(report: WeightLoadReport) -> None:
-                nonlocal exchanged
-                exchanged = True
+            def record_pause(report: WeightLoadReport) -> None:
+                nonlocal swapped
+                swapped = True
                 self._pause_s = report.pause_ms / 1000 if report.paused_requests else 0.0
 
             try:
-                yield took
+                yield record_pause
             finally:
-                if not exchanged and self._begun == begun:
-                    self._begun = before
+                if not swapped and self._last_start == start:
+                    self._last_start = before
 
     @property
     def _next_start(self) -> float:
-        return self._begun + stagger_interval_s(self._engines, self._pause_s, self._loss)
+        return self._last_start + stagger_interval_s(self._engines, self._pause_s, self._loss)

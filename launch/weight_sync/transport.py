@@ -1,7 +1,7 @@
-"""Brings published weights to where an engine reads them.
+"""Makes published weights available where an engine reads them.
 
-On the learner's machine that is the learner's own folder; elsewhere it is a copy that the engine's machine makes from
-what changed (:mod:`actors.weight_transport.host_cache`)."""
+On the learner's machine that is the learner's folder; elsewhere it is a copy in the machine's weight cache
+(:mod:`actors.weight_transport.host_cache`)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from protocol.weights import NO_VERSION, WeightManifest
 @dataclass(frozen=True, slots=True)
 class WeightTransport:
     copies: dict[str, Remote[HostWeightCache]] = field(default_factory=dict[str, Remote[HostWeightCache]])
-    """Engine's actor → its machine's copies; one that is not here reads the learner's folder."""
+    """Engine's actor → its machine's weight cache; an engine without one reads the learner's folder."""
     pinned_engines: set[str] = field(default_factory=set[str])
-    """Engines that are given versions which the others are not: no broadcast waits for them."""
+    """Engines that serve versions which the others do not: no broadcast waits for them."""
 
     async def deliver(
         self, engine: Remote[Engine], manifest: WeightManifest, served: WeightManifest | None, *, refetch: bool = False
     ) -> WeightManifest:
-        """``manifest`` as the engine is to be told of it: its files are on the engine's machine.  Every engine serves
-        ``served``; with ``anew`` the engine has refused the files that are there.  Raises InfraError."""
+        """Bring the files of ``manifest`` to the engine's machine and return the manifest with their path.  Every
+        engine serves ``served``; with ``refetch`` the engine has refused the files that are there.  Raises
+        InfraError."""
         copies = self.copies.get(engine.name)
         if copies is None:
             return manifest
@@ -34,11 +35,11 @@ class WeightTransport:
         )
 
     def add_pinned_engine(self, engine: str, copies: Remote[HostWeightCache]) -> None:
-        """``engine`` reads there from now on, what no other may be given."""
+        """Let ``engine`` read ``copies``, with versions that no other engine gets."""
         self.copies[engine] = copies
         self.pinned_engines.add(engine)
 
     def remove_engine(self, engine: str) -> None:
-        """It is gone."""
+        """Forget an engine."""
         self.copies.pop(engine, None)
         self.pinned_engines.discard(engine)

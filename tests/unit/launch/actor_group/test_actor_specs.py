@@ -102,7 +102,7 @@ def test_nodes_get_what_their_roles_allow() -> None:
     assert place_workers(config, nodes) == {"worker-2-0": nodes[2]}
 
 
-@pytest.mark.parametrize(("role", "what"), [(NodeRole.ENGINE, "agents"), (NodeRole.WORKER, "an engine")])
+@pytest.mark.parametrize(("role", "what"), [(NodeRole.ENGINE, "workers"), (NodeRole.WORKER, "an engine")])
 def test_a_role_that_no_node_may_have_is_an_error_that_names_it(role: NodeRole, what: str) -> None:
     nodes = [replace(node, roles=frozenset({role})) for node in apart(2)]
     with pytest.raises(UserError, match=f"no node may have {what}"):

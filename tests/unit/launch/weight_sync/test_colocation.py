@@ -132,7 +132,7 @@ async def test_the_learner_waits_for_an_engine_that_cannot_lend_yet_and_names_it
 async def test_an_engine_that_never_lends_ends_the_run(tmp_path: Path) -> None:
     async with sharing(tmp_path, patience_s=0.05) as (turns, engines):
         engines[0].busy = 1 << 30
-        with pytest.raises(InfraError, match="did not give its memory to the learner"):
+        with pytest.raises(InfraError, match="did not offload its memory for the learner"):
             await turns.switch_to_learner()
 
 

@@ -424,5 +424,5 @@ async def test_the_wait_for_weights_that_no_engine_takes_has_an_end(tmp_path: Pa
     fleet.failing = {1: 1_000_000}
     async with pushing(tmp_path, fleet) as (pusher, _):
         await pusher.push_weights(manifest(1))
-        with pytest.raises(InfraError, match="did not take the last weights"):
+        with pytest.raises(InfraError, match="did not load the last weights"):
             await pusher.wait_newest_served(0.01)
