@@ -1,11 +1,11 @@
-/* One child with exactly the arguments and the environment that the client gives; its output is a stream of its own. */
+/* Runs one child with exactly the arguments and environment of the client; its output is a separate stream. */
 #include "init.h"
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
 struct child child = {.fd = -1};
 
-/* argc u16, envc u16, then NUL-ended strings: directory, arguments, environment.  Returns 0 when they are not that. */
+/* argc u16, envc u16, then NUL-terminated strings: directory, arguments, environment.  Returns 0 for anything else. */
 int parse_strings(struct strings *to, char *p, size_t n) {
     uint16_t argc, envc;
     if (n < 5 || p[n - 1] != 0) return 0;
@@ -74,7 +74,7 @@ void child_ended(int status) {
     child.pid = 0;
 }
 
-/* Its children too, as far as they stayed in its group; reap() tells its end. */
+/* Kill it and its children, if they stayed in its group; reap() reports its end. */
 void kill_child(void) {
     if (!child.pid) return;
     kill(-child.pid, SIGKILL);

@@ -1,9 +1,9 @@
 /*
- * Files in and out, for the client.
+ * Reads and writes files for the client.
  *
- * Only regular files, and nothing of /proc or /sys: this process would open its own there.  Links in the last place of
- * a path are not followed, and nothing here waits for a pipe or a device.  Paths mean what they mean in the container,
- * of which this process can see nothing else.
+ * Only regular files, and nothing of /proc or /sys: there this process would open its own files.  Links in the last
+ * component of a path are not followed, and nothing here waits for a pipe or a device.  Paths have the meaning that they
+ * have in the container, of which this process can see nothing else.
  */
 #include "init.h"
 #include <ftw.h>
@@ -15,7 +15,7 @@
 enum { WRITE_APPEND = 1, WRITE_REPLACE = 2, WRITE_CLEAR = 4 };
 enum { CLEAR_MS = 1000, LINKS_MOST = 40 };
 
-static uint64_t clear_until_ms; /* from the first removal on: listing a large folder takes long too */
+static uint64_t clear_until_ms; /* counted from the first removal: listing a large folder takes long too */
 
 static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *walk) {
     (void)s, (void)kind;
@@ -24,15 +24,15 @@ static int remove_one(const char *path, const struct stat *s, int kind, struct F
     return remove(path) < 0 && !(errno == EBUSY && walk->level == 0) ? errno : 0; /* a mount point stays, empty */
 }
 
-/* Remove a folder and all in it, following no link.  ETIME when there is more than is soon removed: asked again, this
-   goes on, and in between everything else has its turn. */
+/* Remove a folder and its content without following links.  Returns ETIME if there is too much for one step: the next
+   request continues, and other requests are handled in between. */
 static int remove_folder(const char *path) {
     clear_until_ms = 0;
     int failed = nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS);
     return failed < 0 ? errno : failed;
 }
 
-/* Give a folder another name beside its own, at once, whatever it holds. */
+/* Rename a folder within its parent folder, at once, whatever its content. */
 static int put_aside(const char *path) {
     char aside[PATH_MOST + 64];
     int above = (int)(strrchr(path, '/') - path);
@@ -40,8 +40,7 @@ static int put_aside(const char *path) {
     return renameat2(AT_FDCWD, path, AT_FDCWD, aside, RENAME_NOREPLACE) == 0;
 }
 
-/* Whatever stands there stands there no more.  A folder is put aside; one of the image's cannot be, nor a mount point:
-   those are emptied. */
+/* Clear a path.  A folder is renamed; a folder of the image or a mount point cannot be, and is emptied. */
 static int make_room(const char *path, int flags) {
     struct stat s;
     if (lstat(path, &s) < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : errno;
@@ -49,8 +48,8 @@ static int make_room(const char *path, int flags) {
     return !(flags & WRITE_CLEAR) && put_aside(path) ? 0 : remove_folder(path);
 }
 
-/* The folder is root's, and nobody else takes a name out of it but whose file that is.  One of /proc may be another for
-   each who looks. */
+/* Root owns the folder, and only the owner of a file may remove its name from it.  A folder of /proc may be a different
+   one for each process. */
 static int keep(int fd) {
     struct stat s;
     struct statfs f;
@@ -61,7 +60,7 @@ static int keep(int fd) {
     return fchmod(fd, (s.st_mode & 07777) | S_ISVTX) < 0 ? errno : 0;
 }
 
-/* Keep every folder that a path leads through, links and all: who may rename one of them may put another file there. */
+/* Protect every folder that a path leads through, links included: its owner could put another file there. */
 static int keep_folders(const char *path) {
     char left[2 * PATH_MOST + 2], link[PATH_MOST + 1], name[NAME_MAX + 1];
     char *at = strcpy(left, path);
@@ -84,7 +83,7 @@ static int keep_folders(const char *path) {
             below = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         } else {
             below = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-            if (below < 0 && errno == ENOENT) break; /* it will be made, as root's */
+            if (below < 0 && errno == ENOENT) break; /* it will be created, owned by root */
             at = after;
         }
         failed = below < 0 ? errno : keep(below);
@@ -98,12 +97,12 @@ static int keep_folders(const char *path) {
 void make_parents(char *path) {
     for (char *p = path + 1; (p = strchr(p, '/')); p++) {
         *p = 0;
-        mkdir(path, 0755); /* what cannot be made shows when the file is opened */
+        mkdir(path, 0755); /* a failure shows when the file is opened */
         *p = '/';
     }
 }
 
-/* The errno for what is no plain file of the container's own; 0 for one. */
+/* Return the errno for anything but a regular file of the container; 0 for one. */
 static int not_plain(int fd) {
     struct stat s;
     struct statfs f;
@@ -127,7 +126,7 @@ static int write_file(char *path, uint32_t mode, int flags, const char *data, si
     make_parents(path);
     if (directory) {
         if (mkdir(path, mode) < 0) return errno == EEXIST ? 0 : errno;
-        return chmod(path, mode) < 0 ? errno : 0; /* whatever the umask */
+        return chmod(path, mode) < 0 ? errno : 0; /* independent of the umask */
     }
     int how = flags & WRITE_APPEND ? O_APPEND : flags & WRITE_REPLACE ? O_CREAT | O_EXCL : O_CREAT;
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | how, mode);

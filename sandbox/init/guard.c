@@ -1,8 +1,8 @@
 /*
- * PID 1's share of the processors stays its own.  Whoever has its user id, and in a container all are root, may stop it
- * as good as for ever: the lowest priority, a scheduling class that only runs when nobody else wants to, one processor
- * beside hundreds of busy processes.  So what PID 1 starts asks the kernel for none of that for PID 1 (or for all
- * processes of a user): a filter answers EPERM, as it does where a process is another user's.
+ * Keeps PID 1's CPU time.  A process with its user id, and in a container all are root, could stop it practically
+ * forever: by the lowest priority, a scheduling class that only runs on an idle machine, or one CPU shared with hundreds
+ * of busy processes.  So a filter on every process that PID 1 starts answers EPERM to such calls for PID 1 (or for all
+ * processes of a user), as the kernel does for another user's process.
  */
 #include "init.h"
 #include <linux/audit.h>
@@ -16,7 +16,7 @@ enum { PROCESS = 0, WHO = 1, ANY_CLASS = -1, PRIORITY_OF_USER = 2, IO_PRIORITY_O
 
 struct guarded {
     uint32_t number;
-    int whose;     /* which argument names the process */
+    int process_argument;     /* index of the argument that names the process */
     int forbidden; /* value of the first argument that names a user's processes */
 };
 
@@ -77,7 +77,7 @@ static void refuse_if(int argument, uint32_t value) {
 static void guard(const struct guarded *call) {
     unsigned short from = length;
     unless_equal_skip(call->number, 0);
-    refuse_if(call->whose, 1);
+    refuse_if(call->process_argument, 1);
     if (call->forbidden != ANY_CLASS) refuse_if(0, (uint32_t)call->forbidden);
     give(SECCOMP_RET_ALLOW);
     code[from].jf = (uint8_t)(length - from - 1);
@@ -98,5 +98,5 @@ void guard_pid_1(void) {
     give(SECCOMP_RET_ALLOW);
     struct sock_fprog filter = {length, code};
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter); /* where a kernel has none, that is all it lacks */
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter); /* a kernel without seccomp lacks only this protection */
 }

@@ -1,22 +1,22 @@
 /*
- * Frames from the client: where they begin, and whether they came whole.
+ * Reads frames from the client: finds where they begin, and whether they are complete.
  *
- * A new stream begins with the container's key, which nobody inside knows.  Whatever came before it is of a stream that
- * broke: the half of a frame, or frames that the new stream brings again.  So the key is looked for in every byte, and
- * nothing else, no signal either, makes this process drop anything.  Each frame has a checksum of itself: one that was
- * completed with the first bytes of a key, because they came apart from the others, is none.
+ * A new stream begins with the container's key, which nothing inside knows.  Everything before it belongs to a broken
+ * stream: half of a frame, or frames that the new stream sends again.  So every byte is searched for the key, and nothing
+ * else makes this process drop anything.  Each frame has a checksum: a frame that was completed with the first bytes of a
+ * key, because these arrived separately, is invalid.
  */
 #include "init.h"
 
-enum { KEY = 32, ASKED_HEADER = 9 }; /* type u8, length u32, checksum u32 of both and of the payload */
+enum { KEY = 32, CLIENT_HEADER = 9 }; /* type u8, length u32, checksum u32 of both and of the payload */
 
-static char key[KEY];  /* its first byte is at no other place in it */
-static size_t matched; /* bytes of the key that the last bytes of the stream are */
-static char in[ASKED_HEADER + MAX_FRAME];
+static char key[KEY];  /* its first byte occurs only once in it */
+static size_t matched; /* number of bytes of the key that the stream ends with */
+static char in[CLIENT_HEADER + MAX_FRAME];
 static size_t in_length;
-static int lost;       /* what came was no frame: a key says where they begin again */
+static int lost;       /* the stream is not at a frame: a key marks where frames begin again */
 
-/* Keep the key, and leave nothing of it in what /proc shows of the command line.  Returns 0 for what is none. */
+/* Store the key, and erase it from the command line that /proc shows.  Returns 0 for an invalid key. */
 int take_key(char *given) {
     size_t n = strlen(given);
     if (n == KEY) memcpy(key, given, KEY);
@@ -37,7 +37,7 @@ static uint32_t crc32(uint32_t sum, const char *p, size_t n) {
     return ~sum;
 }
 
-/* Where in these bytes the last key ends; 0 without one. */
+/* Return the end of the last key in these bytes; 0 without one. */
 static size_t end_of_key(const char *p, size_t n) {
     size_t end = 0;
     for (size_t i = 0; i < n; i++) {
@@ -48,14 +48,14 @@ static size_t end_of_key(const char *p, size_t n) {
     return end;
 }
 
-/* The first of the frames from `at`: its length, 0 for one that is not all there, −1 for what is none. */
+/* Return the length of the first frame from `at`, 0 for an incomplete one, −1 for an invalid one. */
 static ssize_t whole_frame(size_t at) {
     uint32_t length, sum;
-    if (in_length - at < ASKED_HEADER) return 0;
+    if (in_length - at < CLIENT_HEADER) return 0;
     memcpy(&length, in + at + 1, 4), memcpy(&sum, in + at + 5, 4);
     if (length > MAX_FRAME) return -1;
-    if (in_length - at < ASKED_HEADER + length) return 0;
-    return crc32(crc32(0, in + at, 5), in + at + ASKED_HEADER, length) == sum ? (ssize_t)(ASKED_HEADER + length) : -1;
+    if (in_length - at < CLIENT_HEADER + length) return 0;
+    return crc32(crc32(0, in + at, 5), in + at + CLIENT_HEADER, length) == sum ? (ssize_t)(CLIENT_HEADER + length) : -1;
 }
 
 int read_frames(void) {
@@ -67,7 +67,7 @@ int read_frames(void) {
     in_length += (size_t)n;
     ssize_t frame = 0;
     for (; !lost && (frame = whole_frame(at)) > 0; at += (size_t)frame)
-        handle_frame(in[at], in + at + ASKED_HEADER, (size_t)frame - ASKED_HEADER);
+        handle_frame(in[at], in + at + CLIENT_HEADER, (size_t)frame - CLIENT_HEADER);
     if (frame < 0) lost = 1;
     used = lost ? in_length : at;
     memmove(in, in + used, in_length - used);

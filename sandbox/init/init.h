@@ -1,5 +1,6 @@
 /*
- * What the files of sbx-init share.  main.c says what the program is for; sandbox/session/init_requests.py and init_messages.py name every frame.
+ * Declarations shared by the files of sbx-init.  main.c describes the program; sandbox/session/init_requests.py and
+ * init_messages.py name every frame.
  */
 #ifndef SBX_INIT_H
 #define SBX_INIT_H
@@ -41,7 +42,7 @@ int out_has_room(void);
 char *reserve(size_t n);                     /* room for one frame, or NULL; commit() takes it */
 void commit(char *at, char type, size_t length);
 void send_frame(char type, const void *payload, size_t length);
-void send_apart(char type, const void *payload, size_t length); /* before all that waits, and only once */
+void send_apart(char type, const void *payload, size_t length); /* before everything in the queue, and only once */
 void heard(uint64_t position);
 uint64_t tell_from(uint64_t position);
 void send_ack(uint32_t id, int32_t error, uint32_t value);
@@ -50,8 +51,8 @@ void leave(uint8_t reason) __attribute__((noreturn));
 /* ---- spool.c: the whole of a command's output, in a file of the sandbox ---- */
 
 struct spool {
-    char path[512];         /* empty: nothing is kept */
-    uint32_t after, most;   /* a file is made when there are more bytes than `after`; it gets `most` of them */
+    char path[512];         /* empty: nothing is saved */
+    uint32_t after, most;   /* a file is created for more bytes than `after`; it gets at most `most` of them */
     uint32_t saved;         /* bytes in the file; 0: there is none */
     char *held;             /* the first `after` bytes, until there are more */
     uint32_t held_length;
@@ -71,9 +72,9 @@ struct slot {
     pid_t pid;              /* 0: none */
     int output_fd;          /* what it prints: the reading end of a pipe, or the terminal's master */
     int output_write_fd;    /* of a shell: kept, so that what old background jobs print is read after a new start */
-    int hung;               /* a terminal that nobody holds open at the moment */
+    int hung;               /* no process holds the terminal open at the moment */
     int command_fd, status_fd;
-    char cwd[PATH_MOST];    /* where the last status left it, or where the next shell starts */
+    char cwd[PATH_MOST];    /* directory of the last status, or of the next shell */
     char status[2 * PATH_MOST];
     size_t status_length;
     char *input;            /* bytes not yet taken by the command pipe or the terminal */

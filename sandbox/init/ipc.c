@@ -1,4 +1,4 @@
-/* What System V keeps when no process is left: shared memory, queues, semaphores.  It fills the container's memory. */
+/* Removes System V shared memory, queues and semaphores, which outlive their processes and fill the container's memory. */
 #include "init.h"
 #include <sys/ipc.h>
 #include <sys/msg.h>
@@ -25,7 +25,7 @@ static void remove_memory(int id) { shmctl(id, IPC_RMID, NULL); }
 static void remove_queue(int id) { msgctl(id, IPC_RMID, NULL); }
 static void remove_semaphores(int id) { semctl(id, 0, IPC_RMID); }
 
-/* Only its owner may remove one: CAP_SYS_ADMIN is not ours.  To change owner may make this process dumpable. */
+/* Only the owner may remove one, because PID 1 lacks CAP_SYS_ADMIN.  Changing owner may make this process dumpable. */
 static void remove_all(int last, int (*look)(int), const struct ipc_perm *whose, void (*remove_one)(int)) {
     for (int i = 0; i <= last; i++) {
         int id = look(i);
@@ -36,7 +36,7 @@ static void remove_all(int last, int (*look)(int), const struct ipc_perm *whose,
     }
 }
 
-/* Where nothing else runs that could use them. */
+/* Call it only if nothing else runs that could use them. */
 void remove_ipc(void) {
     struct shm_info memory;
     struct msginfo queues;

@@ -1,4 +1,4 @@
-/* Death: of one command and what it started, of everything, and the reaping of orphans. */
+/* Kills one command and what it started, or everything, and reaps orphans. */
 #include "init.h"
 #include <dirent.h>
 
@@ -70,8 +70,8 @@ static int read_processes(struct process *found, int most) {
     return n;
 }
 
-/* Whether an orphan can be another slot's: it is in that slot's session, or has left its session while that slot ran
-   something too. */
+/* Return whether an orphan can belong to another slot: it is in that slot's session, or has left its session while that
+   slot ran a command too. */
 static int may_belong_to_another(const struct slot *s, const struct process *p) {
     for (int i = 0; i < SLOTS; i++) {
         const struct slot *other = &slots[i];

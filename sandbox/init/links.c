@@ -1,20 +1,20 @@
 /*
- * `init links ROOT HIDDEN …`: links that lead to what tests keep to themselves are removed from a container's files.
+ * `init links ROOT HIDDEN …`: removes links to the tests' hidden files from a container.
  *
- * Tests that run as root read what an agent's link leads to: with one into their own folder, they compare what they
- * expect with itself.  This runs when the tests are in the container and nothing of the agent's runs.  It looks at
- * every link of every file system there but the kernel's own and the toolchain's, and removes one that
+ * Tests that run as root follow an agent's links: with one into their own folder, they would compare the expected results
+ * with themselves.  This runs when the tests are in the container and no process of the agent runs.  It checks every link
+ * of every file system there, except the kernel's own and the toolchain's, and removes one that
  *
  *   - leads into or through a hidden folder (a path below ROOT), or to ROOT, where absolute links start;
- *   - leads through a process's folder in /proc, where a path may be another for each who follows it;
- *   - leads through what is not there and up from it again.
+ *   - leads through a process's folder in /proc, where a path may differ for each process that follows it;
+ *   - leads through a missing name and up from it again.
  *
- * Whether a link leads there is asked of the kernel, name by name, so that links on the way, `..` and paths without end
- * mean what they mean to it.  A link that only a removed one led on leads nowhere.
+ * The kernel resolves the path, name by name, so that links on the way, `..` and endless paths have the kernel's meaning.
+ * A link that leads on only through a removed one leads nowhere.
  *
- * Prints the links that were removed, the first by name, in the bytes of their names.  Exit code 1, with the reason in
- * their place, where one could not be looked at or removed.  However deep or many the folders are, few descriptors are
- * open at once, and it holds NAMES_MOST bytes of their names: more beside each other than that cannot be looked at.
+ * Prints the removed links, the first ones by name.  Exit code 1, with the reason instead, if a link could not be checked
+ * or removed.  However deep or many the folders are, few descriptors are open at once, and it holds NAMES_MOST bytes of
+ * their names: more names in one folder cannot be checked.
  */
 #include "init.h"
 #include <ctype.h>
@@ -46,8 +46,8 @@ static const char *const in_dev[][2] = {
     {"/dev/stderr", "/proc/self/fd/2"}, {"/dev/core", "/proc/kcore"},
 };
 
-static struct folder root, here;                     /* here: whose links are looked at */
-static struct which proc, toolchain, hidden[MOST_STRINGS]; /* all zero: it is not there */
+static struct folder root, here;                     /* here: the folder whose links are being checked */
+static struct which proc, toolchain, hidden[MOST_STRINGS]; /* all zero: it does not exist */
 static int hidden_count;
 static dev_t kernels[KERNELS_MOST];
 static int kernel_count;

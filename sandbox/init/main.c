@@ -2,24 +2,24 @@
  * sbx-init: PID 1 of a sandbox.
  *
  * It owns the agent's shells and terminals and answers typed, length-prefixed frames on its attach stream (stdin and
- * stdout of the container).  What holds, whatever runs beside it in the container:
+ * stdout of the container).  These hold whatever else runs in the container:
  *
- *   - No output can pass for a frame: commands, statuses and output have pipes of their own, and this process is not
+ *   - No output can be taken for a frame: commands, statuses and output have separate pipes, and this process is not
  *     dumpable, so that root inside (without CAP_SYS_PTRACE) can open neither its descriptors nor its memory.
- *   - No signal moves it, whoever sends it: it reads SIGCHLD through a signalfd, and the others are not even queued.
+ *   - No signal affects it: it reads SIGCHLD through a signalfd, and the others are not even queued.
  *     Orphans are reaped.
- *   - Nobody inside takes its descriptors or its time: prlimit(2) asks for all three of its group ids, of which one is
- *     another (where the user namespace has that one; else an agent can end its own sandbox), and what it starts may not
- *     ask for its scheduling (guard.c).
- *   - It ends at a deadline (CLOCK_BOOTTIME) that only a frame can extend, never past the maximum: the container goes
- *     even when everyone who knew of it is dead.  EOF on stdin only means that no extension will come.  Standard
- *     output is never written blockingly, so a client that stops reading cannot hold the deadline up.
+ *   - Nothing inside can take its descriptors or its time: prlimit(2) compares all three of its group ids, of which one
+ *     differs (where the user namespace has that id; otherwise an agent can end its own sandbox), and its children may
+ *     not change its scheduling (guard.c).
+ *   - It ends at a deadline (CLOCK_BOOTTIME) that only a frame can extend, never past the maximum: the container ends
+ *     even when every process that knew of it is dead.  EOF on stdin only means that no extension will come.  Writes to
+ *     standard output never block, so a client that stops reading cannot delay the deadline.
  *   - KILL_ALL answers 0 only when no other process exists in the PID namespace.
- *   - A client whose stream broke goes on over a new one as if nothing had been: it begins with the container's key
- *     (in.c), SYNC says which of its frames came and tells again what it has not heard, and a frame that comes twice is
- *     taken once.  Another client is told of the slots and of nothing before.
+ *   - A client whose stream broke continues over a new one without loss: it begins with the container's key (in.c), SYNC
+ *     reports which of its frames arrived and sends again what it has not received, and a repeated frame is handled
+ *     once.  Another client gets the state of the slots, and nothing that was sent before.
  *
- * An agent can lie about the exit code of a command of its own, in its own shell.  Nothing that counts reads it.
+ * An agent can lie about the exit code of its own command, in its own shell.  Nothing that counts reads it.
  *
  * A frame is: type u8, length u32 LE, payload; a frame from the client also has a checksum (in.c).  The other end is
  * sandbox/session/init_requests.py and init_messages.py, which name every type.  Arguments: first deadline (ms), maximum
@@ -34,7 +34,7 @@
 enum { CHILD_SLOT = 0xFFFF, NONCE = 16, OTHER_GROUP = 65534 };
 
 static uint64_t deadline_ms, maximum_ms;
-static uint32_t last_id; /* of the frames that were taken; a client counts its own upwards */
+static uint32_t last_id; /* of the frames that were handled; a client's ids increase */
 
 static uint32_t remaining_ms(void) {
     uint64_t now = now_ms();
@@ -82,8 +82,8 @@ static void handle_resize(uint32_t id, struct slot *s, const char *p, size_t n) 
     resize(id, s, rows, columns);
 }
 
-/* nonce, position u64.  Answers with nonce, protocol u8, last frame that was taken u32, position u64.  Asked again with
-   the same nonce, on the same stream, it has answered: a second one would come in the middle of what follows. */
+/* nonce, position u64.  Answers with nonce, protocol u8, last handled frame u32, position u64.  If it is repeated with the
+   same nonce on the same stream, it was already answered: a second answer would come in the middle of what follows. */
 static void handle_sync(uint32_t id, const char *p, size_t n) {
     static char answered[NONCE];
     char b[NONCE + 13];
@@ -186,13 +186,13 @@ static void serve(struct pollfd *p) {
     }
 }
 
-/* What a shell has where neither its image nor its task says it. */
+/* Default variables of a shell that neither its image nor its task sets. */
 static const char *const defaults[][2] = {
     {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
     {"HOME", "/root"}, {"LANG", "C.UTF-8"}, {"TERM", "dumb"}, {"PAGER", "cat"},
 };
 
-/* `localhost` in a container without a network, for which the daemon makes no table of hosts. */
+/* `localhost` in a container without a network, for which the daemon writes no hosts file. */
 static void name_loopback(void) {
     static const char table[] = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
     struct stat st;
@@ -231,7 +231,7 @@ int main(int argc, char **argv) {
     send_frame('H', &hello, 1);
     if (slots_begin(argv[3]) < 0) return 2;
 
-    struct signalfd_siginfo of_a_child; /* reap() says of which */
+    struct signalfd_siginfo of_a_child; /* reap() finds out which */
     int stdin_fd = 0;
     for (;;) {
         flush_out();

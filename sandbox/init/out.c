@@ -1,8 +1,8 @@
 /*
- * Time, and frames to the client.  Standard output is never written blockingly: what does not fit waits in a queue.
+ * Time, and frames to the client.  Writes to standard output never block: what does not fit waits in a queue.
  *
- * A frame stays in the queue until the client has said that it heard it, so that a client whose stream broke gets what
- * was under way once more, and nothing twice: all that was ever told has a position, and SYNC names one.
+ * A frame stays in the queue until the client has acknowledged it, so that a client whose stream broke gets the frames in
+ * flight again, and nothing twice: everything that was ever sent has a position, and SYNC names one.
  */
 #include "init.h"
 #include <time.h>
@@ -10,9 +10,9 @@
 enum { OUT_CAPACITY = 8 << 20, OUT_WINDOW = 512 << 10, OUT_SLACK = 256 << 10 };
 
 static char out[OUT_CAPACITY];
-static size_t out_start, out_sent, out_end; /* told and not known to be heard; of that, written; all */
+static size_t out_start, out_sent, out_end; /* sent but not acknowledged; written of that; all */
 static uint64_t out_position;               /* of out_start, in bytes since the beginning */
-static char apart[HEADER + 64];             /* a frame that is no part of the queue, and goes first */
+static char apart[HEADER + 64];             /* a frame outside the queue, which is sent first */
 static size_t apart_length;
 
 uint64_t now_ns(void) {
@@ -43,7 +43,7 @@ void flush_out(void) {
 
 size_t out_queued(void) { return out_end - out_sent + apart_length; }
 
-/* Whether output may be read: a client that does not keep up holds the writer back, and loses nothing. */
+/* Return whether output may be read: a client that does not keep up delays the writer, and loses nothing. */
 int out_has_room(void) { return out_end - out_start < OUT_WINDOW; }
 
 static void move_to_front(void) {
@@ -52,7 +52,7 @@ static void move_to_front(void) {
     out_start = 0;
 }
 
-/* The client has all before this position. */
+/* The client has received everything before this position. */
 void heard(uint64_t position) {
     if (position < out_position || position > out_position + (out_sent - out_start)) return;
     out_start += (size_t)(position - out_position);
@@ -61,8 +61,8 @@ void heard(uint64_t position) {
     else if (out_start > OUT_SLACK) move_to_front();
 }
 
-/* Tell again what comes after this position; a client that is new, at NEW_CLIENT, is told nothing of before.  Returns
-   where the next frame is. */
+/* Send everything after this position again; a new client, at NEW_CLIENT, gets nothing of what was sent before.  Returns
+   the position of the next frame. */
 uint64_t tell_from(uint64_t position) {
     if (position == NEW_CLIENT) {
         out_position += out_end - out_start;
@@ -87,7 +87,7 @@ void commit(char *at, char type, size_t length) {
 
 void send_frame(char type, const void *payload, size_t length) {
     char *at = reserve(length);
-    if (!at) return; /* the client has not read for megabytes of control frames: the deadline ends this */
+    if (!at) return; /* the client has not read megabytes of control frames: the deadline ends this */
     memcpy(at, payload, length);
     commit(at, type, length);
 }

@@ -1,5 +1,5 @@
 /*
- * Shells and terminals, each in a slot with streams of its own.
+ * Shells and terminals, each in a slot with its own streams.
  *
  * A shell is one bash that evaluates commands one after another; a terminal is one process on a pseudo-terminal.  The
  * command pipe and the status pipe of a shell are closed for the commands' own code.
@@ -11,7 +11,7 @@
 
 enum { COMMAND_FD = 3, STATUS_FD = 4, INPUT_MOST = 1 << 20, DRAIN_MOST = 256 << 10, SOON_NS = 200000, FEW = 4 << 10 };
 
-/* The command is read whole, then evaluated with both pipes closed; its status and directory go back apart. */
+/* The command is read completely, then evaluated with both pipes closed; its status and directory return separately. */
 static const char SHELL_LOOP[] =
     "while IFS= read -r -d '' -u 3 __c; do eval \"$__c\" 3<&- 4>&-; printf '%d %s\\0' \"$?\" \"$PWD\" >&4; done";
 
@@ -34,7 +34,7 @@ static void make_free(struct slot *s) {
     memcpy(s->cwd, first_directory, sizeof s->cwd);
 }
 
-static int null_fd; /* opened before anybody could put something else in its place, or nothing */
+static int null_fd; /* opened before any process could replace the file */
 
 int slots_begin(const char *workdir) {
     null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -50,8 +50,8 @@ static uint16_t number(const struct slot *s) { return (uint16_t)(s - slots); }
 
 static uint64_t ticks_now(void) { return now_ns() / (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK)); }
 
-/* In a child: ordinary signals, a session of its own, the first choice of the OOM killer, and none of PID 1's streams.
-   It becomes dumpable by its exec alone: until then it has PID 1's descriptors and memory. */
+/* In a child: restore default signals, start a session, become the first choice of the OOM killer, and close PID 1's
+   streams.  It becomes dumpable only by its exec: until then it has PID 1's descriptors and memory. */
 void become_ordinary(int in, int out) {
     if (dup2(in < 0 ? null_fd : in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(127);
     for (int each = 1; each < NSIG; each++) signal(each, SIG_DFL);
@@ -87,7 +87,7 @@ void read_output(struct slot *s) {
     if (s->kind == TERMINAL && (n == 0 || (n < 0 && errno == EIO))) s->hung = 1;
 }
 
-/* Forward what is there at this moment, and not what a background process goes on adding to it. */
+/* Forward the output that exists now, but not what a background process keeps adding to it. */
 static void drain(struct slot *s) {
     int left = DRAIN_MOST;
     if (s->output_fd < 0 || (s->kind == SHELL && ioctl(s->output_fd, FIONREAD, &left) < 0)) return;
@@ -147,7 +147,7 @@ int open_shell(struct slot *s) {
     return 0;
 }
 
-/* The master by name, the other end by the kernel: what the agent made of /dev/pts does not matter. */
+/* The master is opened by name, the other end by the kernel: the agent's changes to /dev/pts do not matter. */
 static int open_pair(struct slot *s, uint16_t rows, uint16_t columns) {
     struct winsize size = {rows, columns, 0, 0};
     int locked = 0;
@@ -300,7 +300,7 @@ void read_status(struct slot *s) {
     if (s->status_length == sizeof s->status) end_slot(s, DIED_SPURIOUS_STATUS);
 }
 
-/* What a command prints right before it ends leaves together with its end: one passage through the engine, not two. */
+/* Output right before a command's end is sent together with its end, to pass the engine once instead of twice. */
 void await_status(void) {
     struct slot *spoke[SLOTS];
     struct pollfd p[SLOTS];
@@ -318,7 +318,7 @@ void await_status(void) {
         if (p[i].revents) read_status(spoke[i]);
 }
 
-/* For a client that has just come: what every slot does and what its last command ended with. */
+/* Report to a new client what every slot runs and how its last command ended. */
 void tell_slots(void) {
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &slots[i];

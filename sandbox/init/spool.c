@@ -1,5 +1,5 @@
-/* The whole of a command's output, up to a limit, in a file of the sandbox.  Nothing waits for it and nothing fails with
-   it: a full disk ends the file. */
+/* Writes a command's whole output, up to a limit, to a file of the sandbox.  Nothing waits for it or fails with it: a full
+   disk ends the file. */
 #include "init.h"
 
 void spool_begin(struct spool *s, const char *path, size_t path_length, uint32_t after, uint32_t most) {

@@ -44,7 +44,7 @@ OF_PYTHON = {
     "CHILD_SLOT": wire.CHILD_SLOT,
     "NONCE": wire.NONCE_BYTES,
     "KEY": wire.KEY_BYTES,
-    "ASKED_HEADER": wire.FRAME_HEADER.size + wire.FRAME_CHECKSUM.size,
+    "CLIENT_HEADER": wire.FRAME_HEADER.size + wire.FRAME_CHECKSUM.size,
     "WORKDIR_MOST": artifacts.MAX_PATH_BYTES,
     "WRITE_APPEND": WriteFlag.APPEND,
     "WRITE_REPLACE": WriteFlag.REPLACE,
