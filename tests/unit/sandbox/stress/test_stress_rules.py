@@ -173,7 +173,7 @@ def test_every_fault_of_the_list_is_there():
     [
         (["--sessions", "0"], "at least one session"),
         (["--sessions", "many"], "a valid integer"),
-        (["--rate", "-1"], "0 for no bound"),
+        (["--rate", "-1"], "0 for no limit"),
         (["--rate", "inf"], "a finite number"),
         (["--duration", "0"], "more than 0"),
         (["--duration", "nan"], "a finite number"),

@@ -132,7 +132,7 @@ OUTSIDE = {
     "command: nginx": "'nginx'",
     "environment: [HOME]": "HOME has no value",
     "environment: {A: '${UNKNOWN}'}": "variable UNKNOWN is unknown",
-    "mem_limit: much": "'much' is no size",
+    "mem_limit: much": "'much' is not a size",
     "depends_on: {a: {condition: service_completed_successfully}}": "condition",
     "build: ..": "lies outside the task",
     "build: {context: nowhere}": "nowhere/Dockerfile is missing",

@@ -52,7 +52,7 @@ ODD = {
     "endless list": (TB | {"task.yaml": "instruction: x\ntags: &a [*a]\n"}, "the alias *a contains itself"),
     "endless environment": (client("environment: &e [*e]"), "the alias *e contains itself"),
     "alias bomb": (TB | {"task.yaml": f"instruction: x\n{BOMB}"}, "its aliases stand for more than"),
-    "huge memory": (client(f"mem_limit: '{'9' * 5000}'"), "is no size"),
+    "huge memory": (client(f"mem_limit: '{'9' * 5000}'"), "is not a size"),
     "deep yaml": (TB | {"task.yaml": f"instruction: x\na: {DEEP}\n"}, "nested more than 100 deep"),
     "deep toml": (HARBOR | {"task.toml": f"a = {DEEP}\n"}, "task.toml is not readable TOML"),
     "huge number": (HARBOR | {"task.toml": f"a = {'9' * 5000}\n"}, "task.toml is not readable TOML"),
@@ -152,7 +152,7 @@ def test_tests_and_weights_that_are_not_there_are_remarked(tmp_path: Path):
     assert "its tests name test_more.py, which is not among them" in list(find_remarks(missing))
     weights = {"weights.json": '{"test_a": 0.5, "test_b": 0.5}'}
     (weighted,) = load_tasks(folder(tmp_path / "w", HARBOR | weights)).tasks
-    assert "its weights name test_b, which is no test of test_outputs.py" in list(find_remarks(weighted))
+    assert "its weights name test_b, which is not a test of test_outputs.py" in list(find_remarks(weighted))
 
 
 def test_a_script_that_no_shell_takes_and_tests_that_name_nobody_are_remarked(tmp_path: Path):
@@ -256,7 +256,7 @@ def test_a_rows_path_may_be_written_in_any_way_that_stays_below(tmp_path: Path):
     (tmp_path / "p.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     found = load_tasks(tmp_path / "p.jsonl")
     assert [task.id for task in found.tasks] == ["t0", "t1", "t2"]
-    assert ["is no path below" in str(problem) for problem in found.problems] == [True, True]
+    assert ["is not a path below" in str(problem) for problem in found.problems] == [True, True]
 
 
 def test_a_code_row_may_have_no_extra_info_and_keys_of_its_own(tmp_path: Path):

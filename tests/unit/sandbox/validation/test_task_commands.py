@@ -250,7 +250,7 @@ UNSHARED = {
 
 def test_a_code_row_whose_tests_would_share_what_two_processes_do_not_is_remarked(tmp_path: Path):
     (note,) = notes_on("import random\nrandom.seed(4)\nassert f(3) == [6, 1]", tmp_path / "c.jsonl", " use ")
-    assert note.startswith("its tests (case_0) use random.seed, which is not the answer's")
+    assert note.startswith("its tests (case_0) use random.seed, which does not affect the answer")
 
 
 @pytest.mark.parametrize("code", UNSHARED)
