@@ -16,8 +16,7 @@ from enum import StrEnum
 from actors.agents.hermes import AgentToolCall, FinalReply, parse_tool_calls, text_outside_calls
 from actors.engines.messages import GenerateReply
 from actors.tokens.chat_format import ChatMessage
-
-THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+from actors.tokens.reasoning import split_reasoning
 
 
 class CompletionEndReason(StrEnum):
@@ -97,7 +96,7 @@ def cut_at_stop(
 
 def parse_completion(text: str, *, opened: bool, may_call: bool) -> ParsedCompletion:
     """Thoughts, content and calls; no calls where there may be none.  ``opened``: the prompt ends within thoughts."""
-    thoughts, content = split_thinking(text, opened=opened)
+    thoughts, content, _ = split_reasoning(text, opened=opened)
     actions = parse_tool_calls(content) if may_call else FinalReply(content)
     if isinstance(actions, FinalReply):
         return ParsedCompletion(thoughts, content, (), malformed=False)
@@ -105,21 +104,3 @@ def parse_completion(text: str, *, opened: bool, may_call: bool) -> ParsedComple
     if len(calls) < len(actions):
         return ParsedCompletion(thoughts, content, (), malformed=True)
     return ParsedCompletion(thoughts, text_outside_calls(content), calls, malformed=False)
-
-
-def opens_thinking(prompt: str) -> bool:
-    """Whether it ends with the beginning of thoughts, as some templates' prompts do."""
-    return prompt.rstrip().endswith(THINK_OPEN)
-
-
-def has_thinking(text: str, *, opened: bool) -> bool:
-    """It begins with thoughts, which a limit may leave open."""
-    return opened or text.lstrip().startswith(THINK_OPEN)
-
-
-def split_thinking(text: str, *, opened: bool) -> tuple[str, str]:
-    """Thoughts, and what comes after them."""
-    if not has_thinking(text, opened=opened):
-        return "", text
-    thoughts, _, rest = text.partition(THINK_CLOSE)
-    return thoughts.strip().removeprefix(THINK_OPEN).strip(), rest.lstrip("\n")

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from actors.agents.hermes import CALL_START
-from actors.gateway.completion import THINK_CLOSE, THINK_OPEN, ParsedCompletion, has_thinking, split_thinking
+from actors.gateway.completion import ParsedCompletion
+from actors.tokens.reasoning import THINK_END, THINK_START, split_reasoning
 
 _INCOMPLETE = "\ufffd"
 """What the last bytes decode to where they are no whole character yet."""
@@ -39,11 +40,11 @@ class PartialCompletion:
 
 def _read(text: str, *, opened: bool, may_call: bool) -> tuple[str, str]:
     """Thoughts and content."""
-    if THINK_OPEN.startswith(text.lstrip()):
+    if THINK_START.startswith(text.lstrip()):
         return "", ""
-    if has_thinking(text, opened=opened) and THINK_CLOSE not in text:
-        text = _until(text, (THINK_CLOSE,))
-    thoughts, content = split_thinking(text, opened=opened)
+    thoughts, content, closed = split_reasoning(text, opened=opened)
+    if not closed:
+        thoughts, content, _ = split_reasoning(_until(text, (THINK_END,)), opened=opened)
     if not may_call:
         return thoughts, content
     return thoughts, "" if content[:1].isspace() else _until(content, (CALL_START,)).rstrip()

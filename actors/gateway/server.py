@@ -21,9 +21,10 @@ import msgspec
 from aiohttp import web
 
 from actors.engines.messages import GenerateReply, StreamingGenerateFunction
+from actors.engines.sampling import EpisodeSampling
 from actors.gateway.app import create_app
 from actors.gateway.chat_request import ChatTool, GatewayRequestError
-from actors.gateway.session import GatewaySession, GatewaySessionSettings, OnReply
+from actors.gateway.session import GatewaySession, OnReply, SessionLimits
 from actors.gateway.session_keys import SessionKeys
 from actors.tokens.chat_format import ChatFormat, Tokenizer
 
@@ -88,13 +89,14 @@ class Gateway:
 
     @contextmanager
     def open_session(
-        self, name: str, settings: GatewaySessionSettings, on_reply: OnReply = _ignore_reply
+        self, limits: SessionLimits, sampling: EpisodeSampling, on_reply: OnReply = _ignore_reply
     ) -> Generator[GatewaySession]:
         """A session that is open during the block; ``name`` is the rollout's, and no other open session's."""
+        name = sampling.session
         if name in self._sessions:
             raise ValueError(f"session {name} is open")
         session = self._sessions[name] = GatewaySession(
-            name, settings, self._generate, self._chat_for, on_reply=on_reply
+            limits, sampling, self._generate, self._chat_for, on_reply=on_reply
         )
         try:
             yield session

@@ -9,27 +9,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Protocol
 
 from actors.engines.messages import (
     GenerateReply,
-    GenerateRequest,
     OnPartialReply,
     RequestRefused,
     StreamingGenerateFunction,
 )
+from actors.engines.sampling import EpisodeSampling
 from actors.gateway.chat_request import ChatRequest, ChatTool, GatewayRequestError
 from actors.gateway.completion import (
     CompletionEndReason,
     GatewayCompletion,
     cut_at_stop,
-    opens_thinking,
     parse_completion,
 )
 from actors.gateway.conversation import ConversationHistory, RenderedPrompt
 from actors.gateway.partial_completion import PartialCompletion
 from actors.rewards.episode_result import ModelTurn
 from actors.tokens.chat_format import ChatFormat
+from actors.tokens.reasoning import opens_reasoning
 from protocol.errors import InfraError, UserError
 from protocol.trajectory import EpisodeStatus, Segment
 
@@ -43,20 +44,28 @@ _TAIL = 16
 """Last tokens of a prompt, which show whether it ends within thoughts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySessionSettings:
-    max_replies: int
-    max_new_tokens: int
-    """A reply, whatever the harness asks for."""
-    context_tokens: int
-    """A prompt and its reply at most."""
-    max_tokens: int
-    """All segments together at most, each without what it shares with another."""
-    temperature: float
-    seed: int
-    greedy: bool
-    generate_deadline_s: float
-    engine_restart_s: float
+class SessionLimits(Protocol):
+    """Limits of a session; the run's :class:`actors.rollout.settings.EpisodeSettings` has them."""
+
+    @property
+    def max_turns(self) -> int:
+        """Most replies."""
+        ...
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Most tokens of a reply, whatever the harness requests."""
+        ...
+
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of a prompt with its reply."""
+        ...
+
+    @property
+    def total_tokens(self) -> int:
+        """Most tokens of all segments together; shared prefixes count once."""
+        ...
 
 
 OnReply = Callable[[int, str, GenerateReply], None]
@@ -71,16 +80,16 @@ class GatewaySession:
 
     def __init__(
         self,
-        name: str,
-        settings: GatewaySessionSettings,
+        limits: SessionLimits,
+        sampling: EpisodeSampling,
         generate: StreamingGenerateFunction,
         chat_for: Callable[[Sequence[ChatTool]], ChatFormat],
         *,
         on_reply: OnReply,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name = name
-        self._settings, self._generate, self._chat_for = settings, generate, chat_for
+        self.name = sampling.session
+        self._limits, self._sampling, self._generate, self._chat_for = limits, sampling, generate, chat_for
         self._on_reply, self._clock = on_reply, clock
         self._history = ConversationHistory()
         self._ended = False
@@ -136,7 +145,7 @@ class GatewaySession:
             prompt_tokens=len(prompt.ids),
             text_of=chat.decode_reply,
             stops=asked.stop,
-            starts_in_thinking=opens_thinking(chat.decode_reply(prompt.ids[-_TAIL:])),
+            starts_in_thinking=opens_reasoning(chat.decode_reply(prompt.ids[-_TAIL:])),
             may_call=asked.may_call and bool(asked.tools),
         )
         watch: OnPartialReply | None = (
@@ -174,19 +183,8 @@ class GatewaySession:
     async def _ask(
         self, prompt: RenderedPrompt, most: int, turn_end: int, watch: OnPartialReply | None
     ) -> GenerateReply:
-        settings = self._settings
         self._asked += 1
-        request = GenerateRequest(
-            input_ids=prompt.ids,
-            max_new_tokens=most,
-            temperature=settings.temperature,
-            stop_token_ids=(turn_end,),
-            seed=(settings.seed + self._asked) & 0x7FFFFFFF,
-            greedy=settings.greedy,
-            session=self.name,
-            deadline_s=settings.generate_deadline_s,
-            restart_s=settings.engine_restart_s,
-        )
+        request = self._sampling.make_request(prompt.ids, most, turn_end, self._asked)
         try:
             reply = await self._generate(request, watch)
         except RequestRefused as error:
@@ -198,24 +196,24 @@ class GatewaySession:
         return reply
 
     def _prompt(self, asked: ChatRequest) -> tuple[ChatFormat, RenderedPrompt]:
-        settings = self._settings
+        limits = self._limits
         if self._ended:
             raise GatewayRequestError(_ENDED, status=403)
-        if asked.temperature not in (None, settings.temperature):
+        if asked.temperature not in (None, self._sampling.temperature):
             raise GatewayRequestError(
-                f"temperature {asked.temperature:g} is not the run's, {settings.temperature:g}, at which its "
+                f"temperature {asked.temperature:g} is not the run's, {self._sampling.temperature:g}, at which its "
                 "log-probabilities are: leave temperature out",
                 parameter="temperature",
             )
         self._read += 1
-        if self._read > _READS_PER_REPLY * (settings.max_replies + 1):
+        if self._read > _READS_PER_REPLY * (limits.max_turns + 1):
             raise GatewayRequestError(
                 f"the session has asked {self._read - 1} times", status=429, code="session_limit_reached"
             )
-        if asked.body_bytes > _MOST_BYTES + _BYTES_PER_TOKEN * settings.context_tokens:
+        if asked.body_bytes > _MOST_BYTES + _BYTES_PER_TOKEN * limits.context_tokens:
             self.limit = EpisodeStatus.CONTEXT_LIMIT
             raise GatewayRequestError(
-                f"the request has {asked.body_bytes} bytes, which cannot be {settings.context_tokens} tokens, the most "
+                f"the request has {asked.body_bytes} bytes, which cannot be {limits.context_tokens} tokens, the most "
                 "that a prompt and its reply may have",
                 parameter="messages",
                 code="context_length_exceeded",
@@ -234,20 +232,20 @@ class GatewaySession:
     @contextmanager
     def _room(self, asked: ChatRequest, prompt: RenderedPrompt) -> Generator[int]:
         """Set aside what the call may add, for as long as it is under way; gives the tokens that may be sampled."""
-        settings = self._settings
-        if self.replies + self._under_way >= settings.max_replies:
+        limits = self._limits
+        if self.replies + self._under_way >= limits.max_turns:
             self.limit = EpisodeStatus.TURN_LIMIT
             raise GatewayRequestError(
-                f"the session has had its {settings.max_replies} replies", code="session_limit_reached"
+                f"the session has had its {limits.max_turns} replies", code="session_limit_reached"
             )
         new = self._history.count_new_tokens(prompt)
-        left = settings.max_tokens - self._history.tokens - self._set_aside - new
-        most = min(asked.max_tokens or left, settings.max_new_tokens, settings.context_tokens - len(prompt.ids), left)
+        left = limits.total_tokens - self._history.tokens - self._set_aside - new
+        most = min(asked.max_tokens or left, limits.max_new_tokens, limits.context_tokens - len(prompt.ids), left)
         if most < 1:
             self.limit = EpisodeStatus.CONTEXT_LIMIT
             raise GatewayRequestError(
                 f"the prompt has {len(prompt.ids)} tokens, {new} of them new: no place is left for a reply within "
-                f"{settings.context_tokens} tokens of context, and {settings.max_tokens} of the session",
+                f"{limits.context_tokens} tokens of context, and {limits.total_tokens} of the session",
                 parameter="messages",
                 code="context_length_exceeded",
             )

@@ -9,10 +9,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from actors.engines.sampling import EpisodeSampling
 from actors.rewards.composite import RewardFunction, apply_reward
 from actors.rewards.episode_result import EpisodeResult, ModelTurn
 from actors.rollout.observer import EpisodeObserver
-from actors.rollout.policy import EpisodeSampling
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.stages import NO_DEADLINES, StageDeadlines, run_stage
 from actors.rollout.terminal import EpisodeGrade, Gradable, SandboxDestroyedByAgent

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from actors.engines.messages import GenerateReply
-from actors.gateway.session import GatewaySession, GatewaySessionSettings, OnReply
+from actors.gateway.session import GatewaySession, OnReply
 from actors.rollout.grading import EpisodeContext, EpisodeRecord, finish_episode, run_and_grade
 from actors.rollout.observer import EpisodeObserver
-from actors.rollout.policy import EpisodeSampling
 from actors.rollout.sandbox_terminal import HarnessExit
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import Gradable
@@ -77,21 +76,6 @@ def harness_environment(url: str, key: str, model: str, task: Task) -> dict[str,
         "OPENAI_MODEL": model,
         "LONGSHORE_INSTRUCTION": task.instruction,
     }
-
-
-def make_session_settings(settings: EpisodeSettings, sampling: EpisodeSampling) -> GatewaySessionSettings:
-    """Return an episode's limits for the gateway: all segments together are within one episode's context."""
-    return GatewaySessionSettings(
-        max_replies=settings.max_turns,
-        max_new_tokens=settings.max_new_tokens,
-        context_tokens=settings.context_tokens,
-        max_tokens=settings.context_tokens,
-        temperature=sampling.temperature,
-        seed=sampling.seed,
-        greedy=sampling.greedy,
-        generate_deadline_s=sampling.reply_timeout_s,
-        engine_restart_s=sampling.restart_timeout_s,
-    )
 
 
 def make_reply_callback(observer: EpisodeObserver) -> OnReply:

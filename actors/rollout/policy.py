@@ -6,11 +6,11 @@ An agent's loop asks for a reply, commits it to the history once it was parsed, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from actors.agents.settings import HistoryMode
-from actors.engines.messages import FinishReason, GenerateFunction, GenerateReply, GenerateRequest
+from actors.engines.messages import FinishReason, GenerateFunction, GenerateReply
+from actors.engines.sampling import EpisodeSampling
 from actors.rollout.settings import EpisodeSettings
 from actors.tokens.chat_format import ChatFormat, ChatMessage
 from actors.tokens.prompt_context import PromptContext, RenderedContext, RenderingLimits, WholeContext
@@ -70,21 +70,6 @@ class Policy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeSampling:
-    """How every reply of one episode is sampled."""
-
-    temperature: float
-    seed: int
-    greedy: bool
-    session: str
-    """Names the episode at the engines, for prefix reuse."""
-    reply_timeout_s: float
-    """Longest wait for one reply."""
-    restart_timeout_s: float
-    """Longest additional wait of one reply for an engine that restarts."""
-
-
 def make_sampling(
     settings: EpisodeSettings,
     request: RolloutRequest,
@@ -137,19 +122,7 @@ class TokenPolicy:
 
     async def complete(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
         sampling, prompt = self._sampling, self.context.prompt
-        reply = await self._generate(
-            GenerateRequest(
-                input_ids=prompt,
-                max_new_tokens=max_new_tokens,
-                temperature=sampling.temperature,
-                stop_token_ids=(self._chat.turn_end_id,),
-                seed=(sampling.seed + turn) & 0x7FFFFFFF,
-                greedy=sampling.greedy,
-                session=sampling.session,
-                deadline_s=sampling.reply_timeout_s,
-                restart_s=sampling.restart_timeout_s,
-            )
-        )
+        reply = await self._generate(sampling.make_request(prompt, max_new_tokens, self._chat.turn_end_id, turn))
         self._reply, self.engine = reply, reply.engine
         text, versions = self._chat.decode_reply(reply.token_ids), (min(reply.versions), max(reply.versions))
         return PolicyCompletion(text, len(reply.token_ids), reply.finish, reply.ms, len(prompt), versions)

@@ -1,17 +1,37 @@
-"""Where a reply's thoughts end.  Tool calls inside them are not run."""
+"""A model's thoughts, ``<think>…</think>``, at the beginning of a reply.  Tool calls inside them are not run."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 THINK_START, THINK_END = "<think>", "</think>"
+UNCLOSED_REASONING = f"the reply ends inside its thoughts, without {THINK_END}: think less, and then act"
+"""Error for a reply whose thoughts do not end."""
+
+
+class SplitReply(NamedTuple):
+    """A reply divided into thoughts and answer."""
+
+    thoughts: str
+    answer: str
+    closed: bool
+    """False if the thoughts do not end; then there is no answer."""
+
+
+def opens_reasoning(prompt: str) -> bool:
+    """Return whether a prompt ends inside thoughts, as with some chat templates."""
+    return prompt.rstrip().endswith(THINK_START)
+
+
+def split_reasoning(reply: str, *, opened: bool = False) -> SplitReply:
+    """Divide a reply into thoughts and answer; ``opened``: the prompt has already begun the thoughts."""
+    if not opened and not reply.lstrip().startswith(THINK_START):
+        return SplitReply("", reply, closed=True)
+    thoughts, end, answer = reply.partition(THINK_END)
+    return SplitReply(thoughts.strip().removeprefix(THINK_START).strip(), answer.lstrip("\n"), closed=bool(end))
 
 
 def strip_reasoning(reply: str) -> str | None:
     """Return a reply without its thoughts; None if they do not end."""
-    if not reply.lstrip().startswith(THINK_START):
-        return reply
-    _, end, rest = reply.partition(THINK_END)
-    return rest.lstrip("\n") if end else None
-
-
-UNCLOSED_REASONING = f"the reply ends inside its thoughts, without {THINK_END}: think less, and then act"
-"""The error that is reported for such a reply."""
+    split = split_reasoning(reply)
+    return split.answer if split.closed else None

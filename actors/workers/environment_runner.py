@@ -18,7 +18,7 @@ from actors.environment.messages import AGENT_ADAPTER, BeginEpisode, EpisodeLimi
 from actors.gateway.server import Gateway
 from actors.gateway.session import GatewaySession
 from actors.rollout.grading import EpisodeContext, EpisodeRecord, GradedEpisode, finish_episode
-from actors.rollout.harness import make_reply_callback, make_session_settings
+from actors.rollout.harness import make_reply_callback
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.stages import StageOverrun, run_stage
 from actors.tokens.chat_format import Tokenizer
@@ -76,9 +76,7 @@ class EnvironmentRunner:
         self._running, self._started, completed = self._running + 1, self._started + 1, 0
         try:
             with self._gateway.open_session(
-                context.sampling.session,
-                make_session_settings(context.settings, context.sampling),
-                make_reply_callback(context.observer),
+                context.settings, context.sampling, make_reply_callback(context.observer)
             ) as session:
                 begin = self._make_begin(context, self._gateway.api_key(session))
                 async with run_stage("environment", context.deadlines.evaluate):

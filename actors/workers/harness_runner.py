@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from actors.engines.messages import StreamingGenerateFunction
+from actors.engines.sampling import EpisodeSampling
 from actors.gateway.server import Gateway
 from actors.gateway.session import GatewaySession
 from actors.rollout.grading import EpisodeContext
@@ -18,11 +19,9 @@ from actors.rollout.harness import (
     HarnessRun,
     harness_environment,
     make_reply_callback,
-    make_session_settings,
     run_harness_episode,
 )
 from actors.rollout.observer import EpisodeObserver
-from actors.rollout.policy import EpisodeSampling
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.tokens.chat_format import Tokenizer
@@ -74,9 +73,7 @@ class HarnessRunner:
         observer: EpisodeObserver,
     ) -> Generator[OpenHarness]:
         """Open a harness in the terminal's sandbox; its session is open within the block."""
-        with self._gateway.open_session(
-            sampling.session, make_session_settings(settings, sampling), make_reply_callback(observer)
-        ) as session:
+        with self._gateway.open_session(settings, sampling, make_reply_callback(observer)) as session:
             access = self._open_gateway_access(terminal.session, session, task)
             run = HarnessRun(task, session, terminal, self._settings.harness, access, settings, observer)
             yield OpenHarness(run, session)

@@ -5,27 +5,34 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import anthropic
 import httpx
 import openai
 
 from actors.engines.messages import StreamingGenerateFunction
+from actors.engines.sampling import EpisodeSampling
 from actors.gateway.server import Gateway
-from actors.gateway.session import GatewaySession, GatewaySessionSettings
+from actors.gateway.session import GatewaySession
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
 
-SETTINGS = GatewaySessionSettings(
-    max_replies=20,
-    max_new_tokens=500,
-    context_tokens=4000,
-    max_tokens=20_000,
+
+@dataclass(frozen=True)
+class FakeLimits:
+    max_turns: int = 20
+    max_new_tokens: int = 500
+    context_tokens: int = 4000
+    total_tokens: int = 20_000
+
+
+SAMPLING = EpisodeSampling(
     temperature=0.7,
     seed=11,
     greedy=False,
-    generate_deadline_s=60.0,
-    engine_restart_s=0.0,
+    session="train-g000001-s00-a0",
+    reply_timeout_s=60.0,
+    restart_timeout_s=0.0,
 )
 
 
@@ -49,14 +56,14 @@ async def rig(
     tokenizer: FakeTokenizer | None = None,
     retries: int = 0,
     quiet_s: float = 60.0,
-    **changes: float,
+    **limits: int,
 ) -> AsyncGenerator[Rig]:
-    """``texts``: what the engine says, reply by reply, unless it is another's ``generate``; ``changes`` to
-    :data:`SETTINGS`."""
+    """``texts``: what the engine says, reply by reply, unless it is another's ``generate``; ``limits`` of
+    the session."""
     engine = FakeEngine([*texts])
     generate, tokenizer = generate or engine.generate, tokenizer or FakeTokenizer()
     async with Gateway(tokenizer, generate, model="policy", quiet_s=quiet_s) as gateway:
-        with gateway.open_session("train-g000001-s00-a0", replace(SETTINGS, **changes)) as session:
+        with gateway.open_session(FakeLimits(**limits), SAMPLING) as session:
             async with httpx.AsyncClient(
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             ) as http:  # loads no authorities

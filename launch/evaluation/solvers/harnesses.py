@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from actors.engines.sampling import EpisodeSampling
 from actors.rewards.episode_result import ModelTurn
 from actors.rollout.harness import HarnessRun, HarnessSession, harness_environment, no_reply_error
 from actors.rollout.observer import EpisodeObserver
-from actors.rollout.policy import EpisodeSampling
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.rollout.terminal import SandboxDestroyedByAgent

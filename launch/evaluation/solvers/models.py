@@ -12,6 +12,7 @@ from typing import cast
 from actors.agents.agent import Agent
 from actors.engines.engine import SGLangEngine
 from actors.engines.interface import Engine
+from actors.engines.sampling import EpisodeSampling
 from actors.engines.settings import EngineSpec
 from actors.rewards.episode_result import ModelTurn
 from actors.rollout.agent_loop import AgentLoop
@@ -19,7 +20,6 @@ from actors.rollout.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatP
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.policy import (
     EVALUATION_TEMPERATURE,
-    EpisodeSampling,
     Policy,
     PolicyCompletion,
     TokenPolicy,

@@ -24,12 +24,13 @@ from launch.demo.model import build_demo_model
 from learner.data.sequences import join_sequences
 from tests.integration.actors.engines.tiny_qwen import manifest
 from tests.support.engine_specs import engine_spec
-from tests.support.gateways import SETTINGS
+from tests.support.gateways import SAMPLING, FakeLimits
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow]
 
 TEMPERATURE = 0.8
-LIMITS = replace(SETTINGS, temperature=TEMPERATURE, max_new_tokens=40, context_tokens=900, generate_deadline_s=300.0)
+LIMITS = FakeLimits(max_new_tokens=40, context_tokens=900)
+REPLIES = replace(SAMPLING, temperature=TEMPERATURE, reply_timeout_s=300.0)
 TOOL = {"type": "function", "function": {"name": "shell", "description": "Run.", "parameters": {}}}
 
 
@@ -102,7 +103,7 @@ async def test_a_trainer_computes_the_log_probabilities_of_what_two_official_cli
     try:
         policy, replies = Speaking(engine), list[str]()
         async with Gateway(tokenizer, policy.generate, model="demo") as gateway:
-            with gateway.open_session("s", LIMITS, lambda turn, text, reply: replies.append(text)) as session:
+            with gateway.open_session(LIMITS, REPLIES, lambda turn, text, reply: replies.append(text)) as session:
                 turns, early = await by_openai(gateway.url, gateway.api_key(session), policy)
                 await by_anthropic(gateway.url, gateway.api_key(session))
                 talk, hello = session.segments()

@@ -295,7 +295,7 @@ async def test_a_prompt_without_room_for_a_reply_is_the_policys_limit() -> None:
 async def test_calls_side_by_side_stay_within_what_the_trajectory_may_hold() -> None:
     """Else it outgrows what is reserved for it, is refused, and counts as failed hardware."""
     room = len(ChatFormat(FakeTokenizer()).encode_first_prompt(HELLO)) + 10
-    async with rig("x" * 50, "y" * 50, max_tokens=room) as made:
+    async with rig("x" * 50, "y" * 50, total_tokens=room) as made:
         made.engine.open.clear()
         async with asyncio.TaskGroup() as group:
             task = group.create_task(ask(made, HELLO))
@@ -376,7 +376,7 @@ async def test_what_is_too_large_for_any_context_is_refused_before_it_costs_othe
 
 
 async def test_a_session_that_only_ever_asks_too_much_is_heard_no_more() -> None:
-    async with rig(context_tokens=60, max_replies=1) as made:
+    async with rig(context_tokens=60, max_turns=1) as made:
         for _ in range(32):
             with pytest.raises(openai.BadRequestError):
                 await ask(made, [{"role": "user", "content": "x" * 60}])

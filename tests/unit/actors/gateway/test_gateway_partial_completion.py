@@ -20,10 +20,10 @@ from actors.gateway.completion import (
     CompletionEndReason,
     GatewayCompletion,
     cut_at_stop,
-    opens_thinking,
     parse_completion,
 )
 from actors.gateway.partial_completion import PartialCompletion
+from actors.tokens.reasoning import opens_reasoning
 from tests.support.engine_requests import request
 from tests.support.fake_policy import reply_of
 
@@ -212,8 +212,8 @@ def test_a_stop_text_is_held_back_from_where_it_may_have_begun() -> None:
 
 
 def test_thoughts_that_the_prompt_opens_are_thoughts_from_the_first_word() -> None:
-    assert opens_thinking("<|im_start|>assistant\n<think>\n")
-    assert not opens_thinking("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert opens_reasoning("<|im_start|>assistant\n<think>\n")
+    assert not opens_reasoning("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert told_after("I read", opened=True) == ("I read", "")
     assert told_after("I read</think>\nyes", opened=True) == ("I read", "yes")
 

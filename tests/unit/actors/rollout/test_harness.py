@@ -13,7 +13,7 @@ import pytest
 
 from actors.engines.messages import EngineUnavailable
 from actors.rewards.composite import BINARY_REWARD, RewardFunction
-from actors.rollout.harness import HarnessRun, harness_environment, make_session_settings, run_harness_episode
+from actors.rollout.harness import HarnessRun, harness_environment, run_harness_episode
 from actors.rollout.sandbox_terminal import HarnessExit
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent
@@ -101,12 +101,12 @@ def asking(made: Rig, calls: int, ran: HarnessExit) -> FakePlace:
         (HarnessExit(0, "bye"), {}, EpisodeStatus.COMPLETED),
         (HarnessExit(3, "bye"), {}, EpisodeStatus.COMPLETED),
         (HarnessExit(None, "bye", timed_out=True), {}, EpisodeStatus.TIME_LIMIT),
-        (HarnessExit(1, "bye"), {"max_replies": 1}, EpisodeStatus.TURN_LIMIT),
-        (HarnessExit(1, "bye"), {"max_tokens": 30}, EpisodeStatus.CONTEXT_LIMIT),
+        (HarnessExit(1, "bye"), {"max_turns": 1}, EpisodeStatus.TURN_LIMIT),
+        (HarnessExit(1, "bye"), {"total_tokens": 30}, EpisodeStatus.CONTEXT_LIMIT),
     ],
 )
 async def test_how_a_harness_ends_is_a_policy_outcome_and_its_calls_are_the_trajectory(
-    ran: HarnessExit, limits: dict[str, float], status: EpisodeStatus
+    ran: HarnessExit, limits: dict[str, int], status: EpisodeStatus
 ) -> None:
     async with rig("one\x01", "two\x01", **limits) as made:
         trajectory = await episode(made, asking(made, 2, ran)).run()
@@ -173,7 +173,7 @@ async def test_the_command_finds_what_it_is_told_in_its_environment_word_for_wor
 @pytest.mark.parametrize(("purpose", "temperature"), [("train", 0.7), ("before", 1.0)])
 def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
     sampling = episode_context(SETTINGS, TASK, request=replace(REQUEST, purpose=purpose)).sampling
-    assert make_session_settings(SETTINGS, sampling).temperature == temperature
+    assert sampling.temperature == temperature
 
 
 async def test_a_reward_sees_what_a_harness_was_told_when_it_was_and_each_turn_has_its_own() -> None:
@@ -192,7 +192,7 @@ async def test_a_reward_sees_what_a_harness_was_told_when_it_was_and_each_turn_h
         return HarnessExit(0, "bye")
 
     texts = [f"<think>hm</think>I look. {call}\x01", "helper\x01", "\\boxed{7}\x01"]
-    async with rig(*texts, context_tokens=4000, max_tokens=9000) as made:
+    async with rig(*texts, context_tokens=4000, total_tokens=9000) as made:
         asking = episode(made, FakePlace(agent))
         asking.reward = seen
         asking.task = replace(TASK, answer="7")
