@@ -1,8 +1,8 @@
-"""What an agent is: from a task to messages, from a reply to actions, from their outcomes to messages again.
+"""The interface of an agent: from a task to messages, from a reply to actions, from their outcomes to messages.
 
-Pure and stateless: one object serves all episodes of a worker.  An episode asks it for its ``opening_messages``, then
-to ``parse_reply`` and to ``format_outcomes`` turn by turn, until a reply is final or there is nothing more to say.
-Text that does not parse is an action too, so it is answered and counted, and never mistaken for a final reply.
+Pure and stateless: one object serves all episodes of a worker.  An episode calls ``opening_messages``, then
+``parse_reply`` and ``format_outcomes`` turn by turn, until a reply is final or there are no more messages.  Text that
+does not parse is an action too, so it is answered and counted, and never mistaken for a final reply.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AgentToolCall:
 
 @dataclass(frozen=True, slots=True)
 class MalformedAction:
-    """Text that did not parse; the reason is told to the model."""
+    """Text that did not parse; the model is given the reason."""
 
     reason: str
 
@@ -45,12 +45,12 @@ class ParsedReply(NamedTuple):
 
     @property
     def has_calls(self) -> bool:
-        """Whether it calls a tool."""
+        """True if it calls a tool."""
         return any(isinstance(action, AgentToolCall) for action in self.actions)
 
     @property
     def is_malformed(self) -> bool:
-        """Whether some action did not parse."""
+        """True if an action did not parse."""
         return any(isinstance(action, MalformedAction) for action in self.actions)
 
 
@@ -60,7 +60,7 @@ class ActionOutcome:
 
     action: AgentAction
     text: str
-    """For the agent: the tool's answer, or what is wrong with the action."""
+    """Text for the agent: the tool's result, or the error of the action."""
     output: str = ""
     """A command's whole output, before truncation."""
     exit_code: int | None = None
@@ -92,8 +92,9 @@ class Agent(Protocol):
         ...
 
     def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
-        """Return what the model reads next about the outcome of each action of its reply, in order; None if the agent
-        has finished by what it did."""
+        """Return the messages about the outcome of each action of the reply, in order; None if the actions have
+        finished
+        the episode."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""Exactly one block of bash in each reply, as in mini-SWE-agent and as SWE-SYNTH needs it.
+"""Exactly one block of bash in each reply, as in mini-SWE-agent and as SWE-SYNTH requires.
 
-Everything else in a reply is thinking aloud.  No text ends the episode: a command does, whose output begins with
+Everything else in a reply is ignored.  No text ends the episode, only a command whose output begins with
 :data:`SUBMIT` and which exited with 0.  An agent that fakes that only ends its own episode early, so the exit code that
 the agent's shell reports is good enough.  https://github.com/SWE-agent/mini-swe-agent
 """

@@ -1,7 +1,7 @@
 """GRPO-TCR's agent: Hermes calls of one tool that runs Python, and an answer in its last reply.
 
-The last reply is written to the file where the tests find it.  Each call that does not parse is answered with what is
-wrong with it, where the original drops it.  https://github.com/Gen-Verse/Open-AgentRL
+The last reply is written to the file where the tests find it.  Each call that does not parse is answered with its
+error, whereas the original drops it.  https://github.com/Gen-Verse/Open-AgentRL
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class _SplitReply(NamedTuple):
 
 
 def _split_calls(text: str) -> _SplitReply:
-    """Split in time linear in the text: a policy may write any number of blanks and markers."""
+    """Split a reply into calls and other text, in linear time: a policy may write any number of markers."""
     calls: list[str] = []
     rest: list[str] = []
     at = 0

@@ -1,7 +1,7 @@
-"""Keystrokes in, the screen out: the agent sits at a terminal, as Terminal-Bench's own agent does.
+"""The agent types keystrokes and reads the screen, like Terminal-Bench's own agent.
 
 Each reply is one JSON object, ``{"analysis", "plan", "commands": [{"keystrokes", "duration"}], "task_complete"}``; text
-around it is ignored.  If anything in it is wrong, nothing is typed, because half of what was meant may do harm.
+around it is ignored.  If any part is invalid, nothing is typed, because half of the input may do harm.
 """
 
 from __future__ import annotations

@@ -75,5 +75,5 @@ def load_agent_prompt(name: str) -> PromptTemplate:
         )
     made = PromptTemplate(sections.get("system", ""), sections.get("user", _INSTRUCTION))
     if _INSTRUCTION not in made.system + made.user:
-        raise UserError(f"{path}: {_INSTRUCTION} is nowhere in it, so that no agent would know its task: add it")
+        raise UserError(f"{path}: {_INSTRUCTION} is missing, so no agent would know its task: add it")
     return made

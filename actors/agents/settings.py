@@ -1,4 +1,4 @@
-"""Which agent acts, and what it is told: its part of ``[agent]``.
+"""The agent's part of the section ``[agent]``.
 
 Light: the configuration imports it.
 """
@@ -33,7 +33,7 @@ class AgentKind(StrEnum):
 
 
 class ThinkingMode(StrEnum):
-    """Whether the model thinks before it acts."""
+    """Thinking of the model before it acts."""
 
     TEMPLATE = "template"
     """The chat template decides."""
@@ -51,7 +51,7 @@ class ThinkingMode(StrEnum):
 
 
 class HistoryMode(StrEnum):
-    """What a turn's prompt shows of earlier turns."""
+    """Form of earlier turns in a turn's prompt."""
 
     WHOLE = "whole"
     """Every token as it was sampled; the episode is one segment."""
@@ -79,12 +79,12 @@ _PROMPT_FILES: dict[str, str] = {
     AgentKind.KEYSTROKES: "keystrokes-1",
     AgentKind.CODE_INTERPRETER: "code_interpreter-1",
 }
-"""The prompt of an agent whose form the model has to be told, if no other is named."""
+"""Default prompts of the agents whose action format the model has to be given."""
 _KINDS_WITH_OWN_TOOLS: set[str] = {AgentKind.BASH, AgentKind.KEYSTROKES, AgentKind.CODE_INTERPRETER}
 
 
 class AgentSettings(ConfigSection):
-    """Which agent acts, and what it is told first."""
+    """The agent and its opening messages."""
 
     kind: str = AgentKind.HERMES
     """The form of actions in a reply: ``hermes`` tool calls, one block of ``bash``, one ``json`` action,
@@ -102,10 +102,10 @@ class AgentSettings(ConfigSection):
     toolset: ToolsetKind = ToolsetKind.SHELL_ONLY
     """The tools that the agent may call: ``shell_only``, SETA's six (``seta``) or OpenClaw's four (``openclaw``)."""
     thinking: ThinkingMode = ThinkingMode.TEMPLATE
-    """Whether the model thinks before it acts: as its ``template`` decides, ``on`` or ``off`` by the template's
-    argument ``enable_thinking``, or ``no_think`` for ``/no_think`` at the end of the system message."""
+    """Thinking before acting: as the ``template`` decides, ``on`` or ``off`` by the template's argument
+    ``enable_thinking``, or ``no_think`` for ``/no_think`` at the end of the system message."""
     done_text: str = "done"
-    """What the agent replies, without a tool call, when it has finished."""
+    """Final reply of the agent, without a tool call, in demonstrations."""
 
     @property
     def prompt_file(self) -> str:
@@ -125,7 +125,7 @@ class AgentSettings(ConfigSection):
         if kind not in list(AgentKind) and kind not in (added := plugin_names(PluginGroup.AGENTS)):
             known = [*AgentKind, *added]
             raise ValueError(
-                f"agent.kind = '{kind}' is no agent: there are {', '.join(known)}{did_you_mean(kind, known)}"
+                f"agent.kind = '{kind}' is not an agent: choose from {', '.join(known)}{did_you_mean(kind, known)}"
             )
         return kind
 
@@ -133,9 +133,9 @@ class AgentSettings(ConfigSection):
     def _check_unread_keys(self) -> Self:
         if self.system_prompt != _SYSTEM_PROMPT and not self.prompt and self.kind in _PROMPT_FILES:
             raise ValueError(
-                f"agent.system_prompt would not be read, as agent.kind = '{self.kind}' has to be told its form: put "
-                f"yours into a file beside what actors/agents/prompts/{_PROMPT_FILES[self.kind]}.txt says, and name it "
-                "in agent.prompt"
+                f"agent.system_prompt would not be read, because agent.kind = '{self.kind}' needs a prompt with its "
+                f"action format: copy actors/agents/prompts/{_PROMPT_FILES[self.kind]}.txt, add your text, and "
+                "name the file in agent.prompt"
             )
         if self.options and self.kind in list(AgentKind):
             raise ValueError(
@@ -152,7 +152,7 @@ class AgentSettings(ConfigSection):
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """What makes an agent, as workers, environment services and plugins get it: its settings and its prompt's text."""
+    """Settings and prompt text of an agent, as workers, environment services and plugins get them."""
 
     settings: AgentSettings
     prompt: PromptTemplate

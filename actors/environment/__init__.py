@@ -1,12 +1,13 @@
-"""The environment service: a whole episode on the machine that has its sandbox.
+"""The environment service: runs whole episodes on the machine that has their sandboxes.
 
-A run's worker says which task, which agent and where the policy answers.  The service runs the agent's loop beside its
-sandboxes, asks the policy at that address (the worker's gateway, which keeps each sampled token), grades, and returns
-the outcome.  Only messages cross the network: no command of an agent waits for it.
+A run's worker sends the task, the agent and the policy's address.  The service runs the agent's loop beside its
+sandboxes, calls the policy at that address (the worker's gateway, which keeps each sampled token), grades, and returns
+the outcome.  Only chat messages cross the network; an agent's commands run locally.
 
-- An episode belongs to the service and is named by its client; asking twice does not begin it twice.
-- It lives as long as its client asks for it.  If the client is gone or the deadline has passed, it ends with its
-  sandbox; so do all episodes of a service that is stopped, and each sandbox of one that is killed by its own deadline.
+- An episode has a name chosen by its client; a repeated request does not begin it twice.
+- It lives as long as its client polls it.  If the client is gone or the deadline has passed, it ends with its sandbox;
+so
+  do all episodes of a service that is stopped.  Sandboxes of a killed service end at their own deadlines.
 - A failure is a code that becomes the same error at the client.  An episode that its service no longer knows is an
   infrastructure loss and is never continued.
 

@@ -1,4 +1,4 @@
-"""The HTTP side of an environment service: one endpoint for each message; nothing is decided here."""
+"""The HTTP side of an environment service: one endpoint per message, without any logic."""
 
 from __future__ import annotations
 
@@ -74,6 +74,6 @@ def _metrics(service: EnvironmentService) -> bytes:
         "begun": ("episodes begun", service.begun),
         "finished": ("episodes with an outcome", service.finished),
         "failed": ("episodes that infrastructure failed", service.failed),
-        "abandoned": ("episodes ended because nobody asked for them", service.abandoned),
+        "abandoned": ("episodes ended because no client polled them", service.abandoned),
     }
     return prometheus_exposition("longshore_environment", gauges, counters)

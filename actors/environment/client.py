@@ -1,8 +1,8 @@
-"""Environment services as a run's worker uses them: begin an episode on one, ask until it has ended.
+"""Client of environment services: begins an episode on one of them and polls until it has ended.
 
-An episode begins on one service alone: a service that may have taken it is asked again, and never passed over for
-another.  A service that is full or unreachable is passed over; each task has its own order of services, so an image is
-built in few places.  A caller that is cancelled cancels the episode; a service that cannot be told ends it by itself.
+An episode begins on a single service: one that may have accepted it is asked again and never skipped.  A full or
+unreachable service is skipped; each task has its own order of services, so that an image is built in few places.  A
+cancelled caller cancels the episode; a service that cannot be reached ends it by itself.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _KINDS: Mapping[str, type[Exception]] = {
     OVERRUN: StageOverrun,
     failures.DEADLINE: StageOverrun,
 }
-"""Error code → the error that it would have been here."""
+"""Error code → local error class."""
 
 
 class EnvironmentLostError(SandboxLost):
-    """The service that had the episode does not answer, or does not know it any more."""
+    """The service that ran the episode does not answer, or does not know it any more."""
 
 
 class EnvironmentClient:
@@ -52,7 +52,7 @@ class EnvironmentClient:
     def __init__(
         self, urls: Sequence[str], token: str = "", *, acquire_s: float = 600.0, unreachable_s: float = 30.0
     ) -> None:
-        """``acquire_s``: longest wait for a slot; ``unreachable_s``: for a service that does not answer."""
+        """``acquire_s`` is the longest wait for a slot, ``unreachable_s`` for a service that does not answer."""
         self._services = {
             url: JsonHttpClient(url, token, request_s=_ANSWER_S, unreachable_s=unreachable_s) for url in urls
         }
@@ -72,10 +72,10 @@ class EnvironmentClient:
         await self._open.aclose()
 
     async def run_episode(self, begin: BeginEpisode, untouched: Callable[[], bool] = lambda: True) -> EpisodeOutcome:
-        """Run an episode from its beginning to its end.  ``untouched``: whether nobody has asked the policy in its
-        name.
+        """Run an episode from its beginning to its end.
 
-        Raises SandboxStartError if no service takes it, EnvironmentLostError, and whatever else fails an episode.
+        ``untouched`` returns whether the policy has not been called for it yet.  Raises SandboxStartError if no service
+        accepts it, EnvironmentLostError, and the episode's own errors.
         """
         try:
             service = await self._begin(begin, untouched)
@@ -99,14 +99,14 @@ class EnvironmentClient:
                 reasons.append(f"{url}: {why}")
             if time.monotonic() + _ROUND_S > give_up:
                 raise SandboxStartError(
-                    f"no environment service took it within {self._acquire_s:g} s: {'; '.join(reasons)}"
+                    f"no environment service accepted it within {self._acquire_s:g} s: {'; '.join(reasons)}"
                 )
             await asyncio.sleep(_ROUND_S)
 
     async def _try_service(
         self, service: JsonHttpClient, begin: BeginEpisode, untouched: Callable[[], bool]
     ) -> str | None:
-        """Return why the service did not take the episode; None if it did.  Raises HttpStatusError,
+        """Return the reason why the service did not accept the episode; None if it did.  Raises HttpStatusError,
         EnvironmentLostError."""
         body = begin.model_dump(mode="json")
         give_up = time.monotonic() + service.unreachable_s
@@ -125,7 +125,7 @@ class EnvironmentClient:
                 if time.monotonic() > give_up:
                     await asyncio.shield(_cancel(service, begin))
                     raise EnvironmentLostError(
-                        f"{service.url} does not say whether it took the episode: {error}"
+                        f"{service.url} did not confirm that it accepted the episode: {error}"
                     ) from error
                 await asyncio.sleep(_ROUND_S)
                 continue
@@ -138,14 +138,14 @@ class EnvironmentClient:
             return None
 
     async def _wait_outcome(self, service: JsonHttpClient, begin: BeginEpisode) -> EpisodeOutcome:
-        ask = {"episode": begin.episode, "wait_s": _WAIT_S}
+        query = {"episode": begin.episode, "wait_s": _WAIT_S}
         while True:
             try:
-                told = await service.post_with_retries("/outcome", ask)
+                reply = await service.post_with_retries("/outcome", query)
             except TRANSPORT_ERRORS as error:
                 raise EnvironmentLostError(f"{service.url} does not answer: {type(error).__name__} {error}") from error
-            if told["outcome"] is not None:
-                return OUTCOME_ADAPTER.validate_python(told["outcome"])
+            if reply["outcome"] is not None:
+                return OUTCOME_ADAPTER.validate_python(reply["outcome"])
 
 
 async def _cancel(service: JsonHttpClient, begin: BeginEpisode) -> None:

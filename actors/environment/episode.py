@@ -1,7 +1,8 @@
-"""One episode where its sandbox is: a sandbox, the agent's loop, the hidden tests.  However it ends, the sandbox goes.
+"""One hosted episode: a sandbox, the agent's loop, the hidden tests.  The sandbox is removed however it ends.
 
-The agent asks the policy through the model's address as a chat (:mod:`actors.rollout.chat_policy`).  Stages have the
-same deadlines as in a worker, so each has its time.
+The agent calls the policy by OpenAI's chat API (:mod:`actors.rollout.chat_policy`).  Stages have the same deadlines as
+in
+a worker.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def parse_episode_inputs(begin: BeginEpisode) -> EpisodeInputs:
 
 
 async def run_hosted_episode(inputs: EpisodeInputs, pool: SandboxPool) -> EpisodeOutcome:
-    """Run one episode.  Raises UserError and InfraError; neither is the policy's doing."""
+    """Run one episode.  Raises UserError and InfraError, neither of which the policy caused."""
     task, begin, limits = inputs.task, inputs.begin, inputs.begin.limits
     deadlines = StageDeadlines.for_episode(
         asyncio.get_running_loop().time(), begin.deadline_s, evaluate_s=limits.grade_s, after_s=limits.cleanup_s
@@ -100,7 +101,7 @@ async def run_hosted_episode(inputs: EpisodeInputs, pool: SandboxPool) -> Episod
 
 
 def open_chat_policy(inputs: EpisodeInputs, endpoint: ChatEndpoint) -> ChatPolicy:
-    """Return the policy of an episode that asks ``endpoint``."""
+    """Return the policy of an episode, sampled by ``endpoint``."""
     limits, agent = inputs.begin.limits, inputs.agent
     return ChatPolicy(
         endpoint,
@@ -120,19 +121,19 @@ class ToolEventObserver:
     _chars_left: int = _ALL_EVENT_CHARS
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
-        """The worker's gateway sees the replies itself."""
+        """Ignore replies: the worker's gateway sees them itself."""
 
     def on_call(self, name: str, command: str) -> None:
         self._keep(ToolEvent("call", name, command[:_EVENT_CHARS]))
 
     def on_output(self, text: str) -> None:
-        """The whole output comes at its end."""
+        """Ignore partial output: the whole output follows at the end."""
 
     def on_result(self, output: str) -> None:
         self._keep(ToolEvent("result", "", output[:_EVENT_CHARS]))
 
     def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
-        """The reward is computed by the worker."""
+        """Ignore the grade: the worker computes the reward."""
 
     def _keep(self, event: ToolEvent) -> None:
         if self._chars_left > len(event.text):

@@ -19,7 +19,7 @@ from sandbox.http import failures
 from sandbox.http.messages import ApiMessage, Name, OkReply, Seconds
 
 MAX_WAIT_S = 60.0
-"""A request for an outcome is answered within this time, whatever the episode does."""
+"""Longest wait of a request for an outcome."""
 MODEL_FAILED, OVERRUN, UNKNOWN_EPISODE = "MODEL_FAILED", "STAGE_OVERRUN", "UNKNOWN_EPISODE"
 REUSED_ID = failures.REUSED_ID
 EpisodeId = Annotated[str, Field(min_length=1, max_length=200, description="The episode's name, chosen by the client.")]
@@ -30,7 +30,7 @@ class EpisodeLimits(ApiMessage):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     settings: EpisodeSettings
-    temperature: Annotated[float, Field(ge=0, description="Of this episode, training's or an evaluation's.")]
+    temperature: Annotated[float, Field(ge=0, description="Sampling temperature of this episode.")]
     reply_s: Annotated[Seconds, Field(description="Longest wait for a reply of the policy.")]
     acquire_s: Seconds
     command_s: Seconds
@@ -39,35 +39,35 @@ class EpisodeLimits(ApiMessage):
 
 
 class PolicyAddress(ApiMessage):
-    """Where the policy answers, by OpenAI's chat API."""
+    """Address of the policy's OpenAI-compatible chat API."""
 
-    url: Annotated[str, Field(max_length=2048, pattern="^https?://", description="Before /chat/completions.")]
+    url: Annotated[str, Field(max_length=2048, pattern="^https?://", description="Base URL, before /chat/completions.")]
     key: Annotated[str, Field(max_length=1024)] = ""
     name: Name
 
 
 class BeginEpisode(ApiMessage):
-    """Asks for an episode to begin."""
+    """Request to begin an episode."""
 
     episode: EpisodeId
-    task: Annotated[dict[str, Any], Field(description="A whole task: sandbox/http/task_codec.py.")]
+    task: Annotated[dict[str, Any], Field(description="A whole task, encoded by sandbox/http/task_codec.py.")]
     agent: Annotated[dict[str, Any], Field(description="actors.agents.settings.AgentSpec.")]
     limits: EpisodeLimits
     model: PolicyAddress
     seed: int = 0
     vanished_before: Annotated[bool, Field(description="An earlier attempt's sandbox vanished.")] = False
-    deadline_s: Annotated[Seconds, Field(description="From now; a longer episode is ended.")]
+    deadline_s: Annotated[Seconds, Field(description="Seconds after which the episode is ended.")]
 
 
 class EpisodeBegun(OkReply):
-    """The episode runs."""
+    """Reply: the episode runs."""
 
-    reused: Annotated[bool, Field(description="It had begun before.")]
-    ttl_s: Annotated[float, Field(description="It ends unless it is asked for within this time, again and again.")]
+    reused: Annotated[bool, Field(description="True if it had begun before.")]
+    ttl_s: Annotated[float, Field(description="Seconds without a poll after which the episode is ended.")]
 
 
 class OutcomeQuery(ApiMessage):
-    """Asks for the outcome of an episode, and waits for it."""
+    """Request to wait for the outcome of an episode."""
 
     episode: EpisodeId
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 20.0
@@ -80,19 +80,19 @@ class OutcomeReply(OkReply):
 
 
 class CancelEpisode(ApiMessage):
-    """Asks for an episode to be ended."""
+    """Request to end an episode."""
 
     episode: EpisodeId
 
 
 class EpisodeCancelled(OkReply):
-    """Whether there was such an episode."""
+    """Reply: ``found`` is false if there was no such episode."""
 
     found: bool
 
 
 class EpisodeSlots(BaseModel):
-    """How many episodes a service runs, and may run."""
+    """Number of episodes that a service runs, and may run."""
 
     slots: int
     running: int
@@ -107,7 +107,7 @@ class EnvironmentServiceStatus(OkReply):
 
 @dataclass(frozen=True, slots=True)
 class ToolEvent:
-    """One line of a tool call as a person sees it."""
+    """A tool call or its result, for display."""
 
     kind: Literal["call", "result"]
     tool: str
@@ -116,7 +116,7 @@ class ToolEvent:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeOutcome:
-    """The result of an episode without its tokens, which the policy's side has."""
+    """The result of an episode without its tokens, which the gateway has."""
 
     status: EpisodeStatus
     grade: EpisodeGrade
@@ -124,7 +124,7 @@ class EpisodeOutcome:
     turns: tuple[ModelTurn, ...]
     tool_events: tuple[ToolEvent, ...]
     timings_ms: dict[str, float]
-    """``acquire`` and ``tool``."""
+    """Wall milliseconds of the stages ``acquire`` and ``tool``."""
 
 
 OUTCOME_ADAPTER = TypeAdapter(EpisodeOutcome)

@@ -1,8 +1,7 @@
-"""The episodes of one machine, without HTTP: each is begun once, and lives as long as somebody asks for it.
+"""The episodes of one machine, without HTTP: each begins once and lives as long as its client polls it.
 
-The result of an episode is a reply that is kept for a while, so a lost reply can be had again.  A machine has a number
-of slots; requests beyond them are refused and may come again.  When the service ends, its episodes end with their
-sandboxes.
+The result of an episode is kept for a while, so that a lost reply can be requested again.  A machine has a number of
+slots; further requests are refused and may be retried.  When the service ends, its episodes end with their sandboxes.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ class EnvironmentServiceSettings:
     """Limits of an environment service."""
 
     slots: int = 16
-    """Episodes at once, as in SETA's service."""
+    """Number of concurrent episodes, as in SETA's service."""
     ttl_s: float = 60.0
-    """How long an episode lives without being asked for."""
+    """Seconds that an episode lives without a poll."""
     remember_s: float = 300.0
-    """How long a result is kept."""
+    """Seconds that a result is kept."""
     reap_s: float = 5.0
-    """Seconds between two looks for episodes that nobody asks for."""
+    """Seconds between two scans for episodes that no client polls."""
 
 
 @dataclass(slots=True)
 class _Episode:
     digest: str
     until: float
-    """When it is ended, or forgotten, unless it is asked for before."""
+    """Time at which it is ended, or its result forgotten, unless it is polled before."""
     waiting: int = 0
     """Number of requests that wait for it."""
     work: asyncio.Task[None] | None = None
@@ -96,7 +95,7 @@ class EnvironmentService:
         await self._tasks.__aexit__(None, None, None)
 
     async def drain(self, within_s: float) -> None:
-        """Begin no more episodes, and end those that are not over within ``within_s``; waiting requests are
+        """Accept no more episodes, and end those that do not end within ``within_s``; waiting requests are
         answered."""
         self.draining = True
         with suppress(TimeoutError):
@@ -111,22 +110,22 @@ class EnvironmentService:
         """Number of episodes that run."""
         return sum(not episode.done.is_set() for episode in self._episodes.values())
 
-    def begin(self, asked: BeginEpisode, digest: str) -> bool:
+    def begin(self, request: BeginEpisode, digest: str) -> bool:
         """Begin an episode, and return whether it had begun before.
 
         Raises SlotsExhausted, UserError, and HttpError for the name of another episode."""
-        if (known := self._episodes.get(asked.episode)) is not None:
+        if (known := self._episodes.get(request.episode)) is not None:
             if known.digest != digest:
-                raise HttpError(409, REUSED_ID, f"the name {asked.episode} is another episode's")
+                raise HttpError(409, REUSED_ID, f"the name {request.episode} belongs to another episode")
             self._renew(known)
             return True
         if self.draining:
             raise HttpError(503, failures.DRAINING, "this service is being stopped", retry_after_s=_RETRY_S)
         if self.running >= self.settings.slots:
             raise SlotsExhausted("RUN_SLOTS_EXHAUSTED", f"all {self.settings.slots} slots are taken", _RETRY_S)
-        part = parse_episode_inputs(asked)
-        episode = self._episodes[asked.episode] = _Episode(digest, self._now() + self.settings.ttl_s)
-        episode.work = self._tasks.create_task(self._run(asked.episode, episode, part))
+        inputs = parse_episode_inputs(request)
+        episode = self._episodes[request.episode] = _Episode(digest, self._now() + self.settings.ttl_s)
+        episode.work = self._tasks.create_task(self._run(request.episode, episode, inputs))
         self.begun += 1
         return False
 
@@ -148,7 +147,7 @@ class EnvironmentService:
         return episode.reply
 
     def cancel(self, name: str) -> bool:
-        """End an episode and forget its result.  Returns whether there was one."""
+        """End an episode and forget its result; return whether it existed."""
         if (episode := self._episodes.pop(name, None)) is not None:
             _end(episode)
         return episode is not None
@@ -157,11 +156,11 @@ class EnvironmentService:
         keep_s = self.settings.remember_s if episode.done.is_set() else self.settings.ttl_s
         episode.until = self._now() + keep_s
 
-    async def _run(self, name: str, episode: _Episode, part: EpisodeInputs) -> None:
+    async def _run(self, name: str, episode: _Episode, inputs: EpisodeInputs) -> None:
         reply = HttpError(503, failures.DRAINING, "the service was stopped under this episode").reply()
         try:
-            async with asyncio.timeout(part.begin.deadline_s):
-                outcome = await self._run_episode(part)
+            async with asyncio.timeout(inputs.begin.deadline_s):
+                outcome = await self._run_episode(inputs)
             reply = HttpReply(200, OutcomeReply(outcome=OUTCOME_ADAPTER.dump_python(outcome, mode="json")))
             self.finished += 1
         except Exception as error:  # noqa: BLE001  the boundary: every failure is a reply, and a defect is logged
@@ -178,7 +177,7 @@ class EnvironmentService:
             self.reap_episodes()
 
     def reap_episodes(self) -> None:
-        """End episodes that nobody asked for in time, and forget results that were kept long enough."""
+        """End episodes that were not polled in time, and forget expired results."""
         over = [(n, e) for n, e in self._episodes.items() if not e.waiting and self._now() >= e.until]
         for name, episode in over:
             self.abandoned += not episode.done.is_set()

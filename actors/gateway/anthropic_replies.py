@@ -1,4 +1,4 @@
-"""Anthropic's messages: what is answered, whole and as events; field names as in ``anthropic.types``."""
+"""Replies of Anthropic's messages API, whole and as events; field names as in ``anthropic.types``."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ AnthropicDelta = AnthropicTextDelta | AnthropicThinkingDelta | AnthropicInputDel
 
 class AnthropicUsage(msgspec.Struct):
     input_tokens: int
-    """Those that were not cached."""
+    """Prompt tokens that were not cached."""
     output_tokens: int
     cache_read_input_tokens: int
     cache_creation_input_tokens: int = 0
@@ -155,24 +155,24 @@ def encode_reply(call: ApiCall, answer: GatewayCompletion, named: ResponseMetada
 
 
 class AnthropicStreamEncoder:
-    """See :class:`actors.gateway.api_types.Events`."""
+    """See :class:`actors.gateway.api_types.StreamEncoder`."""
 
     ping = b'event: ping\ndata: {"type":"ping"}\n\n'
 
     def __init__(self, call: ApiCall, named: ResponseMetadata) -> None:
         self._call, self._named = call, named
-        self._told: list[int] = []
-        """Characters of each block that was begun; all but the last are over."""
+        self._sent: list[int] = []
+        """Characters sent of each block; all but the last block are complete."""
 
-    def encode_partial(self, said: ParsedCompletion, prompt_tokens: int) -> bytes:
-        blocks = [block for block in _blocks(self._call, said, self._named) if block != AnthropicTextBlock("")]
+    def encode_partial(self, parsed: ParsedCompletion, prompt_tokens: int) -> bytes:
+        blocks = [block for block in _blocks(self._call, parsed, self._named) if block != AnthropicTextBlock("")]
         return _encoded(self._grown(blocks, prompt_tokens))
 
     def encode_end(self, answer: GatewayCompletion) -> bytes:
         blocks = list(_blocks(self._call, answer.parsed, self._named))
-        told = _encoded(self._grown(blocks, answer.prompt_tokens))
+        data = _encoded(self._grown(blocks, answer.prompt_tokens))
         stopped = AnthropicStop(_STOP[answer.end_reason], answer.stop_text)
-        return told + _encoded(
+        return data + _encoded(
             [
                 AnthropicBlockStop(len(blocks) - 1),
                 AnthropicMessageDelta(stopped, _usage(answer)),
@@ -184,20 +184,20 @@ class AnthropicStreamEncoder:
         return _encoded([_error(refused)])
 
     def _grown(self, blocks: list[AnthropicBlock], prompt_tokens: int) -> Iterator[AnthropicEvent]:
-        """What was told are the beginnings of these."""
-        if blocks and not self._told:
-            usage = AnthropicUsage(prompt_tokens, 0, 0)  # what was cached is known at the end
+        """Yield the events that extend the blocks sent so far to ``blocks``."""
+        if blocks and not self._sent:
+            usage = AnthropicUsage(prompt_tokens, 0, 0)  # the number of cached tokens is known at the end
             yield AnthropicMessageStart(AnthropicMessage(f"msg_{self._named.id}", self._named.model, [], usage))
         for index, block in enumerate(blocks):
             begun, text, delta = _pieces(block)
-            if index == len(self._told):
+            if index == len(self._sent):
                 if index:
                     yield AnthropicBlockStop(index - 1)
                 yield AnthropicBlockStart(index, begun)
-                self._told.append(0)
-            if new := text[self._told[index] :]:
+                self._sent.append(0)
+            if new := text[self._sent[index] :]:
                 yield AnthropicBlockDelta(index, delta(new))
-                self._told[index] += len(new)
+                self._sent[index] += len(new)
 
 
 def stream_encoder(call: ApiCall, named: ResponseMetadata) -> AnthropicStreamEncoder:
@@ -232,7 +232,7 @@ def _encoded(events: Iterable[AnthropicEvent | AnthropicErrorBody]) -> bytes:
 
 
 def _pieces(block: AnthropicBlock) -> tuple[AnthropicBlock, str, Callable[[str], AnthropicDelta]]:
-    """A block begun, what it is filled with, and how."""
+    """Return an empty block, the text that fills it, and the type of its deltas."""
     match block:
         case AnthropicTextBlock(text):
             return AnthropicTextBlock(""), text, AnthropicTextDelta
@@ -242,12 +242,12 @@ def _pieces(block: AnthropicBlock) -> tuple[AnthropicBlock, str, Callable[[str],
             return AnthropicToolUseBlock(name, tool, {}), msgspec.json.encode(given).decode(), AnthropicInputDelta
 
 
-def _blocks(call: ApiCall, said: ParsedCompletion, named: ResponseMetadata) -> Iterator[AnthropicBlock]:
-    if said.thoughts and call.thoughts:
-        yield AnthropicThinkingBlock(said.thoughts)
-    if said.content or not said.tool_calls:
-        yield AnthropicTextBlock(said.content)
-    for index, each in enumerate(said.tool_calls):
+def _blocks(call: ApiCall, parsed: ParsedCompletion, named: ResponseMetadata) -> Iterator[AnthropicBlock]:
+    if parsed.thoughts and call.thoughts:
+        yield AnthropicThinkingBlock(parsed.thoughts)
+    if parsed.content or not parsed.tool_calls:
+        yield AnthropicTextBlock(parsed.content)
+    for index, each in enumerate(parsed.tool_calls):
         yield AnthropicToolUseBlock(f"toolu_{named.tool_call_id(index)}", each.name, each.arguments)
 
 

@@ -1,6 +1,6 @@
-"""Anthropic's messages: what is asked.
+"""Requests of Anthropic's messages API.
 
-The field names are those of ``anthropic.types.message_create_params``; a test holds the names below against it.
+Field names are those of ``anthropic.types.message_create_params``, which a test compares.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class AnthropicOutputConfig(msgspec.Struct):
 class AnthropicMessagesRequest(msgspec.Struct):
     messages: Annotated[list[AnthropicUserMessage | AnthropicAssistantMessage], msgspec.Meta(min_length=1)]
     max_tokens: Positive | None = None
-    """None only where tokens are counted."""
+    """Maximum number of tokens of the reply; None only in requests that count tokens."""
     model: str = ""
     system: str | list[AnthropicRequestTextBlock] | None = None
     tools: list[AnthropicTool] | None = None
@@ -84,17 +84,17 @@ class AnthropicMessagesRequest(msgspec.Struct):
 
 
 def read_anthropic_request(body: bytes) -> ApiCall:
-    """Raises :class:`Refused`."""
+    """Read a request for a reply.  Raises :class:`GatewayRequestError`."""
     request = ANTHROPIC_OPTIONS.read_request(body, AnthropicMessagesRequest)
     if request.max_tokens is None:
         raise GatewayRequestError(
-            "max_tokens is missing: say how many tokens the reply may have", parameter="max_tokens"
+            "max_tokens is missing: set the maximum number of tokens of the reply", parameter="max_tokens"
         )
     return _call(request, len(body))
 
 
 def read_count_tokens_request(body: bytes) -> ChatRequest:
-    """Of ``/v1/messages/count_tokens``.  Raises :class:`Refused`."""
+    """Read a request of ``/v1/messages/count_tokens``.  Raises :class:`GatewayRequestError`."""
     return _call(ANTHROPIC_OPTIONS.read_request(body, AnthropicMessagesRequest), len(body)).request
 
 
@@ -124,8 +124,8 @@ def _check(request: AnthropicMessagesRequest) -> None:
     choice = request.tool_choice
     if choice and (choice.type in ("any", "tool") or choice.disable_parallel_tool_use):
         raise GatewayRequestError(
-            "a tool_choice that forces a call, or forbids a second, needs a grammar, under which the sampler draws "
-            'from another distribution than the log-probabilities tell of: say {"type": "auto"}, or {"type": "none"}',
+            "a tool_choice that forces a call, or forbids a second, needs a grammar, with which the sampler draws from "
+            'another distribution than the log-probabilities describe: use {"type": "auto"} or {"type": "none"}',
             parameter="tool_choice",
         )
     if request.output_config and request.output_config.format:
@@ -133,7 +133,7 @@ def _check(request: AnthropicMessagesRequest) -> None:
 
 
 def _of_user(message: AnthropicUserMessage) -> Iterator[ChatMessage]:
-    """Results of tools are messages of their own, in the order in which they and texts stand."""
+    """Yield tool results as separate messages, in the order of the blocks."""
     if isinstance(message.content, str):
         yield {"role": "user", "content": message.content}
         return
@@ -150,25 +150,25 @@ def _of_user(message: AnthropicUserMessage) -> Iterator[ChatMessage]:
 
 
 def _result(block: AnthropicToolResultBlock) -> ChatMessage:
-    said = _text(block.content)
-    return {"role": "tool", "content": f"Error: {said}" if block.is_error else said}
+    text = _text(block.content)
+    return {"role": "tool", "content": f"Error: {text}" if block.is_error else text}
 
 
 def _of_assistant(message: AnthropicAssistantMessage) -> ChatMessage:
     if isinstance(message.content, str):
         return {"role": "assistant", "content": message.content}
     blocks = message.content
-    said: ChatMessage = {
+    reply: ChatMessage = {
         "role": "assistant",
         "content": _text([each for each in blocks if isinstance(each, AnthropicRequestTextBlock)]),
     }
     if thoughts := "\n".join(each.thinking for each in blocks if isinstance(each, AnthropicRequestThinkingBlock)):
-        said["reasoning_content"] = thoughts
+        reply["reasoning_content"] = thoughts
     if calls := [each for each in blocks if isinstance(each, AnthropicRequestToolUseBlock)]:
-        said["tool_calls"] = [
+        reply["tool_calls"] = [
             {"type": "function", "function": {"name": each.name, "arguments": each.input}} for each in calls
         ]
-    return said
+    return reply
 
 
 def _text(content: str | list[AnthropicRequestTextBlock] | None) -> str:

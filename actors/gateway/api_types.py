@@ -1,4 +1,4 @@
-"""What the two APIs have in common, as HTTP sees them."""
+"""Types that the HTTP layer uses for both APIs."""
 
 from __future__ import annotations
 
@@ -17,55 +17,55 @@ StopText = Annotated[str, msgspec.Meta(min_length=1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall:
-    """A request that was read."""
+    """A parsed request."""
 
     request: ChatRequest
     stream: bool = False
     usage_in_stream: bool = True
     thoughts: bool = True
-    """The harness wants to see them."""
+    """True if the harness wants to see the model's thoughts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseMetadata:
-    """Beside an answer, what an API says of it."""
+    """Metadata of a response."""
 
     model: str
     created: int
-    """Unix seconds."""
+    """Unix seconds at which the model was created."""
     id: str = field(default_factory=lambda: secrets.token_hex(12))
 
     def tool_call_id(self, index: int) -> str:
-        """Of a tool call."""
+        """Return the id of a tool call."""
         return f"{self.id}-{index}"
 
 
 class StreamEncoder(Protocol):
-    """A reply as server-sent events, in one API's words.  Each call gives those that come to what was told."""
+    """Encodes a reply as server-sent events of one API.  Each call returns the events that follow those sent before."""
 
     ping: bytes
-    """Which clients pass over."""
+    """An event that clients ignore."""
 
-    def encode_partial(self, said: ParsedCompletion, prompt_tokens: int) -> bytes:
-        """The beginning of what will have been said is this; nothing where that is known."""
+    def encode_partial(self, parsed: ParsedCompletion, prompt_tokens: int) -> bytes:
+        """Return the events up to ``parsed``, a prefix of the final reply; empty if they were sent already."""
         ...
 
     def encode_end(self, answer: GatewayCompletion) -> bytes: ...
 
     def encode_failure(self, refused: GatewayRequestError) -> bytes:
-        """There will be no more of it."""
+        """Return the event of a failure, after which no more follow."""
         ...
 
 
 class ResponseEncoder(Protocol):
-    """How one API says things; a module of functions."""
+    """Encoder of one API's responses, implemented by a module of functions."""
 
     def encode_reply(self, call: ApiCall, answer: GatewayCompletion, named: ResponseMetadata) -> bytes:
-        """The body of a reply that is not streamed."""
+        """Return the body of a reply that is not streamed."""
         ...
 
     def stream_encoder(self, call: ApiCall, named: ResponseMetadata) -> StreamEncoder:
-        """Of one that is."""
+        """Return the encoder of a streamed reply."""
         ...
 
     def encode_models(self, names: list[str], created: int) -> bytes: ...
@@ -80,10 +80,11 @@ def encode_json(value: msgspec.Struct) -> bytes:
 
 
 def parse_tool_arguments(text: str, what: str) -> dict[str, object]:
-    """A call's arguments from their JSON.  Raises :class:`Refused` where that is no object; ``what`` says whose."""
+    """Parse a call's arguments.  Raises :class:`GatewayRequestError`, which names ``what``, unless they are a JSON
+    object."""
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise GatewayRequestError(
-            f"the arguments of {what} are no JSON object: {error}", parameter="messages"
+            f"the arguments of {what} are not a JSON object: {error}", parameter="messages"
         ) from error

@@ -1,7 +1,7 @@
-"""The gateway as HTTP: paths, keys, and errors in the words of the API that was spoken.
+"""The gateway's HTTP application: paths, keys, and errors in the format of the requested API.
 
-An engine that fails before anything of a reply was told is a status, 503, after which clients ask again; how a streamed
-one is told is :mod:`.stream`'s.  A client that leaves cancels its handler, and with it the sampling.
+An engine that fails before any part of a reply was sent gives status 503, after which clients retry; later failures are
+events (:mod:`.event_stream`).  A client that disconnects cancels its handler, and with it the sampling.
 """
 
 from __future__ import annotations
@@ -19,32 +19,34 @@ from protocol.errors import InfraError
 
 MAX_BODY_BYTES = 64 << 20
 _JSON = "application/json"
-_AGAIN = {"Retry-After": "1"}
+_RETRY_AFTER = {"Retry-After": "1"}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class SessionRegistry(Protocol):
-    """Who is let in, and what is served."""
+    """The open sessions, and the model that is served."""
 
     model: str
     created: int
     quiet_s: float
 
     def authenticate(self, key: str) -> GatewaySession:
-        """Raises :class:`Refused`."""
+        """Return the session of an API key.  Raises :class:`GatewayRequestError`."""
         ...
 
 
-def create_app(desk: SessionRegistry) -> web.Application:
+def create_app(sessions: SessionRegistry) -> web.Application:
+    """Return the application that serves ``sessions``."""
+
     def replying(read: Callable[[bytes], ApiCall], replies: ResponseEncoder) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            session = desk.authenticate(_key(request))
+            session = sessions.authenticate(_key(request))
             call = read(await request.read())
-            named = ResponseMetadata(desk.model, desk.created)
+            named = ResponseMetadata(sessions.model, sessions.created)
             if call.stream:
                 return await event_stream.stream_response(
-                    request, session, call.request, replies.stream_encoder(call, named), desk.quiet_s
+                    request, session, call.request, replies.stream_encoder(call, named), sessions.quiet_s
                 )
             answer = await session.complete(call.request)
             return web.Response(body=replies.encode_reply(call, answer, named), content_type=_JSON)
@@ -52,23 +54,24 @@ def create_app(desk: SessionRegistry) -> web.Application:
         return handle
 
     async def count(request: web.Request) -> web.Response:
-        session = desk.authenticate(_key(request))
+        session = sessions.authenticate(_key(request))
         tokens = session.count_prompt_tokens(anthropic_requests.read_count_tokens_request(await request.read()))
         return web.Response(body=anthropic_replies.encode_token_count(tokens), content_type=_JSON)
 
     async def models(request: web.Request) -> web.Response:
-        desk.authenticate(_key(request))
-        return web.Response(body=_replies(request).encode_models([desk.model], desk.created), content_type=_JSON)
+        sessions.authenticate(_key(request))
+        body = _replies(request).encode_models([sessions.model], sessions.created)
+        return web.Response(body=body, content_type=_JSON)
 
     async def model(request: web.Request) -> web.Response:
-        desk.authenticate(_key(request))
-        if (name := request.match_info["name"]) != desk.model:
+        sessions.authenticate(_key(request))
+        if (name := request.match_info["name"]) != sessions.model:
             raise GatewayRequestError(
-                f"there is no model {name!r}, but {desk.model!r}", status=404, code="model_not_found"
+                f"there is no model {name!r}, only {sessions.model!r}", status=404, code="model_not_found"
             )
-        return web.Response(body=_replies(request).encode_model(name, desk.created), content_type=_JSON)
+        return web.Response(body=_replies(request).encode_model(name, sessions.created), content_type=_JSON)
 
-    app = web.Application(middlewares=[_in_its_words], client_max_size=MAX_BODY_BYTES)
+    app = web.Application(middlewares=[_api_errors], client_max_size=MAX_BODY_BYTES)
     app.router.add_post("/v1/chat/completions", replying(openai_requests.read_openai_request, openai_replies))
     app.router.add_post("/v1/messages", replying(anthropic_requests.read_anthropic_request, anthropic_replies))
     app.router.add_post("/v1/messages/count_tokens", count)
@@ -78,8 +81,8 @@ def create_app(desk: SessionRegistry) -> web.Application:
 
 
 @web.middleware
-async def _in_its_words(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What is refused, and what failed, as the API that was spoken says it."""
+async def _api_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn errors into responses in the format of the requested API."""
     try:
         return await handler(request)
     except (GatewayRequestError, InfraError) as error:
@@ -91,7 +94,7 @@ async def _in_its_words(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 def _refusal(request: web.Request, refused: GatewayRequestError) -> web.Response:
-    headers = _AGAIN if refused.status == 503 else {}
+    headers = _RETRY_AFTER if refused.status == 503 else {}
     body = _replies(request).encode_error(refused)
     return web.Response(status=refused.status, body=body, content_type=_JSON, headers=headers)
 

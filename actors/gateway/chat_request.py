@@ -1,4 +1,4 @@
-"""What a harness asks, whichever API it speaks, and why it may be refused."""
+"""A harness's request, independent of the API, and the error of a refusal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from protocol.errors import LongshoreError
 
 
 class GatewayRequestError(LongshoreError):
-    """The request cannot be served as it is; a client that sends it again gets the same answer.
+    """The request cannot be served as it is; sending it again gives the same answer.
 
-    ``parameter`` is what is at fault, where it is one; ``code`` is OpenAI's word for the cause.
+    ``parameter`` is the parameter at fault, if any; ``code`` is OpenAI's code of the cause.
     """
 
     def __init__(
@@ -31,24 +31,24 @@ class ChatTool:
 
     @property
     def schema(self) -> dict[str, object]:
-        """As chat templates expect it."""
+        """Schema in the form that chat templates expect."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """One reply to ``messages``, the last of which is not the assistant's."""
+    """Request for one reply to ``messages``, the last of which is not the assistant's."""
 
     messages: list[ChatMessage]
     tools: tuple[ChatTool, ...] = ()
     may_call: bool = True
-    """False: the tools stand in the prompt, and a call is text like any other."""
+    """If false, the tools are in the prompt, but a call is treated as text."""
     max_tokens: int | None = None
-    """To sample at most; None: as many as the session allows."""
+    """Maximum number of tokens to sample; None for the session's limit."""
     temperature: float | None = None
-    """None: the session's."""
+    """Sampling temperature; None for the session's."""
     stop: tuple[str, ...] = ()
-    """Texts at which the reply ends; the first to come is cut off from what is told."""
+    """Texts at which the reply ends; the first one that occurs is cut off."""
     body_bytes: int = 0
-    """Bytes of the request."""
+    """Size of the request, in bytes."""

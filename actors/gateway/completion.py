@@ -1,9 +1,10 @@
-"""From sampled ids to what a harness is told.  Pure.
+"""From sampled token ids to a completion.  Pure.
 
-The model writes Hermes tool calls and, where it thinks, ``<think>…</think>``.  Thoughts, calls and the rest are told
-apart; a call that does not parse is told as the text that it is.  The engine knows no stop texts: a reply is cut behind
-the token in which the first of them was complete, which is where a sampler that knows them stops, so the tokens that
-are kept have the log-probabilities that they were sampled with.
+The model writes Hermes tool calls and, if it thinks, ``<think>…</think>``.  Thoughts, calls and text are separated; a
+call
+that does not parse is returned as text.  The engine has no stop texts: a reply is cut after the token that completes
+the
+first of them, where a sampler with stop texts would have stopped, so the kept tokens have the right log-probabilities.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ from actors.tokens.reasoning import split_reasoning
 
 
 class CompletionEndReason(StrEnum):
-    """Why a reply ended."""
+    """Reason why a reply ended."""
 
     END_OF_TURN = "turn"
     """The model ended its turn."""
     TOOL_CALLS = "calls"
-    """It did, and asks for tools."""
+    """The model ended its turn with tool calls."""
     STOP_TEXT = "stop_text"
     LENGTH = "length"
-    """As many tokens as may be sampled were."""
+    """The maximum number of tokens was sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCompletion:
-    """What the model said, taken apart."""
+    """A reply divided into thoughts, content and tool calls."""
 
     thoughts: str
     content: str
     tool_calls: tuple[AgentToolCall, ...]
     malformed: bool
-    """A call did not parse, so the content is all of the reply."""
+    """True if a call did not parse, so that the content is the whole reply."""
 
     @property
     def message(self) -> ChatMessage:
-        """As a history holds it."""
+        """The reply as a chat message."""
         message: ChatMessage = {"role": "assistant", "content": self.content}
         if self.thoughts:
             message["reasoning_content"] = self.thoughts
@@ -60,27 +61,28 @@ class GatewayCompletion:
     parsed: ParsedCompletion
     end_reason: CompletionEndReason
     stop_text: str | None
-    """Of those asked for, the one that came."""
+    """The requested stop text that ended the reply, if any."""
     prompt_tokens: int
     sampled_tokens: int
     cached_tokens: int
-    """Of the prompt's, those that the engine had seen."""
+    """Prompt tokens that were cached in the engine."""
 
 
 def cut_at_stop(
     reply: GenerateReply, stops: Sequence[str], text_of: Callable[[Sequence[int]], str]
 ) -> tuple[GenerateReply, str, str | None]:
-    """The reply up to the token that completes the first of ``stops``, its text before that stop, and the stop; all of
-    it, and None, where none came."""
+    """Return the reply up to the token that completes the first of ``stops``, its text before that stop, and the stop;
+    the
+    whole reply and None if none occurs."""
 
-    def come(count: int) -> bool:
+    def has_stop(count: int) -> bool:
         text = text_of(reply.token_ids[:count])
         return any(stop in text for stop in stops)
 
     whole = len(reply.token_ids)
-    if not come(whole):
+    if not has_stop(whole):
         return reply, text_of(reply.token_ids), None
-    count = bisect.bisect_left(range(whole + 1), True, key=come)
+    count = bisect.bisect_left(range(whole + 1), True, key=has_stop)
     text = text_of(reply.token_ids[:count])
     at, stop = min((text.index(stop), stop) for stop in stops if stop in text)
     kept = slice(count)
@@ -95,7 +97,7 @@ def cut_at_stop(
 
 
 def parse_completion(text: str, *, opened: bool, may_call: bool) -> ParsedCompletion:
-    """Thoughts, content and calls; no calls where there may be none.  ``opened``: the prompt ends within thoughts."""
+    """Divide a reply.  ``opened``: the prompt ends inside thoughts; without ``may_call`` calls are text."""
     thoughts, content, _ = split_reasoning(text, opened=opened)
     actions = parse_tool_calls(content) if may_call else FinalReply(content)
     if isinstance(actions, FinalReply):

@@ -1,8 +1,10 @@
-"""A streamed reply over HTTP: what is said of it goes out while it is sampled.
+"""Streaming of a reply over HTTP while it is sampled.
 
-The engine's side leaves the newest beginning and waits for nobody; the writer reads it when the client has taken what
-went before.  Headers go out with the first text, so until then a failure has its own status; after that it is an event,
-the last.  A client that hears nothing for ``quiet_s`` is sent a ping; one that leaves cancels its handler, and with it
+The engine's side keeps only the newest partial reply and never waits; the writer reads it once the client has received
+the previous data.  Headers are sent with the first text, so a failure before that has its own status, and a later one
+is
+the last event.  After ``quiet_s`` without data a ping is sent.  A client that disconnects cancels its handler, and with
+it
 the sampling.
 """
 
@@ -22,71 +24,72 @@ from protocol.errors import InfraError
 
 
 class _PendingCall:
-    """One call: its newest beginning, then its outcome."""
+    """One call: its newest partial reply, then its outcome."""
 
     def __init__(self) -> None:
         self.outcome: GatewayCompletion | GatewayRequestError | InfraError | None = None
-        self._begun: PartialCompletion | None = None
-        self._news = asyncio.Event()
+        self._partial: PartialCompletion | None = None
+        self._changed = asyncio.Event()
 
-    async def ask(self, session: GatewaySession, asked: ChatRequest) -> None:
-        """Every error that the session raises is the outcome."""
+    async def run(self, session: GatewaySession, request: ChatRequest) -> None:
+        """Complete the request; an error of the session is the outcome."""
         try:
-            self.outcome = await session.complete(asked, self._came)
+            self.outcome = await session.complete(request, self._on_partial)
         except (GatewayRequestError, InfraError) as error:
             self.outcome = error
-        self._news.set()
+        self._changed.set()
 
-    def _came(self, begun: PartialCompletion) -> None:
-        self._begun = begun
-        self._news.set()
+    def _on_partial(self, partial: PartialCompletion) -> None:
+        self._partial = partial
+        self._changed.set()
 
     async def newest(self, until: float) -> PartialCompletion | None:
-        """Once there is news; None where none came until then, on the loop's clock."""
+        """Wait for a change and return the newest partial reply; None if there is no change by ``until`` (loop
+        time)."""
         try:
             async with asyncio.timeout_at(until):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             return None
-        self._news.clear()
-        return self._begun
+        self._changed.clear()
+        return self._partial
 
 
 async def stream_response(
-    request: web.Request, session: GatewaySession, asked: ChatRequest, events: StreamEncoder, quiet_s: float
+    request: web.Request, session: GatewaySession, chat: ChatRequest, events: StreamEncoder, quiet_s: float
 ) -> web.StreamResponse:
-    """Raises what :meth:`Session.answer` raises, where nothing has been told yet."""
-    under_way, clock = _PendingCall(), asyncio.get_running_loop().time
+    """Stream the reply to ``chat``.  Raises the errors of :meth:`GatewaySession.complete` before anything was sent."""
+    call, clock = _PendingCall(), asyncio.get_running_loop().time
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
 
-    async def tell(told: bytes) -> None:
-        with contextlib.suppress(ClientConnectionResetError):  # whose handler is about to be cancelled
+    async def send(data: bytes) -> None:
+        with contextlib.suppress(ClientConnectionResetError):  # the handler is about to be cancelled
             await response.prepare(request)
-            await response.write(told)
+            await response.write(data)
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(under_way.ask(session, asked))
+        group.create_task(call.run(session, chat))
         quiet_since = clock()
-        while under_way.outcome is None:
-            if begun := await under_way.newest(quiet_since + quiet_s):
-                told = events.encode_partial(begun.parse(), begun.prompt_tokens)
+        while call.outcome is None:
+            if partial := await call.newest(quiet_since + quiet_s):
+                data = events.encode_partial(partial.parse(), partial.prompt_tokens)
             else:
-                told, quiet_since = events.ping if response.prepared else b"", clock()
-            if told:
-                await tell(told)
+                data, quiet_since = events.ping if response.prepared else b"", clock()
+            if data:
+                await send(data)
                 quiet_since = clock()
-    match under_way.outcome:
+    match call.outcome:
         case GatewayCompletion() as answer:
-            await tell(events.encode_end(answer))
+            await send(events.encode_end(answer))
         case error if response.prepared:
-            await tell(events.encode_failure(to_request_error(error)))
+            await send(events.encode_failure(to_request_error(error)))
         case error:
             raise error
     return response
 
 
 def to_request_error(error: GatewayRequestError | InfraError) -> GatewayRequestError:
-    """An engine's failure as a client is told of it."""
+    """Return the error that a client gets, also for a failure of the engine."""
     if isinstance(error, GatewayRequestError):
         return error
     return GatewayRequestError(f"no engine answered: {error}", status=503, code="engine_unavailable")

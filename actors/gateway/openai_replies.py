@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: what is answered, whole and as chunks; field names as in ``openai.types.chat``."""
+"""Replies of OpenAI's chat completions, whole and as chunks; field names as in ``openai.types.chat``."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class OpenAIReplyToolCall(msgspec.Struct, omit_defaults=True):
     id: str | None = None
     type: Literal["function"] | None = None
     index: int | None = None
-    """In chunks."""
+    """Index of the call; only in chunks."""
 
 
 class OpenAIReplyMessage(msgspec.Struct, omit_defaults=True):
-    """A whole message, or in a chunk what comes to it."""
+    """A whole message, or the delta of a chunk."""
 
     role: Literal["assistant"] | None = None
     content: str | msgspec.UnsetType | None = msgspec.UNSET
@@ -112,11 +112,11 @@ class OpenAIErrorBody(msgspec.Struct):
 
 def encode_reply(call: ApiCall, answer: GatewayCompletion, named: ResponseMetadata) -> bytes:
     del call
-    said = answer.parsed
+    parsed = answer.parsed
     message = OpenAIReplyMessage(
         role="assistant",
-        content=said.content or (None if said.tool_calls else ""),
-        reasoning_content=said.thoughts or None,
+        content=parsed.content or (None if parsed.tool_calls else ""),
+        reasoning_content=parsed.thoughts or None,
         tool_calls=_calls(answer, named) or None,
     )
     choice = OpenAIChoice(message, _FINISH[answer.end_reason])
@@ -124,7 +124,7 @@ def encode_reply(call: ApiCall, answer: GatewayCompletion, named: ResponseMetada
 
 
 class OpenAIStreamEncoder:
-    """See :class:`actors.gateway.api_types.Events`."""
+    """See :class:`actors.gateway.api_types.StreamEncoder`."""
 
     ping = b": ping\n\n"
 
@@ -132,38 +132,38 @@ class OpenAIStreamEncoder:
         self._call, self._named = call, named
         self._begun = False
         self._thoughts = self._content = 0
-        """Characters told."""
+        """Number of characters sent."""
 
-    def encode_partial(self, said: ParsedCompletion, prompt_tokens: int) -> bytes:
-        del prompt_tokens  # which the usage at the end tells
-        thoughts, content = said.thoughts[self._thoughts :], said.content[self._content :]
+    def encode_partial(self, parsed: ParsedCompletion, prompt_tokens: int) -> bytes:
+        del prompt_tokens  # it is in the usage at the end
+        thoughts, content = parsed.thoughts[self._thoughts :], parsed.content[self._content :]
         self._thoughts += len(thoughts)
         self._content += len(content)
-        told = self._deltas([OpenAIReplyMessage(reasoning_content=thoughts)]) if thoughts else b""
-        return told + self._deltas([OpenAIReplyMessage(content=content)]) if content else told
+        data = self._deltas([OpenAIReplyMessage(reasoning_content=thoughts)]) if thoughts else b""
+        return data + self._deltas([OpenAIReplyMessage(content=content)]) if content else data
 
     def encode_end(self, answer: GatewayCompletion) -> bytes:
-        told = self.encode_partial(answer.parsed, answer.prompt_tokens)
-        told += self._deltas(_call_deltas(_calls(answer, self._named)))
-        told += self._deltas([OpenAIReplyMessage()], _FINISH[answer.end_reason])
+        data = self.encode_partial(answer.parsed, answer.prompt_tokens)
+        data += self._deltas(_call_deltas(_calls(answer, self._named)))
+        data += self._deltas([OpenAIReplyMessage()], _FINISH[answer.end_reason])
         if self._call.usage_in_stream:
-            told += self._chunk([], _usage(answer))
-        return told + b"data: [DONE]\n\n"
+            data += self._chunk([], _usage(answer))
+        return data + b"data: [DONE]\n\n"
 
     def encode_failure(self, refused: GatewayRequestError) -> bytes:
         return b"data: %b\n\n" % encode_error(refused)
 
     def _deltas(self, deltas: Iterable[OpenAIReplyMessage], finish: OpenAIFinishReason | None = None) -> bytes:
-        told = b"".join(self._chunk([OpenAIChunkChoice(delta, finish)]) for delta in deltas)
-        if told and not self._begun:
-            told = self._chunk([OpenAIChunkChoice(OpenAIReplyMessage(role="assistant", content=""))]) + told
+        data = b"".join(self._chunk([OpenAIChunkChoice(delta, finish)]) for delta in deltas)
+        if data and not self._begun:
+            data = self._chunk([OpenAIChunkChoice(OpenAIReplyMessage(role="assistant", content=""))]) + data
             self._begun = True
-        return told
+        return data
 
     def _chunk(self, choices: list[OpenAIChunkChoice], usage: OpenAIUsage | None = None) -> bytes:
-        named, told = self._named, usage if self._call.usage_in_stream else msgspec.UNSET
+        named, sent_usage = self._named, usage if self._call.usage_in_stream else msgspec.UNSET
         return b"data: %b\n\n" % encode_json(
-            OpenAIChatCompletionChunk(_id(named), named.created, named.model, choices, told)
+            OpenAIChatCompletionChunk(_id(named), named.created, named.model, choices, sent_usage)
         )
 
 
@@ -185,7 +185,7 @@ def encode_error(refused: GatewayRequestError) -> bytes:
 
 
 def _call_deltas(calls: list[OpenAIReplyToolCall]) -> Iterator[OpenAIReplyMessage]:
-    """A call is begun first, and its arguments follow."""
+    """Yield for each call its beginning, then its arguments."""
     for index, call in enumerate(calls):
         begun = OpenAIReplyFunctionCall("", call.function.name)
         yield OpenAIReplyMessage(tool_calls=[OpenAIReplyToolCall(begun, call.id, "function", index)])

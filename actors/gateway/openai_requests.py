@@ -1,6 +1,6 @@
-"""OpenAI's chat completions: what is asked.
+"""Requests of OpenAI's chat completions.
 
-The field names are those of ``openai.types.chat.completion_create_params``; a test holds the names below against it.
+Field names are those of ``openai.types.chat.completion_create_params``, which a test compares.
 """
 
 from __future__ import annotations
@@ -120,12 +120,12 @@ class OpenAIChatRequest(msgspec.Struct):
 
 
 def read_openai_request(body: bytes) -> ApiCall:
-    """Raises :class:`Refused`."""
+    """Read a request.  Raises :class:`GatewayRequestError`."""
     request = OPENAI_OPTIONS.read_request(body, OpenAIChatRequest)
     if request.tool_choice not in (None, "auto", "none"):
         raise GatewayRequestError(
-            "a tool_choice that forces a call needs a grammar, under which the sampler draws from another distribution "
-            'than the log-probabilities tell of: say "auto", or "none"',
+            "a tool_choice that forces a call needs a grammar, with which the sampler draws from another distribution "
+            'than the log-probabilities describe: use "auto" or "none"',
             parameter="tool_choice",
         )
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
@@ -155,20 +155,20 @@ def _message(message: OpenAIMessage) -> ChatMessage:
             return {"role": "tool", "content": _text(message.content)}
         case OpenAIAssistantMessage():
             if message.function_call is not None:
-                raise GatewayRequestError("function_call is not taken: say it as tool_calls", parameter="messages")
-            said: ChatMessage = {"role": "assistant", "content": _text(message.content)}
+                raise GatewayRequestError("function_call is not supported: use tool_calls", parameter="messages")
+            reply: ChatMessage = {"role": "assistant", "content": _text(message.content)}
             if message.reasoning_content:
-                said["reasoning_content"] = message.reasoning_content
+                reply["reasoning_content"] = message.reasoning_content
             if message.tool_calls:
                 functions = [call.function for call in message.tool_calls]
-                said["tool_calls"] = [
+                reply["tool_calls"] = [
                     {
                         "type": "function",
                         "function": {"name": each.name, "arguments": parse_tool_arguments(each.arguments, each.name)},
                     }
                     for each in functions
                 ]
-            return said
+            return reply
 
 
 def _text(content: OpenAIContent) -> str:

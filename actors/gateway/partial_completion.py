@@ -1,8 +1,9 @@
-"""What may be told of a reply while it is sampled: only what nothing that comes later can take back.  Pure.
+"""The part of an unfinished reply that is certain, which later tokens cannot take back.  Pure.
 
-However a reply goes on, what is read here is the beginning of what :mod:`.answer` takes the whole of it apart into.
-So a character that is not complete is held back, and what may become a stop text, a mark or a call; beside calls also
-white space, which the whole reply has only where none comes.
+Its fields are always prefixes of those that :mod:`.completion` parses from the whole reply.  So incomplete characters
+are
+held back, and text that may become a stop text, a marker or a call; if calls are possible also trailing white space,
+which is dropped before a call.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from actors.gateway.completion import ParsedCompletion
 from actors.tokens.reasoning import THINK_END, THINK_START, split_reasoning
 
 _INCOMPLETE = "\ufffd"
-"""What the last bytes decode to where they are no whole character yet."""
+"""Character to which an incomplete character's bytes decode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialCompletion:
-    """A reply under way, and how it is to be read."""
+    """An unfinished reply, and the options to parse it."""
 
     prompt_tokens: int
     text_of: Callable[[Sequence[int]], str]
@@ -28,10 +29,10 @@ class PartialCompletion:
     starts_in_thinking: bool
     may_call: bool
     token_ids: Sequence[int] = ()
-    """That have come."""
+    """Token ids received so far."""
 
     def parse(self) -> ParsedCompletion:
-        """Without calls: those are known when all of them are."""
+        """Return the certain part, without calls, which are known only at the end."""
         text = _until(self.text_of(self.token_ids).rstrip(_INCOMPLETE), self.stops)
         return ParsedCompletion(
             *_read(text, opened=self.starts_in_thinking, may_call=self.may_call), (), malformed=False
@@ -39,7 +40,7 @@ class PartialCompletion:
 
 
 def _read(text: str, *, opened: bool, may_call: bool) -> tuple[str, str]:
-    """Thoughts and content."""
+    """Return thoughts and content."""
     if THINK_START.startswith(text.lstrip()):
         return "", ""
     thoughts, content, closed = split_reasoning(text, opened=opened)
@@ -51,11 +52,11 @@ def _read(text: str, *, opened: bool, may_call: bool) -> tuple[str, str]:
 
 
 def _until(text: str, marks: Sequence[str]) -> str:
-    """Up to where the first of ``marks`` stands, or may have begun."""
-    return text[: min((_place(text, mark) for mark in marks), default=len(text))]
+    """Return ``text`` up to the first of ``marks``, or to where one may have begun."""
+    return text[: min((_find(text, mark) for mark in marks), default=len(text))]
 
 
-def _place(text: str, mark: str) -> int:
+def _find(text: str, mark: str) -> int:
     if (at := text.find(mark)) >= 0:
         return at
     begun = (size for size in range(min(len(mark) - 1, len(text)), 0, -1) if text.endswith(mark[:size]))

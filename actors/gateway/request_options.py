@@ -1,8 +1,10 @@
-"""Which options of a request are taken, which change nothing, and which are refused.
+"""Rules for a request's options: supported, harmless or refused.
 
-The engine tells log softmax(logits / temperature) over the full vocabulary.  Under top-p, a penalty or a grammar it
-would draw from another distribution, and what is trained would not be what was sampled.  So an option is taken, is
-known to change no token, has the value that changes nothing, or is refused, as is one that nobody has heard of.
+The engine reports log softmax(logits / temperature) over the full vocabulary.  With top-p, a penalty or a grammar it
+would
+sample from another distribution, and training would use wrong log-probabilities.  So an option is supported, or known
+to
+change no token, or has its neutral value; all others, unknown ones included, are refused.
 """
 
 from __future__ import annotations
@@ -23,20 +25,20 @@ _ANY = msgspec.json.Decoder()
 
 @dataclass(frozen=True, slots=True)
 class RequestOptionRules:
-    """Of one API, by name."""
+    """Option rules of one API, by name."""
 
     harmless: frozenset[str]
-    """Taken as they come, and not used: no sampled token depends on them."""
+    """Options that are accepted and ignored: no sampled token depends on them."""
     neutral: Mapping[str, object]
-    """Refused, but for the value that stands here."""
+    """Options that are accepted only with the given value."""
 
-    def read_request(self, body: bytes, wanted: type[S]) -> S:
-        """The request in ``body``, whose other options were looked at.  Raises :class:`Refused`."""
+    def read_request(self, body: bytes, model: type[S]) -> S:
+        """Parse ``body`` and check its other options.  Raises :class:`GatewayRequestError`."""
         try:
             given = _RAW.decode(body)
-            for name in given.keys() - self.harmless - set(wanted.__struct_encode_fields__):
+            for name in given.keys() - self.harmless - set(model.__struct_encode_fields__):
                 self._check(name, _ANY.decode(given[name]))
-            return msgspec.json.decode(body, type=wanted)
+            return msgspec.json.decode(body, type=model)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise GatewayRequestError(f"the request cannot be read: {error}") from error
 
@@ -45,12 +47,12 @@ class RequestOptionRules:
             return
         if name not in self.neutral:
             raise GatewayRequestError(
-                f"{name} is not known here, and it might change what is sampled: leave it out", parameter=name
+                f"{name} is unknown and might change the sampled tokens: leave it out", parameter=name
             )
         if value != (neutral := self.neutral[name]):
-            only = "" if neutral is None else f" or say {msgspec.json.encode(neutral).decode()}"
+            only = "" if neutral is None else f" or use {msgspec.json.encode(neutral).decode()}"
             raise GatewayRequestError(
                 f"{name} = {msgspec.json.encode(value).decode()[:100]} would sample from another distribution than the "
-                f"log-probabilities tell of, or needs what this gateway has not: leave it out{only}",
+                f"log-probabilities describe, or is not supported: leave it out{only}",
                 parameter=name,
             )

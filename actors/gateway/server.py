@@ -1,5 +1,4 @@
-"""The gateway's life: one server, on this machine's loopback unless it is told another address of this machine, and the
-sessions that it lets in.
+"""The gateway: one HTTP server, on loopback unless another local address is given, and its open sessions.
 
 ``async with Gateway(tokenizer, generate, model="policy") as gateway: with gateway.session(name, settings) as session:``
 gives a harness ``gateway.url`` and ``gateway.key(session)``; at the end of the block its calls are refused.  At the end
@@ -30,17 +29,17 @@ from actors.tokens.chat_format import ChatFormat, Tokenizer
 
 _SECRET_BYTES = 32
 _TOOL_LISTS = 64
-"""Kept ready, the latest."""
+"""Number of cached tool lists."""
 
 
 def _ignore_reply(turn: int, text: str, reply: GenerateReply) -> None:
-    """For who does not look."""
+    """Ignore a reply."""
 
 
 class Gateway:
-    """``model`` is the name under which the policy is listed; a request may name any other.  A stream that has begun is
-    never silent for longer than ``quiet_s``.  It is reached at ``host``; ``thinking`` is what the chat template is
-    told."""
+    """``model`` is the listed name of the policy; a request may name any.  A started stream is never silent for longer
+    than
+    ``quiet_s``.  The server listens on ``host``; ``thinking`` is passed to the chat template."""
 
     def __init__(
         self,
@@ -79,19 +78,19 @@ class Gateway:
 
     @property
     def url(self) -> str:
-        """At its host; OpenAI's clients take it with ``/v1`` behind it, Anthropic's as it is."""
+        """Base URL; OpenAI's clients append ``/v1``, Anthropic's use it as it is."""
         host, port = self._runner.addresses[0][:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def api_key(self, session: GatewaySession) -> str:
-        """The API key with which a harness takes part in ``session``."""
+        """Return the API key of ``session``."""
         return self._keys.create_key(session.name)
 
     @contextmanager
     def open_session(
         self, limits: SessionLimits, sampling: EpisodeSampling, on_reply: OnReply = _ignore_reply
     ) -> Generator[GatewaySession]:
-        """A session that is open during the block; ``name`` is the rollout's, and no other open session's."""
+        """Open a session during the block, named by ``sampling.session``, which must be unique."""
         name = sampling.session
         if name in self._sessions:
             raise ValueError(f"session {name} is open")
@@ -106,7 +105,7 @@ class Gateway:
 
     @asynccontextmanager
     async def listen_on(self, listening: socket.socket) -> AsyncGenerator[None]:
-        """Be reached at ``listening`` too, during the block; it is closed at its end."""
+        """Also listen on the socket ``listening`` during the block, and close it at the end."""
         site = web.SockSite(self._runner, listening)
         await site.start()
         try:
@@ -115,14 +114,16 @@ class Gateway:
             await site.stop()
 
     def authenticate(self, key: str) -> GatewaySession:
-        """Whose key it is.  Raises :class:`Refused`."""
+        """Return the session of an API key.  Raises :class:`GatewayRequestError`."""
         name = self._keys.verify_key(key)
         if name is None:
-            raise GatewayRequestError("this API key is no session's of this run", status=401, code="invalid_api_key")
+            raise GatewayRequestError(
+                "this API key belongs to no session of this run", status=401, code="invalid_api_key"
+            )
         if (session := self._sessions.get(name)) is None:
             raise GatewayRequestError(f"session {name} is not open: its episode is over", status=403)
         return session
 
     def _chat_for(self, tools: Sequence[ChatTool]) -> ChatFormat:
-        """Raises UserError where the model's template has no place for tools."""
+        """Return the chat format with ``tools``.  Raises UserError if the model's template does not support tools."""
         return self._chat_with(msgspec.json.encode([tool.schema for tool in tools]))

@@ -1,7 +1,8 @@
-"""One session of a harness: one rollout, its limits, and what the engine gave.
+"""One session of a harness, which is one rollout: its limits and its replies.
 
-Calls may overlap.  Each sets aside the tokens that it may add before it asks the engine, so that all of them together
-stay within what the trajectory may hold; what follows an engine's answer happens without an await in between.
+Calls may overlap.  Each reserves the tokens that it may add before it calls the engine, so that all of them together
+stay
+within the trajectory's limit; a reply is processed without an await in between.
 """
 
 from __future__ import annotations
@@ -35,13 +36,12 @@ from protocol.errors import InfraError, UserError
 from protocol.trajectory import EpisodeStatus, Segment
 
 _READS_PER_REPLY = 16
-"""Prompts of a session that are rendered, for each reply that it may have: what is refused, or only counted, takes time
-of every session of this process too."""
+"""Prompts rendered per allowed reply: refused or counted prompts also take time of all sessions of this process."""
 _MOST_BYTES, _BYTES_PER_TOKEN = 64 << 10, 64
-"""More than a request without text, and a token, have; what is longer is not even rendered."""
+"""Upper bounds for a request without text and for a token; a longer request is not rendered."""
 _ENDED = "this session has ended: its episode is over"
 _TAIL = 16
-"""Last tokens of a prompt, which show whether it ends within thoughts."""
+"""Number of last tokens of a prompt that are decoded to see whether it ends inside thoughts."""
 
 
 class SessionLimits(Protocol):
@@ -69,14 +69,14 @@ class SessionLimits(Protocol):
 
 
 OnReply = Callable[[int, str, GenerateReply], None]
-"""Told of each reply that is kept: its number from 0, its text, and the engine's own.  Must not raise."""
+"""Called with each kept reply: its number from 0, its text, and the engine's reply.  Must not raise."""
 
 OnPartialCompletion = Callable[[PartialCompletion], None]
-"""Told of a call's reply as it comes; as for :data:`actors.engines.messages.Watch`."""
+"""Called with a call's partial reply; the rules of :data:`actors.engines.messages.OnPartialReply` apply."""
 
 
 class GatewaySession:
-    """Made by :meth:`actors.gateway.server.Gateway.session`."""
+    """A session, opened by :meth:`actors.gateway.server.Gateway.open_session`."""
 
     def __init__(
         self,
@@ -93,98 +93,100 @@ class GatewaySession:
         self._on_reply, self._clock = on_reply, clock
         self._history = ConversationHistory()
         self._ended = False
-        self._set_aside = self._under_way = self._asked = self._read = 0
+        self._reserved = self._in_flight = self._requests = self._rendered = 0
         self._waited_s = self._waits_since = 0.0
         self.replies = self.sampled_tokens = self.prompt_tokens = 0
         self.generate_ms = 0.0
-        """Of all calls, one beside the other."""
+        """Sum over all calls."""
         self.engine = ""
-        """That answered last."""
+        """Name of the engine that sampled the last reply."""
         self.last_content = ""
-        """Of the reply that was kept last, without thoughts and calls."""
+        """Content of the last kept reply, without thoughts and calls."""
         self.limit: EpisodeStatus | None = None
-        """Which of the session's limits refused a call; None once one was answered again."""
+        """Limit of the session that refused the last call; None after an answered call."""
         self.last_error: InfraError | None = None
-        """Why the last call that went to the engine failed; None once one was answered again."""
+        """Error of the last call to the engine; None after an answered call."""
 
     def segments(self) -> tuple[Segment, ...]:
-        """What was asked and sampled until now; empty before the first reply."""
+        """Return the segments so far; empty before the first reply."""
         return self._history.segments()
 
     def turns(self) -> Sequence[ModelTurn]:
-        """What was said in them, turn by turn."""
+        """Return the model's turns so far."""
         return self._history.turns
 
     @property
     def turn_order(self) -> Sequence[int]:
-        """The turns as they stand in the segments, by their numbers."""
+        """Numbers of the turns in the order of the segments."""
         return self._history.turn_order
 
     def close(self) -> None:
-        """No call is taken any more; those under way are answered and not kept."""
+        """Accept no more calls; those in flight are refused and not kept."""
         self._ended = True
 
     @property
     def waited_s(self) -> float:
-        """How long some call has been under way, until now."""
-        return self._waited_s + (self._clock() - self._waits_since if self._under_way else 0.0)
+        """Seconds during which at least one call was in flight."""
+        return self._waited_s + (self._clock() - self._waits_since if self._in_flight else 0.0)
 
     @property
     def has_requests(self) -> bool:
-        """Whether the engine has been, in its name."""
-        return self._asked > 0
+        """True if the engine has been called for this session."""
+        return self._requests > 0
 
-    def count_prompt_tokens(self, asked: ChatRequest) -> int:
-        """Tokens of the prompt.  Raises :class:`Refused`."""
-        return len(self._prompt(asked)[1].ids)
+    def count_prompt_tokens(self, request: ChatRequest) -> int:
+        """Return the number of prompt tokens.  Raises :class:`GatewayRequestError`."""
+        return len(self._prompt(request)[1].ids)
 
-    async def complete(self, asked: ChatRequest, on_begun: OnPartialCompletion | None = None) -> GatewayCompletion:
-        """Raises :class:`Refused`, or :class:`InfraError` when the engine failed: then the call may be made again."""
-        chat, prompt = self._prompt(asked)
-        begun = PartialCompletion(
+    async def complete(self, request: ChatRequest, on_partial: OnPartialCompletion | None = None) -> GatewayCompletion:
+        """Sample a reply.  Raises :class:`GatewayRequestError`, or :class:`InfraError` if the engine failed, after
+        which
+        the call may be repeated."""
+        chat, prompt = self._prompt(request)
+        partial = PartialCompletion(
             prompt_tokens=len(prompt.ids),
             text_of=chat.decode_reply,
-            stops=asked.stop,
+            stops=request.stop,
             starts_in_thinking=opens_reasoning(chat.decode_reply(prompt.ids[-_TAIL:])),
-            may_call=asked.may_call and bool(asked.tools),
+            may_call=request.may_call and bool(request.tools),
         )
         watch: OnPartialReply | None = (
-            None if on_begun is None else lambda came: on_begun(replace(begun, token_ids=came.token_ids))
+            None if on_partial is None else lambda reply: on_partial(replace(partial, token_ids=reply.token_ids))
         )
-        with self._room(asked, prompt) as most:
-            reply = await self._ask(prompt, most, chat.turn_end_id, watch)
+        with self._reserve_tokens(request, prompt) as most:
+            reply = await self._sample(prompt, most, chat.turn_end_id, watch)
         if self._ended:
             raise GatewayRequestError(_ENDED, status=403)
-        reply, text, stop = cut_at_stop(reply, asked.stop, chat.decode_reply)
-        said = parse_completion(text, opened=begun.starts_in_thinking, may_call=begun.may_call)
-        self._history.add_reply(prompt, reply, said.message, malformed=said.malformed)
-        self.last_content = said.content
+        reply, text, stop = cut_at_stop(reply, request.stop, chat.decode_reply)
+        parsed = parse_completion(text, opened=partial.starts_in_thinking, may_call=partial.may_call)
+        self._history.add_reply(prompt, reply, parsed.message, malformed=parsed.malformed)
+        self.last_content = parsed.content
         self._on_reply(self.replies, text, reply)
         self.replies, self.engine = self.replies + 1, reply.engine
         self.sampled_tokens += len(reply.token_ids)
         self.prompt_tokens += len(prompt.ids)
         self.generate_ms += reply.ms
-        ending = CompletionEndReason.END_OF_TURN
+        end_reason = CompletionEndReason.END_OF_TURN
         if stop is not None:
-            ending = CompletionEndReason.STOP_TEXT
+            end_reason = CompletionEndReason.STOP_TEXT
         elif reply.finish == "length":
-            ending = CompletionEndReason.LENGTH
-        elif said.tool_calls:
-            ending = CompletionEndReason.TOOL_CALLS
+            end_reason = CompletionEndReason.LENGTH
+        elif parsed.tool_calls:
+            end_reason = CompletionEndReason.TOOL_CALLS
         return GatewayCompletion(
-            parsed=said,
-            end_reason=ending,
+            parsed=parsed,
+            end_reason=end_reason,
             stop_text=stop,
             prompt_tokens=len(prompt.ids),
             sampled_tokens=len(reply.token_ids),
             cached_tokens=min(reply.cached_tokens, len(prompt.ids)),
         )
 
-    async def _ask(
+    async def _sample(
         self, prompt: RenderedPrompt, most: int, turn_end: int, watch: OnPartialReply | None
     ) -> GenerateReply:
-        self._asked += 1
-        request = self._sampling.make_request(prompt.ids, most, turn_end, self._asked)
+        self._requests += 1
+        request = self._sampling.make_request(prompt.ids, most, turn_end, self._requests)
         try:
             reply = await self._generate(request, watch)
         except RequestRefused as error:
@@ -195,68 +197,68 @@ class GatewaySession:
         self.last_error = self.limit = None
         return reply
 
-    def _prompt(self, asked: ChatRequest) -> tuple[ChatFormat, RenderedPrompt]:
+    def _prompt(self, request: ChatRequest) -> tuple[ChatFormat, RenderedPrompt]:
         limits = self._limits
         if self._ended:
             raise GatewayRequestError(_ENDED, status=403)
-        if asked.temperature not in (None, self._sampling.temperature):
+        if request.temperature not in (None, self._sampling.temperature):
             raise GatewayRequestError(
-                f"temperature {asked.temperature:g} is not the run's, {self._sampling.temperature:g}, at which its "
-                "log-probabilities are: leave temperature out",
+                f"temperature {request.temperature:g} differs from the run's, {self._sampling.temperature:g}, for "
+                "which the log-probabilities are recorded: leave temperature out",
                 parameter="temperature",
             )
-        self._read += 1
-        if self._read > _READS_PER_REPLY * (limits.max_turns + 1):
+        self._rendered += 1
+        if self._rendered > _READS_PER_REPLY * (limits.max_turns + 1):
             raise GatewayRequestError(
-                f"the session has asked {self._read - 1} times", status=429, code="session_limit_reached"
+                f"the session has asked {self._rendered - 1} times", status=429, code="session_limit_reached"
             )
-        if asked.body_bytes > _MOST_BYTES + _BYTES_PER_TOKEN * limits.context_tokens:
+        if request.body_bytes > _MOST_BYTES + _BYTES_PER_TOKEN * limits.context_tokens:
             self.limit = EpisodeStatus.CONTEXT_LIMIT
             raise GatewayRequestError(
-                f"the request has {asked.body_bytes} bytes, which cannot be {limits.context_tokens} tokens, the most "
-                "that a prompt and its reply may have",
+                f"the request has {request.body_bytes} bytes, more than {limits.context_tokens} tokens can "
+                "have, the limit of a prompt and its reply",
                 parameter="messages",
                 code="context_length_exceeded",
             )
-        if asked.messages[-1]["role"] == "assistant":
+        if request.messages[-1]["role"] == "assistant":
             raise GatewayRequestError(
-                "the last message is the assistant's, and a reply cannot be begun for the model: end with another's",
+                "the last message is the assistant's, but prefilling a reply is not supported: end with another role",
                 parameter="messages",
             )
         try:
-            chat = self._chat_for(asked.tools)
-            return chat, self._history.render_prompt(chat, asked.tools, asked.messages)
+            chat = self._chat_for(request.tools)
+            return chat, self._history.render_prompt(chat, request.tools, request.messages)
         except UserError as error:
             raise GatewayRequestError(str(error)) from error
 
     @contextmanager
-    def _room(self, asked: ChatRequest, prompt: RenderedPrompt) -> Generator[int]:
-        """Set aside what the call may add, for as long as it is under way; gives the tokens that may be sampled."""
+    def _reserve_tokens(self, request: ChatRequest, prompt: RenderedPrompt) -> Generator[int]:
+        """Reserve the tokens that the call may add while it is in flight; yield the number that may be sampled."""
         limits = self._limits
-        if self.replies + self._under_way >= limits.max_turns:
+        if self.replies + self._in_flight >= limits.max_turns:
             self.limit = EpisodeStatus.TURN_LIMIT
             raise GatewayRequestError(
                 f"the session has had its {limits.max_turns} replies", code="session_limit_reached"
             )
         new = self._history.count_new_tokens(prompt)
-        left = limits.total_tokens - self._history.tokens - self._set_aside - new
-        most = min(asked.max_tokens or left, limits.max_new_tokens, limits.context_tokens - len(prompt.ids), left)
+        left = limits.total_tokens - self._history.tokens - self._reserved - new
+        most = min(request.max_tokens or left, limits.max_new_tokens, limits.context_tokens - len(prompt.ids), left)
         if most < 1:
             self.limit = EpisodeStatus.CONTEXT_LIMIT
             raise GatewayRequestError(
-                f"the prompt has {len(prompt.ids)} tokens, {new} of them new: no place is left for a reply within "
+                f"the prompt has {len(prompt.ids)} tokens, {new} of them new: no room is left for a reply within "
                 f"{limits.context_tokens} tokens of context, and {limits.total_tokens} of the session",
                 parameter="messages",
                 code="context_length_exceeded",
             )
-        if not self._under_way:
+        if not self._in_flight:
             self._waits_since = self._clock()
-        self._set_aside += new + most
-        self._under_way += 1
+        self._reserved += new + most
+        self._in_flight += 1
         try:
             yield most
         finally:
             self._waited_s = self.waited_s
             self._waits_since = self._clock()
-            self._set_aside -= new + most
-            self._under_way -= 1
+            self._reserved -= new + most
+            self._in_flight -= 1

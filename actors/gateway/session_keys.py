@@ -1,7 +1,7 @@
-"""API keys of sessions: one secret, and no list of who may come.
+"""API keys of sessions, derived from one secret.
 
-A key is ``lsk-SESSION.MAC``: it names its session, so that a base URL and a key are all that a harness needs, and
-nobody makes the key of another session of it.
+A key is ``lsk-SESSION.MAC``: it names its session, so a harness needs only a base URL and a key, and cannot derive the
+key of another session.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ _PREFIX = "lsk-"
 
 
 class SessionKeys:
-    """``secret``: the run's, random and at least 16 bytes."""
+    """Creates and verifies keys; ``secret`` is the gateway's, random and at least 16 bytes."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
     def create_key(self, session: str) -> str:
-        """The API key of ``session``."""
+        """Return the API key of ``session``."""
         return f"{_PREFIX}{session}.{self._mac(session)}"
 
     def verify_key(self, key: str) -> str | None:
-        """Whose key it is; None where it is nobody's.  Takes as long for a wrong key as for a right one."""
+        """Return the session of a key, or None if it is invalid, in constant time."""
         session, _, mac = key.removeprefix(_PREFIX).rpartition(".")
         return session if hmac.compare_digest(_bytes(mac), _bytes(self._mac(session))) else None
 
@@ -32,5 +32,5 @@ class SessionKeys:
 
 
 def _bytes(text: str) -> bytes:
-    """Of a header's text, which may have come as any bytes."""
+    """Return the bytes of a header's text, which may not be valid UTF-8."""
     return text.encode(errors="surrogateescape")

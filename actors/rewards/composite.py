@@ -1,6 +1,6 @@
-"""A run's reward function, put together: an outcome, process rules, a judge, a discount.
+"""A run's reward function, composed of an outcome formula, process rules, a judge and a discount.
 
-An episode asks its :class:`RewardFunction` once it has been graded, and gets its reward and that of each turn.
+After an episode is graded, its :class:`RewardFunction` returns its reward and that of each turn.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class EpisodeReward(NamedTuple):
 
     reward: Reward
     turns: tuple[float, ...]
-    """Each turn's own reward, beside the episode's."""
+    """Each turn's own reward, in addition to the episode's."""
 
 
 class RewardFunction(Protocol):
     """Computes the reward of a graded episode."""
 
     async def compute_reward(self, result: EpisodeResult) -> EpisodeReward:
-        """Return the reward of an episode.  Raises nothing because of what a judge or a policy does."""
+        """Return the reward of an episode.  Failures of a judge or a policy never raise."""
         ...
 
 
@@ -40,7 +40,7 @@ class EpisodeJudge(Protocol):
     """Scores the turns of an episode."""
 
     async def score_episode(self, result: EpisodeResult) -> JudgeScores:
-        """Return the scores; never raises because of what a judge does."""
+        """Return the scores; failures of the judge never raise."""
         ...
 
 
@@ -62,7 +62,7 @@ class CompositeReward:
     settings: RewardSettings = _OUTCOME_ALONE
     judge: EpisodeJudge | None = None
     judge_settings: JudgeSettings | None = None
-    """What becomes of the judge's scores."""
+    """Settings for the use of the judge's scores."""
 
     async def compute_reward(self, result: EpisodeResult) -> EpisodeReward:
         outcome = self.formula(result)
@@ -78,7 +78,7 @@ class CompositeReward:
         return EpisodeReward(Reward(total, parts), tuple(map(sum, zip(*filter(None, own), strict=True))))
 
     def without_judge(self) -> Self:
-        """Return the same function without its judge, for evaluations: nobody trains their turns."""
+        """Return the same function without its judge, for evaluations, whose turns are not trained."""
         return replace(self, judge=None)
 
     def _process(self, result: EpisodeResult) -> _RewardPart:
@@ -90,7 +90,7 @@ class CompositeReward:
         parts = {"process": sum(given), **{f"process_{name}": value for name, value in found.rules.items()}}
         return (
             _RewardPart(parts, sum(given))
-            if settings.process_into is RewardTarget.TOTAL
+            if settings.process_target is RewardTarget.TOTAL
             else _RewardPart(parts, 0.0, given)
         )
 
@@ -100,7 +100,7 @@ class CompositeReward:
             return _RewardPart({}, 0.0)
         judged = await self.judge.score_episode(result)
         mean = judging.coefficient * judged.mean
-        if judging.into is RewardTarget.TOTAL:
+        if judging.target is RewardTarget.TOTAL:
             return _RewardPart(_parts_of(judged, mean), mean)
         return _RewardPart(_parts_of(judged, mean), 0.0, _of_turns(judged.scores, judging))
 

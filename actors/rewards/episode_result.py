@@ -1,4 +1,4 @@
-"""The result of an episode as a reward function sees it: the grade, and turn by turn what was said and done.
+"""The result of an episode as a reward function sees it: the grade, and the text and calls of each turn.
 
 Immutable, and without tokens.  ``turns`` are the model's.
 """
@@ -17,20 +17,21 @@ _ANSWER = "answer"
 
 @dataclass(frozen=True, slots=True)
 class ToolCallRecord:
-    """One tool call, and its outcome as far as that is known."""
+    """One tool call, and its outcome if known."""
 
     tool: str
     command: str
     """Its text arguments, one a line."""
     output: str = ""
-    """What the agent read."""
+    """Output as the agent read it."""
     exit_code: int | None = None
-    """As the agent's own shell reported it.  An agent can fake it, so rewards for it are small and bounded."""
+    """Exit code as the agent's own shell reported it.  An agent can fake it, so rewards for it are small and
+    bounded."""
     timed_out: bool = False
 
 
 def make_call_record(tool: str, arguments: Mapping[str, object]) -> ToolCallRecord:
-    """Return the record of a call: what it runs is its ``command``, else all its text arguments."""
+    """Return the record of a call; its command is the argument ``command``, or else all text arguments."""
     command = arguments.get("command")
     return ToolCallRecord(tool, command if isinstance(command, str) else command_text(arguments))
 
@@ -41,9 +42,9 @@ class ModelTurn:
 
     text: str
     calls: tuple[ToolCallRecord, ...] = ()
-    """The calls that parsed, up to ``agent.max_calls`` of a reply, whether or not there was time to run them."""
+    """Calls that parsed, at most ``agent.max_calls``, even if there was no time to run them."""
     malformed: bool = False
-    """It contained a call that did not parse."""
+    """True if it contained a call that did not parse."""
 
     @property
     def tool_call_count(self) -> int:
@@ -57,14 +58,14 @@ class EpisodeTranscript:
 
     turns: list[ModelTurn] = field(default_factory=list[ModelTurn])
     _answered: int = 0
-    """Of the last turn's calls."""
+    """Number of the last turn's calls that have a result."""
 
     def add_turn(self, text: str, calls: Sequence[ToolCallRecord] = (), *, malformed: bool) -> None:
         self.turns.append(ModelTurn(text, tuple(calls), malformed))
         self._answered = 0
 
     def add_tool_result(self, output: str, exit_code: int | None, *, timed_out: bool) -> None:
-        """What came of the last turn's next call."""
+        """Add the result of the last turn's next call."""
         last, calls = self.turns[-1], list(self.turns[-1].calls)
         calls[self._answered] = replace(calls[self._answered], output=output, exit_code=exit_code, timed_out=timed_out)
         self.turns[-1] = replace(last, calls=tuple(calls))
@@ -85,9 +86,9 @@ class EpisodeResult:
     pass_ratio: float
     """Passed ÷ all tests; 0 if there is none."""
     all_passed: bool
-    """Whether this is a pass, whatever the reward's total is."""
+    """True if the episode passed, whatever the reward's total."""
     score: float
-    """Weight of the passed tests ÷ weight of all, or what the tests' own reward file says; 0 … 1."""
+    """Weight of the passed tests ÷ weight of all, or the value in the tests' own reward file; 0 … 1."""
     turns: tuple[ModelTurn, ...] = ()
     sampled_tokens: int = 0
 

@@ -1,10 +1,10 @@
 """A process reward model: another model votes on each turn of an episode; its failures are counted and neutral.
 
 ``async with Judge(spec) as judge: scores = await judge.score_episode(result)``.  A turn's score is the mean of its
-valid votes, each 1 or −1; a turn without a valid vote has no score.  A reply that says neither, one that comes too
-late, and a server that is down or refuses are failed votes, counted by kind: none of them raises, becomes a number or
-is retried. Everything has a deadline: each vote, and all votes on an episode together; the settings bound how many
-votes of a worker are under way at once.
+valid votes, each 1 or −1; a turn without a valid vote has no score.  An invalid reply, a late reply, and a server that
+is
+down or refuses are failed votes, counted by kind: none of them raises, becomes a number or is retried.  Each vote has a
+deadline, and so have all votes on an episode together; the settings bound the concurrent votes of a worker.
 
 This is OpenClaw's process reward model (terminal-rl/agent/prm_agent.py; the votes are those of toolcall-rl,
 generate_with_retool.py), whose failures are 0 and look like a judgement.
@@ -39,7 +39,7 @@ _VOTES = {"1": 1.0, "+1": 1.0, "-1": -1.0, "\N{MINUS SIGN}1": -1.0}
 
 
 class VoteFailure(StrEnum):
-    """Why a vote does not count."""
+    """Reason why a vote does not count."""
 
     INVALID = "invalid"
     """The reply says neither 1 nor −1."""
@@ -69,7 +69,7 @@ class JudgeScores(NamedTuple):
 
 
 def tally_votes(votes: Sequence[Sequence[Vote]]) -> JudgeScores:
-    """Return the scores that the votes on each turn give."""
+    """Return the scores from the votes on each turn."""
     scores: list[float | None] = []
     failures: Counter[VoteFailure] = Counter()
     valid = 0
@@ -131,10 +131,10 @@ class Judge:
         await self._client.__aexit__(kind, error, trace)
 
     async def score_episode(self, result: EpisodeResult) -> JudgeScores:
-        """Return the scores of an episode's turns.  Never raises because of what a judge does."""
+        """Return the scores of an episode's turns.  Failures of the judge never raise."""
         settings = self._settings
         votes: list[list[Vote]] = [[VoteFailure.SLOW] * settings.votes for _ in result.turns]
-        with suppress(TimeoutError):  # a vote that is not there by then stays slow
+        with suppress(TimeoutError):  # votes missing by then stay slow
             async with asyncio.timeout(settings.timeout_s), asyncio.TaskGroup() as group:
                 for index, turn_votes in enumerate(votes):
                     question = build_judge_prompt(self._prompt, result, index)
@@ -146,7 +146,7 @@ class Judge:
         async with self._slots:
             try:
                 async with asyncio.timeout(self._settings.vote_timeout_s):
-                    votes[number] = await self._ask(question)
+                    votes[number] = await self._request_vote(question)
             except TimeoutError:
                 votes[number] = VoteFailure.SLOW
             except (ChatApiStatusError, *CONNECTION_ERRORS):
@@ -154,7 +154,7 @@ class Judge:
             except ChatApiError:
                 votes[number] = VoteFailure.INVALID
 
-    async def _ask(self, question: str) -> Vote:
+    async def _request_vote(self, question: str) -> Vote:
         settings = self._settings
         completion = await self._client.complete(
             {

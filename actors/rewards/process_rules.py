@@ -1,4 +1,4 @@
-"""Rewards for how an agent works, turn by turn: the ART seed's events, each a rule of its own.  Pure.
+"""Process rewards for each turn: one rule per event of the ART seed.  Pure.
 
 Source: README.md of the ART seed, "Process Rewards", and rewards/process_rewards.py, with its faults fixed: a valid
 command has its reward, a pattern matches what it says and not nearly everything, and an unparseable call costs its turn
@@ -26,7 +26,7 @@ _CONTEXT = re.compile(
     r"^error\[E\d+\]|^thread '.*' panicked at|^[ \t]+at \S+ \(?\S+:\d+:\d+\)?$",
     re.MULTILINE,
 )
-_LOOKED_AT = 16 << 10
+_MAX_SEARCHED_CHARS = 16 << 10
 
 
 def _shell(turn: ModelTurn) -> list[ToolCallRecord]:
@@ -34,24 +34,24 @@ def _shell(turn: ModelTurn) -> list[ToolCallRecord]:
 
 
 def _went_well(call: ToolCallRecord) -> bool:
-    """Whether a call succeeded, as far as is known: some tools have no exit code."""
+    """Return whether a call succeeded, as far as known: some tools have no exit code."""
     return not call.timed_out and (
         call.exit_code == 0 or (call.exit_code is None and not call.output.startswith("Err"))
     )
 
 
 def valid_command(turn: ModelTurn) -> bool:
-    """The turn runs a command that can have an effect."""
+    """Match a turn that runs a command that can have an effect."""
     return any(not is_idle(call.command) for call in _shell(turn))
 
 
 def command_succeeds(turn: ModelTurn) -> bool:
-    """Every command of the turn exited with 0."""
+    """Match a turn whose commands all exited with 0."""
     return valid_command(turn) and all(call.exit_code == 0 for call in _shell(turn))
 
 
 def code_modified(turn: ModelTurn) -> bool:
-    """A file was written that is not a log."""
+    """Match a turn that wrote a file other than a log."""
     return any(
         _went_well(call) and (call.tool in WRITERS or (call.tool in SHELLS and modifies_code(call.command)))
         for call in turn.calls
@@ -59,28 +59,28 @@ def code_modified(turn: ModelTurn) -> bool:
 
 
 def tests_discovered(turn: ModelTurn) -> bool:
-    """Tests were run or looked at, whatever the result."""
+    """Match a turn that ran or read tests, whatever the result."""
     return any(touches_tests(call.command) for call in _shell(turn))
 
 
 def error_context(turn: ModelTurn) -> bool:
-    """The agent saw where something fails: a traceback, a failed assertion, a compiler's message."""
-    return any(_CONTEXT.search(call.output[-_LOOKED_AT:]) for call in turn.calls)
+    """Match a turn whose output locates a failure: a traceback, a failed assertion, a compiler's message."""
+    return any(_CONTEXT.search(call.output[-_MAX_SEARCHED_CHARS:]) for call in turn.calls)
 
 
 def timeout(turn: ModelTurn) -> bool:
-    """A call exceeded its time."""
+    """Match a turn with a call that exceeded its time."""
     return any(call.timed_out for call in turn.calls)
 
 
 def no_op(turn: ModelTurn) -> bool:
-    """The turn only ran commands without an effect."""
+    """Match a turn that only ran commands without an effect."""
     shell = _shell(turn)
     return len(shell) == len(turn.calls) > 0 and all(is_idle(call.command) for call in shell)
 
 
 def invalid_format(turn: ModelTurn) -> bool:
-    """The turn contained a call that did not parse.  No other rule applies to such a turn."""
+    """Match a turn with a call that did not parse.  No other rule applies to it."""
     return turn.malformed
 
 
@@ -111,7 +111,7 @@ MALFORMED_RULE = ProcessRule(invalid_format, -0.05)
 
 @dataclass(frozen=True, slots=True)
 class ProcessRewards:
-    """What the rules give before the sum is bounded."""
+    """Rewards of the rules, before the sum is bounded."""
 
     turns: tuple[float, ...]
     """The reward of each turn, within ±0.1."""

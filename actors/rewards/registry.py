@@ -23,7 +23,7 @@ BINARY = "binary"
 
 @dataclass(frozen=True, slots=True)
 class OutcomeReward:
-    """A formula, and how far it separates passes."""
+    """A formula, and the margin by which it separates passes."""
 
     formula: OutcomeFormula
     pass_margin: float
@@ -65,7 +65,7 @@ def find_outcome_reward(name: str, bonus: float | None = None) -> OutcomeReward:
         raise UserError(f"rollout.reward = '{name}' is none of {', '.join(known)}{did_you_mean(name, known)}")
     if bonus is not None:
         raise UserError(
-            f"reward.bonus = {bonus:g} has no place in rollout.reward = '{name}': leave it out, or set "
+            f"reward.bonus = {bonus:g} is not used by rollout.reward = '{name}': leave it out, or set "
             "rollout.reward = 'pass_ratio_with_bonus'"
         )
     return _PLAIN[name] if name in _PLAIN else _find_plugin(name)
@@ -76,7 +76,7 @@ def _find_plugin(name: str) -> OutcomeReward:
     formula = load_plugin(PluginGroup.REWARDS, name)
     if not callable(formula):
         raise UserError(
-            f"rollout.reward = '{name}' is no reward: its entry point has to be a callable from "
+            f"rollout.reward = '{name}' is not a reward: its entry point has to be a callable from "
             "actors.rewards.episode_result.EpisodeResult to protocol.trajectory.Reward (docs/plugins.md)"
         )
     return OutcomeReward(cast("OutcomeFormula", formula), 0.0)

@@ -1,6 +1,6 @@
-"""What an episode is worth: the outcome's formula, ``[reward]`` and ``[judge]``.
+"""Settings of rewards: the outcome formula, ``[reward]`` and ``[judge]``.
 
-Light: nothing here speaks to anybody.  Formulas and their sources are in docs/rewards.md.
+Formulas and their sources are in docs/rewards.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from protocol.settings import ConfigSection, PositiveInt, Seconds
 
 
 class OutcomeSettings(ConfigSection):
-    """Which formula turns a grade into a reward."""
+    """The formula that turns a grade into a reward."""
 
     reward: str = BINARY
     """The reward of a grade: ``binary``, ``pass_ratio``, ``pass_ratio_with_bonus``, ``pass_ratio_parallel_penalty``,
@@ -29,16 +29,16 @@ class OutcomeSettings(ConfigSection):
 
 
 class RewardTarget(StrEnum):
-    """What a reward that is given turn by turn is added to."""
+    """Target of rewards that are given turn by turn."""
 
     TOTAL = "total"
     """The episode's reward."""
     TURNS = "turns"
-    """Each turn's own reward, beside the episode's."""
+    """Each turn's own reward, in addition to the episode's."""
 
 
 class ProcessRewardKind(StrEnum):
-    """Rules that reward how an agent works."""
+    """Sets of process-reward rules."""
 
     NONE = "none"
     ART = "art"
@@ -46,21 +46,21 @@ class ProcessRewardKind(StrEnum):
 
 
 class RewardSettings(ConfigSection):
-    """What is added to the outcome."""
+    """Rewards that are added to the outcome."""
 
     bonus: Annotated[float, Field(gt=0)] | None = None
     """Bonus of a full pass beyond its pass ratio, for the rewards that have one: 0.5 in SETA's model card, 1.0 in its
     code."""
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Each turn gets the outcome times this to the power of the number of later turns; below 1 only with
-    ``learner.advantage = "step"``."""
+    """Discount per later turn: each turn gets the outcome times this to the power of the number of later turns; below 1
+    only with ``learner.advantage = "step"``."""
     process: ProcessRewardKind = ProcessRewardKind.NONE
-    """Rules that reward how an agent works: ``none``, or ``art`` (a command succeeds, code is modified, a call cannot
+    """Process-reward rules: ``none``, or ``art`` (a command succeeds, code is modified, a call cannot
     be parsed …)."""
     process_cap: Annotated[float, Field(gt=0)] = 0.2
     """Maximum that the rules add to or subtract from an episode, over all turns."""
-    process_into: RewardTarget = RewardTarget.TOTAL
-    """Whether they belong to the episode's reward, ``total``, or to each turn's own, ``turns``."""
+    process_target: RewardTarget = RewardTarget.TOTAL
+    """Target of the process rewards: the episode's reward, ``total``, or each turn's own, ``turns``."""
 
 
 class JudgeSettings(ConfigSection):
@@ -68,31 +68,31 @@ class JudgeSettings(ConfigSection):
     counted and neutral."""
 
     enabled: bool = False
-    """Ask a judge."""
+    """Score training episodes with a judge."""
     url: str = ""
     """Base URL of its OpenAI-compatible API, for example of an SGLang server: ``http://host:30000/v1``."""
     model: str = "default"
-    """Its name there; SGLang accepts any."""
+    """Model name in the API; SGLang accepts any."""
     key_file: Path | None = None
     """File with the API key; without it none is sent."""
     prompt: str = "step-1"
     """The judge's prompt: a name in ``actors/rewards/prompts``, or the path of a file of yours, with a /."""
     votes: PositiveInt = 3
-    """Votes on each turn; the score is the mean of the valid ones."""
+    """Number of votes on each turn; the score is the mean of the valid ones."""
     coefficient: float = 1.0
     """Factor of the scores."""
-    into: RewardTarget = RewardTarget.TURNS
-    """Whether the scores are the turns' own rewards, ``turns``, or their mean is added to the episode's, ``total``."""
+    target: RewardTarget = RewardTarget.TURNS
+    """Target of the scores: the turns' own rewards, ``turns``, or their mean is added to the episode's, ``total``."""
     temperature: Annotated[float, Field(ge=0)] = 0.6
     """Sampling temperature; at 0 all votes on a turn are the same."""
     max_new_tokens: PositiveInt = 4096
     """Maximum number of tokens of one vote."""
     vote_timeout_s: Seconds = 60.0
-    """Longest wait for one vote, from when it is asked for."""
+    """Longest wait for one vote."""
     timeout_s: Seconds = 120.0
     """Longest wait for all votes on an episode, queueing included; the episode keeps its slot meanwhile."""
     concurrency: PositiveInt = 16
-    """Votes that one worker asks for at once."""
+    """Number of concurrent vote requests of one worker."""
 
     @property
     def api_url(self) -> str:
@@ -107,7 +107,7 @@ class JudgeSettings(ConfigSection):
     @classmethod
     def _check_url(cls, url: str) -> str:
         if url and not re.fullmatch(r"https?://[^\s/?#]+(?:/[^\s?#]*)?", url):
-            raise ValueError(f"judge.url = {url!r} is no address of an API: write it as http://host:30000/v1")
+            raise ValueError(f"judge.url = {url!r} is not the address of an API: write it as http://host:30000/v1")
         return url.rstrip("/")
 
     @model_validator(mode="after")
@@ -134,7 +134,7 @@ class JudgeSpec:
 
 @dataclass(frozen=True, slots=True)
 class RewardSpec:
-    """What makes a run's reward function."""
+    """Everything that makes a run's reward function."""
 
     outcome: str
     """A name of :mod:`actors.rewards.registry`."""

@@ -1,7 +1,7 @@
-"""What a shell command does, as far as a few patterns tell: how the process rules read it.  Pure.
+"""Classification of shell commands by patterns, for the process rules.  Pure.
 
-A command is split into simple commands, without the bodies of here-documents, comments, and what quotes mean to the
-shell; so ``grep "a > b"`` writes nothing.  This is no shell: it decides small rewards and nothing that matters more.
+A command is split into simple commands without here-documents, comments and quoted syntax, so ``grep "a > b"`` writes
+nothing.  This is not a shell parser: it decides only small rewards.
 Each pattern takes time linear in its text.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 MAX_COMMAND_CHARS = 16 << 10
 """Characters of one command that are read; the rest is ignored."""
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""What an agent echoes when it is done in mini-swe-agent's harnesses, for example affinetes' SWE-SYNTH."""
+"""Text that an agent echoes when it is done in mini-swe-agent's harnesses, for example affinetes' SWE-SYNTH."""
 
 _HERE = re.compile(r"<<-?\s*['\"]?([A-Za-z_]\w*)")
 _QUOTED = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\(.)", re.DOTALL)
@@ -75,7 +75,7 @@ def _without_here_documents(command: str) -> str:
 
 
 def _plain(command: str) -> str:
-    """Remove here-documents, comments and quotes; quoted text is no syntax any more."""
+    """Remove here-documents, comments and quotes, and syntax inside quotes."""
 
     def unquoted(found: re.Match[str]) -> str:
         return _META.sub(" ", next(each for each in found.groups() if each is not None))
@@ -99,13 +99,14 @@ def _simple(plain: str) -> Iterator[list[str]]:
 
 
 def is_idle(command: str) -> bool:
-    """Whether a command has no effect: it is empty, a comment, or only prints or waits.  Submitting is not idle."""
+    """Return whether a command has no effect: empty, a comment, or only printing or waiting.  Submitting is not
+    idle."""
     plain = _plain(command)
     return SUBMIT not in plain and not _WRITES.search(plain) and all(words[0] in _IDLE for words in _simple(plain))
 
 
 def modifies_code(command: str) -> bool:
-    """Whether a command writes a file that is neither a log nor temporary: by redirection, ``tee``, ``sed -i``,
+    """Return whether a command writes a file that is neither a log nor temporary: by redirection, ``tee``, ``sed -i``,
     ``patch``, ``git apply``, or Python."""
     plain = _plain(command)
     if any(not _NO_CODE.fullmatch(target) for target in _WRITES.findall(plain)):
@@ -129,7 +130,7 @@ def _writes(words: Sequence[str], command: str) -> bool:
 
 
 def touches_tests(command: str) -> bool:
-    """Whether a command runs tests, or looks at where they are."""
+    """Return whether a command runs or reads tests."""
     return any(_runs_tests(words) or _looks_at_tests(words) for words in _simple(_plain(command)))
 
 

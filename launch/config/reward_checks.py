@@ -19,20 +19,20 @@ def check_reward_tables(
     problems: list[str] = []
     if (
         reward.process is not ProcessRewardKind.NONE
-        and reward.process_into is RewardTarget.TOTAL
+        and reward.process_target is RewardTarget.TOTAL
         and 2 * reward.process_cap >= margin
     ):
         lower = f"reward.process_cap below {margin / 2:g}, " if margin else ""
         problems.append(
             f"reward.process_cap = {reward.process_cap:g} up and down could make a failed episode worth more than a "
-            f"full pass, which rollout.reward = '{name}' puts {margin:g} above it: set {lower}reward.process_into = "
+            f"full pass, which rollout.reward = '{name}' puts {margin:g} above it: set {lower}reward.process_target = "
             "'turns', or rollout.reward = 'art'"
         )
     by_turn = {
         "reward.discount = 1": reward.discount < 1,
-        "reward.process_into = 'total'": reward.process is not ProcessRewardKind.NONE
-        and reward.process_into is RewardTarget.TURNS,
-        "judge.into = 'total'": judge.enabled and judge.into is RewardTarget.TURNS,
+        "reward.process_target = 'total'": reward.process is not ProcessRewardKind.NONE
+        and reward.process_target is RewardTarget.TURNS,
+        "judge.target = 'total'": judge.enabled and judge.target is RewardTarget.TURNS,
     }
     if advantage is not AdvantageEstimator.STEP and any(by_turn.values()):
         remedies = " and ".join(remedy for remedy, wanted in by_turn.items() if wanted)

@@ -61,7 +61,7 @@ def prepare_subject(found: FoundTrajectory) -> ReplaySubject:
         )
     task = _task(found)
     config, verdict = found.source.origin.config, recorded.verdict
-    if config.judge.enabled and config.judge.into is RewardTarget.TOTAL:
+    if config.judge.enabled and config.judge.target is RewardTarget.TOTAL:
         verdict = replace(verdict, reward=verdict.reward - verdict.parts.get("judge", 0.0))
     changed = found.source.origin.agent.opening_messages(task) != list(recorded.opening)
     return ReplaySubject(found, task, verdict, changed)

@@ -245,7 +245,7 @@ def require_unchanged(
 _FIXED = (
     *("run.seed", "run.name", "run.negative_control", "model.", "warm_start.", "data.", "lora."),
     *("rollout.groups_per_step", "rollout.group_size", "rollout.reward", "reward."),
-    *("judge.enabled", "judge.model", "judge.prompt", "judge.votes", "judge.coefficient", "judge.into"),
+    *("judge.enabled", "judge.model", "judge.prompt", "judge.votes", "judge.coefficient", "judge.target"),
     *("agent.kind", "agent.options", "agent.system_prompt", "agent.prompt", "agent.tools", "agent.toolset"),
     *("agent.thinking", "agent.history", "agent.history_head", "agent.done_text"),
     *("agent.context_tokens", "agent.harness"),

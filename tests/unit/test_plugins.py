@@ -150,7 +150,7 @@ def test_a_name_that_nobody_adds_says_what_there_is(site: Path) -> None:
     assert list_agent_kinds() == [*AgentKind, "prompt_lines"]
     with pytest.raises(UserError, match="did you mean 'prompt_lines'"):
         load_plugin(PluginGroup.AGENTS, "prompt_line")
-    with pytest.raises(ConfigError, match=r"there are hermes, .*, prompt_lines; did you mean 'prompt_lines'"):
+    with pytest.raises(ConfigError, match=r"choose from hermes, .*, prompt_lines; did you mean 'prompt_lines'"):
         load_recipe("demo", ["agent.kind=prompt_line"])
     install(site, "another", {"longshore.agents": {"prompt_lines": "longshore_prompt.agent:make"}})
     with pytest.raises(UserError, match="by another and longshore-prompt: uninstall all but one"):
@@ -202,5 +202,5 @@ def test_what_a_package_calls_a_reward_and_is_none_is_refused(tmp_path: Path, mo
     (tmp_path / "longshore_number.py").write_text("REWARD = 3\n")
     install(tmp_path, "longshore_number", {"longshore.rewards": {"three": "longshore_number:REWARD"}})
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match="'three' is no reward"):
-        load_recipe("demo", ["rollout.reward=three", "reward.process=art", "reward.process_into=turns"])
+    with pytest.raises(ConfigError, match="'three' is not a reward"):
+        load_recipe("demo", ["rollout.reward=three", "reward.process=art", "reward.process_target=turns"])

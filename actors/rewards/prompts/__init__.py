@@ -9,7 +9,7 @@ from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 
 _MARKS = ("$task", "$step")
-"""Placeholders without which a judge would not see what it judges."""
+"""Placeholders that a judge's prompt must contain."""
 
 
 def list_judge_prompts() -> list[str]:
@@ -33,7 +33,7 @@ def load_judge_prompt(name_or_path: str) -> str:
         raise UserError(f"judge.prompt = '{name_or_path}' cannot be read: {error}") from error
     if lacking := [mark for mark in _MARKS if mark not in text]:
         raise UserError(
-            f"judge.prompt = '{name_or_path}' does not say {' and '.join(lacking)}, where the judge is to see what it "
-            f"judges: write it there ($history and $result are known too; {known[0]} shows how)"
+            f"judge.prompt = '{name_or_path}' lacks {' and '.join(lacking)}, without which the judge does not see "
+            f"the step: add it ($history and $result are supported too; see {known[0]})"
         )
     return text

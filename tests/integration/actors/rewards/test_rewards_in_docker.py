@@ -75,7 +75,7 @@ async def test_exit_codes_time_and_weights_of_a_real_sandbox_are_what_rewards_ar
         asked_judge = JudgeSettings(url=judge.url, model="j", votes=1, concurrency=1)
         wanted = RewardSpec(
             "weighted_tests",
-            RewardSettings(process=ProcessRewardKind.ART, process_into=RewardTarget.TOTAL),
+            RewardSettings(process=ProcessRewardKind.ART, process_target=RewardTarget.TOTAL),
             JudgeSpec(asked_judge, "$step\n$result"),
         )
         async with open_reward(wanted) as rewards, open_sandbox(LocalProvider(pool), TASK, 600.0) as sandbox:

@@ -323,7 +323,7 @@ def test_a_prompt_of_ones_own_is_a_file_and_what_it_lacks_is_said(tmp_path: Path
     assert load_agent_prompt(str(own)) == PromptTemplate("", "Do: {instruction}")
     for text, why in (
         ("no section", "has none"),
-        ("--- user\nDo it.", "is nowhere in it"),
+        ("--- user\nDo it.", "{instruction} is missing"),
         ("--- tool\nx", "has tool"),
     ):
         own.write_text(text)

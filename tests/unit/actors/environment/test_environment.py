@@ -74,7 +74,7 @@ async def test_an_episode_that_is_begun_again_is_the_same_and_another_of_its_nam
     played = Played()
     async with EnvironmentService(EnvironmentServiceSettings(), played) as service:
         assert [service.begin(begin(), "d"), service.begin(begin(), "d")] == [False, True]
-        with pytest.raises(HttpError, match="another episode's"):
+        with pytest.raises(HttpError, match="belongs to another episode"):
             service.begin(begin(), "other")
         played.go.set()
         first, again = await service.wait_outcome("e1", 30.0), await service.wait_outcome("e1", 0.0)
@@ -247,7 +247,7 @@ async def test_a_full_service_and_one_that_is_not_there_are_passed_over() -> Non
 
 async def test_no_service_in_time_is_no_sandbox() -> None:
     async with services(nobody().removesuffix("/v1"), acquire_s=0.1) as opened:
-        with pytest.raises(SandboxStartError, match=r"no environment service took it within 0\.1 s: http"):
+        with pytest.raises(SandboxStartError, match=r"no environment service accepted it within 0\.1 s: http"):
             await opened.run_episode(begin())
 
 

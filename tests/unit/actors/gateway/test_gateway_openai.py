@@ -172,7 +172,7 @@ async def test_an_option_under_which_log_probabilities_would_be_false_is_refused
     options: dict[str, object], parameter: str
 ) -> None:
     async with rig("never\x01") as made:
-        with pytest.raises(openai.BadRequestError, match=r"leave|say") as refused:
+        with pytest.raises(openai.BadRequestError, match=r"leave|use") as refused:
             await ask(made, HELLO, **options)
         assert made.session.segments() == ()
     assert (refused.value.param, refused.value.type) == (parameter, "invalid_request_error")
@@ -369,7 +369,7 @@ async def test_what_is_too_large_for_any_context_is_refused_before_it_costs_othe
 
     async with rig(tokenizer=Noting(), context_tokens=60) as made:
         asked.clear()
-        with pytest.raises(openai.BadRequestError, match="cannot be 60 tokens") as refused:
+        with pytest.raises(openai.BadRequestError, match="more than 60 tokens") as refused:
             await ask(made, [{"role": "user", "content": "x" * 100_000}])
     assert refused.value.code == "context_length_exceeded"
     assert not any("xxx" in text for text in asked)
@@ -387,7 +387,7 @@ async def test_a_session_that_only_ever_asks_too_much_is_heard_no_more() -> None
 async def test_a_call_in_the_words_of_an_older_api_is_refused_and_not_left_out_of_the_history() -> None:
     old = {"role": "assistant", "content": None, "function_call": {"name": "shell", "arguments": "{}"}}
     async with rig() as made:
-        with pytest.raises(openai.BadRequestError, match="say it as tool_calls"):
+        with pytest.raises(openai.BadRequestError, match="use tool_calls"):
             await ask(made, [*HELLO, old, {"role": "user", "content": "and?"}])
 
 

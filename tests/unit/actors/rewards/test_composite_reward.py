@@ -116,7 +116,7 @@ async def test_process_rules_add_to_the_episode_as_much_as_they_may() -> None:
 
 
 async def test_process_rules_are_the_turns_own_where_that_is_asked_for() -> None:
-    settings = {"process": ProcessRewardKind.ART, "process_cap": 0.05, "process_into": RewardTarget.TURNS}
+    settings = {"process": ProcessRewardKind.ART, "process_cap": 0.05, "process_target": RewardTarget.TURNS}
     worth = await rewards("art", **settings).compute_reward(episode(3))
     assert worth.reward.total == 0.25
     assert worth.turns == pytest.approx((0.03, 0.02, 0.0))
@@ -137,7 +137,7 @@ async def test_a_judges_scores_are_the_turns_own_and_its_failures_are_told_and_g
 
 async def test_a_judges_mean_is_added_to_the_episode_where_that_is_asked_for() -> None:
     """OpenClaw's swe-rl: outcome + coefficient · mean of the steps."""
-    settings = JudgeSettings(coefficient=0.5, into=RewardTarget.TOTAL)
+    settings = JudgeSettings(coefficient=0.5, target=RewardTarget.TOTAL)
     worth = await rewards("binary", FakeJudging(1.0, None, 0.0), judge=settings).compute_reward(episode(3, passed=2))
     assert (worth.reward.total, worth.turns) == (1.25, (0.0, 0.0, 0.0))
     assert worth.reward.parts["all_passed"] == 1.0
@@ -152,7 +152,7 @@ async def test_a_coefficient_of_nothing_gives_nothing() -> None:
 async def test_a_judge_that_fails_every_vote_leaves_the_reward_as_it_is_without_one() -> None:
     failed = FakeJudging(None, None, failures={VoteFailure.DOWN: 2})
     for into in RewardTarget:
-        worth = await rewards("tcr", failed, judge=JudgeSettings(into=into)).compute_reward(episode(2))
+        worth = await rewards("tcr", failed, judge=JudgeSettings(target=into)).compute_reward(episode(2))
         assert (worth.reward.total, worth.turns) == (
             (await rewards("tcr").compute_reward(episode(2))).reward.total,
             (0.0, 0.0),

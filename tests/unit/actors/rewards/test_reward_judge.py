@@ -199,7 +199,7 @@ def test_our_prompts_ask_for_what_is_read(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("prompt", "says"),
-    [("step-0", "did you mean 'step-1'?"), ("./none.txt", "cannot be read"), ("./mine.txt", "does not say $step")],
+    [("step-0", "did you mean 'step-1'?"), ("./none.txt", "cannot be read"), ("./mine.txt", "lacks $step")],
 )
 def test_a_prompt_that_cannot_be_used_is_refused(prompt: str, says: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

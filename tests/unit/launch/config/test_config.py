@@ -179,8 +179,8 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("data.training_tasks=3", "raise data.training_tasks"),
         ("agent.max_new_tokens=4096", "set agent.max_new_tokens below it"),
         ("agent.context_tokens=65536", "raise engine.max_total_tokens"),
-        ("agent.kind=hermse", "there are hermes, bash, json, keystrokes, code_interpreter; did you mean 'hermes'"),
-        ("agent.kind=bash", "put yours into a file beside what actors/agents/prompts/bash-1.txt says"),
+        ("agent.kind=hermse", "choose from hermes, bash, json, keystrokes, code_interpreter; did you mean 'hermes'"),
+        ("agent.kind=bash", "copy actors/agents/prompts/bash-1.txt"),
         ("agent.options={limit=3}", "are for agents that packages add"),
         ("agent.prompt=seta-2", "did you mean 'seta-1'"),
         ("agent.toolset=seta", "set warm_start.enabled = false, or name warm_start.data"),
@@ -237,17 +237,17 @@ JUDGED = ["judge.enabled=true", "judge.url=http://127.0.0.1:30000", "learner.adv
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (["learner.advantage=group"], "set learner.advantage = 'step', or judge.into = 'total'"),
+        (["learner.advantage=group"], "set learner.advantage = 'step', or judge.target = 'total'"),
         (
-            ["learner.advantage=group", "reward.process=art", "reward.process_into=turns"],
-            "or reward.process_into = 'total' and judge.into = 'total'",
+            ["learner.advantage=group", "reward.process=art", "reward.process_target=turns"],
+            "or reward.process_target = 'total' and judge.target = 'total'",
         ),
         (
             ["rollout.episode_deadline_s=480"],
             "must exceed its stages, 575 s (acquire 120 + 3 replies × 60 + agent.time_limit_s 60 and a last command",
         ),
         (["reward.process=art", "rollout.reward=art", "reward.process_cap=0.25"], "set reward.process_cap below 0.25"),
-        (["reward.process=art", "rollout.reward=pass_ratio"], "puts 0 above it: set reward.process_into = 'turns'"),
+        (["reward.process=art", "rollout.reward=pass_ratio"], "puts 0 above it: set reward.process_target = 'turns'"),
     ],
 )
 def test_rewards_that_would_do_harm_or_nothing_are_refused_with_the_remedy(overrides: list[str], says: str) -> None:
@@ -275,7 +275,7 @@ def test_workers_are_told_the_rewards_that_the_configuration_says(tmp_path: Path
         )
     )  # fmt: skip
     assert (told.outcome, told.settings.bonus, told.settings.discount) == ("pass_ratio_with_bonus", 1.0, 0.9)
-    assert (told.settings.process, told.settings.process_cap, told.settings.process_into) == (
+    assert (told.settings.process, told.settings.process_cap, told.settings.process_target) == (
         ProcessRewardKind.ART,
         0.1,
         RewardTarget.TOTAL,
