@@ -1,5 +1,5 @@
 """Checkpoints of a run.
 
-The store on disk, the rule which of them stay, the manager that writes them beside training, and the export of the
-best one.
+The store on disk, the retention rule, the manager that writes checkpoints beside training, and the export of the best
+one.
 """

@@ -1,9 +1,7 @@
-"""The best checkpoint of a run, by what an evaluation on held-out tasks gave its weights.
+"""Exports the best checkpoint of a run: the one with the highest score on held-out tasks, the later one of equals.
 
-Of equals it is the later one.  Only what was evaluated and has a checkpoint comes into question: a step whose
-evaluation was skipped or failed, or whose checkpoint could not be written, does not.  Its weights are exported once
-training has ended, under the version that they have, so that a run that is resumed after its end exports nothing twice;
-what was the best before is removed.
+Only steps that were evaluated and have a checkpoint count.  The weights are exported after training under their
+version, so that a run that is resumed after its end exports nothing twice; the export of an earlier best is removed.
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ _FOLDER = "best"
 class BestCheckpoint:
     step: int
     pass_at_1: float
-    """Over all held-out tasks."""
+    """pass@1 over all held-out tasks."""
     checkpoint: Path
     model: Path | None
-    """Folder with its weights, which ``--model`` takes; None where it could not be written."""
+    """Folder with the weights, which ``--model`` takes; None if it could not be written."""
 
 
 async def export_best_checkpoint(
@@ -37,10 +35,10 @@ async def export_best_checkpoint(
     export: Callable[[Checkpoint, Path], Awaitable[None]],
     events: EventLog,
 ) -> BestCheckpoint | None:
-    """None where no checkpoint has a score.  That it cannot be exported is an advisory, and no run ends for it."""
+    """Export the best checkpoint and return it; None if no checkpoint has a score.  A failure is an alert."""
     found = await asyncio.to_thread(checkpoints.best_scored)
     if found is None:
-        text = "checkpoint.keep_best: no step that was evaluated has a checkpoint, so none is the best"
+        text = "checkpoint.keep_best: no evaluated step has a checkpoint, so there is no best one"
         events.emit("alert.raised", name="best", text=text)
         return None
     checkpoint, score = found

@@ -1,11 +1,11 @@
-"""Checkpoints beside training: the loop waits for a copy of the learner's state, the rest follows while it goes on.
+"""Writes checkpoints beside training: the loop waits for a copy of the learner's state, and writing follows.
 
-One at a time.  What a manifest says (step, version, cursor, books, lineage, ledger) is taken with the copy, so that no
-later step shows in it.  Only once it stands does the journal hear of it, and may forget what is older than the oldest
-checkpoint that a run can go on from.
+One checkpoint is written at a time.  The contents of its manifest (step, version, sampler state, accounting, lineage,
+ledger) are taken with the copy, so that no later step shows in it.  Once the checkpoint is complete the journal commits
+its step and drops what is older than the oldest checkpoint that a run can resume from.
 
-One that cannot be written (for want of space, say) costs nothing but itself: the run says so and tries again when the
-next one is due, and ends at the third in a row.
+A checkpoint that cannot be written, for lack of space for example, is an event; the next one is tried when it is due.
+The third failure in a row ends the run.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _FAILURES_IN_A_ROW = 3
 
 @dataclass(frozen=True, slots=True)
 class PendingCheckpoint:
-    """A checkpoint whose state is copied, and not yet on the disk."""
+    """A checkpoint whose state is copied but not yet written."""
 
     manifest: CheckpointManifest
     ledger: tuple[LedgerLine, ...]
     learners: LearnerGroup
     waited_s: float
-    """What training waited for the copy."""
+    """Seconds that training waited for the copy."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,38 +48,38 @@ class CheckpointManager:
     newest_step: int = -1
     """Step of the newest checkpoint."""
     newest_begun_step: int = -1
-    """Step of the newest one that is complete or under way."""
+    """Step of the newest checkpoint that is complete or being written."""
     ledger: list[LedgerLine] = field(default_factory=list[LedgerLine])
-    """The steps since the newest checkpoint."""
+    """Lines of the steps since the newest checkpoint."""
     _failures: int = 0
 
     def resume_from(self, step: int) -> None:
-        """The run goes on from the checkpoint of ``step``."""
+        """Continue from the checkpoint of ``step``."""
         self.newest_step = self.newest_begun_step = step
         self.ledger = []
 
     async def begin(self, step: int, version: WeightVersion, lineage: Lineage) -> PendingCheckpoint:
-        """Copy the learner's state; no file is touched.  None may be under way."""
-        began, learners = time.monotonic(), self.learners()
+        """Copy the learner's state; writes no file.  No other checkpoint may be in progress."""
+        started_at, learners = time.monotonic(), self.learners()
         await learners.call(LearnerRank.begin_save, str(self.store.shards_folder(step)))
         self.newest_begun_step = step
-        cursor = await self.buffer.call(TrajectoryBuffer.sampler_state)
+        sampler_state = await self.buffer.call(TrajectoryBuffer.sampler_state)
         accounting = await self.buffer.call(TrajectoryBuffer.accounting)
         manifest = CheckpointManifest(
             step,
             version,
             self.attempt,
-            (cursor or b"").decode(),
+            (sampler_state or b"").decode(),
             accounting.as_dict(),
             [(entry.version, entry.step, entry.parent) for entry in lineage.entries.values()],
             {},
         )
-        return PendingCheckpoint(manifest, tuple(self.ledger), learners, time.monotonic() - began)
+        return PendingCheckpoint(manifest, tuple(self.ledger), learners, time.monotonic() - started_at)
 
     async def complete(self, begun: PendingCheckpoint) -> None:
-        """Write what was copied, then the manifest; then tell the buffer what it may forget.  Raises SaveError or
-        OSError where that has failed too often."""
-        began, step = time.monotonic(), begun.manifest.step
+        """Write what was copied, then the manifest; then commit the step in the journal.  Raises CheckpointSaveError or
+        OSError after too many failures in a row."""
+        started_at, step = time.monotonic(), begun.manifest.step
         try:
             await asyncio.to_thread(self.store.begin, step)
             written = await begun.learners.call_concurrently(LearnerRank.end_save)
@@ -99,7 +99,7 @@ class CheckpointManager:
             path=str(checkpoint.path),
             bytes=sum(file.bytes for file in checkpoint.manifest.files.values()),
             waited_s=round(begun.waited_s, 3),
-            written_s=round(time.monotonic() - began, 3),
+            written_s=round(time.monotonic() - started_at, 3),
         )
 
     async def _failed(self, step: int, error: Exception) -> None:

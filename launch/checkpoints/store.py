@@ -1,10 +1,10 @@
-"""Checkpoints: a folder is one only once its manifest stands in it.
+"""The checkpoints of a run on disk; a folder is a checkpoint only once it contains its manifest.
 
-``checkpoints/step-000004/{learner/, ledger.jsonl, manifest.json}``.  The learner's shards come first and are fsynced,
-then the ledger and the manifest, then one rename makes them a checkpoint: a crash at any point leaves the older
-checkpoints or this one too, never half of it.  The manifest is the only truth about what is consumed.  It has the
-checksum of every file, and its own: one that is not as it was written is set aside (``step-000004.torn``), and a run
-goes on from the one before.
+``checkpoints/step-000004/{learner/, ledger.jsonl, manifest.json}``.  The learner's shards are written and fsynced
+first, then the ledger and the manifest, then one rename makes them a checkpoint: a crash at any point leaves the older
+checkpoints, with or without this one, never half of it.  The manifest alone decides which trajectories are consumed.
+It has the checksum of every file and its own: a damaged checkpoint is set aside (``step-000004.torn``), and a run
+resumes from the one before.
 """
 
 from __future__ import annotations
@@ -34,39 +34,40 @@ _UNFINISHED, _TORN = ".unfinished", ".torn"
 _STEP = re.compile(r"step-\d+")
 _SCORES = "scores.json"
 _CHECKSUM = "xxh3"
-"""The manifest's own, of everything else in it."""
+"""Key of the manifest's checksum of everything else in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """One optimizer step: which trajectories it trained, in the order in which they were given."""
+    """The trajectories of one optimizer step."""
 
     step: int
     version: int
-    """The version that the step started from."""
+    """Version that the step started from."""
     trained: tuple[str, ...]
+    """In the order in which the learner got them."""
     dropped: dict[str, str]
-    """Trajectory → reason, of the same batch."""
+    """Trajectory → reason, of those in the batch that were not trained."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointManifest:
     step: int
     version: int
-    """The version published with these weights."""
+    """Version under which these weights were published."""
     attempt: int
     cursor: str
-    """State of the task cursor."""
+    """State of the task sampler."""
     accounting: dict[str, object]
-    """What the journal held when this was written; consumed is derived from ``step`` alone."""
+    """Accounting of the journal when the state was copied; what is consumed follows from ``step`` alone."""
     lineage: list[tuple[int, int, int]]
     """(version, step, parent)"""
     files: dict[str, FileDigest]
-    """All others of the folder.  :meth:`CheckpointStore.finish` adds the ledger."""
+    """Digests of the other files of the folder; :meth:`CheckpointStore.finish` adds the ledger's."""
 
 
 def shard_digests(written: Mapping[str, FileDigest]) -> dict[str, FileDigest]:
-    """What the learner wrote, as the files of a manifest."""
+    """Return the learner's files as those of a manifest."""
     return {f"{_SHARDS}/{name}": digest for name, digest in written.items()}
 
 
@@ -89,15 +90,15 @@ class Checkpoint:
         )
 
     def ledger(self) -> Iterator[LedgerLine]:
-        """Every step of the run up to this checkpoint, in order."""
+        """Yield every step of the run up to this checkpoint, in order."""
         with (self.path / _LEDGER).open("rb") as file:
             for line in map(orjson.loads, file):
                 yield LedgerLine(line["step"], line["version"], tuple(line["trained"]), line["dropped"])
 
 
 def require_journal_covers(journal: Path, accounting: JournalAccounting, manifest: CheckpointManifest) -> None:
-    """Raises UserError where ``journal``, which has ``books`` once it is rewound to the step of ``manifest``, does not
-    know all that it knew when that was written; what a recovery has named as lost it need not know."""
+    """Raise UserError if the journal, rewound to the step of ``manifest``, lacks trajectories that it had when the
+    checkpoint was written, other than those that a repair has reported as lost."""
     acknowledged, trained = (cast("int", manifest.accounting[kind]) for kind in ("acknowledged", "trained"))
     if accounting.acknowledged + accounting.lost < acknowledged or accounting.trained + accounting.lost < trained:
         raise UserError(
@@ -111,13 +112,13 @@ def require_journal_covers(journal: Path, accounting: JournalAccounting, manifes
 
 
 def require_intact(checkpoint: Checkpoint) -> None:
-    """Raises UserError where a file is not what was written."""
+    """Raise UserError if a file of the checkpoint is damaged."""
     if (damage := find_damage(checkpoint.path, checkpoint.manifest.files)) is not None:
         raise UserError(f"the checkpoint {checkpoint.path} is damaged: {damage}. Put a good copy of it in its place")
 
 
 class CheckpointStore:
-    """The checkpoints of one run, as many as ``retention`` says."""
+    """The checkpoints of one run, of which ``retention`` keeps some."""
 
     def __init__(
         self, run_dir: Path, retention: RetentionSettings, on_torn: Callable[[Path, str], None] | None = None
@@ -127,27 +128,27 @@ class CheckpointStore:
         self._expected_scores: frozenset[int] = frozenset()
 
     def begin(self, step: int) -> Path:
-        """An empty folder for the learner's shards of ``step``."""
+        """Make an empty folder for the learner's shards of ``step``."""
         self.abandon()
         shards = self.shards_folder(step)
         shards.mkdir(parents=True)
         return shards
 
     def shards_folder(self, step: int) -> Path:
-        """Where :meth:`begin` makes it."""
+        """Return the folder that :meth:`begin` makes."""
         return self._unfinished_folder(step) / _SHARDS
 
     def _unfinished_folder(self, step: int) -> Path:
         return self._folder / f"step-{step:06d}{_UNFINISHED}"
 
     def abandon(self) -> None:
-        """Remove what was begun and not finished."""
-        for killed in self._folder.glob(f"step-*{_UNFINISHED}"):
-            shutil.rmtree(killed, ignore_errors=True)
+        """Remove unfinished checkpoints."""
+        for unfinished in self._folder.glob(f"step-*{_UNFINISHED}"):
+            shutil.rmtree(unfinished, ignore_errors=True)
 
     def finish(self, manifest: CheckpointManifest, ledger: Iterable[LedgerLine]) -> Checkpoint:
-        """Make what :meth:`begin` started a checkpoint.  ``ledger``: the steps since the one before it, behind whose
-        own they are written.  Raises OSError where a shard is not there as the manifest has it."""
+        """Complete the checkpoint that :meth:`begin` started.  ``ledger`` has the steps since the previous checkpoint,
+        which are appended to that one's ledger.  Raises OSError if the shards are not those of the manifest."""
         before = [each.path for each in self.list_checkpoints() if each.manifest.step < manifest.step]
         unfinished = self._unfinished_folder(manifest.step)
         _require_written(unfinished, manifest.files)
@@ -165,7 +166,7 @@ class CheckpointStore:
         return Checkpoint(final, whole)
 
     def list_checkpoints(self) -> Sequence[Checkpoint]:
-        """Those that can be read, oldest first."""
+        """Return the checkpoints with a readable manifest, oldest first."""
         found: list[Checkpoint] = []
         for path in self._complete_folders():
             try:
@@ -203,8 +204,8 @@ class CheckpointStore:
         return [path for path in sorted(self._folder.glob("step-*")) if _STEP.fullmatch(path.name)]
 
     def prune(self) -> int:
-        """Remove what need not stay; the step of the oldest that a run can go on from.  What a crash leaves of those
-        that were to go, :meth:`begin` removes."""
+        """Remove the checkpoints that the retention does not keep; return the step of the oldest one that a run can
+        resume from.  :meth:`begin` removes what a crash leaves of a removal."""
         found = self.list_checkpoints()
         kept = select_steps_to_keep(
             self._retention, [each.manifest.step for each in found], self.scores(), self._expected_scores
@@ -217,7 +218,7 @@ class CheckpointStore:
     # -- scores --------------------------------------------------------------------------------------------------
 
     def scores(self) -> dict[int, float]:
-        """Step → what an evaluation on held-out tasks gave its weights, of those that had one."""
+        """Return step → score on held-out tasks of its weights, for each step that was evaluated."""
         try:
             read: dict[str, float] = orjson.loads((self._folder / _SCORES).read_bytes())
         except (FileNotFoundError, orjson.JSONDecodeError):
@@ -225,24 +226,24 @@ class CheckpointStore:
         return {int(step): score for step, score in read.items()}
 
     def expect_score(self, step: int | None) -> None:
-        """The weights of ``step``, and of no other, are being evaluated on held-out tasks."""
+        """Keep the checkpoint of ``step``, and of no other step, until its score is known."""
         self._expected_scores = frozenset() if step is None else frozenset({step})
 
     def record_score(self, step: int, score: float) -> None:
-        """The weights of ``step`` were evaluated on held-out tasks."""
+        """Record the score of the weights of ``step``."""
         self._write_scores(self.scores() | {step: score})
 
     def drop_scores_after(self, step: int) -> None:
-        """The run goes on from ``step``: the scores of later ones are of weights that are gone."""
+        """Drop the scores of steps after ``step``, whose weights are discarded."""
         scores = self.scores()
         if any(each > step for each in scores):
             self._write_scores({each: score for each, score in scores.items() if each <= step})
 
     def best_scored(self) -> tuple[Checkpoint, float] | None:
-        """The checkpoint with the best score, the later of equals; None where none has one."""
-        scores, there = self.scores(), {each.manifest.step: each for each in self.list_checkpoints()}
-        step = best_step(there, scores)
-        return None if step is None else (there[step], scores[step])
+        """Return the checkpoint with the best score, the later one of equals; None if no checkpoint has a score."""
+        scores, checkpoints = self.scores(), {each.manifest.step: each for each in self.list_checkpoints()}
+        step = best_step(checkpoints, scores)
+        return None if step is None else (checkpoints[step], scores[step])
 
     def _write_scores(self, scores: Mapping[int, float]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -250,7 +251,7 @@ class CheckpointStore:
 
 
 class _TornCheckpointError(Exception):
-    """A checkpoint is not what was written."""
+    """A checkpoint is damaged."""
 
 
 def _encode_manifest(manifest: CheckpointManifest) -> bytes:
@@ -263,7 +264,7 @@ def _checksum(body: Mapping[str, object]) -> str:
 
 
 def _read_checkpoint(path: Path) -> Checkpoint:
-    """Raises _TornError where the manifest is not what was written."""
+    """Read a checkpoint's manifest.  Raises _TornCheckpointError if it is damaged."""
     try:
         value: dict[str, object] = orjson.loads((path / _MANIFEST).read_bytes())
         checksum = value.pop(_CHECKSUM)
@@ -278,7 +279,7 @@ def _read_checkpoint(path: Path) -> Checkpoint:
 
 
 def _read_verified(path: Path) -> Checkpoint:
-    """Raises _TornError where a file is not what was written."""
+    """Read a checkpoint and check all its files.  Raises _TornCheckpointError if one is damaged."""
     found = _read_checkpoint(path)
     if (damage := find_damage(path, found.manifest.files)) is not None:
         raise _TornCheckpointError(damage)
@@ -286,8 +287,8 @@ def _read_verified(path: Path) -> Checkpoint:
 
 
 def _require_written(folder: Path, files: Mapping[str, FileDigest]) -> None:
-    """Raises OSError where not all of ``files`` are there whole, or others are; their contents have been read back by
-    who wrote them."""
+    """Raise OSError unless the folder has exactly ``files`` with their sizes; the learner has read back their
+    contents."""
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     if sizes != {name: known.bytes for name, known in files.items()}:
         raise OSError(f"{folder} does not hold what the learner says it wrote: {sorted(sizes)}, not {sorted(files)}")

@@ -25,8 +25,8 @@ async def background_services(*services: Coroutine[object, object, None]) -> Asy
 
 
 class BackgroundSlot:
-    """Work that a loop leaves to go on beside it, one piece at a time.  What a piece raises, the loop gets where it
-    next asks: nothing is cancelled for it."""
+    """Runs one piece of work at a time beside a loop.  An error of the work is raised where the loop next joins it, and
+    cancels nothing."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
@@ -34,46 +34,46 @@ class BackgroundSlot:
         self._error: Exception | None = None
 
     async def start(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Begin ``work`` once the piece before it has ended.  Raises what that one raised."""
+        """Start ``work`` once the work before it has ended.  Raises what that raised."""
         await self.join()
         self._task = self._group.create_task(self._run(work))
 
     def raise_if_failed(self) -> None:
-        """Raise what a piece of work that has ended raised."""
+        """Raise the error of work that has ended."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     async def join(self) -> None:
-        """Wait for the work under way.  Raises what it raised."""
+        """Wait for the running work.  Raises what it raised."""
         await self.wait_done()
         self.raise_if_failed()
 
     async def wait_done(self) -> None:
-        """Wait for the work under way, however it ends."""
+        """Wait for the running work, however it ends."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
     async def discard_result(self) -> None:
-        """Wait for the work under way, whose end is of no concern any more."""
+        """Wait for the running work and forget its error."""
         await self.wait_done()
         self._error = None
 
     async def _run(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001  # the loop gets it
+        except Exception as error:  # noqa: BLE001  # raised where the loop joins the work
             self._error = error
 
 
-async def stop_process(process: asyncio.subprocess.Process, stop_signal: signal.Signals, patience_s: float) -> None:
-    """Wait for the end of ``process``, which is asked for by ``how``, and after ``patience_s`` by SIGKILL."""
+async def stop_process(process: asyncio.subprocess.Process, stop_signal: signal.Signals, timeout_s: float) -> None:
+    """Send ``stop_signal`` to ``process``, SIGKILL after ``timeout_s``, and wait for its end."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(stop_signal)
     try:
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(timeout_s):
             await process.wait()
     except TimeoutError:
         process.kill()

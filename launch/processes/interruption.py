@@ -1,4 +1,4 @@
-"""How a command's coroutine is stopped by SIGINT or SIGTERM: in order at the first signal, at once at the second."""
+"""Stops a command's coroutine on SIGINT or SIGTERM: in order at the first signal, at once at the second."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 async def run_interruptible(
     work: Coroutine[object, object, dict[str, JsonValue]], resume_options: str
 ) -> dict[str, JsonValue]:
-    """Run ``work``; SIGINT or SIGTERM cancels it once, and ends the process at once when it comes again.
+    """Run ``work``; the first SIGINT or SIGTERM cancels it, the second ends the process.
 
     Raises KeyboardInterrupt after an orderly stop.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
-    assert task is not None  # noqa: S101  # we are in it
-    asked = False
+    assert task is not None  # noqa: S101  # called in a task
+    interrupted = False
 
     def stop() -> None:
-        nonlocal asked
-        asked = True
+        nonlocal interrupted
+        interrupted = True
         for number in _STOP_SIGNALS:  # to the end of the process: also while it waits for a thread
             loop.remove_signal_handler(number)
             signal.signal(number, _stop_at_once)
         task.cancel()
-        with contextlib.suppress(OSError):  # an interrupt ends who reads it too: `… 2>&1 | tee log`
-            sys.stderr.write(f"\nstopping; once more to stop at once. To go on later: {resume_options}\n")
+        with contextlib.suppress(OSError):  # an interrupt ends the reader too: `… 2>&1 | tee log`
+            sys.stderr.write(f"\nstopping; press Ctrl-C again to stop at once. To continue later: {resume_options}\n")
 
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop)
     try:
         return await work
     except asyncio.CancelledError:
-        if asked:
+        if interrupted:
             raise KeyboardInterrupt from None
         raise
     finally:
-        if not asked:
+        if not interrupted:
             for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
 

@@ -1,11 +1,12 @@
-"""Leaves nothing behind: ends every process of a run when its driver is gone, however it went.
+"""Ends every process of a run when its driver is gone, however the driver ended.
 
-The driver starts this small process (standard library only, its own session) and keeps the write end of a pipe.  When
-the pipe closes, because the driver ended or was killed, every process of the run is killed, round after round until
-none is left, and the run's temporary folder is removed.  A process is the run's if its environment carries the run's
-token, or if one of those started it: some of Ray's write their title over their environment, so the guardian looks now
-and then and remembers what it saw.  The token is random, so that nothing foreign can be hit.  Containers are no
-processes of ours: they end by their own deadline, and what a killed run had created and not started yet is swept.
+The driver starts this small process (standard library only, in its own session) and holds the write end of a pipe.
+When the pipe closes, because the driver ended or was killed, every process of the run is killed, round after round
+until none is left, and the run's temporary folder is removed.  A process belongs to the run if its environment has the
+run's token, or if such a process started it.  Some Ray processes overwrite their environment with a title, so the
+reaper searches regularly and remembers what it found.  The token is random, so that no other process can be hit.
+Containers are not among these processes: they end at their own deadline, and those that a killed run had created but
+not started are swept.
 """
 
 from __future__ import annotations
@@ -26,47 +27,56 @@ from typing import NamedTuple, Self
 
 RUN_TOKEN_VARIABLE = "LONGSHORE_RUN_TOKEN"  # noqa: S105  # the name of a variable
 _DONE, _STOPPED = b"d", b"s"
-"""A driver's last word; one that was killed says nothing."""
-_LOOK_S = 2.0
-"""Between two looks at the processes of a run that goes on."""
+"""Last byte of a driver that ended; a killed driver writes none."""
+_SEARCH_S = 2.0
+"""Seconds between two searches for processes while the run goes on."""
 _ROUND_S = 0.2
 _ROUNDS = 300
 _QUIET_ROUNDS = 2
-"""A process has no environment for a moment while it is started: one look may miss it."""
-_PATIENT_ROUNDS = {
+"""Searches without a process before the run counts as ended: a process that is being started has no environment."""
+_CLEANUP_ROUNDS = {
     b"/actors/engines/server/process_reaper.py": 100,
     b"/launch/processes/process_reaper.py": 250,
     b"\0sandbox.pool.sweep\0": 250,
 }
-"""So long those may go on who are putting things in order, told by a part of their command line: an engine's guardian,
-whose server is dead by then, removes the server's shared memory; the guardian of a run that was started by this one
-(:mod:`launch.sweep`) ends what this one cannot know, and its sweep waits until the daemon has settled."""
-_BESIDE = "--beside"
-_ALONE_ROUNDS = 10
-"""Looks in a row that find no process of the run, once nobody holds the pipe: an actor that died is back by then."""
+"""Part of a command line → rounds that such a process is spared to clean up: the reaper of an engine removes the shared
+memory of its dead server; the reaper of a run that this one started (:mod:`launch.sweep`) ends processes that this one
+does not know, and its sweep waits until the Docker engine has settled."""
+_REMOTE = "--remote"
+_EMPTY_ROUNDS = 10
+"""Searches in a row without a process of the run, once nothing holds the pipe: a dead actor is restarted by then."""
 _LEAVING_ROUNDS = 60
-"""Looks after the word that the run is over: Ray ends its processes by itself."""
+"""Searches after the run has ended in order, while Ray ends its own processes."""
 
 
 def host_token(token: str, machine: str) -> str:
-    """Of a run's processes on another machine than the driver's."""
+    """Return the token of the run's processes on another machine than the driver's."""
     return f"{token}-{machine}"
 
 
 class ProcessReaper:
-    """The driver's side.  Entering sets the token in ``os.environ``, so that every process started later carries it;
+    """The driver's side.  Entering sets the token in ``os.environ``, so that every process started later has it;
     leaving waits until all of them are gone."""
 
     def __init__(self, token: str, temporary: Path, sweep: Sequence[str] = (), *, watched_pid: int = 0) -> None:
         """``sweep`` is a command (:mod:`sandbox.pool.sweep`) that runs at the end unless all went well.  On another
         host than the driver's, the end of the process ``watched_pid`` is the end of the run."""
         self._token, self._temporary, self._sweep = token, temporary, sweep
-        self._beside = (_BESIDE, str(watched_pid)) if watched_pid else ()
+        self._remote_options = (_REMOTE, str(watched_pid)) if watched_pid else ()
 
     def __enter__(self) -> Self:
         environment = {key: value for key, value in os.environ.items() if key != RUN_TOKEN_VARIABLE}
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-E", __file__, *self._beside, self._token, str(self._temporary), *self._sweep],
+            [
+                sys.executable,
+                "-S",
+                "-E",
+                __file__,
+                *self._remote_options,
+                self._token,
+                str(self._temporary),
+                *self._sweep,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
@@ -80,22 +90,22 @@ class ProcessReaper:
     ) -> None:
         del os.environ[RUN_TOKEN_VARIABLE]
         assert self._process.stdin is not None  # noqa: S101  # opened above
-        with contextlib.suppress(BrokenPipeError):  # somebody killed it
+        with contextlib.suppress(BrokenPipeError):  # the reaper was killed
             self._process.stdin.write(_DONE if error is None else _STOPPED)
             self._process.stdin.close()
         self._process.wait()
 
 
 class RunProcess(NamedTuple):
-    """``started``: clock ticks since boot, by which a number that is given out again is told apart."""
+    """A process; ``started``, in clock ticks since boot, distinguishes it from a later one with the same id."""
 
     pid: int
     started: int
 
 
 def find_run_processes(token: str, known: AbstractSet[RunProcess] = frozenset()) -> set[RunProcess]:
-    """Those of ``known`` that live, those whose environment carries ``token``, and what any of them started; not this
-    one."""
+    """Return the living processes among ``known``, those whose environment has ``token``, and all their descendants;
+    without this process."""
     needle = f"{RUN_TOKEN_VARIABLE}={token}".encode()
     parents: dict[RunProcess, int] = {}
     found: set[RunProcess] = set()
@@ -119,36 +129,37 @@ def find_run_processes(token: str, known: AbstractSet[RunProcess] = frozenset())
 
 
 def _wait_driver_end(token: str) -> tuple[bytes, set[RunProcess]]:
-    """What the driver said last, and the processes that its run had by then."""
+    """Wait for the driver's end; return its last byte and the processes of its run."""
     known: set[RunProcess] = set()
     last = b""
     while True:
-        if not select.select([0], [], [], _LOOK_S)[0]:
+        if not select.select([0], [], [], _SEARCH_S)[0]:
             known = find_run_processes(token, known)
-        elif said := os.read(0, 1):
-            last = said
+        elif byte := os.read(0, 1):
+            last = byte
         else:
             return last, known
 
 
 def _wait_host_end(token: str, is_over: Callable[[], bool]) -> tuple[bytes, set[RunProcess]]:
-    """The same where an actor holds the pipe: ``is_over`` says that its machine's Ray has ended."""
+    """Like :func:`_wait_driver_end` on another machine, where an actor holds the pipe; ``is_over`` tells that the
+    machine's Ray has ended."""
     known: set[RunProcess] = set()
-    last, held, alone, left = b"", True, 0, _LEAVING_ROUNDS
-    while alone < _ALONE_ROUNDS and left and not is_over():
+    last, held, empty_rounds, rounds_left = b"", True, 0, _LEAVING_ROUNDS
+    while empty_rounds < _EMPTY_ROUNDS and rounds_left and not is_over():
         if not held:
-            time.sleep(_LOOK_S)
-        elif select.select([0], [], [], _LOOK_S)[0]:
-            said = os.read(0, 1)
-            last, held = said or last, bool(said)
+            time.sleep(_SEARCH_S)
+        elif select.select([0], [], [], _SEARCH_S)[0]:
+            byte = os.read(0, 1)
+            last, held = byte or last, bool(byte)
         known = find_run_processes(token, known)
-        alone = alone + 1 if not (known or held) else 0
-        left -= not held and last == _DONE
+        empty_rounds = empty_rounds + 1 if not (known or held) else 0
+        rounds_left -= not held and last == _DONE
     return last, known
 
 
 def _has_ended(pid: int) -> Callable[[], bool]:
-    """Tells whether the process that has this number is gone."""
+    """Return a function that tells whether a process has ended."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -157,11 +168,11 @@ def _has_ended(pid: int) -> Callable[[], bool]:
 
 
 def _kill_run_processes(token: str, known: set[RunProcess], temporary: Path) -> None:
-    quiet = 0
+    empty_rounds = 0
     for done in range(_ROUNDS):
         known = find_run_processes(token, known)
-        quiet = 0 if known else quiet + 1
-        if quiet == _QUIET_ROUNDS:
+        empty_rounds = 0 if known else empty_rounds + 1
+        if empty_rounds == _QUIET_ROUNDS:
             break
         for pid, _ in known:
             with contextlib.suppress(OSError):
@@ -172,24 +183,24 @@ def _kill_run_processes(token: str, known: set[RunProcess], temporary: Path) -> 
 
 
 def _grace_rounds(command: bytes) -> int:
-    """Rounds that a process may go on."""
-    return max((rounds for part, rounds in _PATIENT_ROUNDS.items() if part in command), default=0)
+    """Return the number of rounds that a process is spared."""
+    return max((rounds for part, rounds in _CLEANUP_ROUNDS.items() if part in command), default=0)
 
 
 def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     words = sys.argv[1:]
-    beside = int(words[1]) if words[0] == _BESIDE else 0
-    if beside and os.fork():
-        return  # nobody's child: Ray kills those of an actor that ends
-    token, temporary, *sweep = words[2:] if beside else words
-    last, known = _wait_host_end(token, _has_ended(beside)) if beside else _wait_driver_end(token)
+    watched_pid = int(words[1]) if words[0] == _REMOTE else 0
+    if watched_pid and os.fork():
+        return  # the child is adopted by init: Ray kills the children of an actor that ends
+    token, temporary, *sweep = words[2:] if watched_pid else words
+    last, known = _wait_host_end(token, _has_ended(watched_pid)) if watched_pid else _wait_driver_end(token)
     _kill_run_processes(token, known, Path(temporary))
     if sweep and last != _DONE:
-        longer = () if last == _STOPPED else ("--settle",)
+        settle = () if last == _STOPPED else ("--settle",)
         none = subprocess.DEVNULL
-        subprocess.run((*sweep, *longer), stdin=none, stdout=none, stderr=none, check=False)
+        subprocess.run((*sweep, *settle), stdin=none, stdout=none, stderr=none, check=False)
 
 
 if __name__ == "__main__":

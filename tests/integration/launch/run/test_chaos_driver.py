@@ -86,7 +86,7 @@ def test_a_second_interrupt_stops_at_once(mini_runs: MiniRuns) -> None:
     run.wait_step(1)
     resources = RunResources(run)
     os.kill(run.process.pid, signal.SIGINT)
-    eventually("word that it stops", lambda: "once more to stop at once" in run.stderr, 60)
+    eventually("word that it stops", lambda: "press Ctrl-C again to stop at once" in run.stderr, 60)
     os.kill(run.process.pid, signal.SIGINT)
     assert run.finish(within_s=60).code == 130
     resources.gone()

@@ -86,7 +86,7 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
     run.wait_step(paused.step + 1)
     with pytest.raises(UserError, match="write one of engine-0"):
         asked(run, ControlAction.DRAIN, "engine-9")
-    assert asked(run, ControlAction.DRAIN, "engine-0").startswith("engine-0 is drained: what it sampled has ended")
+    assert asked(run, ControlAction.DRAIN, "engine-0").startswith("engine-0 is drained: its requests finished")
     assert [event["engine"] for event in run.events("engine.drained", "engine.restarted")] == ["engine-0"] * 2
     assert not run.events("engine.died")
     run.wait_step(read_status(run.path).step + 1)

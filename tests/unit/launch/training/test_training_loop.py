@@ -942,7 +942,7 @@ async def test_a_best_checkpoint_that_cannot_be_exported_is_named_and_ends_no_ru
     assert best is not None
     assert (best.step, best.model) == (2, None)
     texts = [str(event["text"]) for event in of_kind(run, "alert.raised")]
-    assert ["no step that was evaluated" in texts[0], "could not be exported" in texts[1]] == [True, True]
+    assert ["no evaluated step has" in texts[0], "could not be exported" in texts[1]] == [True, True]
 
 
 PROBE = ParityProbeSettings(
