@@ -1,4 +1,4 @@
-"""What engines say of themselves, of those that answer at once: nobody waits for one that is in trouble."""
+"""Statistics of all engines; an engine that does not answer at once is left out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from launch.actor_group.health_monitor import PROMPT_ANSWER_S
 
 @dataclass(slots=True)
 class ResettingCounter:
-    """Sums up what a process counts which may begin anew at 0."""
+    """Totals a count of a process that may restart at 0."""
 
     total: int = 0
     _last: int = 0
@@ -27,36 +27,36 @@ class ResettingCounter:
 
 
 class SampledTokenCounter:
-    """Sums up over the lives of engines."""
+    """Totals the tokens that engines sampled, over their restarts."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, ResettingCounter] = defaultdict(ResettingCounter)
 
     async def count_tokens(self, engines: Sequence[Remote[Engine]]) -> int:
-        """Tokens sampled by all engines so far; of one that does not answer at once, what it said last.  What an engine
-        did not live to tell is not counted."""
+        """Return the tokens sampled by all engines so far.  For an engine that does not answer at once its last count
+        is used; tokens that an engine sampled after its last report before it died are missing."""
         async with asyncio.TaskGroup() as group:
             for engine in engines:
-                group.create_task(self._ask_tokens(engine))
+                group.create_task(self._update(engine))
         return sum(counter.total for counter in self._tokens.values())
 
-    async def _ask_tokens(self, engine: Remote[Engine]) -> None:
+    async def _update(self, engine: Remote[Engine]) -> None:
         with suppress(RemoteError, TimeoutError):
             async with asyncio.timeout(PROMPT_ANSWER_S):
                 self._tokens[engine.name].observe((await engine.call(Engine.statistics)).sampled_tokens)
 
 
 async def query_engine_loads(engines: Sequence[Remote[Engine]]) -> list[int]:
-    """Requests that each engine has now; of those that answer at once."""
-    found: list[int] = []
+    """Return the number of requests of each engine that answers at once."""
+    loads: list[int] = []
 
-    async def ask(engine: Remote[Engine]) -> None:
+    async def query(engine: Remote[Engine]) -> None:
         with suppress(RemoteError, TimeoutError):
             async with asyncio.timeout(PROMPT_ANSWER_S):
                 statistics = await engine.call(Engine.statistics)
-                found.append(statistics.running + statistics.queued)
+                loads.append(statistics.running + statistics.queued)
 
     async with asyncio.TaskGroup() as group:
         for engine in engines:
-            group.create_task(ask(engine))
-    return found
+            group.create_task(query(engine))
+    return loads

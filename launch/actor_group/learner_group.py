@@ -1,8 +1,8 @@
-"""The learner's ranks as one: every rank makes every call, rank 0 answers.
+"""The learner's ranks as one actor: every rank executes every call, and rank 0 returns the result.
 
-A call ends when all have answered, when one has died and the others had their chance to say so, or at its deadline.
-Ranks that have not answered by then are named, and every rank that still can writes its stacks into the run directory
-before anybody kills it.
+A call ends when all ranks have answered, when one has failed and the others had time to answer, or at its deadline.
+Ranks that have not answered by then are named, and every rank that still can writes its stacks to the run directory
+before it is killed.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from protocol.processes.stack_dumps import request_stack_dumps
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_WRITERS = 2
-"""What a learner writes beside its steps: one publication and one checkpoint."""
-_OTHERS_S = 10.0
-"""Once a rank has failed: longest wait for the others, whose answers tell which of them is the cause."""
-_EXCHANGES = ("gloo", "NCCL", "ProcessGroup")
-"""Words in what torch raises where an exchange with another rank has failed."""
+_CONCURRENT_WRITES = 2
+"""Concurrent calls beside a step: one publication and one checkpoint."""
+_OTHER_RANKS_S = 10.0
+"""Longest wait for the other ranks once one has failed; their answers tell which rank is the cause."""
+_COLLECTIVE_WORDS = ("gloo", "NCCL", "ProcessGroup")
+"""Words in torch's errors of a failed collective with another rank."""
 
 
 def learner_spec(config: RunConfig, model_path: Path) -> LearnerSpec:
-    """What each rank of the run's learner is built from."""
+    """Return the spec of the run's learner, from which each rank is built."""
     return LearnerSpec(
         model_path=str(model_path),
         trainer=config.learner,
@@ -55,7 +55,7 @@ def learner_spec(config: RunConfig, model_path: Path) -> LearnerSpec:
 
 
 def learner_environment(learner: TrainerSettings) -> dict[str, str]:
-    """Of each rank's process.  One that is to use the CPU sees no GPU, even where there is one."""
+    """Return the environment of each rank's process; a learner on the CPU sees no GPU."""
     threads = {"OMP_NUM_THREADS": str(learner.threads)}
     return threads if learner.device == "cuda" else threads | {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -69,7 +69,7 @@ def spawn_learner_group(
     placement: PlacementBundle | None = None,
     cls: type[LearnerRank] = LearnerRank,
 ) -> LearnerGroup:
-    """Start the ranks, all on one node: a ``generation`` for each start in one attempt."""
+    """Start the ranks, all on one node; each start in an attempt is a new ``generation``."""
     port, learner = find_free_port(), spec.trainer
     stacks = tuple(directory.logs / f"learner-{rank}.{generation}.stacks" for rank in range(learner.ranks))
     ranks = tuple(
@@ -80,7 +80,7 @@ def spawn_learner_group(
                 node_id=home.ray_id,
                 bundle=placement,
                 num_gpus=1 if learner.device == "cuda" else 0,
-                concurrent_calls=_WRITERS,
+                concurrent_calls=_CONCURRENT_WRITES,
                 env=learner_environment(learner),
                 log=directory.log_place(f"learner-{rank}", home.name),
             ),
@@ -100,13 +100,13 @@ def spawn_learner_group(
 class LearnerGroup:
     ranks: tuple[Remote[LearnerRank], ...]
     call_timeout_s: float
-    """No call takes longer; ranks that need more hang."""
+    """Longest duration of a call; ranks that need more count as hung."""
     stacks: tuple[Path, ...] = ()
-    """Where each rank writes its stacks when it is asked."""
+    """File that each rank writes its stacks to on request."""
 
     async def call(self, method: Callable[Concatenate[LearnerRank, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """``method`` on every rank at once.  Raises the death of a rank, which makes the exchanges of the others fail;
-        else what a rank raised first; RemoteError when not all have answered in time."""
+        """Call ``method`` on every rank at the same time.  Raises the death of a rank, which makes the collectives of
+        the others fail, else what a rank raised first; RemoteError if not all ranks answer in time."""
         return await self._gather_answers(
             method.__name__, [rank.submit(method, *args, **kwargs) for rank in self.ranks]
         )
@@ -114,7 +114,7 @@ class LearnerGroup:
     async def call_concurrently(
         self, method: Callable[Concatenate[LearnerRank, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """:meth:`call` for a method that runs beside what is called otherwise."""
+        """Do the same as :meth:`call`, beside other calls."""
         return await self._gather_answers(
             method.__name__, [rank.submit_concurrent(method, *args, **kwargs) for rank in self.ranks]
         )
@@ -135,38 +135,38 @@ class LearnerGroup:
             if isinstance(cause, RemoteError):
                 await request_stack_dumps(self.stacks)
             if _is_collective_failure(cause):
-                raise RemoteError(refs[0].actor, f"{what}: an exchange between ranks failed: {cause}") from cause
+                raise RemoteError(refs[0].actor, f"{what}: a collective between ranks failed: {cause}") from cause
             raise cause
         return cast("R", answers[0].result())
 
     async def _describe_silent_ranks(self, what: str, silent: Sequence[str], failures: Sequence[Exception]) -> str:
-        """What is known of ranks that have not answered."""
+        """Return a line about the ranks that have not answered; all ranks write their stacks."""
         states = await request_stack_dumps(self.stacks)
-        told = "; ".join(f"{name} {state}" for name, state in states.items())
+        written = "; ".join(f"{name} {state}" for name, state in states.items())
         limit = (
-            f"while others failed in their exchanges with it ({failures[0]})"
+            f"while others failed in collectives with it ({failures[0]})"
             if failures
             else f"within learner.call_timeout_s = {self.call_timeout_s:g} s"
         )
         where = f"; stacks of all ranks: {self.stacks[0].parent}" if self.stacks else ""
         names = ", ".join(name.rpartition("/")[2] for name in silent)
-        return f"{what} has not ended {limit}: no answer from {names}{f' ({told})' if told else ''}{where}"
+        return f"{what} has not ended {limit}: no answer from {names}{f' ({written})' if written else ''}{where}"
 
 
 async def _answer(
     ref: ResultRef[R], silent: dict[str, None], failures: list[Exception], limit: asyncio.Timeout
 ) -> R | None:
-    """Where it fails, the other ranks have ``_OTHERS_S`` from then on."""
+    """Return a rank's answer; if it fails, the other ranks have ``_OTHER_RANKS_S`` more seconds."""
     try:
         answer = await ref.get()
     except Exception as error:  # noqa: BLE001  # it is raised when it is known whether a rank has died
         failures.append(error)
-        limit.reschedule(min(limit.when() or math.inf, asyncio.get_running_loop().time() + _OTHERS_S))
+        limit.reschedule(min(limit.when() or math.inf, asyncio.get_running_loop().time() + _OTHER_RANKS_S))
         answer = None
     del silent[ref.actor]
     return answer
 
 
 def _is_collective_failure(error: Exception) -> bool:
-    """Whether a rank could not reach another one: the fault is not its own."""
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in _EXCHANGES)
+    """Return whether a rank failed only because it could not reach another one."""
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in _COLLECTIVE_WORDS)

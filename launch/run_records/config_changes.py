@@ -1,4 +1,5 @@
-"""What was changed while a run went on, in its record: ``config.json`` has the values that hold, and their history."""
+"""The changes that were made to a run's configuration while it went on; ``config.json`` has the current values and this
+history."""
 
 from __future__ import annotations
 
@@ -16,16 +17,14 @@ from launch.run_records.run_directory import CONFIG_FILE, config_tables, directo
 from protocol.events import JsonValue
 
 CHANGES_KEY = "config_changes"
-"""The list in the record."""
+"""Key of the history in the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One change."""
-
     attempt: int
     first_step: int
-    """The first that was taken with it."""
+    """First step that was taken with the new value."""
     key: str
     before: RetunableValue
     after: RetunableValue
@@ -62,7 +61,7 @@ def record_changes(
 
 
 def read_changes(run_dir: Path) -> list[ConfigChange]:
-    """In the order of time; none where there is no record that could be read."""
+    """Return the changes in order of time; none if there is no readable record."""
     try:
         record: dict[str, JsonValue] = orjson.loads((run_dir / CONFIG_FILE).read_bytes())
         return TypeAdapter(list[ConfigChange]).validate_python(record.get(CHANGES_KEY, []))

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line for each optimizer step, in the one place where metrics are put together."""
+"""The metrics of a run, metrics.jsonl: one line for each optimizer step."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class MetricsLog:
     def __init__(
         self, run_dir: Path, now: Callable[[], float] = time.time, passed: Callable[[], float] = time.monotonic
     ) -> None:
-        """``now`` says what time it is, ``passed``, which no correction of the clock moves, how long things took."""
+        """``now`` returns Unix time, ``passed`` monotonic time for durations."""
         self._path, self._now, self._passed = run_dir / "metrics.jsonl", now, passed
         self._last = passed()
         cut_torn_line(self._path)
 
     def start_clock(self) -> None:
-        """Training begins, or begins again: the next line's rates count from here."""
+        """Start the rates of the next line here."""
         self._last = self._passed()
 
     def append_step(self, facts: StepFacts, learner: Mapping[str, float]) -> dict[str, JsonValue]:
-        """Append the line of one step and give it back."""
+        """Append the line of one step and return it."""
         passed = self._passed()
         seconds, self._last = max(passed - self._last, 1e-9), passed
         rewards, masked = facts.rewards, facts.token_account.untrained_tokens_by_length.get(MASKED_REASON)
@@ -68,28 +68,28 @@ class MetricsLog:
         return line
 
     def rewind(self, step: int) -> None:
-        """Say that steps after ``step`` are taken again; readers let the later line of a step win."""
+        """Record that steps after ``step`` are discarded; for readers the later line of a step wins."""
         append_atomically(self._path, orjson.dumps({"rewound_to": step, "t": round(self._now(), 3)}) + b"\n")
 
 
 def read_budget_usage(run_dir: Path) -> BudgetUsage:
-    """What a run's steps have used, those that were taken back among them."""
+    """Return the usage of all steps of a run, including discarded ones."""
     lines = _lines(run_dir)
     tokens, seconds = (sum(line.get(name, 0.0) for line in lines) for name in ("engine_tokens", "elapsed_s"))
     return BudgetUsage(round(tokens), seconds)
 
 
 def read_dropped_tokens(run_dir: Path) -> TokensByLength:
-    """Tokens of dropped trajectories that the lines of the steps that stand have told of."""
+    """Return the tokens of dropped trajectories in the metrics of the run's lineage."""
     lines = cast("list[Mapping[str, TokensByLength]]", read_metrics(run_dir))
-    told = [line.get("untrained_tokens_by_length", {}) for line in lines]
+    untrained = [line.get("untrained_tokens_by_length", {}) for line in lines]
     return sum_counts(
-        *({reason: buckets for reason, buckets in lost.items() if reason != MASKED_REASON} for lost in told)
+        *({reason: buckets for reason, buckets in lost.items() if reason != MASKED_REASON} for lost in untrained)
     )
 
 
 def read_metrics(run_dir: Path) -> list[dict[str, float]]:
-    """The lines of the steps that stand, in order; one that is torn, or no line of ours, is passed over."""
+    """Return the lines of the run's lineage in order of steps; torn and foreign lines are skipped."""
     lines: dict[int, dict[str, float]] = {}
     for line in _lines(run_dir):
         if "rewound_to" in line:
@@ -100,14 +100,14 @@ def read_metrics(run_dir: Path) -> list[dict[str, float]]:
 
 
 def _lines(run_dir: Path) -> list[dict[str, float]]:
-    """Every line that is whole, and of a step or a rewind."""
+    """Return every whole line of a step or a rewind."""
     path = run_dir / "metrics.jsonl"
     found: list[dict[str, float]] = []
     for raw in path.read_bytes().splitlines() if path.exists() else []:
         with suppress(orjson.JSONDecodeError):
             line: object = orjson.loads(raw)
-            if isinstance(line, dict) and _is_step_line(told := cast("dict[str, float]", line)):
-                found.append(told)
+            if isinstance(line, dict) and _is_step_line(values := cast("dict[str, float]", line)):
+                found.append(values)
     return found
 
 

@@ -1,4 +1,4 @@
-"""What somebody needs to repeat a run: written to ``config.json`` before its first step."""
+"""The record that is needed to repeat a run, written to ``config.json`` before its first step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORDED_PACKAGES = ("torch", "sglang", "transformers", "megatron-core", "ray", 
 def write_record(
     directory: RunDirectory, config: RunConfig | SftConfig, images: Mapping[str, str] | None = None
 ) -> Path:
-    """Write the run's record: the latest attempt's as ``config.json``, each attempt's in its own folder."""
+    """Write the record of this attempt to its folder and as the run's ``config.json``."""
     record = make_record(directory, config, images or {})
     directory.write_json(f"attempts/{directory.attempt}/{CONFIG_FILE}", record)
     return directory.write_json(CONFIG_FILE, record)
@@ -37,7 +37,7 @@ def write_record(
 def make_record(
     directory: RunDirectory, config: RunConfig | SftConfig, images: Mapping[str, str]
 ) -> dict[str, JsonValue]:
-    """``images``: image name → content id."""
+    """Return the record; ``images`` maps image names to content ids."""
     commit = _git("rev-parse", "HEAD")
     return {
         "run_id": directory.run_id,
@@ -60,8 +60,7 @@ def make_record(
 
 
 def base_image_id(config: RunConfig) -> dict[str, str]:
-    """The image of tasks that name none, and its content id; nothing where others than this machine choose it, or
-    have it."""
+    """Return the default image of tasks and its content id; empty if sandboxes run elsewhere."""
     if not config.sandbox.uses_worker_pools or not is_set_up():
         return {}
     host = current_host()
@@ -70,7 +69,7 @@ def base_image_id(config: RunConfig) -> dict[str, str]:
 
 
 def describe_hardware() -> dict[str, JsonValue]:
-    """What this machine is."""
+    """Return a description of this machine."""
     return {
         "platform": platform.platform(),
         "processor": _first_value(Path("/proc/cpuinfo"), "model name"),
@@ -86,7 +85,7 @@ def _gpus() -> list[str]:
 
 
 def _first_value(path: Path, key: str) -> str:
-    """The first ``key : value`` of a file of such lines; empty if there is none."""
+    """Return the first value of ``key`` in a file of ``key : value`` lines; empty if there is none."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -96,7 +95,7 @@ def _first_value(path: Path, key: str) -> str:
 
 
 def _git(*arguments: str) -> str:
-    """What git says of the checkout that this code came from; empty outside one."""
+    """Return git's output in the checkout of this code; empty outside a checkout."""
     try:
         done = subprocess.run(
             ["git", "-C", str(CHECKOUT_ROOT), *arguments], capture_output=True, text=True, check=True, timeout=30

@@ -1,7 +1,6 @@
-"""Which keys of the configuration can be changed while a run goes on, and what becomes of a change.  Pure.
+"""The keys of the configuration that can be changed while a run goes on.  Pure.
 
-A change is checked as the whole configuration is, so its bounds are those of the key, and of all that has to agree with
-it.
+A change is checked like the whole configuration, with the bounds of the key and the checks across keys.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from protocol.settings import dotted_fields, suggest_key
 
 
 class ChangePoint(StrEnum):
-    """When a change holds."""
+    """When a change takes effect."""
 
-    ROLLOUT_REQUEST = "from the next ticket"
+    ROLLOUT_REQUEST = "from the next rollout request"
     STEP = "before the next step"
-    CHECK = "at the next look"
+    CHECK = "at the next check"
 
 
 LEARNING_RATE_KEY = "learner.lr"
@@ -43,11 +42,11 @@ RETUNABLE_KEYS: Mapping[str, ChangePoint] = {
     "stop.after_s": ChangePoint.STEP,
     "run.stall_timeout_s": ChangePoint.CHECK,
 }
-"""Key → when a change of it holds."""
+"""Key → when a change of it takes effect."""
 
 
 RetunableValue: TypeAlias = int | float | None
-"""Of such a key; None where it has none."""
+"""Value of a retunable key; None if it is not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,8 @@ class KeyChange:
 
 
 def resolve_retunable_key(key: str) -> str:
-    """``section.key`` for a key of :data:`TUNABLE`, whose last part is enough.  Raises UserError with what keeps
-    another from being changed."""
+    """Return the full name of a retunable key, of which the last part is enough.  Raises UserError that says why
+    another key cannot be changed."""
     if key in RETUNABLE_KEYS:
         return key
     named = [known for known in RETUNABLE_KEYS if known.rpartition(".")[2] == key]
@@ -70,9 +69,9 @@ def resolve_retunable_key(key: str) -> str:
         return named[0]
     if key in set(dotted_fields(RunConfig)):
         why = (
-            "what the run's checkpoints hold depends on it: begin another run"
+            "the run's checkpoints depend on it: start another run"
             if is_fixed_key(key)
-            else f"it is read when a run starts: stop the run and go on with it, --resume ID --set {key}=VALUE"
+            else f"it is read when a run starts: stop the run and resume it, --resume ID --set {key}=VALUE"
         )
         raise UserError(f"{key} cannot be changed while the run goes on: {why}")
     near = did_you_mean(key, [*RETUNABLE_KEYS, *(known.rpartition(".")[2] for known in RETUNABLE_KEYS)]) or suggest_key(
@@ -82,7 +81,7 @@ def resolve_retunable_key(key: str) -> str:
 
 
 def parse_change(text: str) -> tuple[str, str]:
-    """``KEY=VALUE`` → full key and value.  Raises UserError."""
+    """Return full key and value of ``KEY=VALUE``.  Raises UserError."""
     key, equals, value = text.partition("=")
     if not equals:
         raise UserError(f"retune {text}: write KEY=VALUE, for example rollout.in_flight=64")
@@ -90,27 +89,28 @@ def parse_change(text: str) -> tuple[str, str]:
 
 
 def apply_changes(config: RunConfig, changes: Mapping[str, str]) -> RunConfig:
-    """``config`` under ``changes``: full key → value, or nothing for the key's default.  Raises UserError."""
+    """Return ``config`` with ``changes``, full key → value; an empty value resets a key to its default.  Raises
+    UserError."""
     values = config_tables(config)
     for key in [key for key, value in changes.items() if not value]:
         section, _, name = resolve_retunable_key(key).partition(".")
         values[section].pop(name, None)
     if LEARNING_RATE_KEY in changes:
-        values["learner"].pop("lr_end", None)  # a straight line from another rate is over
+        values["learner"].pop("lr_end", None)  # it ends a line from the other rate
     return resolve(
         values, [f"{resolve_retunable_key(key)}={value}" for key, value in changes.items() if value], source="retune"
     )
 
 
 def diff_configs(before: RunConfig, after: RunConfig) -> list[KeyChange]:
-    """What differs, of what can be changed."""
+    """Return the retunable keys that differ."""
     old, new = retunable_values(before), retunable_values(after)
-    found = [KeyChange(key, old[key], new[key]) for key in RETUNABLE_KEYS]
-    return [change for change in found if change.before != change.after]
+    changes = [KeyChange(key, old[key], new[key]) for key in RETUNABLE_KEYS]
+    return [change for change in changes if change.before != change.after]
 
 
 def retunable_values(config: RunConfig) -> dict[str, RetunableValue]:
-    """What holds, of what can be changed."""
+    """Return the values of the retunable keys."""
     values = config_tables(config)
     return {key: _value(values, key) for key in RETUNABLE_KEYS}
 

@@ -1,7 +1,8 @@
-"""A run's directory: one driver at a time, a new attempt each start, files that are whole or not there.
+"""A run's directory as its driver uses it: one driver at a time, a new attempt at each start, files written whole.
 
-``runs/<id>/`` holds ``config.json`` (see :mod:`launch.run_records.reproducibility`), ``attempts/<n>/logs/`` and what
-the other rooms write.  The driver holds a lock on it for its life; the kernel gives it back however the driver ends.
+``runs/<id>/`` holds ``config.json`` (see :mod:`launch.run_records.reproducibility`), ``attempts/<n>/logs/`` and the
+files of other modules, whose names are in :mod:`protocol.run_directory.layout`.  The driver holds a lock on it, which
+the kernel releases however the driver ends.
 """
 
 from __future__ import annotations
@@ -42,21 +43,21 @@ from protocol.run_directory.process_log import ProcessLog
 from protocol.settings import ConfigSection
 
 _ENDED_BY_REQUEST = ("drained", "stopped_by_request")
-"""What a summary says of a run that a person ended: :class:`launch.control.step_hooks.Ending`."""
+"""Endings in a summary of a run that a person ended: :class:`launch.control.step_hooks.TrainingEnding`."""
 
 
 class RunDirectory:
-    """An open run directory.  Close it, or use it as a context manager, to let another driver in."""
+    """An open run directory, locked until it is closed."""
 
     def __init__(self, path: Path, attempt: int, lock_fd: int) -> None:
         self.path = path
         self.attempt = attempt
-        """1 for the first start of the run, one more for each resume."""
+        """Number of this start of the run, 1 for the first."""
         self._lock_fd = lock_fd
 
     @classmethod
     def create(cls, parent: Path, name: str, run_id: str | None = None, *, now: float | None = None) -> RunDirectory:
-        """Make a new run's directory, by default ``<name>-<start time>``.  Raises RunDirectoryError."""
+        """Make a new run's directory, by default ``<name>-<start time>``, and open it.  Raises RunDirectoryError."""
         if run_id is not None:
             require_new_run(parent, run_id)
         started = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
@@ -78,7 +79,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Begin an attempt in a run's directory.  Raises RunDirectoryError if another driver or another user has it."""
+        """Start an attempt in a run's directory.  Raises RunDirectoryError if another driver or another user has it."""
         try:
             lock_fd = _lock(path / LOCK_FILE)
             before = [int(entry.name) for entry in path.glob("attempts/*") if entry.name.isdigit()]
@@ -94,36 +95,36 @@ class RunDirectory:
 
     @property
     def resume_options(self) -> str:
-        """What ``python -m launch.cluster`` needs to go on with this run."""
+        """Options of ``python -m launch.cluster`` that resume this run."""
         return resume_options(self.path)
 
     @property
     def logs(self) -> Path:
-        """Where this attempt's processes log."""
+        """Folder of this attempt's logs."""
         return self.path / "attempts" / str(self.attempt) / "logs"
 
     def logs_in(self, folder: Path) -> Path:
-        """The same where what is this run's directory here is ``folder``."""
+        """Return the folder of this attempt's logs on a machine where ``folder`` replaces the run's directory."""
         return folder / self.logs.relative_to(self.path)
 
     def log_place(self, writer: str, node: str, folder: Path | None = None) -> ProcessLog:
-        """Where one process of this attempt logs, if its machine has ``folder`` in this directory's place."""
+        """Return the log of one process of this attempt, on a machine where ``folder`` replaces the run's directory."""
         return ProcessLog(self.logs_in(folder or self.path) / f"{writer}.jsonl", self.run_id, writer, node)
 
     def archive_results(self) -> None:
-        """Put what an earlier attempt came to into its folder: a run that goes on has not ended."""
+        """Move the results of the previous attempt to its folder: a resumed run has not ended."""
         for name in (SUMMARY_FILE, REPORT_FILE):
             with contextlib.suppress(FileNotFoundError):
                 (self.path / name).replace(self.path / "attempts" / str(self.attempt - 1) / name)
 
     def write_json(self, name: str, value: Mapping[str, JsonValue]) -> Path:
-        """Write a file of the run so that a reader sees the old one or the new one, also after a power loss."""
+        """Write a file of the run atomically, also in case of a power loss, and return its path."""
         path = self.path / name
         write_json(path, value)
         return path
 
     def close(self) -> None:
-        """Let another driver in.  May be called twice."""
+        """Release the lock.  May be called twice."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -138,7 +139,7 @@ class RunDirectory:
 
 
 def require_new_run(parent: Path, run_id: str) -> None:
-    """A run can be given this id.  Raises RunDirectoryError."""
+    """Raise RunDirectoryError unless a new run can have this id."""
     if not RUN_ID_PATTERN.fullmatch(run_id):
         raise RunDirectoryError(f"'{run_id}' cannot be a run id: use letters, digits, '.', '_' and '-'")
     if (parent / run_id).exists():
@@ -157,7 +158,7 @@ def _exists(path: Path) -> RunDirectoryError:
 
 
 def find_resume_command(path: Path) -> str:
-    """What a person types to go on with a run: the command that began it."""
+    """Return the command that resumes a run."""
     try:
         return resume_command(path, supervised=SFT_TABLE in load_stored_tables(path))
     except UserError:
@@ -165,7 +166,7 @@ def find_resume_command(path: Path) -> str:
 
 
 def find_run(parent: Path, run_id: str) -> Path:
-    """A run's directory by its id.  Raises RunDirectoryError."""
+    """Return a run's directory by its id.  Raises RunDirectoryError."""
     known = list_runs(parent)
     for path in known:
         if path.name == run_id:
@@ -175,8 +176,8 @@ def find_run(parent: Path, run_id: str) -> Path:
 
 
 def find_newest_run(parent: Path, name: str, control: NegativeControl | None, overrides: Sequence[str] = ()) -> Path:
-    """The newest run that can go on under ``overrides``: of recipe ``name`` unless that is empty, of one ``control``
-    unless that is None.  Raises RunDirectoryError with what keeps the newest from it."""
+    """Return the newest run that can be resumed with ``overrides``, of recipe ``name`` unless that is empty and of
+    ``control`` unless that is None.  Raises RunDirectoryError that says why the newest cannot."""
     refused: RunDirectoryError | None = None
     for path in reversed(list_runs(parent)):
         try:
@@ -198,7 +199,7 @@ def find_newest_run(parent: Path, name: str, control: NegativeControl | None, ov
 
 
 def list_runs(parent: Path) -> list[Path]:
-    """The directories that have a record, the newest last."""
+    """Return the run directories in a folder, the newest last."""
     return sorted(
         (path for path in parent.glob("*") if (path / CONFIG_FILE).is_file()),
         key=lambda path: (path / CONFIG_FILE).stat().st_mtime_ns,
@@ -206,7 +207,8 @@ def list_runs(parent: Path) -> list[Path]:
 
 
 def load_resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
-    """The stored configuration under new overrides, as far as its checkpoints allow.  Raises RunDirectoryError."""
+    """Return a run's stored configuration with ``overrides``.  Raises RunDirectoryError for changes that its
+    checkpoints do not allow."""
     before = load_stored_config(run_dir)
     after = resolve(config_tables(before), overrides, source=f"run {run_dir.name}")
     require_unchanged(run_dir, before, after, is_fixed_key)
@@ -220,8 +222,7 @@ def load_resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
 
 
 def has_ended(run_dir: Path) -> bool:
-    """Whether the run has come to its own end.  Nothing keeps one from going on that a person ended
-    (``python -m launch.ctl``)."""
+    """Return whether the run has reached its own end; one that a person ended with ``launch.ctl`` may go on."""
     try:
         return orjson.loads((run_dir / SUMMARY_FILE).read_bytes()).get("ended") not in _ENDED_BY_REQUEST
     except FileNotFoundError:
@@ -233,7 +234,7 @@ def has_ended(run_dir: Path) -> bool:
 def require_unchanged(
     run_dir: Path, before: ConfigSection, after: ConfigSection, is_fixed: Callable[[str], bool]
 ) -> None:
-    """Raises RunDirectoryError where keys differ that are fixed once a run has begun."""
+    """Raise RunDirectoryError if keys differ that are fixed once a run has started."""
     old, new = _flat_values(before), _flat_values(after)
     if fixed := [key for key in sorted(old.keys() | new.keys()) if is_fixed(key) and old.get(key) != new.get(key)]:
         raise RunDirectoryError(
@@ -253,17 +254,18 @@ _FIXED = (
     "staleness.max_staleness",  # the bound that the trained tokens are held against
     "evaluation.tasks_per_family",  # which tasks of a folder are not trained
 )
-"""What a checkpoint's tasks, tokens and groups depend on; a final dot means the whole section."""
+"""Keys that a checkpoint's tasks, tokens and groups depend on; a trailing dot means the whole table."""
 
 
 def is_fixed_key(key: str) -> bool:
-    """Whether ``section.key`` can never be changed once a run has begun."""
+    """Return whether ``section.key`` is fixed once a run has started."""
     return any(key.startswith(fixed) if fixed.endswith(".") else key == fixed for fixed in _FIXED)
 
 
 @contextlib.contextmanager
 def hold_run_lock(run_dir: Path) -> Generator[None]:
-    """Keep drivers from a run meanwhile.  Raises RunDirectoryError where one has it, or it is somebody else's."""
+    """Lock a run against drivers while the context is open.  Raises RunDirectoryError if a driver or another user has
+    it."""
     try:
         fd = _lock(run_dir / LOCK_FILE)
     except OSError as error:
@@ -275,12 +277,12 @@ def hold_run_lock(run_dir: Path) -> Generator[None]:
 
 
 def write_json(path: Path, value: Mapping[str, JsonValue]) -> None:
-    """Write a file whole or not at all."""
+    """Write a JSON file atomically."""
     replace_file(path, orjson.dumps(dict(value), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def load_stored_config(path: Path) -> RunConfig:
-    """The configuration in a run directory's record.  Raises RunDirectoryError."""
+    """Return the configuration in a run's record.  Raises RunDirectoryError."""
     values = load_stored_tables(path)
     if SFT_TABLE in values:
         raise RunDirectoryError(f"{path} is supervised training: go on with {resume_command(path, supervised=True)}")
@@ -288,7 +290,7 @@ def load_stored_config(path: Path) -> RunConfig:
 
 
 def load_stored_sft_config(path: Path) -> SftConfig:
-    """The same, of supervised training."""
+    """Return the configuration in the record of supervised training.  Raises RunDirectoryError."""
     values = load_stored_tables(path)
     if SFT_TABLE not in values:
         raise RunDirectoryError(f"{path} is no supervised training: {resume_command(path)}")
@@ -296,7 +298,7 @@ def load_stored_sft_config(path: Path) -> SftConfig:
 
 
 def load_stored_tables(path: Path) -> dict[str, dict[str, Toml]]:
-    """The tables in a run directory's record.  Raises RunDirectoryError."""
+    """Return the tables in a run's record.  Raises RunDirectoryError."""
     file = path / CONFIG_FILE
     try:
         record: dict[str, dict[str, dict[str, Toml]]] = orjson.loads(file.read_bytes())
@@ -312,22 +314,22 @@ def load_stored_tables(path: Path) -> dict[str, dict[str, Toml]]:
 
 
 def directory_error(run_dir: Path, error: OSError) -> RunDirectoryError:
-    """What to do where the system lets no file of the run be read or written: as a rule, the run is somebody else's."""
-    said = f"{error.filename or run_dir}: {error.strerror}"
+    """Return the error for a file of the run that cannot be read or written; usually the run is another user's."""
+    problem = f"{error.filename or run_dir}: {error.strerror}"
     try:
         owner, me = _user(run_dir.stat().st_uid), _user(os.geteuid())
     except OSError:
         owner = me = ""
     if owner == me or not isinstance(error, PermissionError):
-        return RunDirectoryError(f"{said}: `ls -ld {run_dir}` and `df {run_dir}` show why")
+        return RunDirectoryError(f"{problem}: `ls -ld {run_dir}` and `df {run_dir}` show why")
     return RunDirectoryError(
-        f"{said}. {run_dir} belongs to {owner}, and you are {me}: give this command as {owner} (sudo), or take the "
+        f"{problem}. {run_dir} belongs to {owner}, and you are {me}: run this command as {owner} (sudo), or take the "
         f"run over: sudo chown -R {me} {run_dir}"
     )
 
 
 def _user(uid: int) -> str:
-    """A user's name, or the number of one who has none."""
+    """Return a user's name, or the number if there is no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -335,17 +337,17 @@ def _user(uid: int) -> str:
 
 
 def config_tables(config: ConfigSection) -> dict[str, dict[str, Toml]]:
-    """A configuration as the tables of its recipe."""
+    """Return a configuration as the tables of a recipe."""
     return config.model_dump(mode="json", exclude_none=True)
 
 
 def _flat_values(config: ConfigSection) -> dict[str, Toml]:
-    """A configuration as ``section.key`` → value."""
+    """Return a configuration as ``section.key`` → value."""
     return {f"{table}.{key}": value for table, keys in config_tables(config).items() for key, value in keys.items()}
 
 
 def _lock(file: Path) -> int:
-    """Take the lock and write who has it."""
+    """Take the lock and write this process's id to it.  Raises RunDirectoryError."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

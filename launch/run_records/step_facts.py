@@ -1,4 +1,4 @@
-"""What the driver knows of an optimizer step beside the learner's own metrics, and sums of such counts."""
+"""Facts about an optimizer step that the learner's metrics lack, and sums of counts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TokensByLength = Mapping[str, Mapping[str, int]]
 
 
 def count_increase(before: TokensByLength, now: TokensByLength) -> dict[str, dict[str, int]]:
-    """What was counted between two readings."""
-    found: dict[str, dict[str, int]] = {}
+    """Return the counts that were added between two readings."""
+    increase: dict[str, dict[str, int]] = {}
     for reason, buckets in now.items():
         for bucket, tokens in buckets.items():
             if new := tokens - before.get(reason, {}).get(bucket, 0):
-                found.setdefault(reason, {})[bucket] = new
-    return found
+                increase.setdefault(reason, {})[bucket] = new
+    return increase
 
 
 def sum_counts(*counts: TokensByLength) -> dict[str, dict[str, int]]:
@@ -35,34 +35,34 @@ def sum_counts(*counts: TokensByLength) -> dict[str, dict[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """What the driver knows of a step; the learner's own metrics come beside it."""
+    """Facts about a step that the driver knows."""
 
     step: int
     rewards: Sequence[float]
-    """Of every trajectory whose group closed since the last step, trained or dropped: the policy's reward."""
+    """Reward of every trajectory whose group closed since the last step, trained or dropped."""
     passed: int
-    """Of these, those whose tests all passed."""
+    """Number of these trajectories whose tests all passed."""
     zero_variance_groups: int
     groups: int
     trained: int
-    """Trajectories of the batch that were trained."""
+    """Number of trajectories of the batch that were trained."""
     dropped: Mapping[str, int]
-    """Those that were not, by reason."""
+    """Number of trajectories of the batch that were not, by reason."""
     ages: Sequence[int]
-    """Tokens with loss, by age in steps."""
+    """Number of tokens with loss by age in steps."""
     sampled_tokens: int
-    """By all engines since the last step, for whatever they were."""
+    """Tokens that all engines sampled since the last step, for any purpose."""
     wait_s: float
-    """The learner stood idle for so long before this step."""
+    """Seconds that the learner was idle before this step."""
     step_s: float
     pause_ms: float
-    """An engine's last pause."""
+    """Milliseconds of the last pause of an engine for new weights."""
     token_account: TokenAccount = field(default_factory=TokenAccount)
-    """Where the batch's tokens went."""
+    """What happened to the batch's tokens."""
     dropped_tokens: TokensByLength = field(default_factory=dict[str, dict[str, int]])
-    """Of trajectories that were dropped since the last step, by it or before it: by reason and bucket of length."""
+    """Tokens of trajectories that were dropped since the last step, by reason and length."""
     parity: LogprobParity | None = None
-    """Of a probe that was made since the last step, by the weights that this one began with."""
+    """Result of a parity probe since the last step, of the weights that this step started from."""
     evaluated_step: int | None = None
     """Step whose weights were evaluated, where an online evaluation ended since the last step."""
     evaluation_pass_at_1: float = 0.0
@@ -71,19 +71,19 @@ class StepFacts:
 
 class LogprobParity(NamedTuple):
     k3: float
-    """Mean of r − 1 − log r, r = π ÷ μ: what the learner makes of a token over what the engine made of it."""
+    """Mean of r − 1 − log r, where r = π ÷ μ is the learner's probability of a token over the engine's."""
     tokens: int
 
     @property
     def rounded_k3(self) -> float | None:
-        """``k3`` as it is written down; None where it is no number."""
+        """``k3`` as it is written to files; None if it is not finite."""
         return float(f"{self.k3:.4g}") if np.isfinite(self.k3) else None
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetUsage:
-    """By training, over all attempts, with steps that were taken back and taken again."""
+    """Usage of training over all attempts, including discarded steps."""
 
     tokens: int = 0
-    """Sampled by the engines."""
+    """Tokens that the engines sampled."""
     seconds: float = 0.0

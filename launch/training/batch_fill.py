@@ -1,10 +1,9 @@
-"""How many groups a step leases, so that a run trains as much as it was asked to.  Pure.
+"""Decides how many groups a step leases, so that dropped trajectories are made up for.  Pure.
 
-A trajectory of which every token is above η is dropped by the step that leased it: mostly a short one that waited for a
-slow member of its group.  Its place in the batch would be lost, so the next step leases as many groups more as fill the
-places that were, at most twice the batch at once (the journal's budget holds as much).  Admission hears of the same
-sum and opens as many more: what steps lease is never more than what is opened for them, or the last step would wait for
-ever.
+A trajectory whose tokens are all too stale is dropped by the step that leased it: mostly a short one that waited for a
+slow member of its group.  The next step leases additional groups for the dropped places, at most twice the batch in
+total (the journal's budget holds that much).  Admission gets the same count and opens as many more groups: steps never
+lease more than is opened for them, or the last step would wait for ever.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ class BatchFill:
     groups_per_step: int
     group_size: int
     dropped: int = 0
-    """Trajectories that steps dropped for their age, over the run's lineage."""
+    """Trajectories that steps dropped because they were stale, over the run's lineage."""
     _refilled_groups: int = field(init=False)
-    """Groups that were leased beyond ``groups_per_step``.  A resumed run owes nothing: what was made up before its
-    checkpoint is not known."""
+    """Groups that were leased beyond ``groups_per_step``.  A resumed run starts even: how many were made up for before
+    its checkpoint is not known."""
 
     def __post_init__(self) -> None:
         self._refilled_groups = self.dropped_groups
 
     @property
     def groups_to_lease(self) -> int:
-        """To be leased for the next step."""
+        """Number of groups to lease for the next step."""
         return self.groups_per_step + min(self.groups_per_step, self.dropped_groups - self._refilled_groups)
 
     @property
     def dropped_groups(self) -> int:
-        """Groups' worth of lost places: they fill no step."""
+        """Number of groups that the dropped trajectories amount to."""
         return self.dropped // self.group_size
 
     def record_step(self, dropped: int) -> None:
-        """A step was taken on :attr:`groups` groups, and ``lost`` trajectories of them were dropped for their age."""
+        """Count a step on :attr:`groups_to_lease` groups that dropped this many stale trajectories."""
         self._refilled_groups += self.groups_to_lease - self.groups_per_step
         self.dropped += dropped

@@ -1,11 +1,11 @@
-"""When parity is looked for, and what is said of it.
+"""Schedules parity probes and reports their results.
 
-A probe is due before an attempt's first step, ``every_steps`` after the last one, and where a learner was loaded anew.
-One that is due is tried until it is made, whenever the loop looks for a batch, and nothing waits for it: a step that is
-taken without it says so, once for each probe.  Nothing is due where there are no settings.
+A probe is due before an attempt's first step, ``every_steps`` after the last one, and after a learner was reloaded.  It
+is tried whenever the loop looks for a batch until it succeeds, and nothing waits for it: a step that is taken without
+it emits an event, once for each probe.  Without settings no probe is due.
 
-The learner computes in a call of its own, under the weights that sampled: on a device that it shares with the engines
-they sample in rollout's turn, and it computes in its own, before the step.
+The learner computes in a separate call, under the weights that sampled: on a colocated device engines sample in the
+rollout phase, and the learner computes before its step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from protocol.trajectory import Float32Array, Int32Array, Uint8Array
 from protocol.weights import WeightVersion
 
 LogprobsCall = Callable[[list[tuple[Int32Array, Uint8Array]]], Awaitable[list[Float32Array]]]
-""":meth:`learner.rank.LearnerRank.logprobs`, in the learner's turn."""
+"""Calls :meth:`learner.rank.LearnerRank.logprobs` while the learner has the device."""
 
 
 @dataclass(slots=True)
@@ -32,35 +32,34 @@ class ParityChecker:
     every_steps: int
     monitor: ParityMonitor
     events: EventLog
-    _next: int = 0
-    """Steps after which a probe is due."""
+    _next_step: int = 0
+    """Number of steps after which a probe is due."""
     _sampled: ProbeSamples | None = None
-    _why: str = ""
-    """Why the probe that is due has not been made."""
-    _told: bool = False
-    _found: LogprobParity | None = None
+    _failure: str = ""
+    """Why the probe that is due could not be sampled."""
+    _skip_reported: bool = False
+    _result: LogprobParity | None = None
 
     def reset(self) -> None:
-        """The learner's weights were loaded: whatever was compared before is not what it has."""
-        self._next, self._sampled, self._told = 0, None, False
+        """Forget all probes: the learner's weights were reloaded."""
+        self._next_step, self._sampled, self._skip_reported = 0, None, False
 
     async def sample_probe(self, step: int, version: WeightVersion, engines: Sequence[Remote[Engine]]) -> None:
-        """Let ``engines`` sample by the learner's weights, if a probe is due that has not been sampled yet, and if one
-        of them serves these weights."""
-        if self.settings is None or step < self._next or self._samples_of(version) is not None:
+        """Let ``engines`` sample a probe if one is due and one of them serves the learner's weights."""
+        if self.settings is None or step < self._next_step or self._samples_of(version) is not None:
             return
         try:
             self._sampled = await sample_probe(self.settings, version, engines)
         except ParityProbeError as error:
-            self._why = str(error)
+            self._failure = str(error)
 
     async def compare_probe(self, step: int, version: WeightVersion, learner: LogprobsCall) -> None:
-        """What was sampled by the learner's weights with what it makes of it.  Raises UserError where a run begins out
-        of parity."""
+        """Compare a sampled probe with the learner's log-probabilities.  Raises UserError if a run starts out of
+        parity."""
         if (sampled := self._samples_of(version)) is None:
             return
         found = measure_parity(await learner(sampled.sequences), sampled.logprobs)
-        self._found, self._next, self._sampled, self._told = found, step + self.every_steps, None, False
+        self._result, self._next_step, self._sampled, self._skip_reported = found, step + self.every_steps, None, False
         self.events.emit(
             "parity.measured",
             step=step,
@@ -72,23 +71,23 @@ class ParityChecker:
         self._emit_alert(self.monitor.check_probe(found))
 
     def before_step(self, step: int) -> None:
-        """``step`` is about to be taken."""
-        if self.settings is not None and step > self._next and not self._told:
-            self._told = True
-            self.events.emit("parity.skipped", step=step, why=self._why)
+        """Report that ``step`` is taken without the probe that is due, if it is."""
+        if self.settings is not None and step > self._next_step and not self._skip_reported:
+            self._skip_reported = True
+            self.events.emit("parity.skipped", step=step, why=self._failure)
 
     def take_result(self) -> LogprobParity | None:
-        """What the probe has found that was made since this was last asked, if one was."""
-        found, self._found = self._found, None
-        return found
+        """Return the result of the probe since the last call, if there was one."""
+        result, self._result = self._result, None
+        return result
 
     def check_step_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Look at a step's own tokens.  Raises UserError where they are the first that were looked at, and out of
+        """Judge the parity of a step's own tokens.  Raises UserError if they are the first measurement and out of
         parity."""
         self._emit_alert(self.monitor.check_step(metrics))
 
     def _samples_of(self, version: WeightVersion) -> ProbeSamples | None:
-        """What these weights have sampled: what others have, a learner that was started again does not know."""
+        """Return the samples if they are of ``version``; a restarted learner has no others."""
         sampled = self._sampled
         return sampled if sampled is not None and sampled.version == version else None
 

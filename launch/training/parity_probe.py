@@ -1,8 +1,8 @@
-"""Tokens for a look at parity: sampled for nothing else, by engines that serve the learner's very weights.
+"""Samples the tokens of a parity probe from engines that serve the learner's current weights.
 
-Each prompt is the first one of a training task, in a session of its own, so that its prefix is of these weights alone;
-a reply of which anything is of others is left out.  Engines sample for episodes all the while.  Nobody waits for
-weights: where no engine serves those that are wanted there is no probe, and :class:`NoProbe` says why.
+Each prompt is the first one of a training task, in a session of its own, so that its prefix is computed by these
+weights only; a reply with anything from other weights is left out.  Engines serve episodes meanwhile.  The probe never
+waits for weights: if no engine serves these, there is no probe, and :class:`ParityProbeError` says why.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from protocol.weights import WeightVersion, format_version
 
 _PROMPTS = 16
 _NEW_TOKENS = 32
-"""For each, unless the model ends its reply before: a few hundred in all."""
+"""Maximum number of tokens of each reply; a few hundred in total."""
 _ANSWER_S = 1.0
-"""An engine that is well has said by then what it serves."""
-_PATIENCE_S = 2.0
-"""For one that has just said that it serves, and does not."""
+"""Seconds in which a healthy engine reports its status."""
+_RETRY_S = 2.0
+"""Seconds that an engine may take to serve again if it stopped just after it reported that it serves."""
 _MARGIN_S = 5.0
-_NAMED = 4
+_MAX_NAMED_ENGINES = 4
 
 
 class ParityProbeError(InfraError):
@@ -53,7 +53,7 @@ class ParityProbeSettings:
 
 
 def make_probe_settings(config: RunConfig, prepared: PreparedRun) -> ParityProbeSettings:
-    """The same prompts in each attempt; where there are fewer tasks, each is asked oftener."""
+    """Build the prompts, which are the same in each attempt; with fewer tasks than prompts, tasks repeat."""
     settings, agent = config.agent, make_agent(config.agent.make_spec())
     chat = load_chat_format(str(prepared.model_path), agent.offered_tools, thinking=settings.thinking.template_argument)
     first = [
@@ -74,22 +74,22 @@ class ProbeSamples(NamedTuple):
     sequences: list[tuple[Int32Array, Uint8Array]]
     """Token ids [T] and mask [T], 1 where they were sampled."""
     logprobs: list[Float32Array]
-    """The engines', of the sampled tokens of each."""
+    """The engines' log-probabilities of the sampled tokens of each sequence."""
 
 
 async def sample_probe(
     settings: ParityProbeSettings, version: WeightVersion, engines: Sequence[Remote[Engine]]
 ) -> ProbeSamples:
-    """By every engine that serves ``version``, in turn.  Raises NoProbe."""
+    """Sample the prompts, distributed over the engines that serve ``version``.  Raises ParityProbeError."""
     serving = await _serving(version, engines)
     async with task_group() as group:
-        asked = [
+        replies = [
             (prompt, group.create_task(_reply(engine, _request(settings, prompt, f"probe-{version}-{index}"), version)))
             for index, (prompt, engine) in enumerate(zip(settings.prompts, itertools.cycle(serving), strict=False))
         ]
-    found = [(prompt, reply) for prompt, task in asked if isinstance(reply := task.result(), GenerateReply)]
+    found = [(prompt, reply) for prompt, task in replies if isinstance(reply := task.result(), GenerateReply)]
     if not found:
-        raise next(why for _, task in asked if isinstance(why := task.result(), ParityProbeError))
+        raise next(why for _, task in replies if isinstance(why := task.result(), ParityProbeError))
     return ProbeSamples(
         version,
         [_sequence(prompt, reply.token_ids) for prompt, reply in found],
@@ -99,17 +99,17 @@ async def sample_probe(
 
 async def _serving(version: WeightVersion, engines: Sequence[Remote[Engine]]) -> list[Remote[Engine]]:
     async with task_group() as group:
-        asked = [(engine, group.create_task(_status(engine))) for engine in engines]
-    told = [(engine, task.result()) for engine, task in asked]
-    found = [engine for engine, status in told if status and _is_serving(status, version)]
+        queries = [(engine, group.create_task(_status(engine))) for engine in engines]
+    statuses = [(engine, task.result()) for engine, task in queries]
+    found = [engine for engine, status in statuses if status and _is_serving(status, version)]
     if not found:
-        states = "; ".join(_describe_status(engine, status) for engine, status in told[:_NAMED])
+        states = "; ".join(_describe_status(engine, status) for engine, status in statuses[:_MAX_NAMED_ENGINES])
         raise ParityProbeError(f"no engine serves version {format_version(version)}, which the learner has: {states}")
     return found
 
 
 async def _status(engine: Remote[Engine]) -> EngineStatus | None:
-    """None where it does not say at once."""
+    """Return the engine's status; None if it does not answer at once."""
     try:
         async with asyncio.timeout(_ANSWER_S):
             return await engine.call(Engine.status)
@@ -140,21 +140,21 @@ def _request(settings: ParityProbeSettings, prompt: Sequence[int], session: str)
         greedy=False,
         session=session,
         deadline_s=settings.deadline_s,
-        patience_s=_PATIENCE_S,
+        patience_s=_RETRY_S,
     )
 
 
 async def _reply(
     engine: Remote[Engine], request: GenerateRequest, version: WeightVersion
 ) -> GenerateReply | ParityProbeError:
-    """Why there is none is a value, so that the others' replies count."""
+    """Return the reply, or the error as a value, so that the other replies count."""
     try:
         async with asyncio.timeout(request.deadline_s + _MARGIN_S):
             reply = await engine.call(Engine.generate, request)
     except (LongshoreError, TimeoutError) as error:
         return ParityProbeError(str(error) or f"{_short(engine)} gave no reply within {request.deadline_s:g} s")
     if reply.mixed_prefix or {reply.key_version, *reply.versions} != {version}:
-        return ParityProbeError(f"{_short(engine)} was given other weights while it sampled")
+        return ParityProbeError(f"{_short(engine)} got other weights while it sampled")
     return reply
 
 

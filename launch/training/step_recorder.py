@@ -1,4 +1,4 @@
-"""Records what optimizer steps did: one line of metrics for each, and the fate of each trajectory for people.
+"""Records optimizer steps: one line of metrics for each, and what happened to each trajectory, for readers.
 
 Groups that close are collected between two steps, so that the metrics of a step hold the rewards of every group that
 closed since the step before, trained or dropped.
@@ -31,7 +31,7 @@ class StepRecorder:
     events: EventLog
     buffer: Remote[TrajectoryBuffer]
     sampled_tokens: Callable[[], Awaitable[int]]
-    """Tokens that the engines have sampled so far."""
+    """Returns the number of tokens that the engines have sampled so far."""
     _trained_log: TrainedLog = field(init=False)
     _progress_seq: int = -1
     _rewards: list[float] = field(default_factory=list[float])
@@ -40,7 +40,7 @@ class StepRecorder:
     _sampled: int = 0
     """Tokens that the engines had sampled at the last step."""
     _dropped_tokens: TokensByLength = field(default_factory=dict[str, dict[str, int]])
-    """Tokens of dropped trajectories that the metrics hold already."""
+    """Tokens of dropped trajectories that are already in the metrics."""
     _export_failures: int = 0
     _reported_unrecorded: bool = False
 
@@ -48,18 +48,18 @@ class StepRecorder:
         self._trained_log = TrainedLog(self.run_dir)
 
     def start(self, sampled_tokens: int) -> None:
-        """Training begins now: rates and token counts of the next step start here."""
+        """Start the rates and token counts of the next step here."""
         self._sampled = sampled_tokens
         self.metrics.start_clock()
 
     async def rewind(self, step: int) -> None:
-        """Record that the steps after ``step`` are taken again."""
+        """Record that the steps after ``step`` are discarded."""
         self.metrics.rewind(step)
         await asyncio.to_thread(self._trained_log.record_rewind, step)
         self._dropped_tokens = read_dropped_tokens(self.run_dir)
 
     async def collect_closed_groups(self, timeout_s: float) -> None:
-        """Count the groups that have closed; waits up to ``timeout_s`` for the buffer to make progress."""
+        """Count the groups that have closed; wait up to ``timeout_s`` for the buffer to make progress."""
         progress = await self.buffer.call(TrajectoryBuffer.wait_progress, self._progress_seq, timeout_s)
         self._progress_seq = progress.seq
         for closing in progress.closed:
@@ -68,13 +68,13 @@ class StepRecorder:
             self._zero_variance += closing.outcome is GroupOutcome.ZERO_VARIANCE
 
     async def write_trained_log(self, report: StepReport, version: WeightVersion) -> None:
-        """Write what the step made of each trajectory and token of its batch; ``version`` is the one it started from.
-        A failure is an alert, once."""
+        """Write what the step did with each trajectory and token of its batch; it started from ``version``.  A failure
+        is an alert, once."""
         dropped = {name: reason.value for name, reason in report.dropped.items()}
         step = report.step if report.trained else None
         await asyncio.to_thread(self._trained_log.record_step, step, version, report.trained, dropped, report.records)
         if self._trained_log.failures and not self._reported_unrecorded:
-            text = f"what step {report.step} made of its trajectories cannot be written: the monitor does not show it"
+            text = f"what step {report.step} did with its trajectories cannot be written: the monitor does not show it"
             self.events.emit("alert.raised", name="trained", text=text)
             self._reported_unrecorded = True
 

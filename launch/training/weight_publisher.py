@@ -1,7 +1,6 @@
-"""Publishes the learner's weights under versions of their own, and removes those that nothing uses any more.
+"""Publishes the learner's weights, each under a new version, and removes versions that nothing uses any more.
 
-Publishing has two halves: a copy of the weights, for which training waits, and the writing of that copy, which runs
-beside the next steps.
+Training waits only for a copy of the weights, which is written beside the next steps.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _KEPT_VERSIONS = 4
 
 
 class WeightCopy(NamedTuple):
-    """Weights that are copied and not yet written."""
+    """Weights that are copied but not yet written."""
 
     version: WeightVersion
     step: int
@@ -42,11 +41,11 @@ class VersionPublisher:
     events: EventLog
     activity: ActivityLog
     copy_weights: Callable[[], Awaitable[LearnerGroup]]
-    """Makes the learner copy its weights, and returns the ranks that hold the copy."""
+    """Lets the learner copy its weights and returns the ranks that hold the copy."""
     version: WeightVersion = NO_VERSION
     """Version of the learner's current weights."""
     is_published: bool = False
-    """Whether a copy of the current weights was made for publishing."""
+    """Whether the current weights were copied for publishing."""
     lineage: Lineage = field(default_factory=Lineage)
     _count: int = 0
     _lineage_log: LineageLog = field(init=False)
@@ -55,12 +54,12 @@ class VersionPublisher:
         self._lineage_log = LineageLog(self.run_dir)
 
     def resume_from(self, version: WeightVersion, lineage: Lineage) -> None:
-        """The learner holds the weights of ``version`` again; versions that came later in this run stay known."""
+        """Continue from the weights of ``version``; later versions of this run stay in the lineage."""
         self.version = version
         self.lineage = Lineage(self._lineage_log.read().entries | lineage.entries)
 
     def new_version(self, step: int) -> WeightVersion:
-        """Give the weights after ``step`` a version; nobody else has them yet."""
+        """Give the weights after ``step`` a version, without publishing them."""
         version = make_version(self.attempt, self._count)
         self._count += 1
         self.lineage.add(version, step, self.version)
@@ -76,7 +75,7 @@ class VersionPublisher:
         return WeightCopy(version, step, parent, learners)
 
     async def end(self, copied: WeightCopy) -> WeightManifest:
-        """Write what was copied, and remove older versions that no engine uses any more."""
+        """Write the copy, and remove older versions that no engine uses any more."""
         version, step, parent, learners = copied
         folder = version_folder(self.run_dir / "weights", version)
         with self.activity.track("publishing"):
@@ -87,11 +86,11 @@ class VersionPublisher:
         return manifest
 
     async def delete_partial(self) -> None:
-        """Remove weights that a learner had begun to write when it was killed."""
-        for killed in (self.run_dir / "weights").glob(".v*"):
-            await asyncio.to_thread(shutil.rmtree, killed, ignore_errors=True)
+        """Remove weights that a killed learner wrote in part."""
+        for partial in (self.run_dir / "weights").glob(".v*"):
+            await asyncio.to_thread(shutil.rmtree, partial, ignore_errors=True)
 
     def _delete_old_versions(self) -> None:
-        """Keep a version's files until every engine that has a server has confirmed a later one."""
+        """Delete a version's files once every engine with a server serves a later one."""
         if (served := self.weight_sync.served) is not None:
             delete_versions_before(self.run_dir / "weights", served.version, keep=_KEPT_VERSIONS)

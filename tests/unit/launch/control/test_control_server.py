@@ -229,7 +229,7 @@ async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scen
     async with scene.open():
         ok, text = await scene.answer(make_request(ControlAction.RETUNE, changes=changes, reason="too fast"))
     assert ok
-    assert text.startswith("rollout.in_flight 0 → 8, from the next ticket; learner.lr")
+    assert text.startswith("rollout.in_flight 0 → 8, from the next rollout request; learner.lr")
     after = load_stored_config(scene.run_dir)
     assert (after.rollout.in_flight, after.learner.lr, after.checkpoint.every_steps) == (8, 1e-5, 2)
     assert scene.adopted == [after]

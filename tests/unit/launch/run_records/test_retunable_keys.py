@@ -33,7 +33,8 @@ def test_a_change_is_a_new_configuration_and_says_what_it_was() -> None:
         KeyChange("learner.lr", before.learner.lr, 1e-4),
     ]
     assert (
-        str(KeyChange("rollout.max_staleness", None, 1.5)) == "rollout.max_staleness none → 1.5, from the next ticket"
+        str(KeyChange("rollout.max_staleness", None, 1.5))
+        == "rollout.max_staleness none → 1.5, from the next rollout request"
     )
 
 
@@ -54,7 +55,7 @@ def test_a_rate_that_was_asked_for_has_no_end_of_another_line() -> None:
     [
         ("in_flight", "write KEY=VALUE"),
         ("in_fligt=3", "did you mean 'in_flight'"),
-        ("staleness.max_staleness=9", "checkpoints hold depends on it"),
+        ("staleness.max_staleness=9", "checkpoints depend on it"),
         ("engine.count=2", "--resume ID --set engine.count=VALUE"),
         ("warp=9", "these can be changed: rollout.in_flight"),
     ],

@@ -74,7 +74,7 @@ async def test_an_engine_that_is_gone_keeps_nobody_waiting() -> None:
 
 @pytest.mark.parametrize("faulty", [ProbedEngine(lambda: NOW, sampling=OLD), ProbedEngine(lambda: NOW, mixed=True)])
 async def test_tokens_of_which_anything_is_of_other_weights_do_not_count(faulty: ProbedEngine) -> None:
-    with pytest.raises(ParityProbeError, match="engine-0 was given other weights while it sampled"):
+    with pytest.raises(ParityProbeError, match="engine-0 got other weights while it sampled"):
         await sample_probe(SETTINGS, NOW, remotes(faulty))
     found = await sample_probe(SETTINGS, NOW, remotes(faulty, ProbedEngine(lambda: NOW)))
     assert [tuple(ids[: len(prompt)]) for prompt, (ids, _) in zip(PROMPTS[1::2], found.sequences, strict=True)] == [
