@@ -51,7 +51,7 @@ def test_servers_are_those_of_the_configuration_else_of_the_environment() -> Non
 def test_a_run_without_a_server_says_how_to_name_one() -> None:
     with pytest.raises(UserError, match=r"--set sandbox\.urls=http://HOST:18081, or export WORKER_URLS="):
         check(config())
-    with pytest.raises(UserError, match=r"worker 'a:1' is no address"):
+    with pytest.raises(UserError, match=r"worker 'a:1' is not a URL"):
         check(config(), WORKER_URLS="a:1")
 
 
@@ -174,7 +174,7 @@ def test_daytona_s_package_options_and_key_are_looked_for_before_anything_starts
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     daytona = ("sandbox.provider=daytona", "warm_start.enabled=false")
-    with pytest.raises(UserError, match="imgae is no option of Daytona's"):
+    with pytest.raises(UserError, match="imgae is not an option of Daytona"):
         check(load_recipe("demo", [*daytona, "sandbox.options={imgae='x'}"]))
     said = load_recipe("demo", [*daytona, "sandbox.options={image='debian:12'}"])
     monkeypatch.setattr(sdk, "PACKAGE", "no_such_package_anywhere")

@@ -211,7 +211,7 @@ async def test_an_interrupt_while_ray_starts_waits_for_it_and_ends_it(
 
 def test_a_ray_that_does_not_start_is_one_line_that_says_what_to_do(slow_ray: SlowRay, tmp_path: Path) -> None:
     slow_ray.late = 4
-    with pytest.raises(RayStartError, match=r"4 attempts \(The current node timed out during startup.*--nodes") as caught:
+    with pytest.raises(RayStartError, match=r"4 attempts \(The current node timed out.*--nodes") as caught:
         cluster_nodes._start(1, tmp_path, 4)
     assert "\n" not in str(caught.value)
     assert [process.wait(30) for process in slow_ray.processes] == [-signal.SIGKILL] * 4
