@@ -40,10 +40,10 @@ async def committed_image(engine: DockerEngine, container: str, *, pause: bool) 
         return cast("str", (await handle.commit(pause=pause, config={}))["Id"])
 
     async def copy() -> str:
-        again = _NOT_FROZEN if pause else frozenset[int]()
+        retried = _NOT_FROZEN if pause else frozenset[int]()
         with engine.creating():
             image = await call_with_retries(
-                f"copy container {container[:12]}", call, again, idempotent=False, within_s=COMMIT_TIMEOUT_S
+                f"copy container {container[:12]}", call, retried, idempotent=False, within_s=COMMIT_TIMEOUT_S
             )
         engine.committed_images.add(image)
         return image

@@ -48,14 +48,14 @@ class ContainerLimits:
 
 def ulimits(limits: ContainerLimits) -> list[Json]:
     """Build Docker's ``Ulimits``, which apply to each process."""
-    most = {
+    hard_limits = {
         "fsize": limits.file_bytes,
         "core": 0,
         "nofile": limits.open_files,
         "nproc": _MAX_PROCESSES,
         "sigpending": _MAX_PENDING_SIGNALS,
     }
-    return [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in most.items()]
+    return [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in hard_limits.items()]
 
 
 def storage_options(limits: ContainerLimits) -> Json:

@@ -62,8 +62,8 @@ async def wait_for_leaks(
     """
     give_up = time.monotonic() + patience_s
     while True:
-        theirs = await list_others() if list_others is not None else before
-        new = (await engine.inventory()).new_since(before).new_since(theirs)
+        of_others = await list_others() if list_others is not None else before
+        new = (await engine.inventory()).new_since(before).new_since(of_others)
         if new and list_others is not None:  # created since then
             new = new.new_since(await list_others())
         if new.containers and count_reserved is not None:

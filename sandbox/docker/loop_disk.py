@@ -35,9 +35,9 @@ async def find_upper_layer(engine: DockerEngine, container: str) -> Path | None:
     return upper_layer_of(await engine.inspect(container))
 
 
-def upper_layer_of(shown: Json) -> Path | None:
+def upper_layer_of(description: Json) -> Path | None:
     """Return that folder from the daemon's description of the container."""
-    layers = cast("dict[str, str]", shown.get("GraphDriver", {}).get("Data") or {})
+    layers = cast("dict[str, str]", description.get("GraphDriver", {}).get("Data") or {})
     return Path(layers["UpperDir"]) if "UpperDir" in layers else None
 
 

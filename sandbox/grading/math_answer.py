@@ -55,16 +55,16 @@ def extract_boxed(text: str) -> str | None:
     return None
 
 
-def is_right_answer(reply: str, wanted: str) -> bool:
-    """Return whether ``reply`` gives ``wanted``, which is an answer or a solution that boxes it."""
-    given, boxed = extract_boxed(reply), extract_boxed(wanted)
-    return given is not None and same_answer(given, wanted if boxed is None else boxed)
+def is_right_answer(reply: str, expected: str) -> bool:
+    """Return whether ``reply`` gives ``expected``, which is an answer or a solution that boxes it."""
+    given, boxed = extract_boxed(reply), extract_boxed(expected)
+    return given is not None and same_answer(given, expected if boxed is None else boxed)
 
 
-def same_answer(given: str, wanted: str) -> bool:
-    one, other = strip_typesetting(given[: 2 * MOST_CHARS]), strip_typesetting(wanted[: 2 * MOST_CHARS])
-    if not one or not other or max(len(given), len(wanted)) > MOST_CHARS:
-        return bool(wanted.strip()) and given.strip() == wanted.strip()
+def same_answer(given: str, expected: str) -> bool:
+    one, other = strip_typesetting(given[: 2 * MOST_CHARS]), strip_typesetting(expected[: 2 * MOST_CHARS])
+    if not one or not other or max(len(given), len(expected)) > MOST_CHARS:
+        return bool(expected.strip()) and given.strip() == expected.strip()
     if _WORDS.fullmatch(one) or _WORDS.fullmatch(other):
         return _tight(one).casefold() == _tight(other).casefold()
     (its_name, its), (the_name, the) = _split_name(one), _split_name(other)
@@ -139,14 +139,14 @@ def _same_lists(one: _List, other: _List) -> bool:
         return False
     its, the = [_Item.of(text) for text in one.items], [_Item.of(text) for text in other.items]
     if one.brackets:
-        return all(each.is_same(wanted) for each, wanted in zip(its, the, strict=True))
+        return all(each.is_same(expected) for each, expected in zip(its, the, strict=True))
     return _same_sets(its, the)
 
 
 def _same_sets(its: Sequence[_Item], the: Sequence[_Item]) -> bool:
     left = list(the)
     for each in its:
-        found = next((wanted for wanted in left if each.is_same(wanted)), None)
+        found = next((expected for expected in left if each.is_same(expected)), None)
         if found is None:
             return False
         left.remove(found)

@@ -118,7 +118,7 @@ async def _run(chosen: EgressProxyOptions) -> CommandReport:
         match chosen:
             case BuildImagesArguments():
                 builds_only = not isinstance(chosen, PrefetchImagesArguments)
-                return await _make(store, _wanted(chosen.paths, builds_only=builds_only))
+                return await _make(store, _requested_tasks(chosen.paths, builds_only=builds_only))
             case PullImagesArguments():
                 return await _make(store, [Task(id=name, instruction="", image=name) for name in chosen.names])
             case ImportImageArguments():
@@ -139,24 +139,24 @@ async def _store(concurrency: int, proxy: EgressProxySettings) -> AsyncGenerator
         yield engine, await ImageStore.open(engine, settings, networks.build_network)
 
 
-def _wanted(paths: Sequence[Path], *, builds_only: bool) -> list[Task | TaskService]:
-    wanted: list[Task | TaskService] = []
+def _requested_tasks(paths: Sequence[Path], *, builds_only: bool) -> list[Task | TaskService]:
+    requested: list[Task | TaskService] = []
     for path in paths:
         if (path / "Dockerfile").is_file() and not (path / "task.yaml").exists():
-            wanted.append(Task(id=path.resolve().name, instruction="", build=load_build_context(path)))
+            requested.append(Task(id=path.resolve().name, instruction="", build=load_build_context(path)))
             continue
         found = load_tasks(path)
         for problem in found.problems:
             print(problem, file=sys.stderr)
         for task in found.tasks:
-            wanted += [task, *task.services]
-    chosen = [each for each in wanted if each.build is not None or (each.image and not builds_only)]
-    if not wanted:
+            requested += [task, *task.services]
+    chosen = [each for each in requested if each.build is not None or (each.image and not builds_only)]
+    if not requested:
         raise UserError(f"{', '.join(map(str, paths))}: there is no task and no Dockerfile: name folders that have one")
     return chosen
 
 
-async def _make(store: ImageStore, wanted: Sequence[Task | TaskService]) -> CommandReport:
+async def _make(store: ImageStore, requested: Sequence[Task | TaskService]) -> CommandReport:
     images: list[CommandReport] = []
     failed: list[CommandReport] = []
 
@@ -169,7 +169,7 @@ async def _make(store: ImageStore, wanted: Sequence[Task | TaskService]) -> Comm
             failed.append({"task": name, "why": str(error)})
 
     async with asyncio.TaskGroup() as group:
-        for task in wanted:
+        for task in requested:
             group.create_task(one(task))
     counts = store.statistics()
     return {"images": images, "failed": failed, "built": counts.built, "pulled": counts.pulled}

@@ -24,19 +24,19 @@ class ImageEviction:
 
         The quota is missed where too many images are reserved or in use. Raises DockerEngineError.
         """
-        gone: list[str] = []
+        evicted_names: list[str] = []
         kept = {self._base_image}
         async with self._lock:
             while True:
                 images = await engine_calls.list_images(self._engine)
                 last_used = self._ledger.last_used()
                 if quota_bytes and used_bytes(images, last_used) <= quota_bytes:
-                    return tuple(gone)
+                    return tuple(evicted_names)
                 name = choose_image_to_evict(images, last_used, await engine_calls.images_in_use(self._engine), kept)
                 if name is None:
-                    return tuple(gone)
+                    return tuple(evicted_names)
                 if await self._evict(name):
-                    gone.append(name)
+                    evicted_names.append(name)
                 kept.add(name)
 
     async def _evict(self, name: str) -> bool:

@@ -21,13 +21,13 @@ class StoredImage:
     names: tuple[str, ...]
 
 
-def used_bytes(images: Sequence[StoredImage], ours: Collection[str]) -> int:
+def used_bytes(images: Sequence[StoredImage], own_names: Collection[str]) -> int:
     """Return the bytes of longshore's images (by name) and of the unnamed images that only they were built from."""
     by_id = {each.id: each for each in images}
     counted: set[str] = set()
     total = 0
     for image in images:
-        at: StoredImage | None = image if any(name in ours for name in image.names) else None
+        at: StoredImage | None = image if any(name in own_names for name in image.names) else None
         while at is not None and at.id not in counted:
             counted.add(at.id)
             below = by_id.get(at.parent)

@@ -107,16 +107,16 @@ async def adopt_services(
         await asyncio.shield(_removed(engine, [container, *(each.id for each in containers)], network))
 
 
-async def inspect_services(engine: DockerEngine, shown: Json) -> list[Json]:
+async def inspect_services(engine: DockerEngine, description: Json) -> list[Json]:
     """Return the daemon's description of each service of a container. Raises DockerEngineError."""
-    network = _network_of(shown)
+    network = _network_of(description)
     containers = await engine.containers({NETWORK_LABEL: network}) if network else ()
     return [await engine.inspect(each.id) for each in containers]
 
 
-def _network_of(shown: Json) -> str:
+def _network_of(description: Json) -> str:
     """Return the private network that a container is on; empty for none."""
-    joined: Json = shown["NetworkSettings"]["Networks"]
+    joined: Json = description["NetworkSettings"]["Networks"]
     return next((name for name in joined or () if name.startswith(networks.NETWORK_PREFIX)), "")
 
 

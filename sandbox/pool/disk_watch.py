@@ -97,10 +97,10 @@ class DiskWatch:
     async def _find(self, session: SandboxSession) -> None:
         if session in self._seen or session.spec is None or not session.alive:
             return
-        shown = await session.engine.inspect(session.container)
-        others = await inspect_services(session.engine, shown)
+        description = await session.engine.inspect(session.container)
+        others = await inspect_services(session.engine, description)
         self._seen[session] = (
-            _unmeasured_layer(shown, session.spec.limits, layer=self._bound is DiskBound.WATCH),
+            _unmeasured_layer(description, session.spec.limits, layer=self._bound is DiskBound.WATCH),
             *(_unmeasured_layer(other, SERVICE_LIMITS, layer=not self._bound.by_daemon) for other in others),
         )
 
@@ -131,17 +131,21 @@ def _due(session: SandboxSession, seen: MeasuredLayer) -> bool:
         return False
 
 
-def _unmeasured_layer(shown: Json, limits: ContainerLimits, *, layer: bool) -> MeasuredLayer:
-    paths = tuple(filter(os.path.exists, writable_paths(shown, layer=layer)))  # only those that this process can see
+def _unmeasured_layer(description: Json, limits: ContainerLimits, *, layer: bool) -> MeasuredLayer:
+    paths = tuple(
+        filter(os.path.exists, writable_paths(description, layer=layer))
+    )  # only those that this process can see
     free = free_bytes(paths[0]) if paths else 0
-    return MeasuredLayer(paths, cgroup_procs(shown["State"]["Pid"], shown["Id"]), limits.disk_bytes, 0, free, -math.inf)
+    return MeasuredLayer(
+        paths, cgroup_procs(description["State"]["Pid"], description["Id"]), limits.disk_bytes, 0, free, -math.inf
+    )
 
 
-def writable_paths(shown: Json, *, layer: bool) -> tuple[Path, ...]:
+def writable_paths(description: Json, *, layer: bool) -> tuple[Path, ...]:
     """Return the paths on the daemon's host to which a container writes, from the daemon's description of it."""
-    upper = upper_layer_of(shown) if layer else None
-    mounted = (shown.get(each) for each in _MOUNTED)
-    volumes = (each.get("Source") for each in shown.get("Mounts") or () if each.get("Type") == "volume")
+    upper = upper_layer_of(description) if layer else None
+    mounted = (description.get(each) for each in _MOUNTED)
+    volumes = (each.get("Source") for each in description.get("Mounts") or () if each.get("Type") == "volume")
     return (*((upper,) if upper else ()), *(Path(each) for each in (*mounted, *volumes) if each))
 
 

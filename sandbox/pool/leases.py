@@ -128,16 +128,16 @@ class LeaseTable:
     def allocate(self, task_key: str, request_id: str = "") -> LeaseAllocation:
         """Allocate one slot. Raises SlotsExhausted."""
         if request_id:
-            again = [
+            existing = [
                 lease
                 for lease in self._leases.values()
                 if (lease.task_key, lease.request_id) == (task_key, request_id)
                 and self.now() < lease.given_at + self.limits.remember_s
                 and not self._expired(lease)
             ]
-            if again:
-                self.renew(again[0].id)
-                return LeaseAllocation((again[0],), reused=True)
+            if existing:
+                self.renew(existing[0].id)
+                return LeaseAllocation((existing[0],), reused=True)
         return LeaseAllocation(self._allocate(task_key, 1, request_id=request_id), reused=False)
 
     def allocate_group(self, group: str, slots: int, *, reserve: bool = False) -> LeaseAllocation:

@@ -31,17 +31,17 @@ _ASSUMED_S = 10.0
 class StartConcurrencyLimit:
     """State of the rule: at most ``limit`` starts may be in progress. Report each start that ended."""
 
-    def __init__(self, first: int, most: int, least: int = 1) -> None:
-        if not 1 <= least <= first <= most:
-            raise ValueError(f"1 <= least <= first <= most, not {least}, {first} and {most}")
-        self.limit, self._most, self._least = first, most, least
+    def __init__(self, initial: int, maximum: int, minimum: int = 1) -> None:
+        if not 1 <= minimum <= initial <= maximum:
+            raise ValueError(f"1 <= minimum <= initial <= maximum, not {minimum}, {initial} and {maximum}")
+        self.limit, self._maximum, self._minimum = initial, maximum, minimum
         self.start_s = 0.0
         """Smoothed duration of one start in seconds; 0 before the first."""
-        self._best: int = first
+        self._best: int = initial
         """The limit that is kept until another is better."""
         self._best_rate = 0.0
         """Its last measured starts per second."""
-        self._way = 1
+        self._direction = 1
         """Direction of the next trial: up (1) or down (-1)."""
         self._refused = self._rest = 0
         """Number of consecutive directions that were not worthwhile; ``_rest`` counts rounds until the next trial."""
@@ -77,19 +77,19 @@ class StartConcurrencyLimit:
 
     def _try_next(self) -> None:
         """Try the next limit in the current direction; at the end of the range, reverse the direction."""
-        self.limit = min(max(self._best + self._way * max(1, self._best // 4), self._least), self._most)
+        self.limit = min(max(self._best + self._direction * max(1, self._best // 4), self._minimum), self._maximum)
         if self.limit == self._best:
             self._reverse()
 
     def _reverse(self) -> None:
-        self._way, self._refused = -self._way, self._refused + 1
+        self._direction, self._refused = -self._direction, self._refused + 1
         if self._refused == 2:
             self._refused, self._rest = 0, _REST
 
     def record_timeout(self) -> None:
         """Record a start that timed out: halve the limit."""
-        self.limit = self._best = max(self._least, self.limit // 2)
-        self._way, self._refused, self._rest = 1, 0, 0
+        self.limit = self._best = max(self._minimum, self.limit // 2)
+        self._direction, self._refused, self._rest = 1, 0, 0
         self._round.clear()
 
     def estimate_wait_s(self, ahead: int) -> float:
@@ -127,13 +127,13 @@ class StartLimiter:
             self._leave()
 
     async def _enter(self, queue: deque[asyncio.Future[None]]) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        queue.append(turn)
+        waiter = asyncio.get_running_loop().create_future()
+        queue.append(waiter)
         self._admit()
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # admitted and cancelled at the same time
+            if waiter.done() and not waiter.cancelled():  # admitted and cancelled at the same time
                 self._leave()
             raise
 
@@ -143,7 +143,7 @@ class StartLimiter:
 
     def _admit(self) -> None:
         while self.under_way < self.concurrency_limit.limit and (queue := self._urgent or self._idle):
-            turn = queue.popleft()
-            if not turn.done():  # else its waiter has given up
+            waiter = queue.popleft()
+            if not waiter.done():  # else its waiter has given up
                 self.under_way += 1
-                turn.set_result(None)
+                waiter.set_result(None)

@@ -180,12 +180,12 @@ class RemoteSandbox:
         """``task`` is None if another client opened the sandbox."""
         self._pool, self.lease_id, self._task = pool, lease_id, task
         self._ends_at = time.monotonic() + deadline_s if deadline_s else None
-        self._gone = self._closed = False
+        self._lost = self._closed = False
 
     @property
     def alive(self) -> bool:
         """True if the sandbox existed at the last reply."""
-        return not (self._gone or self._closed)
+        return not (self._lost or self._closed)
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         done = await self.post("/run", timeout_s + _SLACK_S, command=command, timeout_s=timeout_s)
@@ -222,7 +222,7 @@ class RemoteSandbox:
 
     def _ended(self, reply: dict[str, Any]) -> dict[str, Any]:
         if reply["ended"]:
-            self._gone = True
+            self._lost = True
             raise SandboxDestroyed(str(reply.get("observation") or "the agent ended its own sandbox"))
         return reply
 
@@ -259,7 +259,7 @@ class RemoteSandbox:
             await self.close()
             raise SandboxLost("the session reached its deadline, or the server did not answer in time") from error
         except aiohttp.ClientError as error:
-            self._gone = True
+            self._lost = True
             raise SandboxLost(f"the pool server does not answer: {type(error).__name__} {error}") from error
 
     def _translated(self, refused: HttpStatusError) -> Exception:
@@ -270,11 +270,11 @@ class RemoteSandbox:
             case code if code in _KINDS:
                 return _KINDS[code](message)
             case failures.DESTROYED:
-                self._gone = True
+                self._lost = True
                 return SandboxDestroyed(message)
             case failures.VANISHED:
-                self._gone = True
+                self._lost = True
                 return SandboxVanished(message)
             case _:
-                self._gone = True
+                self._lost = True
                 return SandboxLost(f"{message} ({refused.status} {refused.code})")

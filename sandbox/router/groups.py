@@ -49,9 +49,9 @@ class SlotGroups:
 
     def __init__(self, workers: RouterWorkers) -> None:
         self._workers = workers
-        self._where: dict[str, frozenset[str]] = {}
+        self._workers_of: dict[str, frozenset[str]] = {}
         """URLs of the workers that hold a group, by group."""
-        self._took: dict[tuple[str, str], str] = {}
+        self._worker_of_member: dict[tuple[str, str], str] = {}
         """URL of the worker that gave a slot, by group and request id."""
         self._one_at_a_time = asyncio.Lock()
 
@@ -74,7 +74,7 @@ class SlotGroups:
         """Allocate one slot of a group for the request id. Raises HttpError like :meth:`allocate`."""
         member = (requested.task_id, requested.request_id or "")
         async with self._one_at_a_time:
-            gave, shares = self._took.get(member), await self._held(requested.task_id)
+            gave, shares = self._worker_of_member.get(member), await self._held(requested.task_id)
             for node in sorted(shares, key=lambda node: (node.url != gave, -node.reserved.get(requested.task_id, 0))):
                 with suppress(
                     _NotEnoughSlotsError, WorkerUnreachable
@@ -88,7 +88,7 @@ class SlotGroups:
 
     def _remember_member(self, member: tuple[str, str], slots: GroupSlots) -> GroupSlots:
         if found := parse_router_lease_id(slots.ids[0], self._workers.nodes):
-            remember_bounded(self._took, member, found[0].url)
+            remember_bounded(self._worker_of_member, member, found[0].url)
         return slots
 
     async def _allocate_new(self, requested: m.AllocateGroupRequest) -> GroupSlots:
@@ -108,7 +108,7 @@ class SlotGroups:
 
     async def _held(self, group: str) -> dict[WorkerNode, int]:
         """Return the number of the group's slots that each worker holds."""
-        gave = self._where.get(group, frozenset())
+        gave = self._workers_of.get(group, frozenset())
         await self._workers.refresh([node for node in self._workers.nodes if node.url in gave or group in node.groups])
         return group_shares(group, self._workers.nodes)
 
@@ -134,7 +134,7 @@ class SlotGroups:
             if isinstance(error, WorkerUnreachable):
                 raise _NotEnoughSlotsError from error
             raise
-        remember_bounded(self._where, requested.task_id, frozenset(node.url for node in shares))
+        remember_bounded(self._workers_of, requested.task_id, frozenset(node.url for node in shares))
         return GroupSlots(tuple(taken[:1] if requested.request_id else taken), ttl_s)
 
     async def _request_slots(
@@ -156,7 +156,7 @@ class SlotGroups:
     async def release(self, group: str) -> int:
         """Release a group on all workers, since a restarted router does not know where it is. Returns the number of
         slots."""
-        self._where.pop(group, None)
+        self._workers_of.pop(group, None)
         return await self._released(group, self._workers.nodes)
 
     async def _released(self, group: str, nodes: Iterable[WorkerNode]) -> int:

@@ -97,7 +97,7 @@ class IdempotentOperations:
         """Operations in the order in which they started, which is also the order in which they end."""
         self._reply_bytes = 0
         self._count = 0
-        self._turn = asyncio.Lock()
+        self._running = asyncio.Lock()
 
     def restore(self, known: KnownOperation) -> None:
         """Take over an operation of an earlier server; without a reply, its outcome is unknown."""
@@ -162,7 +162,7 @@ class IdempotentOperations:
 
     async def _perform(self, operation: _Operation, do: Callable[[], Awaitable[HttpReply]]) -> None:
         try:
-            async with self._turn:
+            async with self._running:
                 reply = await self._attempt(operation, do)
                 self._keep(operation, reply)
                 if operation.is_reset and reply.status == 200:

@@ -156,14 +156,14 @@ def child_frame(request: int, cwd: str, argv: Sequence[str], env: Mapping[str, s
     return _frame(b"G", request, _strings(cwd, argv, env))
 
 
-def sync_frame(request: int, nonce: bytes, heard: int) -> bytes:
-    """Ask PID 1 to send again everything after position ``heard``.
+def sync_frame(request: int, nonce: bytes, position: int) -> bytes:
+    """Ask PID 1 to send again everything after ``position``.
 
     Its answer is a :class:`~sandbox.session.init_messages.StreamResumed`, which begins with
     :func:`~sandbox.session.init_messages.sync_marker`. The ids of a new client's later requests are greater than
     ``request``.
     """
-    return _frame(b"Y", request, nonce + struct.pack("<Q", heard))
+    return _frame(b"Y", request, nonce + struct.pack("<Q", position))
 
 
 def heard_frame(position: int) -> bytes:

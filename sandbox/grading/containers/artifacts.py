@@ -67,12 +67,12 @@ def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str, name: str, is_ca
         if not _is_sound(member, kept.get(link_target)) or len(os.fsencode(path)) > MAX_PATH_BYTES:
             continue
         kept[path] = member.type
-        sound = copy.copy(member)
-        sound.name, sound.mode = name + path.removeprefix(top), member.mode & 0o777
-        sound.pax_headers = {key: value for key, value in member.pax_headers.items() if key not in _PAX_NAMES}
+        cleaned = copy.copy(member)
+        cleaned.name, cleaned.mode = name + path.removeprefix(top), member.mode & 0o777
+        cleaned.pax_headers = {key: value for key, value in member.pax_headers.items() if key not in _PAX_NAMES}
         if member.islnk():
-            sound.linkname = name + link_target.removeprefix(top)
-        new.addfile(sound, old.extractfile(member) if member.isreg() else None)
+            cleaned.linkname = name + link_target.removeprefix(top)
+        new.addfile(cleaned, old.extractfile(member) if member.isreg() else None)
 
 
 def _is_sound(member: tarfile.TarInfo, target_type: bytes | None) -> bool:

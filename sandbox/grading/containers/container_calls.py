@@ -65,11 +65,13 @@ async def pause_container(engine: DockerEngine, container: str) -> AsyncGenerato
 
 async def container_pids(engine: DockerEngine, container: str) -> tuple[int, ...]:
     """Return the PIDs of the container's processes on the daemon's host. Raises DockerEngineError."""
-    shown = await call_with_retries(f"look into container {container[:12]}", _container(engine, container).top, _AGAIN)
-    if not shown:  # Podman's answer when it does not know
+    listing = await call_with_retries(
+        f"look into container {container[:12]}", _container(engine, container).top, _AGAIN
+    )
+    if not listing:  # Podman's answer when it does not know
         return await _pids_of_cgroup(engine, container)
-    column = shown["Titles"].index("PID")
-    return tuple(int(row[column]) for row in shown["Processes"])
+    column = listing["Titles"].index("PID")
+    return tuple(int(row[column]) for row in listing["Processes"])
 
 
 async def _pids_of_cgroup(engine: DockerEngine, container: str) -> tuple[int, ...]:
@@ -87,8 +89,8 @@ async def main_pid(engine: DockerEngine, container: str) -> int:
     async def call() -> dict[str, Any]:
         return await _container(engine, container).show()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
-    shown = await call_with_retries(f"inspect container {container[:12]}", call, _AGAIN)
-    return int(shown["State"]["Pid"])
+    description = await call_with_retries(f"inspect container {container[:12]}", call, _AGAIN)
+    return int(description["State"]["Pid"])
 
 
 async def read_archive(engine: DockerEngine, container: str, path: str, into: IO[bytes], most: int) -> bool:

@@ -16,9 +16,9 @@ _REAL = """for each; do printf '%s\\0' "$(readlink -f "$each" || printf %s "$eac
 _CLEAR = 'for each; do rm -rf -- "$each"; done'
 
 
-def image_volumes(shown: Json) -> list[str]:
+def image_volumes(description: Json) -> list[str]:
     """Return the mount points of the image's volumes, from the daemon's description of the container."""
-    return [each["Destination"] for each in shown.get("Mounts") or () if each.get("Type") == "volume"]
+    return [each["Destination"] for each in description.get("Mounts") or () if each.get("Type") == "volume"]
 
 
 async def resolve_paths(test_session: SandboxSession, paths: Sequence[str]) -> dict[str, str]:

@@ -64,7 +64,7 @@ class SummaryParser:
         """Claims of the summary that is being read."""
         self._ran = False
         """True if that summary names a test that passed or failed."""
-        self._least: _SummaryLines | None = None
+        self._smallest: _SummaryLines | None = None
         """Claims of the summary with the fewest passes."""
         self._counted: int | None = None
         """Smallest number of passes in a closing line."""
@@ -134,8 +134,8 @@ class SummaryParser:
             self._passes.add(test)
         for test in self._claims.with_outcome(GradingOutcome.XFAILED):
             self._xfails.add(test)
-        if self._least is None or len(passes) <= len(self._least.with_outcome(GradingOutcome.PASSED)):
-            self._least = self._claims
+        if self._smallest is None or len(passes) <= len(self._smallest.with_outcome(GradingOutcome.PASSED)):
+            self._smallest = self._claims
 
     def _count(self, closing: str) -> None:
         if _RAN.search(closing):
@@ -148,13 +148,13 @@ class SummaryParser:
             self._take(bytes(self._line))
             self._line.clear()
         self._end()
-        least = self._least or _SummaryLines()
-        known = dict.fromkeys(least.with_outcome(GradingOutcome.PASSED)[: self._counted])
+        smallest = self._smallest or _SummaryLines()
+        known = dict.fromkeys(smallest.with_outcome(GradingOutcome.PASSED)[: self._counted])
         spare = [test for test in self._passes.lines if test not in known]
-        spare += [test for test in self._xfails.lines if test not in least.lines]
+        spare += [test for test in self._xfails.lines if test not in smallest.lines]
         if self._others.with_outcome(GradingOutcome.SKIPPED):
             spare = []
-        tests = (*known, *least.with_outcome(GradingOutcome.XFAILED), *self._others.lines)
+        tests = (*known, *smallest.with_outcome(GradingOutcome.XFAILED), *self._others.lines)
         return GradingReport(
             tests, spare_passes=tuple(spare), unexpected_failures=tuple(self._earlier | self._failures)
         )

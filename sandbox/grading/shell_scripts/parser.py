@@ -41,8 +41,8 @@ def parse_script(text: str) -> ShellScript:
     over = tuple((node_text(name), tuple(map(node_text, values)) or ('"$@"',)) for name, *values, _ in loops)
     into = tuple(target for node in nodes if node.type == "file_redirect" for target in written_file(node))
     opened = (*_NAMED_DESCRIPTOR.findall(text), *(node_text(node) for node in nodes if opens_descriptor(node)))
-    beside = tuple(node_text(node) for node in nodes if node.type in _BESIDE)
-    return ShellScript(commands, functions, evaluated, tested, over, into, opened, beside)
+    background = tuple(node_text(node) for node in nodes if node.type in _BESIDE)
+    return ShellScript(commands, functions, evaluated, tested, over, into, opened, background)
 
 
 def _commands(node: Node, within: str, functions: dict[str, int], depth: int = 0) -> Iterator[ShellCommand]:

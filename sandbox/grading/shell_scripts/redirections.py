@@ -41,24 +41,24 @@ def inherited_outputs(node: Node) -> frozenset[str]:
         if (above := levels[-1].parent) is None:
             break
         levels.append(above)
-    elsewhere = {"1": levels[-1].type == "command_substitution", "2": False}
+    redirected = {"1": levels[-1].type == "command_substitution", "2": False}
     for level in reversed(levels):
         for redirection in level.children:
             if redirection.type == "file_redirect":
-                _redirect(redirection, elsewhere)
-    return frozenset(descriptor for descriptor in ("1", "2") if not elsewhere[descriptor])
+                _redirect(redirection, redirected)
+    return frozenset(descriptor for descriptor in ("1", "2") if not redirected[descriptor])
 
 
-def _redirect(redirection: Node, elsewhere: dict[str, bool]) -> None:
+def _redirect(redirection: Node, redirected: dict[str, bool]) -> None:
     """Update, for each descriptor, whether it leads elsewhere than the script's own."""
     operator, descriptor = redirection_operator(redirection), redirection.child_by_field_name("descriptor")
     target = unquote("".join(map(node_text, redirection_destinations(redirection)[:1])))
     if operator == ">&" and (target.isdigit() or target == "-"):
-        elsewhere[node_text(descriptor) if descriptor else "1"] = elsewhere.get(target, target == "-")
+        redirected[node_text(descriptor) if descriptor else "1"] = redirected.get(target, target == "-")
     elif ">" in operator:
         both = operator.startswith("&") or operator == ">&"
         changed = ("1", "2") if both else (node_text(descriptor) if descriptor else "1",)
-        elsewhere.update(dict.fromkeys(changed, not _INHERITED.match(target)))
+        redirected.update(dict.fromkeys(changed, not _INHERITED.match(target)))
 
 
 def _is_input(redirection: Node) -> bool:

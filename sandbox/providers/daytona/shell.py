@@ -74,10 +74,10 @@ class DaytonaShell:
         while True:
             left_s = max(until - time.monotonic(), 0.0)
             last = left_s <= _CHUNK_S
-            look = await self._drive(min(left_s, _CHUNK_S), kill=kill and last)
-            if look.has_ended or last:
-                self.running = not look.has_ended
-                return look
+            progress = await self._drive(min(left_s, _CHUNK_S), kill=kill and last)
+            if progress.has_ended or last:
+                self.running = not progress.has_ended
+                return progress
 
     async def _drive(self, wait_s: float, *, kill: bool) -> CommandProgress:
         flags = (str(int(self._input)), str(round(wait_s * 1000)), str(int(kill)))
@@ -99,25 +99,31 @@ class DaytonaShell:
         over = how != "running"
         return CommandProgress(over, how == "died", int(code) if over else None, int(size), timed_out == "1", kept)
 
-    def take_output(self, look: CommandProgress) -> str:
+    def take_output(self, progress: CommandProgress) -> str:
         """Return the output since the last call."""
-        self._seen = look.size
-        return look.new_output.text()
+        self._seen = progress.size
+        return progress.new_output.text()
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         """Evaluate a command, and kill it after ``timeout_s``. Raises as :meth:`start`."""
         await self.start(command)
-        look = await self.poll(timeout_s, kill=True)
+        progress = await self.poll(timeout_s, kill=True)
         self.running = False
-        return self.result(look)
+        return self.result(progress)
 
-    def result(self, look: CommandProgress) -> CommandResult:
+    def result(self, progress: CommandProgress) -> CommandResult:
         """Return the result of a command that has ended."""
-        text, kept = self.take_output(look), look.new_output
+        text, kept = self.take_output(progress), progress.new_output
         ms = (time.perf_counter() - self._began) * 1000
         saved = self.file if kept.dropped else ""
         return CommandResult(
-            text, kept.dropped, None if look.timed_out else look.code, look.timed_out, ms, look.died, saved
+            text,
+            kept.dropped,
+            None if progress.timed_out else progress.code,
+            progress.timed_out,
+            ms,
+            progress.died,
+            saved,
         )
 
     @property

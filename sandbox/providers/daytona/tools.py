@@ -69,15 +69,17 @@ class DaytonaTools:
         block = flag_argument(arguments, "block", default=True)
         shell = await self._idle(name)
         await shell.start(command, with_input=not block)
-        look = await shell.poll(COMMAND_TIMEOUT_S if block else _FIRST_S)
+        progress = await shell.poll(COMMAND_TIMEOUT_S if block else _FIRST_S)
         if not block:
-            first = self._readable(shell, look) + (COMPLETED_MARK if look.has_ended else "")
-            return ToolResult(describe_started(name, first), look.code, raw=look.new_output.text())
-        if look.has_ended:
-            return _finished(shell, look)
-        partial_output = self._readable(shell, look)
+            first = self._readable(shell, progress) + (COMPLETED_MARK if progress.has_ended else "")
+            return ToolResult(describe_started(name, first), progress.code, raw=progress.new_output.text())
+        if progress.has_ended:
+            return _finished(shell, progress)
+        partial_output = self._readable(shell, progress)
         return ToolResult(
-            describe_still_running(name, COMMAND_TIMEOUT_S, partial_output), timed_out=True, raw=look.new_output.text()
+            describe_still_running(name, COMMAND_TIMEOUT_S, partial_output),
+            timed_out=True,
+            raw=progress.new_output.text(),
         )
 
     async def _idle(self, name: str) -> DaytonaShell:
@@ -102,9 +104,11 @@ class DaytonaTools:
     async def _wait(self, arguments: ToolArguments, *, most_s: float) -> ToolResult:
         shell = self._find(text_argument(arguments, "id"))
         seconds = seconds_argument(arguments, "wait_seconds", WAIT_S, most_s) if most_s else 0.0
-        look = await shell.poll(seconds)
-        text = self._readable(shell, look) or NO_OUTPUT
-        return ToolResult(text + (COMPLETED_MARK if look.has_ended else ""), look.code, raw=look.new_output.text())
+        progress = await shell.poll(seconds)
+        text = self._readable(shell, progress) or NO_OUTPUT
+        return ToolResult(
+            text + (COMPLETED_MARK if progress.has_ended else ""), progress.code, raw=progress.new_output.text()
+        )
 
     async def _write(self, arguments: ToolArguments) -> ToolResult:
         name, text = text_argument(arguments, "id"), text_argument(arguments, "command")
@@ -113,11 +117,11 @@ class DaytonaTools:
             raise ToolError(f"session '{name}' is not running")
         if not await shell.send(text):
             raise ToolError(f"session '{name}' has no input: start its command with block=false to write to it")
-        look = await shell.poll(_FIRST_S)
+        progress = await shell.poll(_FIRST_S)
         return ToolResult(
-            (self._readable(shell, look) or NO_OUTPUT) + (COMPLETED_MARK if look.has_ended else ""),
-            look.code,
-            raw=look.new_output.text(),
+            (self._readable(shell, progress) or NO_OUTPUT) + (COMPLETED_MARK if progress.has_ended else ""),
+            progress.code,
+            raw=progress.new_output.text(),
         )
 
     async def _kill(self, arguments: ToolArguments) -> ToolResult:
@@ -137,12 +141,14 @@ class DaytonaTools:
         return ToolResult(f"Content successfully written to '{path}'.")
 
     @staticmethod
-    def _readable(shell: DaytonaShell, look: CommandProgress) -> str:
-        return shorten_output(shell.take_output(look), OUTPUT_CHARS, shell.file if look.new_output.dropped else "")
+    def _readable(shell: DaytonaShell, progress: CommandProgress) -> str:
+        return shorten_output(
+            shell.take_output(progress), OUTPUT_CHARS, shell.file if progress.new_output.dropped else ""
+        )
 
 
-def _finished(shell: DaytonaShell, look: CommandProgress) -> ToolResult:
-    done = shell.result(look)
+def _finished(shell: DaytonaShell, progress: CommandProgress) -> ToolResult:
+    done = shell.result(progress)
     text = shorten_output(done.output, OUTPUT_CHARS, done.saved)
     notes = [SHELL_RESTARTED] if done.shell_restarted else []
     return ToolResult(

@@ -81,16 +81,16 @@ class CandidateProgram:
             folder.chmod(0o755)
         for name in ("candidate_server.py", "value_codec.py"):
             _copy(Path(__file__).with_name(name), package / name)
-        ours, theirs = socket.socketpair()
-        with theirs:
+        judge_end, candidate_end = socket.socketpair()
+        with candidate_end:
             process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(library), str(self.program), str(theirs.fileno())],
+                [sys.executable, "-c", _START, str(library), str(self.program), str(candidate_end.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[candidate_end.fileno()],
                 **self._process_options(),
             )
-        return CandidateClient(ours, process)
+        return CandidateClient(judge_end, process)
 
     def _process_options(self) -> dict[str, Any]:
         return {

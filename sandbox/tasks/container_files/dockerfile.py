@@ -90,20 +90,25 @@ def _skip_heredocs(rest: str, lines: deque[str]) -> None:
 def parse_plain_dockerfile(text: str) -> PlainDockerfile | None:
     """Return the content of a plain Dockerfile; None when the image must be built."""
     image = workdir = ""
-    ours: list[str] = []
+    harness_lines: list[str] = []
     for name, rest in parse_instructions(text):
         whole = f"{name} {rest}"
         if name == "FROM" and not image and " " not in rest and "$" not in rest:
             image = rest
-        elif name == "WORKDIR" and image and rest.startswith("/") and "$" not in rest and not ours:
+        elif name == "WORKDIR" and image and rest.startswith("/") and "$" not in rest and not harness_lines:
             workdir = posixpath.normpath(rest)
         elif image and whole in {COPY_ROOTFS, COPY_SETUP, RUN_SETUP}:
-            ours.append(whole)
+            harness_lines.append(whole)
         else:
             return None
-    if not image or ours not in ([], [COPY_ROOTFS], [COPY_SETUP, RUN_SETUP], [COPY_ROOTFS, COPY_SETUP, RUN_SETUP]):
+    if not image or harness_lines not in (
+        [],
+        [COPY_ROOTFS],
+        [COPY_SETUP, RUN_SETUP],
+        [COPY_ROOTFS, COPY_SETUP, RUN_SETUP],
+    ):
         return None
-    return PlainDockerfile(image, workdir, COPY_ROOTFS in ours, COPY_SETUP in ours)
+    return PlainDockerfile(image, workdir, COPY_ROOTFS in harness_lines, COPY_SETUP in harness_lines)
 
 
 def write_plain_dockerfile(wanted: PlainDockerfile) -> str:
