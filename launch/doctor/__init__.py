@@ -1,6 +1,6 @@
-"""What a machine has to be for a run: one list of checks, for ``python -m launch.doctor``, for a run's preflight, and
-for each machine of a cluster.
+"""Checks whether a machine can run a recipe: for ``longshore doctor``, the preflight of a run, and each machine of a
+cluster.
 
-Each check looks (blocking, in a thread of its own, with a deadline) and judges what it saw (pure: facts in, findings
-out).  What does not answer in time is a finding, never a hang.
+Each check looks (blocking, in its own thread, with a deadline) and judges (pure: facts in, findings out).  A check that
+does not answer in time is a finding, never a hang.
 """

@@ -1,7 +1,7 @@
 """``python -m launch.doctor [RECIPE]``: check whether this machine can run a recipe.
 
-All checks run at once, each with a deadline, so that a Docker engine or a file system that hangs is one line among the
-others.  Exit code 0 where a run would start, 1 where it would not.
+All checks run at once, each with a deadline, so a hanging Docker engine or file system is one line among the others.
+Exit code 0 if a run would start, otherwise 1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DoctorArguments(CommandArguments):
 
 
 def run(given: DoctorArguments, out: JsonOutput) -> int:
-    """Run all checks, print the findings, and return 1 where one would keep a run from starting."""
+    """Run all checks, print the findings, and return 1 if one would prevent a run from starting."""
     values = [*format_overrides({"cluster.nodes": given.nodes}), *format_model_overrides(given.model)]
     config = load_recipe(given.recipe, [*values, *given.overrides])
     findings = run_checks((*HOST_CHECKS, make_recipe_check(config)), host_requirements(config))
@@ -53,22 +53,22 @@ def run(given: DoctorArguments, out: JsonOutput) -> int:
 
 
 def make_recipe_check(config: RunConfig) -> HostCheck:
-    """What ``config`` asks for beside a machine: its model, its tasks, its rewards."""
+    """Return the check of what ``config`` needs besides a machine: its model, tasks and rewards."""
 
-    def find(wants: HostRequirements) -> list[Finding]:
+    def find(requirements: HostRequirements) -> list[Finding]:
         from launch.run.preflight import list_recipe_checks
 
-        del wants
+        del requirements
         found: list[Finding] = []
         for check in list_recipe_checks(config):
             try:
                 check()
             except UserError as error:
                 found.append(finding_from_error(CheckName.RECIPE, error))
-        return found or [ok(CheckName.RECIPE, f"'{config.run.name}' has what it names")]
+        return found or [ok(CheckName.RECIPE, f"model, tasks and rewards of '{config.run.name}' are there")]
 
-    silent = "look at the folders that model.path and data.path name (`df`, `ls`)"
-    return HostCheck((CheckName.RECIPE,), find, _RECIPE_S, silent, quick=False)
+    timeout_fix = "check the folders of model.path and data.path (`df`, `ls`)"
+    return HostCheck((CheckName.RECIPE,), find, _RECIPE_S, timeout_fix, quick=False)
 
 
 def findings_as_json(recipe: str, findings: Sequence[Finding]) -> dict[str, JsonValue]:
@@ -84,14 +84,14 @@ def findings_as_json(recipe: str, findings: Sequence[Finding]) -> dict[str, Json
 
 
 def print_findings(console: Console, findings: Sequence[Finding]) -> None:
-    """A line for each finding, and below what is wrong the way out."""
+    """Print a line per finding, with the fix below each problem."""
     width = max(len(each.check) for each in findings)
     for each in findings:
         console.print(f"{_MARKS[each.level]:<5} {each.check.value:<{width}}  {each.message}")
         if each.fix:
             console.print(f"{'':<5} {'':<{width}}  → {each.fix}")
     failures = sum(each.level is FindingLevel.FAILED for each in findings)
-    console.print(f"{failures} would keep a run from starting" if failures else "a run can start here")
+    console.print(f"{failures} problems prevent a run from starting" if failures else "a run can start here")
 
 
 COMMAND = Command("launch.doctor", DoctorArguments, run)

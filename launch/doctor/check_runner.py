@@ -1,7 +1,6 @@
-"""Looking at many things at once, each for so long and no longer.
+"""Runs checks at once, each with a deadline.
 
-Each look has a thread of its own that the process does not wait for at its end: a look that hangs in the kernel (a file
-server that is gone, a driver) can be given up, and in no other way.
+Each check runs in a daemon thread, the only way to abandon one that hangs in the kernel (a dead file server, a driver).
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ F = TypeVar("F")
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """One look and what follows from it.  Made by :func:`host_check`."""
+    """One check of a machine; see :func:`make_host_check`."""
 
     names: tuple[CheckName, ...]
-    """Of its findings; the first stands for all where there is nothing to judge."""
+    """Names of its findings; a timeout is reported under the first."""
     find: Callable[[HostRequirements], Sequence[Finding]]
     deadline_s: float
     timeout_fix: str
-    """What to do where the look does not come to an end."""
+    """What to do if it does not finish in time."""
     quick: bool
-    """It takes moments, where nothing hangs."""
+    """Whether it takes only moments if nothing hangs."""
 
 
 def make_host_check(
@@ -43,16 +42,19 @@ def make_host_check(
     timeout_fix: str,
     quick: bool = True,
 ) -> HostCheck:
-    """``look`` blocks, and may raise OSError, UserError or ValueError, which become findings; ``judge`` is pure."""
-    return HostCheck(names, lambda wants: judge(look(wants), wants), deadline_s, timeout_fix, quick)
+    """Make a check of ``look``, which blocks and may raise OSError, UserError or ValueError, and of ``judge``, which is
+    pure."""
+    return HostCheck(
+        names, lambda requirements: judge(look(requirements), requirements), deadline_s, timeout_fix, quick
+    )
 
 
-def run_checks(checks: Sequence[HostCheck], wants: HostRequirements) -> list[Finding]:
-    """What all of them find, in their order; done when the last has answered or its time is over."""
+def run_checks(checks: Sequence[HostCheck], requirements: HostRequirements) -> list[Finding]:
+    """Return the findings of all checks, in order, when the last has answered or timed out."""
     answers: queue.SimpleQueue[tuple[int, list[Finding]]] = queue.SimpleQueue()
 
     def work(number: int) -> None:
-        answers.put((number, _run_check(checks[number], wants)))
+        answers.put((number, _run_check(checks[number], requirements)))
 
     for number in range(len(checks)):
         threading.Thread(target=work, args=(number,), daemon=True, name=f"doctor-{number}").start()
@@ -69,14 +71,14 @@ def run_checks(checks: Sequence[HostCheck], wants: HostRequirements) -> list[Fin
     return [finding for number in range(len(checks)) for finding in found[number]]
 
 
-def _run_check(check: HostCheck, wants: HostRequirements) -> list[Finding]:
+def _run_check(check: HostCheck, requirements: HostRequirements) -> list[Finding]:
     try:
-        return [*check.find(wants)]
+        return [*check.find(requirements)]
     except (OSError, UserError, ValueError) as error:
-        return [failed(check.names[0], f"could not be looked at ({type(error).__name__}: {error})", check.timeout_fix)]
+        return [failed(check.names[0], f"could not be checked ({type(error).__name__}: {error})", check.timeout_fix)]
 
 
 def _timeout_finding(check: HostCheck) -> Finding:
     what = ", ".join(check.names)
-    said = f"no answer within {check.deadline_s:g} s, so nothing is known of {what}"
-    return Finding(check.names[0], FindingLevel.FAILED, said, check.timeout_fix)
+    message = f"no answer within {check.deadline_s:g} s: {what} could not be checked"
+    return Finding(check.names[0], FindingLevel.FAILED, message, check.timeout_fix)

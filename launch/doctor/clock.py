@@ -1,4 +1,4 @@
-"""The clock: events and log-probabilities of several machines are put together by it, and certificates are checked."""
+"""Checks the clock, by which events of several machines are ordered and certificates are validated."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from launch.doctor.finding import CheckName, Finding, failed, ok, warning
 from launch.doctor.requirements import HostRequirements
 
 _TIME_ERROR = 5
-"""adjtimex(2): nobody keeps this clock right."""
+"""Result of adjtimex(2) for a clock that is not synchronised."""
 _TIMEX_BYTES = 512
-"""More than a ``struct timex`` has, of which nothing is read."""
+"""Upper bound of the size of ``struct timex``, which is not read."""
 _SLACK_S = 86_400.0
-_SET = "set it by NTP: `timedatectl set-ntp true`, or `chronyc makestep`"
+_SET = "synchronise it by NTP: `timedatectl set-ntp true`, or `chronyc makestep`"
 
 
 @dataclass(frozen=True, slots=True)
 class ClockFacts:
     now: float
     newest_file: float
-    """When the newest file of this package was written, which cannot be in the future."""
+    """Modification time of the newest file of this package, which cannot be in the future."""
     synchronised: bool | None
-    """NTP keeps it; None where the kernel does not say."""
+    """Whether NTP synchronises it; None if the kernel does not say."""
 
 
-def look(wants: HostRequirements) -> ClockFacts:
-    del wants
+def look(requirements: HostRequirements) -> ClockFacts:
+    del requirements
     newest = max(path.stat().st_mtime for path in Path(__file__).parent.glob("*.py"))
-    return ClockFacts(time.time(), newest, _kept())
+    return ClockFacts(time.time(), newest, _is_synchronised())
 
 
-def _kept() -> bool | None:
+def _is_synchronised() -> bool | None:
     try:
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     except (OSError, AttributeError):
@@ -42,16 +42,21 @@ def _kept() -> bool | None:
     return None if state < 0 else state != _TIME_ERROR
 
 
-def judge(facts: ClockFacts, wants: HostRequirements) -> list[Finding]:
+def judge(facts: ClockFacts, requirements: HostRequirements) -> list[Finding]:
     if facts.now < facts.newest_file - _SLACK_S:
         days = (facts.newest_file - facts.now) / 86_400
         return [failed(CheckName.CLOCK, f"it is {days:.0f} days behind the files of this program", _SET)]
     if facts.synchronised is not False:
-        return [ok(CheckName.CLOCK, "kept by NTP" if facts.synchronised else "right, as far as can be told here")]
-    if wants.machines > 1:
-        said = f"nobody keeps it right, and events of {wants.machines} machines are put together by it"
-        return [warning(CheckName.CLOCK, said, _SET)]
-    return [ok(CheckName.CLOCK, "not kept by NTP, which a run on one machine does not need")]
+        return [
+            ok(
+                CheckName.CLOCK,
+                "synchronised by NTP" if facts.synchronised else "plausible; whether NTP runs is unknown",
+            )
+        ]
+    if requirements.machines > 1:
+        message = f"it is not synchronised, and events of {requirements.machines} machines are ordered by it"
+        return [warning(CheckName.CLOCK, message, _SET)]
+    return [ok(CheckName.CLOCK, "not synchronised by NTP, which a run on one machine does not need")]
 
 
 CLOCK_CHECK = make_host_check((CheckName.CLOCK,), look, judge, deadline_s=5.0, timeout_fix=_SET)

@@ -1,4 +1,4 @@
-"""The Docker engine: that it answers and was set up, what it can hold a container to, and what networks it can make."""
+"""Checks the Docker engine: whether it answers, its set-up, its limits on containers, and room for networks."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from sandbox.docker.daemon import call_engine_api, has_image
 from sandbox.docker.networks import NETWORK_PREFIX, SUBNET_RANGE
 from sandbox.host_record import HostSettings, current_host
 
-_PATIENCE_S = 5.0
+_REQUEST_TIMEOUT_S = 5.0
 _DEADLINE_S = 30.0
 _OLDEST_API = (1, 41)
 _SKEW_S = 2.0
 _DEFAULT_POOLS = 31
-"""Networks that an engine can make out of its own ranges where nobody has set others."""
+"""Number of networks that fit into an engine's default address pools."""
 _RESTART = "`systemctl restart docker`, or `python -m sandbox.host down`, then `up`"
 
 
 class EngineAnswer(StrEnum):
-    """What an address does that should be an engine's."""
+    """Answer of an address that should be an engine's."""
 
     YES = "yes"
     NOBODY = "nobody"
-    """There is nothing to connect to."""
+    """Nothing accepts the connection."""
     SILENT = "silent"
-    """It takes a connection, and says nothing."""
+    """It accepts the connection and does not reply."""
     FORBIDDEN = "forbidden"
 
 
 @dataclass(frozen=True, slots=True)
 class DockerEngineFacts:
     configured_url: str = ""
-    """DOCKER_HOST's engine, if it names one."""
+    """URL in DOCKER_HOST, if set."""
     configured_answer: EngineAnswer = EngineAnswer.YES
     setup_error: UserError | None = None
-    """Why nothing is recorded of this machine's set-up."""
+    """Why the record of this machine's set-up cannot be read."""
     url: str = ""
-    """Of the engine that this machine was set up with."""
+    """URL of the engine that this machine was set up with."""
     answer: EngineAnswer = EngineAnswer.NOBODY
     base_image: str = ""
     has_base_image: bool = False
@@ -65,41 +65,41 @@ class DockerEngineFacts:
     """Resource → whether the engine can limit it."""
     cgroup: str = ""
     ahead_s: float = 0.0
-    """Of the engine's clock."""
+    """Seconds that the engine's clock is ahead of this machine's."""
     pools: int = _DEFAULT_POOLS
-    """Networks that the engine has ranges for."""
+    """Number of networks that fit into the engine's address pools."""
     subnets: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Network of the engine → subnet."""
+    """Name of a network → subnet."""
     routes: Sequence[str] = ()
-    """Subnets that this machine has a route to."""
+    """Subnets that this machine has routes to."""
     root: bool = True
-    """Processes of ours are root's."""
+    """Whether this process runs as root."""
 
 
-def look(wants: HostRequirements) -> DockerEngineFacts:
-    """Blocks for a few times :data:`_PATIENCE_S` at most."""
+def look(requirements: HostRequirements) -> DockerEngineFacts:
+    """Query the engine; blocks for a few times :data:`_REQUEST_TIMEOUT_S` at most."""
     settings = HostSettings.from_environment()
-    asked = settings.docker_url
-    asked_answer = probe_engine(asked) if asked else EngineAnswer.YES
-    if asked_answer is not EngineAnswer.YES:
-        return DockerEngineFacts(asked, asked_answer)
+    configured = settings.docker_url
+    configured_answer = probe_engine(configured) if configured else EngineAnswer.YES
+    if configured_answer is not EngineAnswer.YES:
+        return DockerEngineFacts(configured, configured_answer)
     try:
         host = current_host(settings)
     except UserError as error:
-        return DockerEngineFacts(asked, setup_error=error)
+        return DockerEngineFacts(configured, setup_error=error)
     answer = probe_engine(host.docker_url)
     if answer is not EngineAnswer.YES:
-        return DockerEngineFacts(asked, url=host.docker_url, answer=answer)
+        return DockerEngineFacts(configured, url=host.docker_url, answer=answer)
     info, networks = _get(host.docker_url, "/info"), _get(host.docker_url, "/networks")
     return DockerEngineFacts(
-        configured_url=asked,
+        configured_url=configured,
         url=host.docker_url,
         answer=answer,
         base_image=host.base_image,
         has_base_image=has_image(host.docker_url, host.base_image),
         toolchain=host.toolchain,
         has_toolchain=host.toolchain.exists(),
-        has_wanted_image=not wants.image or has_image(host.docker_url, wants.image),
+        has_wanted_image=not requirements.image or has_image(host.docker_url, requirements.image),
         version=str(info.get("ServerVersion", "")),
         api=tuple(int(part) for part in str(_get(host.docker_url, "/version").get("ApiVersion", "0")).split(".")),
         limits={name: bool(info.get(key)) for name, key in _LIMITS.items()},
@@ -114,12 +114,12 @@ def look(wants: HostRequirements) -> DockerEngineFacts:
 
 _LIMITS = {"memory": "MemoryLimit", "processes": "PidsLimit", "processor time": "CpuCfsQuota"}
 _NEEDED = ("memory", "processes")
-"""Without these one sandbox takes the machine from all the others."""
+"""Limits without which one sandbox can starve all others."""
 
 
 def probe_engine(url: str) -> EngineAnswer:
-    """What an engine's address does within a few seconds.  Raises UserError for no address."""
-    connection = DockerAddress.parse(url).http_connection(_PATIENCE_S)
+    """Connect to an engine's address and return its answer.  Raises UserError for an invalid address."""
+    connection = DockerAddress.parse(url).http_connection(_REQUEST_TIMEOUT_S)
     try:
         connection.request("GET", "/_ping")
         pong = connection.getresponse().read().strip() == b"OK"
@@ -135,20 +135,20 @@ def probe_engine(url: str) -> EngineAnswer:
 
 
 def _get(url: str, path: str) -> Any:
-    status, body = call_engine_api(url, "GET", path, timeout_s=_PATIENCE_S)
+    status, body = call_engine_api(url, "GET", path, timeout_s=_REQUEST_TIMEOUT_S)
     return json.loads(body) if status == http.HTTPStatus.OK else {}
 
 
-def _ahead_s(said: str) -> float:
-    """0 where the engine does not say what time it is."""
+def _ahead_s(system_time: str) -> float:
+    """Return how far the engine's clock is ahead, or 0 if its time is unknown."""
     try:
-        return datetime.fromisoformat(f"{said[:26].rstrip('Z')}+00:00").timestamp() - time.time()
+        return datetime.fromisoformat(f"{system_time[:26].rstrip('Z')}+00:00").timestamp() - time.time()
     except ValueError:
         return 0.0
 
 
 def _capacity(pools: Sequence[Mapping[str, Any]]) -> int:
-    """Networks that fit into the ranges that an engine was told of."""
+    """Return the number of networks that fit into configured address pools."""
     sizes = [(ipaddress.ip_network(str(pool["Base"]), strict=False).prefixlen, int(pool["Size"])) for pool in pools]
     return sum(2 ** max(0, size - prefix) for prefix, size in sizes) or _DEFAULT_POOLS
 
@@ -163,7 +163,7 @@ def _subnets(networks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _routes(table: Path) -> tuple[str, ...]:
-    """Destinations of the kernel's table, the default left out."""
+    """Return the destinations of the kernel's routing table without the default route."""
     found: list[str] = []
     for line in table.read_text().splitlines()[1:] if table.exists() else ():
         _, destination, _, _, _, _, _, mask = line.split()[:8]
@@ -173,18 +173,23 @@ def _routes(table: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-def judge(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
-    """Docker, cgroup and address pools."""
-    if not wants.docker:
-        return [ok(CheckName.DOCKER, "not needed: sandboxes are another machine's")]
-    trouble = _trouble(facts)
-    if trouble is not None:
-        return [trouble]
-    return [*_docker(facts, wants), *_doors(facts, wants), *_cgroup(facts), *_address_pools(facts)]
+def judge(facts: DockerEngineFacts, requirements: HostRequirements) -> list[Finding]:
+    """Return the findings on Docker, cgroups and address pools."""
+    if not requirements.docker:
+        return [ok(CheckName.DOCKER, "not needed: sandboxes run on other machines")]
+    problem = _access_problem(facts)
+    if problem is not None:
+        return [problem]
+    return [
+        *_docker(facts, requirements),
+        *_harness_access(facts, requirements),
+        *_cgroup(facts),
+        *_address_pools(facts),
+    ]
 
 
-def _trouble(facts: DockerEngineFacts) -> Finding | None:
-    """What keeps the engine from being asked anything."""
+def _access_problem(facts: DockerEngineFacts) -> Finding | None:
+    """Return why the engine cannot be queried, if so."""
     where = f"DOCKER_HOST={facts.configured_url}"
     if facts.configured_answer is not EngineAnswer.YES:
         otherwise = "start it, or unset DOCKER_HOST and run `make setup`"
@@ -194,7 +199,7 @@ def _trouble(facts: DockerEngineFacts) -> Finding | None:
     if facts.configured_url and facts.configured_url != facts.url:
         return failed(
             CheckName.DOCKER,
-            f"{where} is not the engine that this machine was set up with, {facts.url}",
+            f"{where} is not the engine that this machine was set up with ({facts.url})",
             "run `make setup` to use it, or unset DOCKER_HOST",
         )
     if facts.answer is not EngineAnswer.YES:
@@ -212,21 +217,21 @@ def _no_engine(answer: EngineAnswer, where: str, otherwise: str) -> Finding:
     if answer is EngineAnswer.SILENT:
         return failed(
             CheckName.DOCKER,
-            f"the Docker engine at {where} takes a connection and says nothing for {_PATIENCE_S:g} s: it hangs, and "
-            "agents work in containers",
+            f"the Docker engine at {where} accepts connections but does not reply within "
+            f"{_REQUEST_TIMEOUT_S:g} s, and agents work in containers",
             f"restart it ({_RESTART})",
         )
     return failed(CheckName.DOCKER, f"no Docker engine answers at {where}, and agents work in containers", otherwise)
 
 
-def _docker(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
+def _docker(facts: DockerEngineFacts, requirements: HostRequirements) -> list[Finding]:
     found: list[Finding] = []
     if not facts.has_base_image or not facts.has_toolchain:
         found.append(
             failed(
                 CheckName.DOCKER,
-                f"the base image {facts.base_image} or the toolchain {facts.toolchain} is gone, "
-                "and sandboxes are made of them",
+                f"the base image {facts.base_image} or the toolchain {facts.toolchain} is missing, "
+                "and sandboxes need both",
                 "run `make setup`",
             )
         )
@@ -234,9 +239,9 @@ def _docker(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
         found.append(
             failed(
                 CheckName.DOCKER,
-                f"sandbox.image = '{wants.image}' is not in the Docker engine at {facts.url}, and a run asks no "
-                "registry",
-                f"run `python -m sandbox.images pull {wants.image}`, or leave the key out for the base image",
+                f"sandbox.image = '{requirements.image}' is not in the Docker engine at {facts.url}, and runs pull no "
+                "images",
+                f"run `python -m sandbox.images pull {requirements.image}`, or leave the key out for the base image",
             )
         )
     if facts.api < _OLDEST_API:
@@ -244,22 +249,22 @@ def _docker(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
             warning(
                 CheckName.DOCKER,
                 f"the engine at {facts.url} speaks API {'.'.join(map(str, facts.api))}, and nothing older than "
-                f"{'.'.join(map(str, _OLDEST_API))} was tried",
+                f"{'.'.join(map(str, _OLDEST_API))} was tested",
                 "install Docker 20.10 or newer",
             )
         )
     return found or [ok(CheckName.DOCKER, f"{facts.version} at {facts.url}, with {facts.base_image} and the toolchain")]
 
 
-def _doors(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
-    """A harness reaches the policy by a door in its sandbox: this process may enter the sandbox's namespaces."""
-    if not wants.harness or (facts.root and DockerAddress.parse(facts.url).socket):
+def _harness_access(facts: DockerEngineFacts, requirements: HostRequirements) -> list[Finding]:
+    """Check that this process may enter sandbox namespaces, where a harness reaches the policy."""
+    if not requirements.harness or (facts.root and DockerAddress.parse(facts.url).socket):
         return []
     return [
         failed(
             CheckName.DOCKER,
-            "agent.harness: a harness reaches the policy by a door that is opened in its sandbox, and only root on the "
-            f"Docker engine's host may open one (the engine is at {facts.url})",
+            "agent.harness: a harness reaches the policy through a socket inside its sandbox, which only root on the "
+            f"Docker engine's host may open (the engine is at {facts.url})",
             "run there as root, or leave the key out for the built-in agent",
         )
     ]
@@ -269,41 +274,44 @@ def _cgroup(facts: DockerEngineFacts) -> list[Finding]:
     lacking = [name for name, can in facts.limits.items() if not can]
     if not lacking:
         return [ok(CheckName.CGROUP, f"{facts.cgroup}: {', '.join(facts.limits)} can be limited")]
-    said = f"the engine at {facts.url} (cgroup {facts.cgroup}) cannot limit a container's {' and '.join(lacking)}"
+    message = f"the engine at {facts.url} (cgroup {facts.cgroup}) cannot limit a container's {' and '.join(lacking)}"
     fix = (
         "enable the controllers: boot with `cgroup_enable=memory swapaccount=1`, or, for a rootless engine, delegate "
         "them (`systemctl edit user@.service`, Delegate=cpu memory pids)"
     )
     if any(name in _NEEDED for name in lacking):
-        return [failed(CheckName.CGROUP, f"{said}, so that one sandbox could take all of the machine's", fix)]
-    return [warning(CheckName.CGROUP, said, fix)]
+        return [failed(CheckName.CGROUP, f"{message}, so one sandbox could exhaust the machine", fix)]
+    return [warning(CheckName.CGROUP, message, fix)]
 
 
 def _address_pools(facts: DockerEngineFacts) -> list[Finding]:
-    """Services' networks are made in our own range; the bridge that sandboxes share, in the engine's."""
+    """Check the ranges of networks: ours for tasks with services, the engine's for the bridge that sandboxes share."""
     ours = ipaddress.ip_network(SUBNET_RANGE)
-    theirs = {name: subnet for name, subnet in facts.subnets.items() if not name.startswith(NETWORK_PREFIX)}
+    others = {name: subnet for name, subnet in facts.subnets.items() if not name.startswith(NETWORK_PREFIX)}
     found: list[Finding] = []
-    inside = [subnet for subnet in {*theirs.values(), *facts.routes} if subnet and _overlap(subnet, ours)]
+    inside = [subnet for subnet in {*others.values(), *facts.routes} if subnet and _overlap(subnet, ours)]
     known = [subnet for name, subnet in facts.subnets.items() if name.startswith(NETWORK_PREFIX)]
     if foreign := sorted(set(inside) - set(known)):
         found.append(
             warning(
                 CheckName.ADDRESS_POOLS,
-                f"{', '.join(foreign)} overlaps {SUBNET_RANGE}, where the networks of tasks with services are made",
+                f"{', '.join(foreign)} overlaps {SUBNET_RANGE}, the range of networks of tasks with services",
                 "move that network or route (`docker network rm`, `ip route`), or expect tasks with services to fail",
             )
         )
-    if len(theirs) >= facts.pools:
+    if len(others) >= facts.pools:
         found.append(
             warning(
                 CheckName.ADDRESS_POOLS,
-                f"{len(theirs)} networks take up the engine's ranges ({facts.pools} fit), and network 'full' needs one",
-                "run `docker network prune`, or give the engine more ranges (default-address-pools in daemon.json)",
+                f"{len(others)} networks fill the engine's address pools ({facts.pools}), and network 'full' needs one",
+                "run `docker network prune`, or extend default-address-pools in the engine's daemon.json",
             )
         )
     return found or [
-        ok(CheckName.ADDRESS_POOLS, f"{SUBNET_RANGE} is free for services, {len(theirs)} of {facts.pools} others used")
+        ok(
+            CheckName.ADDRESS_POOLS,
+            f"{SUBNET_RANGE} is free for services, {len(others)} of {facts.pools} other networks used",
+        )
     ]
 
 
@@ -313,20 +321,20 @@ def _overlap(subnet: str, ours: ipaddress.IPv4Network | ipaddress.IPv6Network) -
 
 
 def judge_engine_clock(facts: DockerEngineFacts) -> list[Finding]:
-    """Whether the engine's clock is this machine's."""
+    """Compare the engine's clock with this machine's."""
     if facts.answer is not EngineAnswer.YES or abs(facts.ahead_s) <= _SKEW_S:
         return []
     return [
         warning(
             CheckName.CLOCK,
             f"the Docker engine's clock is {facts.ahead_s:+.0f} s off this machine's",
-            "set both by NTP (`timedatectl set-ntp true`, or `chronyc makestep`)",
+            "synchronise both by NTP (`timedatectl set-ntp true`, or `chronyc makestep`)",
         )
     ]
 
 
-def _judge_all(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
-    return [*judge(facts, wants), *(judge_engine_clock(facts) if wants.docker else ())]
+def _judge_all(facts: DockerEngineFacts, requirements: HostRequirements) -> list[Finding]:
+    return [*judge(facts, requirements), *(judge_engine_clock(facts) if requirements.docker else ())]
 
 
 DOCKER_ENGINE_CHECK = make_host_check(

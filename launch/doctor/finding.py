@@ -1,4 +1,4 @@
-"""What a check found: how bad it is, what was seen, and what to do about it."""
+"""Findings of checks: severity, message and fix."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class CheckName(StrEnum):
     VERSIONS = "versions"
     RECIPE = "recipe"
     ANSWER = "answer"
-    """Of another machine, to being asked at all."""
+    """Whether another machine answers at all."""
 
 
 class FindingLevel(StrEnum):
     OK = "ok"
     WARNING = "warning"
-    """A run goes on, worse than it could."""
+    """A run works, but worse than it could."""
     FAILED = "failed"
-    """A run would not start, or not end."""
+    """A run would not start, or not finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Of one check on one machine.  ``fix`` is what to do next; each finding but OK has one."""
+    """Result of one check on one machine; unless it is OK, ``fix`` says what to do."""
 
     check: CheckName
     level: FindingLevel
@@ -51,31 +51,31 @@ class Finding:
         return f"{self.message}: {self.fix}" if self.fix else self.message
 
     def as_json(self) -> dict[str, JsonValue]:
-        return {"check": self.check.value, "level": self.level.value, "said": self.message, "fix": self.fix}
+        return {"check": self.check.value, "level": self.level.value, "message": self.message, "fix": self.fix}
 
 
-def ok(check: CheckName, said: str) -> Finding:
-    return Finding(check, FindingLevel.OK, said)
+def ok(check: CheckName, message: str) -> Finding:
+    return Finding(check, FindingLevel.OK, message)
 
 
-def warning(check: CheckName, said: str, fix: str) -> Finding:
-    return Finding(check, FindingLevel.WARNING, said, fix)
+def warning(check: CheckName, message: str, fix: str) -> Finding:
+    return Finding(check, FindingLevel.WARNING, message, fix)
 
 
-def failed(check: CheckName, said: str, fix: str) -> Finding:
-    return Finding(check, FindingLevel.FAILED, said, fix)
+def failed(check: CheckName, message: str, fix: str) -> Finding:
+    return Finding(check, FindingLevel.FAILED, message, fix)
 
 
 def finding_from_error(check: CheckName, error: UserError) -> Finding:
-    """An error's line ends with what to do, behind a colon."""
+    """Return an error as a finding; its fix is the part after the last colon."""
     if isinstance(error, TaskError):
         return failed(check, f"{error.folder} {error.what}", error.why)
-    said, colon, fix = str(error).rpartition(": ")
-    return failed(check, said, fix) if colon else failed(check, str(error), "mend that and run this again")
+    message, colon, fix = str(error).rpartition(": ")
+    return failed(check, message, fix) if colon else failed(check, str(error), "fix that and run this again")
 
 
 def require_no_failure(findings: Iterable[Finding]) -> None:
-    """Raises UserError for the first that keeps a run from starting."""
+    """Raise UserError for the first finding that prevents a run from starting."""
     for each in findings:
         if each.level is FindingLevel.FAILED:
             raise UserError(str(each))

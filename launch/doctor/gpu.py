@@ -1,7 +1,7 @@
-"""GPUs and NCCL: there are as many as are asked for, the driver answers, and torch was built to use them.
+"""Checks GPUs and NCCL: there are enough, the driver answers, and torch can use them.
 
-Device files tell whether there is any, in no time.  nvidia-smi and torch are asked in processes of their own, which a
-driver that hangs cannot keep.
+Device files show at once whether there is any GPU.  nvidia-smi and torch run in subprocesses, which can be abandoned if
+the driver hangs.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from launch.doctor.requirements import HostRequirements
 
 _DEVICES = Path("/dev")
 _GPUS = ("nvidia[0-9]*", "kfd", "dxg")
-"""Device files of a GPU that torch calls ``cuda``: NVIDIA's, AMD's, WSL's."""
+"""Device files of GPUs that torch calls ``cuda``: NVIDIA's, AMD's, WSL's."""
 _SMI_S, _TORCH_S = 20.0, 90.0
 _QUERY = ("--query-gpu=name,memory.total,memory.used,driver_version", "--format=csv,noheader,nounits")
-_ASK_TORCH = """
+_TORCH_QUERY = """
 import json, torch
 cuda = torch.cuda.is_available()
 print(json.dumps({
@@ -37,7 +37,7 @@ print(json.dumps({
 """
 _BUSY_SHARE = 0.1
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
-_DRIVER = "look at `nvidia-smi` and `dmesg | grep -i nvrm`; a driver that hangs needs a restart of the machine"
+_DRIVER = "check `nvidia-smi` and `dmesg | grep -i nvrm`; a hanging driver needs a reboot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,54 +51,54 @@ class GpuInfo:
 @dataclass(frozen=True, slots=True)
 class TorchFacts:
     build: str
-    """CUDA or ROCm that torch was built with; empty for neither."""
+    """Version of CUDA or ROCm that torch was built with; empty for neither."""
     gpus: int
-    """That it sees."""
+    """Number of GPUs that torch sees."""
     nccl: str
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
     devices: bool
-    """There are device files of one."""
+    """Whether there is a device file of a GPU."""
     gpus: tuple[GpuInfo, ...] = ()
     smi_error: str = ""
     torch: TorchFacts | None = None
     torch_error: str = ""
     interfaces: tuple[str, ...] = ()
     configured_interfaces: tuple[tuple[str, str], ...] = ()
-    """(variable, what it says) of those that name network interfaces."""
+    """(variable, value) of environment variables that name network interfaces."""
 
 
 def has_gpu_device() -> bool:
-    """Whether this machine has a GPU's device file."""
+    """Return whether this machine has a device file of a GPU."""
     return any(found for kind in _GPUS for found in _DEVICES.glob(kind))
 
 
-def judge_gpu_device(*, there: bool, wants: HostRequirements) -> list[Finding]:
-    """Whether what asks for a GPU can have one."""
-    if not wants.gpu_keys or there:
+def judge_gpu_device(*, has_device: bool, requirements: HostRequirements) -> list[Finding]:
+    """Return a finding if a GPU is needed and there is none."""
+    if not requirements.gpu_keys or has_device:
         return []
     return [
         failed(
             CheckName.GPU,
-            f"{' and '.join(f'{key} = cuda' for key in wants.gpu_keys)}, and this machine has no GPU "
+            f"{' and '.join(f'{key} = cuda' for key in requirements.gpu_keys)}, and this machine has no GPU "
             f"(no {_DEVICES}/nvidia*)",
-            " ".join(f"--set {key}=cpu" for key in wants.gpu_keys) + wants.gpu_alternative,
+            " ".join(f"--set {key}=cpu" for key in requirements.gpu_keys) + requirements.gpu_alternative,
         )
     ]
 
 
-def look(wants: HostRequirements) -> GpuFacts:
-    """Blocks for as long as torch needs to be imported, where there is a GPU."""
-    del wants
+def look(requirements: HostRequirements) -> GpuFacts:
+    """Query the driver and torch if there is a GPU; blocks until torch is imported."""
+    del requirements
     if not has_gpu_device():
         return GpuFacts(devices=False)
     gpus, smi_error = _smi()
     torch, torch_error = _torch()
-    asked = ((name, os.environ[name]) for name in _INTERFACES if os.environ.get(name))
+    configured = ((name, os.environ[name]) for name in _INTERFACES if os.environ.get(name))
     interfaces = tuple(name for _, name in socket.if_nameindex())
-    return GpuFacts(True, gpus, smi_error, torch, torch_error, interfaces, tuple(asked))
+    return GpuFacts(True, gpus, smi_error, torch, torch_error, interfaces, tuple(configured))
 
 
 def _smi() -> tuple[tuple[GpuInfo, ...], str]:
@@ -108,19 +108,19 @@ def _smi() -> tuple[tuple[GpuInfo, ...], str]:
     try:
         done = subprocess.run((program, *_QUERY), capture_output=True, text=True, timeout=_SMI_S, check=True)
     except subprocess.TimeoutExpired:
-        return (), f"nvidia-smi gives no answer within {_SMI_S:g} s"
+        return (), f"nvidia-smi does not answer within {_SMI_S:g} s"
     except (OSError, subprocess.CalledProcessError) as error:
-        said = (getattr(error, "stdout", "") or str(error)).strip().splitlines()
-        return (), f"nvidia-smi fails: {said[0] if said else 'without a word'}"
+        lines = (getattr(error, "stdout", "") or str(error)).strip().splitlines()
+        return (), f"nvidia-smi fails: {lines[0] if lines else 'no output'}"
     return parse_nvidia_smi(done.stdout), ""
 
 
 def parse_nvidia_smi(text: str) -> tuple[GpuInfo, ...]:
-    """What nvidia-smi prints, a GPU a line."""
+    """Parse the output of nvidia-smi, one GPU per line."""
     found: list[GpuInfo] = []
     for line in text.splitlines():
         name, total, used, driver = (part.strip() for part in line.rsplit(",", 3))
-        with contextlib.suppress(ValueError):  # ``[N/A]``, of a GPU that shares the machine's memory
+        with contextlib.suppress(ValueError):  # ``[N/A]`` for a GPU that shares the machine's memory
             found.append(GpuInfo(name, int(total), int(used), driver))
     return tuple(found)
 
@@ -128,44 +128,44 @@ def parse_nvidia_smi(text: str) -> tuple[GpuInfo, ...]:
 def _torch() -> tuple[TorchFacts | None, str]:
     try:
         done = subprocess.run(
-            (sys.executable, "-c", _ASK_TORCH), capture_output=True, text=True, timeout=_TORCH_S, check=True
+            (sys.executable, "-c", _TORCH_QUERY), capture_output=True, text=True, timeout=_TORCH_S, check=True
         )
-        said: Mapping[str, object] = json.loads(done.stdout.splitlines()[-1])
+        facts: Mapping[str, object] = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        return None, f"torch does not come to an answer within {_TORCH_S:g} s"
+        return None, f"torch does not answer within {_TORCH_S:g} s"
     except (OSError, subprocess.CalledProcessError, ValueError, IndexError) as error:
-        told = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
-        return None, f"torch cannot be asked: {told[-1] if told else 'it ends without a word'}"
-    return TorchFacts(str(said["build"]), int(str(said["gpus"])), str(said["nccl"])), ""
+        lines = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
+        return None, f"torch does not work: {lines[-1] if lines else 'no output'}"
+    return TorchFacts(str(facts["build"]), int(str(facts["gpus"])), str(facts["nccl"])), ""
 
 
-def judge(facts: GpuFacts, wants: HostRequirements) -> list[Finding]:
-    """GPU and NCCL."""
+def judge(facts: GpuFacts, requirements: HostRequirements) -> list[Finding]:
+    """Return the findings on GPUs and NCCL."""
     if not facts.devices:
-        return judge_gpu_device(there=False, wants=wants) or [
-            ok(CheckName.GPU, "none, and nothing asks for one"),
+        return judge_gpu_device(has_device=False, requirements=requirements) or [
+            ok(CheckName.GPU, "none, and none is needed"),
             ok(CheckName.NCCL, "not needed without a GPU"),
         ]
-    return [*_gpu(facts, wants), *_nccl(facts, wants)]
+    return [*_gpu(facts, requirements), *_nccl(facts, requirements)]
 
 
-def _gpu(facts: GpuFacts, wants: HostRequirements) -> list[Finding]:
+def _gpu(facts: GpuFacts, requirements: HostRequirements) -> list[Finding]:
     if facts.smi_error:
         return [failed(CheckName.GPU, facts.smi_error, _DRIVER)]
-    if facts.torch is None or not wants.gpu_keys:
+    if facts.torch is None or not requirements.gpu_keys:
         return [_unused(facts) if facts.torch else warning(CheckName.GPU, facts.torch_error, _DRIVER)]
     found: list[Finding] = []
     if not facts.torch.build:
-        said = f"{' and '.join(wants.gpu_keys)} = cuda, and the torch that is installed is a build for CPUs"
-        found.append(failed(CheckName.GPU, said, "install the CUDA builds of torch and sglang in .venv"))
-    elif facts.torch.gpus < max(1, wants.gpus):
-        said = f"the run asks for {max(1, wants.gpus)} GPUs, and torch sees {facts.torch.gpus}"
-        fix = "lower learner.ranks, engine.count or engine.tp, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`"
-        found.append(failed(CheckName.GPU, said, fix))
+        message = f"{' and '.join(requirements.gpu_keys)} = cuda, and the installed torch is a CPU build"
+        found.append(failed(CheckName.GPU, message, "install the CUDA builds of torch and sglang in .venv"))
+    elif facts.torch.gpus < max(1, requirements.gpus):
+        message = f"the run needs {max(1, requirements.gpus)} GPUs, and torch sees {facts.torch.gpus}"
+        fix = "lower learner.ranks, engine.count or engine.tp, or check CUDA_VISIBLE_DEVICES and `nvidia-smi`"
+        found.append(failed(CheckName.GPU, message, fix))
     if busy := [gpu for gpu in facts.gpus if gpu.used_mb > _BUSY_SHARE * gpu.total_mb]:
         used = ", ".join(f"{gpu.used_mb:,} of {gpu.total_mb:,} MB" for gpu in busy)
-        said = f"{len(busy)} of {len(facts.gpus)} GPUs are in use already ({used})"
-        found.append(warning(CheckName.GPU, said, "end what uses them (`nvidia-smi` lists it)"))
+        message = f"{len(busy)} of {len(facts.gpus)} GPUs are already in use ({used})"
+        found.append(warning(CheckName.GPU, message, "stop the processes that use them (`nvidia-smi` lists them)"))
     return found or [_unused(facts)]
 
 
@@ -175,34 +175,36 @@ def _unused(facts: GpuFacts) -> Finding:
     return ok(CheckName.GPU, "; ".join([*gpus, build]))
 
 
-def _nccl(facts: GpuFacts, wants: HostRequirements) -> list[Finding]:
+def _nccl(facts: GpuFacts, requirements: HostRequirements) -> list[Finding]:
     found: list[Finding] = []
-    for variable, said in facts.configured_interfaces:
-        wanted = said.lstrip("=^").split(",")
-        if not said.startswith("^") and not any(name.startswith(each) for each in wanted for name in facts.interfaces):
+    for variable, value in facts.configured_interfaces:
+        wanted = value.lstrip("=^").split(",")
+        if not value.startswith("^") and not any(name.startswith(each) for each in wanted for name in facts.interfaces):
             here = ", ".join(facts.interfaces)
-            lacking = f"{variable}={said} names no network interface of this machine ({here})"
-            found.append(failed(CheckName.NCCL, lacking, f"unset {variable}, or name one of them"))
+            message = f"{variable}={value} names no network interface of this machine ({here})"
+            found.append(failed(CheckName.NCCL, message, f"unset {variable}, or name one of them"))
     if facts.torch is not None and facts.torch.gpus and not facts.torch.nccl:
-        said, fix = "torch was built without NCCL", "install torch's build for CUDA from pytorch.org's index"
-        found.append(failed(CheckName.NCCL, said, fix) if wants.gpus > 1 else warning(CheckName.NCCL, said, fix))
+        message, fix = "torch was built without NCCL", "install torch's build for CUDA from pytorch.org's index"
+        found.append(
+            failed(CheckName.NCCL, message, fix) if requirements.gpus > 1 else warning(CheckName.NCCL, message, fix)
+        )
     version = facts.torch.nccl if facts.torch else ""
     return found or [ok(CheckName.NCCL, f"NCCL {version}" if version else "not needed: torch uses no GPU")]
 
 
-def _look_device(wants: HostRequirements) -> bool:
-    del wants
+def _look_device(requirements: HostRequirements) -> bool:
+    del requirements
     return has_gpu_device()
 
 
 GPU_DEVICE_CHECK = make_host_check(
     (CheckName.GPU,),
     _look_device,
-    lambda there, wants: judge_gpu_device(there=there, wants=wants),
+    lambda has_device, requirements: judge_gpu_device(has_device=has_device, requirements=requirements),
     deadline_s=5.0,
     timeout_fix=_DRIVER,
 )
-"""What a run asks before it starts."""
+"""Quick check before a run starts."""
 GPU_CHECK = make_host_check(
     (CheckName.GPU, CheckName.NCCL),
     look,

@@ -1,8 +1,7 @@
-"""The list of checks of one machine, and the two ways to go through it.
+"""The checks of one machine, and two ways to run them.
 
-:func:`examine_host` is for each machine of a cluster: plain values in and out, so that both can be sent.
-:func:`require_host` is for a run that is about to start on this machine: only what takes moments, and what fails is an
-error.
+:func:`check_host` runs all of them, on any machine of a cluster: arguments and result can be sent.
+:func:`require_host` runs only the quick ones, before a run starts on this machine, and raises for a failure.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ HOST_CHECKS = (
 )
 
 
-def check_host(wants: HostRequirements) -> list[Finding]:
-    """What is right and wrong with this machine; takes as long as the slowest check, each of which has a deadline."""
-    return run_checks(HOST_CHECKS, wants)
+def check_host(requirements: HostRequirements) -> list[Finding]:
+    """Return all findings on this machine; takes as long as the slowest check or its deadline."""
+    return run_checks(HOST_CHECKS, requirements)
 
 
-def require_host(wants: HostRequirements) -> None:
-    """Raises UserError for the first thing that would keep a run from starting here."""
+def require_host(requirements: HostRequirements) -> None:
+    """Raise UserError for the first problem that would prevent a run from starting here."""
     quick = tuple(check for check in HOST_CHECKS if check.quick)
-    require_no_failure(run_checks((*quick, GPU_DEVICE_CHECK), wants))
+    require_no_failure(run_checks((*quick, GPU_DEVICE_CHECK), requirements))

@@ -1,4 +1,4 @@
-"""Limits on this user's processes: open files, processes, locked memory."""
+"""Checks the limits of this user's processes: open files, processes, locked memory."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
 from launch.doctor.requirements import HostRequirements
 
-_FILES, _FILES_A_CONTAINER, _FILES_A_NODE = 2048, 16, 1024
-_TASKS, _TASKS_A_CONTAINER, _TASKS_A_NODE = 1024, 16, 512
-"""Threads count."""
+_FILES, _FILES_PER_CONTAINER, _FILES_PER_NODE = 2048, 16, 1024
+_TASKS, _TASKS_PER_CONTAINER, _TASKS_PER_NODE = 1024, 16, 512
+"""Threads count as tasks."""
 _UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class LimitFacts:
-    """Each a large number where there is no limit."""
+    """Limits; an unlimited one is a large number."""
 
     files: int
-    """Hard limit: processes of ours raise theirs to it."""
+    """Hard limit of open files, to which our processes raise theirs."""
     tasks: int
-    """Of this user, or of the cgroup that this process is in."""
+    """Maximum number of processes and threads of this user or of this process's cgroup."""
     locked_bytes: int
     infiniband: bool
 
 
-def look(wants: HostRequirements) -> LimitFacts:
-    del wants
-    tasks = [_of_cgroup()] if os.geteuid() == 0 else [_of_cgroup(), _limit(resource.RLIMIT_NPROC, soft=True)]
+def look(requirements: HostRequirements) -> LimitFacts:
+    del requirements
+    tasks = [_cgroup_tasks()] if os.geteuid() == 0 else [_cgroup_tasks(), _limit(resource.RLIMIT_NPROC, soft=True)]
     return LimitFacts(
         files=_limit(resource.RLIMIT_NOFILE),
         tasks=min(tasks),
@@ -47,8 +47,8 @@ def _limit(which: int, *, soft: bool = False) -> int:
     return _UNLIMITED if value == resource.RLIM_INFINITY else value
 
 
-def _of_cgroup() -> int:
-    """The smallest ``pids.max`` on the way to this process's cgroup (v2), as far as it can be read."""
+def _cgroup_tasks() -> int:
+    """Return the smallest readable ``pids.max`` from the root to this process's cgroup (v2)."""
     found = [_UNLIMITED]
     with contextlib.suppress(OSError, IndexError):
         own = Path("/proc/self/cgroup").read_text().splitlines()[-1].split(":", 2)[2].lstrip("/")
@@ -61,17 +61,17 @@ def _of_cgroup() -> int:
     return min(found)
 
 
-def judge(facts: LimitFacts, wants: HostRequirements) -> list[Finding]:
-    files = _FILES + wants.containers * _FILES_A_CONTAINER + wants.nodes * _FILES_A_NODE
-    tasks = _TASKS + wants.containers * _TASKS_A_CONTAINER + wants.nodes * _TASKS_A_NODE
+def judge(facts: LimitFacts, requirements: HostRequirements) -> list[Finding]:
+    files = _FILES + requirements.containers * _FILES_PER_CONTAINER + requirements.nodes * _FILES_PER_NODE
+    tasks = _TASKS + requirements.containers * _TASKS_PER_CONTAINER + requirements.nodes * _TASKS_PER_NODE
     found: list[Finding] = []
     if facts.files < files:
         found.append(
             failed(
                 CheckName.ULIMITS,
-                f"a process may have {facts.files:,} files open (`ulimit -Hn`), and {wants.containers} sandboxes and "
-                f"{wants.nodes} Ray nodes want {files:,}",
-                f"raise it: `ulimit -n {files}` as root before, nofile in /etc/security/limits.conf, or `docker run "
+                f"a process may have {facts.files:,} files open (`ulimit -Hn`), and "
+                f"{requirements.containers} sandboxes and {requirements.nodes} Ray nodes need {files:,}",
+                f"raise it: `ulimit -n {files}` as root first, nofile in /etc/security/limits.conf, or `docker run "
                 f"--ulimit nofile={files}`",
             )
         )
@@ -79,11 +79,11 @@ def judge(facts: LimitFacts, wants: HostRequirements) -> list[Finding]:
         found.append(
             warning(
                 CheckName.ULIMITS,
-                f"this user or its cgroup may have {facts.tasks:,} processes and threads, and a run wants {tasks:,}",
+                f"this user or its cgroup may have {facts.tasks:,} processes and threads, and a run needs {tasks:,}",
                 "raise nproc in /etc/security/limits.conf, TasksMax of the systemd unit, or `docker run --pids-limit`",
             )
         )
-    if wants.gpu_keys and facts.infiniband and facts.locked_bytes < _UNLIMITED:
+    if requirements.gpu_keys and facts.infiniband and facts.locked_bytes < _UNLIMITED:
         found.append(
             warning(
                 CheckName.ULIMITS,
@@ -99,4 +99,4 @@ def _many(count: int) -> str:
     return "any number of" if count >= _UNLIMITED else f"{count:,}"
 
 
-ULIMITS_CHECK = make_host_check((CheckName.ULIMITS,), look, judge, deadline_s=5.0, timeout_fix="look at `ulimit -a`")
+ULIMITS_CHECK = make_host_check((CheckName.ULIMITS,), look, judge, deadline_s=5.0, timeout_fix="check `ulimit -a`")

@@ -1,4 +1,4 @@
-"""Ports: those that the configuration names are free, and the kernel has enough to give."""
+"""Checks ports: those in the configuration are free, and the kernel has enough ephemeral ones."""
 
 from __future__ import annotations
 
@@ -13,46 +13,43 @@ from launch.doctor.requirements import HostRequirements
 from protocol.errors import UserError
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_FEWEST = 4000
-"""Ray, SGLang, the stream and each sandbox's door take some, and a closed connection keeps its own for a minute."""
+_MIN_EPHEMERAL = 4000
+"""Ray, SGLang, the stream and each sandbox use some, and a closed connection keeps its port for a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortFacts:
     taken: tuple[UserError, ...]
     ephemeral_ports: int
-    """Ports that the kernel gives by itself; 0 where it does not say."""
+    """Number of ephemeral ports; 0 if unknown."""
 
 
-def look(wants: HostRequirements) -> PortFacts:
+def look(requirements: HostRequirements) -> PortFacts:
     taken: list[UserError] = []
-    for key, port in wants.ports:
+    for key, port in requirements.ports:
         try:
             require_free_port(port, key)
         except UserError as error:
             taken.append(error)
-    given = 0
+    ephemeral = 0
     with contextlib.suppress(OSError, ValueError):
         least, most = map(int, _RANGE.read_text().split())
-        given = most - least + 1
-    return PortFacts(tuple(taken), given)
+        ephemeral = most - least + 1
+    return PortFacts(tuple(taken), ephemeral)
 
 
-def judge(facts: PortFacts, wants: HostRequirements) -> list[Finding]:
+def judge(facts: PortFacts, requirements: HostRequirements) -> list[Finding]:
     found = [finding_from_error(CheckName.PORTS, error) for error in facts.taken]
-    if 0 < facts.ephemeral_ports < _FEWEST:
-        said = (
-            f"the kernel gives only {facts.ephemeral_ports:,} ports, "
-            "and connections of a run that close and open use them up"
-        )
-        found.append(warning(CheckName.PORTS, said, "`sysctl -w net.ipv4.ip_local_port_range='32768 60999'`"))
-    named = ", ".join(f"{port} ({key})" for key, port in wants.ports if port)
-    free = f"{named} free" if named else "none is named, so that free ones are taken"
-    return found or [ok(CheckName.PORTS, f"{free}; {facts.ephemeral_ports:,} to take from")]
+    if 0 < facts.ephemeral_ports < _MIN_EPHEMERAL:
+        message = f"the kernel has only {facts.ephemeral_ports:,} ephemeral ports, which a run can exhaust"
+        found.append(warning(CheckName.PORTS, message, "`sysctl -w net.ipv4.ip_local_port_range='32768 60999'`"))
+    named = ", ".join(f"{port} ({key})" for key, port in requirements.ports if port)
+    free = f"{named} free" if named else "none is set, free ones are chosen"
+    return found or [ok(CheckName.PORTS, f"{free}; {facts.ephemeral_ports:,} ephemeral ports")]
 
 
 PORTS_CHECK = make_host_check(
-    (CheckName.PORTS,), look, judge, deadline_s=5.0, timeout_fix="look at `ss -ltn` and `dmesg`"
+    (CheckName.PORTS,), look, judge, deadline_s=5.0, timeout_fix="check `ss -ltn` and `dmesg`"
 )
 
 

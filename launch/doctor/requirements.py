@@ -1,4 +1,4 @@
-"""What a run needs of one machine, as far as a check can hold the machine against it."""
+"""Requirements of a run on one machine, as far as checks can test them."""
 
 from __future__ import annotations
 
@@ -10,41 +10,42 @@ from launch.config import RunConfig, SftConfig
 
 @dataclass(frozen=True, slots=True)
 class HostRequirements:
-    """Of the machine that the checks run on; plain values, so that they can be sent to it."""
+    """Requirements on the machine that runs the checks; plain values that can be sent to it."""
 
     folder: Path
-    """Where runs go, or what a run has on another machine than its head."""
+    """Folder of runs, or the scratch folder on machines other than the head."""
     reserve_mb: int
-    """Room that has to be left there."""
+    """Megabytes that must stay free there."""
     ports: tuple[tuple[str, int], ...] = ()
-    """(key of the configuration, port) that are listened on here; 0 is any."""
+    """(configuration key, port) of listening sockets; 0 for any port."""
     folder_key: str = "run.dir"
-    """That says so."""
+    """Configuration key of ``folder``."""
     docker: bool = True
-    """Sandboxes are containers of this machine."""
+    """Whether sandboxes are containers on this machine."""
     image: str = ""
-    """Of tasks that name none; empty for the base image."""
+    """Image of tasks without one of their own; empty for the base image."""
     harness: bool = False
-    """The agent is a program in a sandbox, to which a door to the policy is opened."""
+    """Whether the agent is a program in the sandbox, which needs a socket there to reach the policy."""
     containers: int = 0
-    """Most of them at once."""
+    """Maximum number of sandboxes at once."""
     nodes: int = 1
-    """Ray nodes on this machine."""
+    """Number of Ray nodes on this machine."""
     machines: int = 1
-    """Of the whole run."""
+    """Number of machines of the whole run."""
     buffer: bool = True
-    """The journal is on this machine's disk."""
+    """Whether the journal is on this machine's disk."""
     gpu_keys: tuple[str, ...] = ()
-    """Keys that put something on a GPU of this machine."""
+    """Configuration keys that put something on a GPU of this machine."""
     gpus: int = 0
-    """How many they need; 0 where that is not known."""
+    """Number of GPUs that they need; 0 if unknown."""
     gpu_alternative: str = ""
-    """What else somebody without a GPU may do."""
+    """Advice for a machine without a GPU, appended to the fix."""
 
 
 def host_requirements(config: RunConfig) -> HostRequirements:
-    """Of the machine on which ``config`` is started: all there is, or the head of a cluster, of which nothing is asked
-    here that :func:`wants_of_node` asks of each of its nodes."""
+    """Return the requirements on the machine that starts the run.
+
+    If the run joins a cluster, those on every node are left to :func:`node_host_requirements`."""
     joins, learner, engine = bool(config.cluster.address), config.learner, config.engine
     devices = {"learner.device": learner.device, "engine.device": engine.device}
     here = 1 if joins else config.cluster.nodes
@@ -67,7 +68,7 @@ def host_requirements(config: RunConfig) -> HostRequirements:
 
 
 def node_host_requirements(config: RunConfig) -> HostRequirements:
-    """Of each node of a cluster that the run of ``config`` joins, whatever is put there."""
+    """Return the requirements on each node of a cluster that the run joins."""
     return HostRequirements(
         folder=config.cluster.scratch_dir.absolute(),
         reserve_mb=config.run.disk_reserve_mb,
@@ -83,13 +84,13 @@ def node_host_requirements(config: RunConfig) -> HostRequirements:
 
 
 def _containers(config: RunConfig) -> int:
-    """Sandboxes that may be there at once, on one machine."""
+    """Return the maximum number of sandboxes at once on one machine."""
     rollout, beside = config.rollout, config.online_evaluation_slots if config.evaluation.every_steps else 0
     return rollout.workers_per_node * rollout.episodes_per_worker + beside if config.sandbox.uses_worker_pools else 0
 
 
 def sft_host_requirements(config: SftConfig) -> HostRequirements:
-    """Of supervised training, which has neither sandboxes nor a journal."""
+    """Return the requirements of supervised training, which has neither sandboxes nor a journal."""
     cuda = config.learner.device == "cuda"
     return HostRequirements(
         folder=config.run.dir.absolute(),
@@ -102,7 +103,7 @@ def sft_host_requirements(config: SftConfig) -> HostRequirements:
 
 
 def count_gpus(config: RunConfig) -> int:
-    """GPUs that the whole run has for itself."""
+    """Return the number of GPUs that the whole run occupies."""
     learner = config.learner.ranks if config.learner.device == "cuda" else 0
     if config.colocated:
         return learner

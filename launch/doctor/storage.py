@@ -1,4 +1,4 @@
-"""Room for runs: bytes and inodes, the kind of file system, and shared memory."""
+"""Checks storage: free bytes and inodes, the file system, and shared memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from launch.doctor.requirements import HostRequirements
 from protocol.files.filesystem import filesystem_type, is_network_filesystem
 
 _INODES = 10_000
-"""Of a short run; a long one has some hundred thousand files."""
+"""Number of files of a short run; a long one has some hundred thousand."""
 _MANY_INODES = 200_000
 _OBJECT_STORE_BYTES = 80 << 20
-"""Of one Ray node; see :mod:`launch.hosts.cluster_nodes`."""
+"""Size of a Ray node's object store (:mod:`launch.hosts.cluster_nodes`)."""
 _NCCL_BYTES = 1 << 30
 _SHM = Path("/dev/shm")  # noqa: S108  the kernel's own
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
@@ -28,14 +28,14 @@ class FolderFacts:
     free_bytes: int
     free_inodes: int
     inodes: int
-    """0 where the file system makes them as it needs them."""
+    """Total number of inodes; 0 if the file system creates them on demand."""
     filesystem: str
-    """Of the file system; empty where this system does not say."""
+    """Type of the file system; empty if unknown."""
     writable: bool
 
 
 def look_folder(folder: Path) -> FolderFacts:
-    """Raises OSError."""
+    """Read the facts of a folder.  Raises OSError."""
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     state, mounts = os.statvfs(there), Path("/proc/self/mountinfo")
     return FolderFacts(
@@ -48,13 +48,13 @@ def look_folder(folder: Path) -> FolderFacts:
     )
 
 
-def judge_folder(facts: FolderFacts, wants: HostRequirements) -> list[Finding]:
-    return [judge_disk(facts, wants), _inodes(facts, wants.folder_key), _kind(facts, wants)]
+def judge_folder(facts: FolderFacts, requirements: HostRequirements) -> list[Finding]:
+    return [judge_disk(facts, requirements), _inodes(facts, requirements.folder_key), _kind(facts, requirements)]
 
 
-def judge_disk(facts: FolderFacts, wants: HostRequirements) -> Finding:
-    """Whether runs have room, and somebody may write there."""
-    elsewhere, reserve_mb = f"put runs elsewhere with --set {wants.folder_key}=FOLDER", wants.reserve_mb
+def judge_disk(facts: FolderFacts, requirements: HostRequirements) -> Finding:
+    """Check free space and write permission."""
+    elsewhere, reserve_mb = f"put runs elsewhere with --set {requirements.folder_key}=FOLDER", requirements.reserve_mb
     if not facts.writable:
         fix = f"run this as its owner (`ls -ld {facts.existing_folder}`), or {elsewhere}"
         return failed(CheckName.DISK, f"this user cannot write to {facts.existing_folder}", fix)
@@ -73,34 +73,34 @@ def judge_disk(facts: FolderFacts, wants: HostRequirements) -> Finding:
 
 def _inodes(facts: FolderFacts, key: str) -> Finding:
     if not facts.inodes:
-        return ok(CheckName.INODES, f"{facts.existing_folder} makes them as it needs them")
-    said = f"{facts.free_inodes:,} files more can be made in {facts.existing_folder}"
+        return ok(CheckName.INODES, f"{facts.existing_folder} creates them on demand")
+    message = f"{facts.free_inodes:,} more files fit into {facts.existing_folder}"
     fix = (
         f"remove some (`du --inodes -x {facts.existing_folder} | sort -n | tail`), "
         f"or put runs elsewhere (--set {key}=FOLDER)"
     )
     if facts.free_inodes < _INODES:
-        return failed(CheckName.INODES, f"only {said}, and a short run makes {_INODES:,}", fix)
+        return failed(CheckName.INODES, f"only {message}, and a short run makes {_INODES:,}", fix)
     if facts.free_inodes < _MANY_INODES:
-        return warning(CheckName.INODES, f"{said}, and a long run makes more", fix)
-    return ok(CheckName.INODES, said)
+        return warning(CheckName.INODES, f"{message}, and a long run makes more", fix)
+    return ok(CheckName.INODES, message)
 
 
-def _kind(facts: FolderFacts, wants: HostRequirements) -> Finding:
-    elsewhere = "put runs on a local disk of the head node, such as --set run.dir=/var/tmp/runs"
-    if wants.buffer and is_network_filesystem(facts.filesystem):
+def _kind(facts: FolderFacts, requirements: HostRequirements) -> Finding:
+    elsewhere = "put runs on a local disk of the head node, for example --set run.dir=/var/tmp/runs"
+    if requirements.buffer and is_network_filesystem(facts.filesystem):
         where = f"{facts.existing_folder} is on a network file system ({facts.filesystem})"
-        said = f"{where}, where SQLite's locks and fsync cannot be trusted"
-        return failed(CheckName.FILE_SYSTEM, said, elsewhere)
-    if wants.buffer and facts.filesystem in _IN_MEMORY:
-        said = (
-            f"{facts.existing_folder} is in memory ({facts.filesystem}), "
-            "where a run takes it from sandboxes and goes with the power"
+        message = f"{where}, where SQLite's locks and fsync are unreliable"
+        return failed(CheckName.FILE_SYSTEM, message, elsewhere)
+    if requirements.buffer and facts.filesystem in _IN_MEMORY:
+        message = (
+            f"{facts.existing_folder} is in memory ({facts.filesystem}): a run there takes memory from "
+            "sandboxes and is lost with a power failure"
         )
-        return warning(CheckName.FILE_SYSTEM, said, elsewhere)
+        return warning(CheckName.FILE_SYSTEM, message, elsewhere)
     return ok(
         CheckName.FILE_SYSTEM,
-        f"{facts.existing_folder} is on {facts.filesystem or 'a file system that has no name here'}",
+        f"{facts.existing_folder} is on {facts.filesystem or 'an unknown file system'}",
     )
 
 
@@ -111,28 +111,28 @@ class ShmFacts:
     free_bytes: int = 0
 
 
-def look_shm(wants: HostRequirements) -> ShmFacts:
-    del wants
+def look_shm(requirements: HostRequirements) -> ShmFacts:
+    del requirements
     if not _SHM.is_dir() or not os.access(_SHM, os.W_OK):
         return ShmFacts(there=False)
     state = os.statvfs(_SHM)
     return ShmFacts(there=True, total_bytes=state.f_blocks * state.f_frsize, free_bytes=state.f_bavail * state.f_frsize)
 
 
-def judge_shm(facts: ShmFacts, wants: HostRequirements) -> list[Finding]:
+def judge_shm(facts: ShmFacts, requirements: HostRequirements) -> list[Finding]:
     if not facts.there:
-        said, fix = "it is not there, or not for this user to write to", "mount it: `mount -t tmpfs tmpfs /dev/shm`"
-        return [failed(CheckName.SHM, f"{said}, and Ray and torch hand data over in it", fix)]
-    needed = wants.nodes * _OBJECT_STORE_BYTES + (_NCCL_BYTES if wants.gpu_keys else 0)
-    said = f"{facts.free_bytes >> 20:,} of {facts.total_bytes >> 20:,} MB are free"
+        message, fix = "missing or not writable for this user", "mount it: `mount -t tmpfs tmpfs /dev/shm`"
+        return [failed(CheckName.SHM, f"{message}, and Ray and torch exchange data in it", fix)]
+    users = f"{requirements.nodes} Ray nodes{' and NCCL' if requirements.gpu_keys else ''}"
+    needed = requirements.nodes * _OBJECT_STORE_BYTES + (_NCCL_BYTES if requirements.gpu_keys else 0)
+    message = f"{facts.free_bytes >> 20:,} of {facts.total_bytes >> 20:,} MB are free"
     if facts.free_bytes >= needed:
-        return [ok(CheckName.SHM, f"{said}, and a run wants {needed >> 20:,}")]
+        return [ok(CheckName.SHM, f"{message}, and a run needs {needed >> 20:,}")]
     size = f"{-(-2 * needed >> 30)}g"
     return [
         warning(
             CheckName.SHM,
-            f"{said}, and {wants.nodes} Ray nodes{' and NCCL' if wants.gpu_keys else ''} want {needed >> 20:,} MB, of "
-            "which the rest goes to disk, or fails",
+            f"{message}, and {users} need {needed >> 20:,} MB; the rest spills to disk or fails",
             f"`mount -o remount,size={size} /dev/shm`, or start this container with `--shm-size={size}`",
         )
     ]
@@ -140,11 +140,11 @@ def judge_shm(facts: ShmFacts, wants: HostRequirements) -> list[Finding]:
 
 STORAGE_CHECK = make_host_check(
     (CheckName.DISK, CheckName.INODES, CheckName.FILE_SYSTEM),
-    lambda wants: look_folder(wants.folder),
+    lambda requirements: look_folder(requirements.folder),
     judge_folder,
     deadline_s=10.0,
-    timeout_fix="its file system hangs (`mount`, `df`): name a folder on a local disk (run.dir, cluster.scratch_dir)",
+    timeout_fix="its file system hangs (`mount`, `df`): choose a folder on a local disk (run.dir, cluster.scratch_dir)",
 )
 SHM_CHECK = make_host_check(
-    (CheckName.SHM,), look_shm, judge_shm, deadline_s=5.0, timeout_fix="look at `mount` and `dmesg`"
+    (CheckName.SHM,), look_shm, judge_shm, deadline_s=5.0, timeout_fix="check `mount` and `dmesg`"
 )

@@ -1,4 +1,4 @@
-"""The kernel, Python and the packages, held against what this version of longshore was tested with."""
+"""Compares kernel, Python and packages with the versions that longshore was tested with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocol.dependencies import installed_version
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_KERNEL = (4, 18)
-"""overlayfs as Docker needs it for thousands of containers."""
+"""First kernel whose overlayfs supports thousands of containers."""
 _MAKE = "run `make setup`, which installs constraints.txt"
 
 
@@ -25,13 +25,13 @@ class VersionFacts:
     kernel: tuple[int, ...]
     python: tuple[int, ...]
     installed: dict[str, str]
-    """Package → version; empty where it is not installed."""
+    """Package → version; empty if it is not installed."""
     pinned: dict[str, str]
-    """The same, of those that constraints.txt names; none where there is no checkout."""
+    """Package → version in constraints.txt; empty without a checkout."""
 
 
-def look(wants: HostRequirements) -> VersionFacts:
-    del wants
+def look(requirements: HostRequirements) -> VersionFacts:
+    del requirements
     return VersionFacts(
         kernel=_numbers(os.uname().release),
         python=sys.version_info[:3],
@@ -43,7 +43,7 @@ def look(wants: HostRequirements) -> VersionFacts:
 
 
 def _numbers(release: str) -> tuple[int, ...]:
-    """``6.18.44-fc`` → (6, 18)."""
+    """Return ``6.18.44-fc`` as (6, 18)."""
     return tuple(int(part) for part in release.split(".")[:2] if part.isdigit())
 
 
@@ -53,8 +53,8 @@ def _pins(path: Path) -> dict[str, str]:
     return {name.strip(): version.split(";")[0].strip() for name, equals, version in parted if equals}
 
 
-def judge(facts: VersionFacts, wants: HostRequirements) -> list[Finding]:
-    del wants
+def judge(facts: VersionFacts, requirements: HostRequirements) -> list[Finding]:
+    del requirements
     found: list[Finding] = []
     if facts.python < _OLDEST_PYTHON:
         python, oldest = ".".join(map(str, facts.python)), ".".join(map(str, _OLDEST_PYTHON))
@@ -62,13 +62,13 @@ def judge(facts: VersionFacts, wants: HostRequirements) -> list[Finding]:
         found.append(failed(CheckName.VERSIONS, f"Python {python} is older than {oldest}", fix))
     if facts.kernel and facts.kernel < _OLDEST_KERNEL:
         kernel, oldest = ".".join(map(str, facts.kernel)), ".".join(map(str, _OLDEST_KERNEL))
-        said = f"Linux {kernel} is older than {oldest}, with which nothing was tried"
-        found.append(warning(CheckName.VERSIONS, said, "start a newer kernel"))
+        message = f"Linux {kernel} is older than {oldest}, the oldest that was tested"
+        found.append(warning(CheckName.VERSIONS, message, "boot a newer kernel"))
     if missing := [name for name, version in facts.installed.items() if not version]:
         found.append(failed(CheckName.VERSIONS, f"{', '.join(missing)} not installed in {sys.prefix}", _MAKE))
     if other := _others(facts):
-        said = "not what this was tested with: " + ", ".join(other)
-        found.append(warning(CheckName.VERSIONS, said, _MAKE))
+        message = "different from the tested versions: " + ", ".join(other)
+        found.append(warning(CheckName.VERSIONS, message, _MAKE))
     if found:
         return found
     named = ", ".join(f"{name} {version}" for name, version in facts.installed.items())
@@ -76,7 +76,7 @@ def judge(facts: VersionFacts, wants: HostRequirements) -> list[Finding]:
 
 
 def _others(facts: VersionFacts) -> list[str]:
-    """Packages of another version than is pinned; another build of the same version (``+cu128``) is none."""
+    """Return packages whose version differs from the pinned one; another build (``+cu128``) does not."""
     return [
         f"{name} {version} (tested: {facts.pinned[name]})"
         for name, version in facts.installed.items()

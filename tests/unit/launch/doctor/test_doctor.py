@@ -32,10 +32,10 @@ from launch.doctor.versions import VersionFacts
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_USER
 from protocol.errors import UserError
 
-WANTS = HostRequirements(folder=Path("/runs"), reserve_mb=512, containers=16)
-CUDA = replace(WANTS, gpu_keys=("learner.device", "engine.device"), gpus=2)
-HARNESS = replace(WANTS, harness=True)
-ELSEWHERE = replace(WANTS, folder_key="cluster.scratch_dir")
+REQUIREMENTS = HostRequirements(folder=Path("/runs"), reserve_mb=512, containers=16)
+CUDA = replace(REQUIREMENTS, gpu_keys=("learner.device", "engine.device"), gpus=2)
+HARNESS = replace(REQUIREMENTS, harness=True)
+ELSEWHERE = replace(REQUIREMENTS, folder_key="cluster.scratch_dir")
 LIMITS = {"memory": True, "processes": True, "processor time": True}
 ENGINE = DockerEngineFacts(
     url="unix:///e.sock",
@@ -62,63 +62,66 @@ def worst(findings: Sequence[Finding]) -> Finding:
     return max(findings, key=lambda each: [*FindingLevel].index(each.level))
 
 
-def judged(what: object, wants: HostRequirements = WANTS) -> list[Finding]:
+def judged(what: object, requirements: HostRequirements = REQUIREMENTS) -> list[Finding]:
     match what:
         case DockerEngineFacts():
-            return [*docker_engine.judge(what, wants), *docker_engine.judge_engine_clock(what)]
+            return [*docker_engine.judge(what, requirements), *docker_engine.judge_engine_clock(what)]
         case FolderFacts():
-            return storage.judge_folder(what, wants)
+            return storage.judge_folder(what, requirements)
         case ShmFacts():
-            return storage.judge_shm(what, wants)
+            return storage.judge_shm(what, requirements)
         case LimitFacts():
-            return limits.judge(what, wants)
+            return limits.judge(what, requirements)
         case PortFacts():
-            return ports.judge(what, wants)
+            return ports.judge(what, requirements)
         case clock.ClockFacts():
-            return clock.judge(what, wants)
+            return clock.judge(what, requirements)
         case VersionFacts():
-            return versions.judge(what, wants)
+            return versions.judge(what, requirements)
         case GpuFacts():
-            return gpu.judge(what, wants)
+            return gpu.judge(what, requirements)
     raise AssertionError(what)
 
 
 @pytest.mark.parametrize(
-    ("facts", "wants"),
+    ("facts", "requirements"),
     [
-        (ENGINE, WANTS),
-        (DockerEngineFacts(), replace(WANTS, docker=False)),
+        (ENGINE, REQUIREMENTS),
+        (DockerEngineFacts(), replace(REQUIREMENTS, docker=False)),
         (ENGINE, HARNESS),
-        (replace(ENGINE, root=False), WANTS),
-        (replace(ENGINE, subnets={"longshore-1": "10.213.4.0/28"}, routes=("10.213.4.0/28", "10.0.0.0/24")), WANTS),
-        (FOLDER, WANTS),
-        (replace(FOLDER, inodes=0, free_inodes=0, filesystem="btrfs"), WANTS),
-        (replace(FOLDER, filesystem="nfs4"), replace(WANTS, buffer=False)),
-        (ShmFacts(there=True, total_bytes=1 << 30, free_bytes=1 << 30), WANTS),
+        (replace(ENGINE, root=False), REQUIREMENTS),
+        (
+            replace(ENGINE, subnets={"longshore-1": "10.213.4.0/28"}, routes=("10.213.4.0/28", "10.0.0.0/24")),
+            REQUIREMENTS,
+        ),
+        (FOLDER, REQUIREMENTS),
+        (replace(FOLDER, inodes=0, free_inodes=0, filesystem="btrfs"), REQUIREMENTS),
+        (replace(FOLDER, filesystem="nfs4"), replace(REQUIREMENTS, buffer=False)),
+        (ShmFacts(there=True, total_bytes=1 << 30, free_bytes=1 << 30), REQUIREMENTS),
         (LIMITED, CUDA),
-        (PortFacts((), 28_000), WANTS),
-        (clock.ClockFacts(1e9, 1e9, synchronised=False), WANTS),
-        (clock.ClockFacts(1e9, 1e9, synchronised=True), replace(WANTS, machines=8)),
-        (clock.ClockFacts(1e9, 1e9, synchronised=None), replace(WANTS, machines=8)),
-        (VERSIONS, WANTS),
-        (GpuFacts(devices=False), WANTS),
+        (PortFacts((), 28_000), REQUIREMENTS),
+        (clock.ClockFacts(1e9, 1e9, synchronised=False), REQUIREMENTS),
+        (clock.ClockFacts(1e9, 1e9, synchronised=True), replace(REQUIREMENTS, machines=8)),
+        (clock.ClockFacts(1e9, 1e9, synchronised=None), replace(REQUIREMENTS, machines=8)),
+        (VERSIONS, REQUIREMENTS),
+        (GpuFacts(devices=False), REQUIREMENTS),
         (GPUS, CUDA),
         (replace(GPUS, configured_interfaces=(("NCCL_SOCKET_IFNAME", "eth"), ("GLOO_SOCKET_IFNAME", "^docker"))), CUDA),
     ],
 )
-def test_a_machine_that_can_is_not_kept_from_it(facts: object, wants: HostRequirements) -> None:
-    assert worst(judged(facts, wants)).level is FindingLevel.OK
+def test_a_machine_that_can_is_not_kept_from_it(facts: object, requirements: HostRequirements) -> None:
+    assert worst(judged(facts, requirements)).level is FindingLevel.OK
 
 
 W, F = FindingLevel.WARNING, FindingLevel.FAILED
 
 
 @pytest.mark.parametrize(
-    ("facts", "wants", "level", "check", "said", "fix"),
+    ("facts", "requirements", "level", "check", "said", "fix"),
     [
         (
             DockerEngineFacts(configured_url="tcp://x:1", configured_answer=EngineAnswer.NOBODY),
-            WANTS,
+            REQUIREMENTS,
             F,
             "docker",
             "no Docker",
@@ -126,21 +129,49 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
         ),
         (
             DockerEngineFacts(setup_error=UserError("not set up: run `up`")),
-            WANTS,
+            REQUIREMENTS,
             F,
             "docker",
             "not set up",
             "run `up`",
         ),
-        (replace(ENGINE, configured_url="tcp://x:1"), WANTS, F, "docker", "not the engine that", "make setup"),
-        (replace(ENGINE, answer=EngineAnswer.NOBODY), WANTS, F, "docker", "no Docker engine answers", "make setup"),
-        (replace(ENGINE, answer=EngineAnswer.SILENT), WANTS, F, "docker", "says nothing", "systemctl restart docker"),
-        (replace(ENGINE, answer=EngineAnswer.FORBIDDEN), WANTS, F, "docker", "may not use", "usermod -aG docker"),
-        (replace(ENGINE, has_base_image=False), WANTS, F, "docker", "base image", "make setup"),
-        (replace(ENGINE, has_toolchain=False), WANTS, F, "docker", "the toolchain /toolchain is gone", "make setup"),
+        (replace(ENGINE, configured_url="tcp://x:1"), REQUIREMENTS, F, "docker", "not the engine that", "make setup"),
+        (
+            replace(ENGINE, answer=EngineAnswer.NOBODY),
+            REQUIREMENTS,
+            F,
+            "docker",
+            "no Docker engine answers",
+            "make setup",
+        ),
+        (
+            replace(ENGINE, answer=EngineAnswer.SILENT),
+            REQUIREMENTS,
+            F,
+            "docker",
+            "does not reply",
+            "systemctl restart docker",
+        ),
+        (
+            replace(ENGINE, answer=EngineAnswer.FORBIDDEN),
+            REQUIREMENTS,
+            F,
+            "docker",
+            "may not use",
+            "usermod -aG docker",
+        ),
+        (replace(ENGINE, has_base_image=False), REQUIREMENTS, F, "docker", "base image", "make setup"),
+        (
+            replace(ENGINE, has_toolchain=False),
+            REQUIREMENTS,
+            F,
+            "docker",
+            "the toolchain /toolchain is missing",
+            "make setup",
+        ),
         (
             replace(ENGINE, has_wanted_image=False),
-            replace(WANTS, image="i"),
+            replace(REQUIREMENTS, image="i"),
             F,
             "docker",
             "'i' is not",
@@ -148,72 +179,128 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
         ),
         (replace(ENGINE, root=False), HARNESS, F, "docker", "agent.harness", "as root, or leave the key out"),
         (replace(ENGINE, url="tcp://box:2375"), HARNESS, F, "docker", "tcp://box:2375", "as root, or leave the key"),
-        (replace(ENGINE, api=(1, 40)), WANTS, W, "docker", "API 1.40", "Docker 20.10"),
-        (replace(ENGINE, limits=LIMITS | {"memory": False}), WANTS, F, "cgroup", "memory", "cgroup_enable=memory"),
-        (replace(ENGINE, limits=LIMITS | {"processes": False}), WANTS, F, "cgroup", "processes", "Delegate"),
-        (replace(ENGINE, limits=LIMITS | {"processor time": False}), WANTS, W, "cgroup", "processor", "Delegate"),
-        (replace(ENGINE, ahead_s=-61.0), WANTS, W, "clock", "-61 s off", "timedatectl"),
-        (replace(ENGINE, subnets={"vpn": "10.0.0.0/8"}), WANTS, W, "address pools", "10.0.0.0/8 overlaps", "ip route"),
-        (replace(ENGINE, routes=("10.213.8.0/24",)), WANTS, W, "address pools", "10.213.8.0/24 overlaps", "ip route"),
+        (replace(ENGINE, api=(1, 40)), REQUIREMENTS, W, "docker", "API 1.40", "Docker 20.10"),
+        (
+            replace(ENGINE, limits=LIMITS | {"memory": False}),
+            REQUIREMENTS,
+            F,
+            "cgroup",
+            "memory",
+            "cgroup_enable=memory",
+        ),
+        (replace(ENGINE, limits=LIMITS | {"processes": False}), REQUIREMENTS, F, "cgroup", "processes", "Delegate"),
+        (
+            replace(ENGINE, limits=LIMITS | {"processor time": False}),
+            REQUIREMENTS,
+            W,
+            "cgroup",
+            "processor",
+            "Delegate",
+        ),
+        (replace(ENGINE, ahead_s=-61.0), REQUIREMENTS, W, "clock", "-61 s off", "timedatectl"),
+        (
+            replace(ENGINE, subnets={"vpn": "10.0.0.0/8"}),
+            REQUIREMENTS,
+            W,
+            "address pools",
+            "10.0.0.0/8 overlaps",
+            "ip route",
+        ),
+        (
+            replace(ENGINE, routes=("10.213.8.0/24",)),
+            REQUIREMENTS,
+            W,
+            "address pools",
+            "10.213.8.0/24 overlaps",
+            "ip route",
+        ),
         (
             replace(ENGINE, pools=2, subnets={"a": "172.17.0.0/16", "b": "172.18.0.0/16"}),
-            *(WANTS, W, "address pools", "2 networks take up", "network prune"),
+            *(REQUIREMENTS, W, "address pools", "2 networks fill", "network prune"),
         ),
-        (replace(FOLDER, free_bytes=100 << 20), WANTS, F, "disk", "100 MB free", "--set run.dir=FOLDER"),
+        (replace(FOLDER, free_bytes=100 << 20), REQUIREMENTS, F, "disk", "100 MB free", "--set run.dir=FOLDER"),
         (replace(FOLDER, free_bytes=1), ELSEWHERE, F, "disk", "0 MB free", "--set cluster.scratch_dir=FOLDER"),
-        (replace(FOLDER, free_inodes=9), ELSEWHERE, F, "inodes", "only 9 files", "--set cluster.scratch_dir=FOLDER"),
-        (replace(FOLDER, writable=False), WANTS, F, "disk", "cannot write", "ls -ld"),
-        (replace(FOLDER, free_inodes=99), WANTS, F, "inodes", "only 99 files", "du --inodes"),
-        (replace(FOLDER, free_inodes=99_999), WANTS, W, "inodes", "99,999 files", "du --inodes"),
+        (
+            replace(FOLDER, free_inodes=9),
+            ELSEWHERE,
+            F,
+            "inodes",
+            "only 9 more files",
+            "--set cluster.scratch_dir=FOLDER",
+        ),
+        (replace(FOLDER, writable=False), REQUIREMENTS, F, "disk", "cannot write", "ls -ld"),
+        (replace(FOLDER, free_inodes=99), REQUIREMENTS, F, "inodes", "only 99 more files", "du --inodes"),
+        (replace(FOLDER, free_inodes=99_999), REQUIREMENTS, W, "inodes", "99,999 more files", "du --inodes"),
         (
             replace(FOLDER, filesystem="nfs4"),
-            WANTS,
+            REQUIREMENTS,
             F,
             "file system",
             "network file system (nfs4)",
             "run.dir=/var/tmp/runs",
         ),
-        (replace(FOLDER, filesystem="tmpfs"), WANTS, W, "file system", "in memory (tmpfs)", "run.dir=/var/tmp/runs"),
-        (ShmFacts(there=False), WANTS, F, "/dev/shm", "not there", "mount -t tmpfs"),
+        (
+            replace(FOLDER, filesystem="tmpfs"),
+            REQUIREMENTS,
+            W,
+            "file system",
+            "in memory (tmpfs)",
+            "run.dir=/var/tmp/runs",
+        ),
+        (ShmFacts(there=False), REQUIREMENTS, F, "/dev/shm", "missing", "mount -t tmpfs"),
         (
             ShmFacts(there=True, total_bytes=64 << 20, free_bytes=64 << 20),
-            WANTS,
+            REQUIREMENTS,
             W,
             "/dev/shm",
             "64 MB",
             "--shm-size=1g",
         ),
         (ShmFacts(there=True, total_bytes=1 << 29, free_bytes=1 << 29), CUDA, W, "/dev/shm", "NCCL", "--shm-size=3g"),
-        (replace(LIMITED, files=1024), WANTS, F, "ulimits", "1,024 files", "nofile"),
-        (replace(LIMITED, tasks=500), WANTS, W, "ulimits", "500 processes", "pids-limit"),
+        (replace(LIMITED, files=1024), REQUIREMENTS, F, "ulimits", "1,024 files", "nofile"),
+        (replace(LIMITED, tasks=500), REQUIREMENTS, W, "ulimits", "500 processes", "pids-limit"),
         (replace(LIMITED, locked_bytes=65536), CUDA, W, "ulimits", "64 KB", "memlock"),
-        (PortFacts((UserError("port 1 is in use: use another"),), 28_000), WANTS, F, "ports", "in use", "use another"),
-        (PortFacts((), 100), WANTS, W, "ports", "only 100 ports", "sysctl"),
-        (clock.ClockFacts(1e9, 2e9, synchronised=True), WANTS, F, "clock", "days behind", "timedatectl"),
+        (
+            PortFacts((UserError("port 1 is in use: use another"),), 28_000),
+            REQUIREMENTS,
+            F,
+            "ports",
+            "in use",
+            "use another",
+        ),
+        (PortFacts((), 100), REQUIREMENTS, W, "ports", "only 100 ephemeral ports", "sysctl"),
+        (clock.ClockFacts(1e9, 2e9, synchronised=True), REQUIREMENTS, F, "clock", "days behind", "timedatectl"),
         (
             clock.ClockFacts(1e9, 1e9, synchronised=False),
-            replace(WANTS, machines=8),
+            replace(REQUIREMENTS, machines=8),
             W,
             "clock",
             "8 machines",
             "chronyc",
         ),
-        (replace(VERSIONS, python=(3, 10, 1)), WANTS, F, "versions", "Python 3.10.1", "make setup PYTHON"),
-        (replace(VERSIONS, kernel=(3, 10)), WANTS, W, "versions", "Linux 3.10", "kernel"),
-        (replace(VERSIONS, installed={"torch": ""}), WANTS, F, "versions", "torch not installed", "make setup"),
+        (replace(VERSIONS, python=(3, 10, 1)), REQUIREMENTS, F, "versions", "Python 3.10.1", "make setup PYTHON"),
+        (replace(VERSIONS, kernel=(3, 10)), REQUIREMENTS, W, "versions", "Linux 3.10", "kernel"),
+        (replace(VERSIONS, installed={"torch": ""}), REQUIREMENTS, F, "versions", "torch not installed", "make setup"),
         (
             replace(VERSIONS, installed={"torch": "2.12.0"}),
-            WANTS,
+            REQUIREMENTS,
             W,
             "versions",
             "torch 2.12.0 (tested: 2.13.0)",
             "setup",
         ),
         (GpuFacts(devices=False), CUDA, F, "gpu", "no GPU", "--set engine.device=cpu"),
-        (replace(GPUS, smi_error="nvidia-smi gives no answer"), WANTS, F, "gpu", "no answer", "dmesg"),
-        (replace(GPUS, torch=None, torch_error="torch cannot be asked"), WANTS, W, "gpu", "torch cannot", "dmesg"),
-        (replace(GPUS, torch=TorchFacts("", 0, "")), CUDA, F, "gpu", "build for CPUs", "CUDA builds"),
-        (replace(GPUS, torch=TorchFacts("12.8", 1, "2.27")), CUDA, F, "gpu", "asks for 2 GPUs", "CUDA_VISIBLE_DEVICES"),
+        (replace(GPUS, smi_error="nvidia-smi gives no answer"), REQUIREMENTS, F, "gpu", "no answer", "dmesg"),
+        (
+            replace(GPUS, torch=None, torch_error="torch cannot be asked"),
+            REQUIREMENTS,
+            W,
+            "gpu",
+            "torch cannot",
+            "dmesg",
+        ),
+        (replace(GPUS, torch=TorchFacts("", 0, "")), CUDA, F, "gpu", "CPU build", "CUDA builds"),
+        (replace(GPUS, torch=TorchFacts("12.8", 1, "2.27")), CUDA, F, "gpu", "needs 2 GPUs", "CUDA_VISIBLE_DEVICES"),
         (replace(GPUS, gpus=(H200, replace(H200, used_mb=90_000))), CUDA, W, "gpu", "1 of 2 GPUs", "nvidia-smi"),
         (replace(GPUS, torch=TorchFacts("12.8", 2, "")), CUDA, F, "nccl", "without NCCL", "build for CUDA"),
         (
@@ -227,9 +314,9 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
     ],
 )
 def test_what_is_wrong_is_named_with_its_fix(
-    facts: object, wants: HostRequirements, level: FindingLevel, check: str, said: str, fix: str
+    facts: object, requirements: HostRequirements, level: FindingLevel, check: str, said: str, fix: str
 ) -> None:
-    found = worst(judged(facts, wants))
+    found = worst(judged(facts, requirements))
     assert (found.level, found.check) == (level, check)
     assert said in found.message
     assert fix in found.fix
@@ -239,22 +326,22 @@ def test_a_look_that_hangs_is_one_finding_and_keeps_no_other_waiting() -> None:
     """Of a file server that is gone, or a driver: nothing in the process can end that."""
     for_ever = threading.Event()
 
-    def hangs(wants: HostRequirements) -> bool:
-        del wants
+    def hangs(requirements: HostRequirements) -> bool:
+        del requirements
         return for_ever.wait()
 
-    def breaks(wants: HostRequirements) -> bool:
+    def breaks(requirements: HostRequirements) -> bool:
         raise OSError("gone")
 
-    def fine(seen: bool, wants: HostRequirements) -> list[Finding]:
+    def fine(seen: bool, requirements: HostRequirements) -> list[Finding]:
         return [Finding(CheckName.CLOCK, FindingLevel.OK, str(seen))]
 
     checks = [
         make_host_check((CheckName.DISK,), hangs, fine, deadline_s=0.05, timeout_fix="mend the disk"),
-        make_host_check((CheckName.CLOCK,), lambda wants: True, fine, deadline_s=60.0, timeout_fix="-"),
+        make_host_check((CheckName.CLOCK,), lambda requirements: True, fine, deadline_s=60.0, timeout_fix="-"),
         make_host_check((CheckName.SHM,), breaks, fine, deadline_s=60.0, timeout_fix="mend it"),
     ]
-    hung, good, broken = run_checks(checks, WANTS)
+    hung, good, broken = run_checks(checks, REQUIREMENTS)
     assert (hung.check, hung.level, hung.fix) == (CheckName.DISK, FindingLevel.FAILED, "mend the disk")
     assert "no answer within 0.05 s" in hung.message
     assert good.level is FindingLevel.OK
@@ -266,25 +353,29 @@ def test_a_check_whose_deadline_is_over_when_it_answers_is_heard_once() -> None:
     """Its late answer is no second finding."""
     begun = threading.Event()
 
-    def slow(wants: HostRequirements) -> bool:
+    def slow(requirements: HostRequirements) -> bool:
         return begun.wait()
 
-    def wakes(wants: HostRequirements) -> bool:
+    def wakes(requirements: HostRequirements) -> bool:
         begun.set()
         return True
 
-    def says(seen: bool, wants: HostRequirements) -> list[Finding]:
+    def says(seen: bool, requirements: HostRequirements) -> list[Finding]:
         return [Finding(CheckName.CLOCK, FindingLevel.OK, str(seen))]
 
-    late = HostCheck((CheckName.DISK,), lambda wants: says(slow(wants), wants), 0.0, "x", quick=True)
-    early = HostCheck((CheckName.CLOCK,), lambda wants: says(wakes(wants), wants), 60.0, "x", quick=True)
-    assert len(run_checks([late, early], WANTS)) == 2
+    late = HostCheck(
+        (CheckName.DISK,), lambda requirements: says(slow(requirements), requirements), 0.0, "x", quick=True
+    )
+    early = HostCheck(
+        (CheckName.CLOCK,), lambda requirements: says(wakes(requirements), requirements), 60.0, "x", quick=True
+    )
+    assert len(run_checks([late, early], REQUIREMENTS)) == 2
 
 
 def test_what_a_machine_is_asked_can_be_sent_there_and_its_answer_back() -> None:
     """Each node of a cluster is asked by the same function."""
-    wants = host_requirements(load_recipe("demo", ["cluster.nodes=4"]))
-    assert pickle.loads(pickle.dumps(wants)) == wants  # noqa: S301  our own
+    requirements = host_requirements(load_recipe("demo", ["cluster.nodes=4"]))
+    assert pickle.loads(pickle.dumps(requirements)) == requirements  # noqa: S301  our own
     finding = finding_from_error(CheckName.PORTS, UserError("port 1 is in use: use another"))
     assert pickle.loads(pickle.dumps(finding)) == finding  # noqa: S301  our own
 
@@ -299,7 +390,7 @@ def test_what_is_not_there_says_which_option_names_another(tmp_path: Path) -> No
 def test_the_doctor_is_asked_about_a_model_as_a_run_is() -> None:
     done = doctor("demo", "--model", "/nowhere", "--json")
     found = json.loads(done.stdout)["findings"]
-    assert any("/nowhere" in each["said"] for each in found), found
+    assert any("/nowhere" in each["message"] for each in found), found
 
 
 def test_what_a_run_wants_follows_its_configuration() -> None:
@@ -333,9 +424,9 @@ def test_cuda_without_a_gpu_is_refused_by_its_key(key: str, tmp_path: Path, monk
     """Before a run starts too, from the device files alone."""
     monkeypatch.setattr(gpu, "_DEVICES", tmp_path)
     (tmp_path / "nvidiactl").touch()
-    wants = replace(WANTS, folder=tmp_path, docker=False, reserve_mb=0)
-    require_host(wants)
-    wanted = replace(wants, gpu_keys=(key,))
+    requirements = replace(REQUIREMENTS, folder=tmp_path, docker=False, reserve_mb=0)
+    require_host(requirements)
+    wanted = replace(requirements, gpu_keys=(key,))
     with pytest.raises(UserError, match=rf"^{key} = cuda, and this machine has no GPU.*--set {key}=cpu"):
         require_host(wanted)
     (tmp_path / "nvidia0").touch()
@@ -343,18 +434,20 @@ def test_cuda_without_a_gpu_is_refused_by_its_key(key: str, tmp_path: Path, monk
 
 
 def test_a_full_disk_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    wants = replace(WANTS, folder=tmp_path / "runs", docker=False)
-    require_host(replace(wants, reserve_mb=1))
+    requirements = replace(REQUIREMENTS, folder=tmp_path / "runs", docker=False)
+    require_host(replace(requirements, reserve_mb=1))
     with pytest.raises(UserError, match=r"--set run\.dir=FOLDER"):
-        require_host(replace(wants, reserve_mb=1 << 40))
+        require_host(replace(requirements, reserve_mb=1 << 40))
 
 
 def test_a_port_in_use_is_refused_by_its_key(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        wants = replace(WANTS, folder=tmp_path, docker=False, reserve_mb=0, ports=(("buffer.port", port),))
+        requirements = replace(
+            REQUIREMENTS, folder=tmp_path, docker=False, reserve_mb=0, ports=(("buffer.port", port),)
+        )
         with pytest.raises(UserError, match=rf"port {port} is in use .*--set buffer\.port=PORT"):
-            require_host(wants)
+            require_host(requirements)
 
 
 def test_a_warning_keeps_nobody() -> None:
@@ -393,7 +486,7 @@ def test_an_engine_that_hangs_is_a_finding_of_the_command(tmp_path: Path) -> Non
     assert (told["ok"], told["failed"]) == (False, 1)
     (wrong,) = (each for each in told["findings"] if each["level"] == "failed")
     assert wrong["check"] == "docker"
-    assert "says nothing" in wrong["said"]
+    assert "does not reply" in wrong["message"]
     assert "restart" in wrong["fix"]
     assert f"→ {wrong['fix']}" in done.stderr
 
