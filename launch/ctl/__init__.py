@@ -1,1 +1,1 @@
-"""The command that looks into a run and steers it: what it shows (:mod:`.status`), how it asks (:mod:`.asking`)."""
+"""The command ``longshore ctl``: shows a run (:mod:`.status`) and sends it requests (:mod:`.request_client`)."""

@@ -1,11 +1,10 @@
 """``python -m launch.ctl RUN status|list|pause|resume|drain|retune|cancel|…``: show a run's state, and steer it.
 
-``pause`` lets no rollout begin and the learner wait before its next step, ``resume`` goes on; ``drain`` trains what is
-under way and ends, ``stop`` ends behind the step that is being taken; ``drain ENGINE`` lets one engine end what it
-samples and gives it a fresh server; ``retune KEY=VALUE`` changes a key while the run goes on, and for its resumes;
-``cancel ID`` gives a rollout or a group up; ``checkpoint-now`` keeps the present step; ``evaluate-now`` has the newest
-weights evaluated beside training.  Each returns when the run says that it is done; of an evaluation, that it is under
-way.
+``pause`` starts no more rollouts and holds the learner before its next step, ``resume`` continues; ``drain`` trains the
+rollouts in flight and ends the run, ``stop`` ends it after the current step; ``drain ENGINE`` lets one engine finish
+its requests and restarts its server; ``retune KEY=VALUE`` changes a key for the rest of the run and its resumes;
+``cancel ID`` gives up a rollout or group; ``checkpoint-now`` saves the current step; ``evaluate-now`` evaluates the
+newest weights beside training.  Each returns when the run confirms; ``evaluate-now`` when the evaluation has started.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ from protocol.errors import UserError
 from protocol.run_directory.run_status import is_running
 
 _STATUS, _LIST = "status", "list"
-_PATIENCE_S = 120.0
-_MORE = {ControlAction.RETUNE: "KEY=VALUE …", ControlAction.CANCEL: "ID"}
-"""What follows an action; an engine may follow ``drain``, and nothing the others."""
+_TIMEOUT_S = 120.0
+_ARGUMENTS = {ControlAction.RETUNE: "KEY=VALUE …", ControlAction.CANCEL: "ID"}
+"""Placeholder of the words after an action; ``drain`` may have an engine, the others nothing."""
 
 
 def parse_request(action: ControlAction, words: Sequence[str], reason: str) -> ControlRequest:
-    """Raises UserError where ``words`` are not what ``action`` takes."""
+    """Return the request of ``action`` with ``words``.  Raises UserError if they do not fit."""
     if action in {ControlAction.CANCEL, ControlAction.DRAIN} and len(words) > 1:
-        raise UserError(f"{action.value} takes one name, and there are {len(words)}: give them one after the other")
-    if action not in {*_MORE, ControlAction.DRAIN} and words:
-        raise UserError(f"{action.value} takes nothing after it, and '{words[0]}' follows: leave it out")
-    if action in _MORE and not words:
+        raise UserError(f"{action.value} takes one name, not {len(words)}: repeat the command for each")
+    if action not in {*_ARGUMENTS, ControlAction.DRAIN} and words:
+        raise UserError(f"{action.value} takes no words: leave '{words[0]}' out")
+    if action in _ARGUMENTS and not words:
         known = f"; these can be changed: {', '.join(RETUNABLE_KEYS)}" if action is ControlAction.RETUNE else ""
-        raise UserError(f"{action.value} what? Write {action.value} {_MORE[action]}{known}")
+        raise UserError(f"{action.value} needs more: write {action.value} {_ARGUMENTS[action]}{known}")
     if action is ControlAction.RETUNE:
         return make_request(action, reason=reason, changes=dict(map(parse_change, words)))
     return make_request(action, reason=reason, target=words[0] if words else "")
@@ -67,20 +66,22 @@ class ControlArguments(CommandArguments):
     """Reason, recorded in the run's events."""
     content: Flag = False
     """list: also show text written by agents."""
-    timeout: Annotated[float, option("S"), Field(ge=0)] = _PATIENCE_S
+    timeout: Annotated[float, option("S"), Field(ge=0)] = _TIMEOUT_S
     """Seconds to wait for the run's confirmation."""
     as_json: JsonFlag = False
 
 
 def run(given: ControlArguments, out: JsonOutput) -> int:
-    """Show what was asked for, or send the request and wait for the answer."""
+    """Show the run, or send a request and wait for the answer."""
     if not given.run.is_dir():
         raise NoSuchRunError(given.run)
     if given.action in {_STATUS, _LIST}:
         if given.words:
-            raise UserError(f"{given.action} takes nothing after it, and '{given.words[0]}' follows: leave it out")
+            raise UserError(f"{given.action} takes no words: leave '{given.words[0]}' out")
         return _show(given.run, given.action, out, content=given.content)
-    return _ask(given.run, parse_request(ControlAction(given.action), given.words, given.reason), given.timeout, out)
+    return _request(
+        given.run, parse_request(ControlAction(given.action), given.words, given.reason), given.timeout, out
+    )
 
 
 def _show(run_dir: Path, what: str, out: JsonOutput, *, content: bool) -> int:
@@ -99,16 +100,16 @@ def _show(run_dir: Path, what: str, out: JsonOutput, *, content: bool) -> int:
     return EXIT_OK
 
 
-def _ask(run_dir: Path, request: ControlRequest, patience_s: float, out: JsonOutput) -> int:
-    said = {"run": run_dir.resolve().name, "request": request.id, "action": request.action.value}
+def _request(run_dir: Path, request: ControlRequest, timeout_s: float, out: JsonOutput) -> int:
+    result = {"run": run_dir.resolve().name, "request": request.id, "action": request.action.value}
     try:
-        answer = submit_and_wait(run_dir, request, patience_s)
+        answer = submit_and_wait(run_dir, request, timeout_s)
     except TimeoutError:
-        text = f"the run has not answered within {patience_s:g} s, and does it when it comes to it"
-        out.set_result(said | {"confirmed": False, "text": text})
+        text = f"the run has not answered within {timeout_s:g} s; the request stays pending"
+        out.set_result(result | {"confirmed": False, "text": text})
         error_console().print(f"{text}: python -m launch.ctl {run_dir} status")
         return EXIT_FAILED
-    out.set_result(said | {"confirmed": True, "text": answer.text})
+    out.set_result(result | {"confirmed": True, "text": answer.text})
     output_console().print(answer.text)
     return EXIT_OK
 

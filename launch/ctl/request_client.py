@@ -1,7 +1,7 @@
-"""Ask a run for something and wait for its word.
+"""Sends a request to a run and waits for the answer.
 
-The answer is an event of the driver's.  A run that ends before it has answered is not asked any more; one that is only
-slow still is, and does it when it comes to it.
+The answer is an event of the driver.  If the run ends first, the request is withdrawn; if it is only slow, the request
+stays pending.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from protocol.run_directory.run_status import is_running
 from protocol.run_directory.run_tail import RunTail
 
 _DRIVERS = ("events/driver-*.jsonl",)
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,48 +32,46 @@ class ControlAnswer:
 
 
 def require_running(run_dir: Path) -> None:
-    """Raises UserError where no driver has the run."""
+    """Raise UserError if no driver runs the run."""
     supervised = SFT_TABLE in load_stored_tables(run_dir)
     if not is_running(run_dir):
         if has_ended(run_dir):
             raise UserError(
-                f"run {run_dir.name} has come to its end, so nobody can be asked: python -m launch.ctl {run_dir} "
-                "status shows it"
+                f"run {run_dir.name} has ended and takes no requests: python -m launch.ctl {run_dir} status shows it"
             )
         raise UserError(
-            f"no driver has run {run_dir.name}, so nobody can be asked: {find_resume_command(run_dir)} goes on with it"
+            f"run {run_dir.name} has no driver to take requests: {find_resume_command(run_dir)} continues it"
         )
     if supervised:
         raise UserError(
-            f"run {run_dir.name} is supervised training, which nobody steers: Ctrl-C ends it, "
-            f"{find_resume_command(run_dir)} goes on"
+            f"run {run_dir.name} is supervised training, which takes no requests: Ctrl-C ends it, "
+            f"{find_resume_command(run_dir)} continues"
         )
     load_stored_config(run_dir)
 
 
 def submit_and_wait(
-    run_dir: Path, request: ControlRequest, patience_s: float, pause: Callable[[float], None] = time.sleep
+    run_dir: Path, request: ControlRequest, timeout_s: float, pause: Callable[[float], None] = time.sleep
 ) -> ControlAnswer:
-    """Ask, and wait for the answer.  Raises UserError where the run refuses, or has ended; TimeoutError where it has
-    not answered in ``patience_s``, and may still do it."""
+    """Send a request and wait for the answer.
+
+    Raises UserError if the run refuses or ends, TimeoutError after ``timeout_s``, when the request stays pending."""
     require_running(run_dir)
     tail = RunTail(run_dir, _DRIVERS, cursor_at_end(run_dir, _DRIVERS))
     submit_request(run_dir, request)
-    give_up = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     while True:
-        alive = is_running(run_dir)  # before the look: what it said last is seen
+        alive = is_running(run_dir)  # read first, so that a last answer is seen
         if (answer := _answer(tail, request)) is not None:
             if not answer.ok:
                 raise UserError(f"{request.action.value}: {answer.text}")
             return answer
         if not alive:
             withdraw_request(run_dir, request)
-            raise UserError(
-                f"run {run_dir.name} ended before it answered: {display_path(run_dir / 'events')} tells how"
-            )
-        if time.monotonic() >= give_up:
+            raise UserError(f"run {run_dir.name} ended before it answered: see {display_path(run_dir / 'events')}")
+        if time.monotonic() >= deadline:
             raise TimeoutError
-        pause(_LOOK_S)
+        pause(_POLL_S)
 
 
 def _answer(tail: RunTail, request: ControlRequest) -> ControlAnswer | None:

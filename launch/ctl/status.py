@@ -1,7 +1,7 @@
-"""What a run is doing, from its files alone: for a person as lines, for a script as one object.
+"""The state of a run, read from its files: lines for people, one object for scripts.
 
-What an agent has written (its commands, the tools that it named) is left out unless it is asked for: a script or an
-agent that steers a run is not to take orders from what another one wrote.
+Text written by agents (commands, tool names) is left out by default: a script or an agent that steers a run must not
+take instructions from it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A request that waits to be answered."""
+    """A request without an answer yet."""
 
     request: str
     action: str
@@ -53,18 +53,18 @@ class RunOverview:
     as_of: float | None
     """Time of the newest event."""
     alive: bool
-    """A driver has the run."""
+    """Whether a driver runs the run."""
     phase: str
     flow: str
     """``run``, ``pause`` or ``drain``."""
     step: int
     steps: int
     latest: dict[str, float]
-    """Of the newest step."""
+    """Metrics of the newest step."""
     running: int
-    """Rollouts."""
+    """Number of rollouts in flight."""
     groups: dict[str, int]
-    """Of the newest groups, how many have which outcome."""
+    """Outcome → number of the newest groups."""
     trained: int
     dropped: dict[str, int]
     failed: dict[str, int]
@@ -72,20 +72,20 @@ class RunOverview:
     engines: list[EngineSummary]
     sandboxes: int
     alerts: list[OpenAlert]
-    """Health first."""
+    """Open alerts, health first."""
     pending_requests: list[PendingRequest]
     in_flight: int | None
-    """Most rollouts at once; None where the run's record cannot be read."""
+    """Maximum number of rollouts at once; None if the run's record is unreadable."""
     retunable: dict[str, RetunableValue]
-    """What ``retune`` takes, with the values that hold."""
+    """Keys that ``retune`` changes, with their current values."""
     config_changes: list[ConfigChange]
     url: str
     reason: str
-    """How a run ended."""
+    """Reason why the run ended."""
     resume_command: str
-    """The command that goes on with a run that nobody drives; empty for others."""
+    """Command that continues a run without a driver; empty for others."""
     problem: str
-    """One line: why its record cannot be read."""
+    """Reason why the run's record is unreadable, one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,11 @@ class RunningRollout:
     sampled_tokens: int
     seconds: float
     content: str | None
-    """The command that runs, of the agent's making; None unless it is asked for."""
+    """Command of the agent that is running; None by default."""
 
 
 def read_status(run_dir: Path) -> RunOverview:
-    """Raises NoSuchRunError."""
+    """Read the state of a run.  Raises NoSuchRunError."""
     store = _read(run_dir)
     view = store.view()
     alive, config, card = is_running(run_dir), _config(run_dir), read_run_card(run_dir)
@@ -137,7 +137,7 @@ def read_status(run_dir: Path) -> RunOverview:
 
 
 def read_rollouts(run_dir: Path, *, content: bool) -> list[RunningRollout]:
-    """Those that run, the longest first.  Raises NoSuchRunError."""
+    """Return the rollouts in flight, longest first.  Raises NoSuchRunError."""
     state = _read(run_dir).state
     if not is_running(run_dir):
         return []
@@ -160,12 +160,12 @@ def _rollout(session: EpisodeProgress, state: MonitorState, *, content: bool) ->
 
 
 def strip_control_characters(text: str) -> str:
-    """``text`` without what moves a terminal's cursor or colours it: an agent may have written it."""
+    """Return ``text``, which an agent may have written, without terminal control characters."""
     return "".join(char if char.isprintable() else "�" for char in text.replace("\n", "⏎").replace("\t", " "))
 
 
 def format_status(status: RunOverview) -> list[str]:
-    """For a person."""
+    """Return the state as lines for people."""
     flow = "" if status.flow == "run" or not status.alive else f", {RUN_FLOWS.get(status.flow, status.flow)}"
     ended = f": {status.reason}" if status.reason and status.phase in {"done", "stopped"} else ""
     of = f"/{status.steps}" if status.steps else ""
@@ -184,7 +184,7 @@ def format_status(status: RunOverview) -> list[str]:
     lines += [f"pending: {each.action}" for each in status.pending_requests]
     lines += [f"! {status.problem}"] if status.problem else []
     lines += [f"live monitor: {status.url}"] if status.url else []
-    return [*lines, *([f"to go on with it: {status.resume_command}"] if status.resume_command else [])]
+    return [*lines, *([f"to continue it: {status.resume_command}"] if status.resume_command else [])]
 
 
 def format_rollouts(rollouts: list[RunningRollout]) -> list[str]:
@@ -193,7 +193,7 @@ def format_rollouts(rollouts: list[RunningRollout]) -> list[str]:
         f"{each.seconds:.0f} s" + (f"  {each.content}" if each.content else "")
         for each in rollouts
     ]
-    return lines or ["no rollout runs"]
+    return lines or ["no rollout is running"]
 
 
 def _config(run_dir: Path) -> RunConfig | None:
@@ -217,6 +217,6 @@ def _pending_requests(run_dir: Path) -> list[PendingRequest]:
         try:
             request = read_request(path)
         except UserError:
-            continue  # answered meanwhile, or nobody's
+            continue  # answered in the meantime, or damaged
         found.append(PendingRequest(request.id, request.action.value, request.by, request.reason))
     return found

@@ -1,1 +1,1 @@
-"""The demo's policy: a Qwen3-shaped model small enough to learn a shell on two CPU cores, and its warm start."""
+"""The demo's policy, a Qwen3-shaped model small enough to learn a shell on two CPU cores, and its warm start."""

@@ -1,11 +1,11 @@
-"""Scripted demonstrations: what the demo model knows before its first rollout.
+"""Scripted demonstrations for the warm start of the demo model.
 
-Three phases.  *Copy*: a random string of names and arguments, twice; loss on the second time.  A small model that
-skips this does not learn to copy names into commands.  *Clean*: right commands.  *Noisy*: a share of the commands is
-spoilt as a careless model would spoil them (a wrong flag or command, another name, another argument, broken JSON), so
-that the warm model is right about as often as it is wrong, and rewards have something to teach.
+Three phases.  *Copy*: a random string of names and arguments, twice, with loss on the repetition; a small model that
+skips this does not learn to copy names into commands.  *Clean*: correct commands.  *Noisy*: a share of the commands is
+corrupted like a careless model's (wrong flag or command, another name or argument, broken JSON), so that the warm model
+is right about half the time and rewards have something to teach.
 
-The token ids are those of episodes: the chat format is the one that episodes use.  Held-out names do not occur.
+Token ids are exactly those of episodes, by the same chat format.  Held-out names do not occur.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DemonstrationTokens = tuple[Int32Array, Uint8Array]
 """Token ids [T] and loss mask [T]."""
 
 NO_OUTPUT = "(no output)"
-"""What the shell tool answers for a command that printed nothing."""
+"""Result of the shell tool for a command without output."""
 _OUTPUTS = (
     "{word}",
     "{word} {word}\n{word} {word}",
@@ -49,13 +49,13 @@ _OUTPUTS = (
     "grep: {word}: No such file or directory\nExit code: 2",
     "Error: the tool call is not valid JSON: unexpected end of data: line 1 column 71 (char 70)",
 )
-"""What it answers else.  Whatever it is, the demo's agent then says that it is done."""
+"""Other results of the shell tool; the demo's agent ends the episode after any of them."""
 _INSTRUCTION = "\u2063instruction\u2063"
 _OUTPUT = "\u2063output\u2063"
 
 
 def format_tool_call(command: str) -> str:
-    """The assistant's message that runs ``command``."""
+    """Return the assistant's message that runs ``command``."""
     call = {"name": "shell_exec", "arguments": {"command": command}}
     return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
 
@@ -71,7 +71,7 @@ class Demonstration:
 
 
 def make_demonstration(family: str, rng: random.Random, noise: float) -> Demonstration:
-    """A training instance and, with probability ``noise``, a spoilt command for it."""
+    """Return a training instance with its command, which is corrupted with probability ``noise``."""
     choices = draw_choices(rng, TaskSplit.TRAIN)
     made = FAMILIES[family](choices)
     output = rng.choice((NO_OUTPUT, rng.choice(_OUTPUTS).format(word=rng.choice(choices.filler))))
@@ -89,7 +89,7 @@ def make_demonstration(family: str, rng: random.Random, noise: float) -> Demonst
 
 
 def _vary(choices: DraftChoices, command: str, kind: str, rng: random.Random) -> DraftChoices:
-    """The same choices but for one name that ``command`` uses, or for its argument."""
+    """Return the choices with another name or another argument than ``command`` uses."""
     if kind == "argument":
         return replace(
             choices,
@@ -106,7 +106,7 @@ def _vary(choices: DraftChoices, command: str, kind: str, rng: random.Random) ->
 
 
 class DemonstrationEncoder:
-    """Demonstrations as token ids, exactly as episodes would hold them."""
+    """Encodes demonstrations as the token ids that episodes would have."""
 
     def __init__(self, chat: ChatFormat, *, system_prompt: str, done_text: str) -> None:
         self._chat = chat
@@ -120,7 +120,7 @@ class DemonstrationEncoder:
         return self._chat.tokenizer.encode(text, add_special_tokens=False)
 
     def encode(self, demonstration: Demonstration, *, final_turn: bool) -> DemonstrationTokens:
-        """Loss on what the assistant says; the turn that says "done" only where ``final_turn``."""
+        """Return token ids with loss on the assistant's messages; ``final_turn`` adds the one that says "done"."""
         prompt = self._encode(self._first.replace(_INSTRUCTION, demonstration.instruction))
         reply = [*self._encode(demonstration.reply), self._chat.turn_end_id]
         parts = [(prompt, 0), (reply, 1)]
@@ -129,8 +129,8 @@ class DemonstrationEncoder:
         return _arrays(parts)
 
     def alphabet(self) -> list[list[int]]:
-        """What copy strings are made of: names in both spellings, and arguments."""
-        names = [text for begun in names_of(TaskSplit.TRAIN) for name in begun for text in (name, f" {name}")]
+        """Return the parts of copy strings: names with and without a leading space, and arguments."""
+        names = [text for group in names_of(TaskSplit.TRAIN) for name in group for text in (name, f" {name}")]
         numbers = [text for n in range(1, 7) for text in (str(n), f" {n}")]
         arguments = [*numbers, *(f".{extension}" for extension in EXTENSIONS), *(f" {mode}" for mode in MODES)]
         return [self._encode(text) for text in (*names, *arguments * 150)]
@@ -143,22 +143,23 @@ def _arrays(parts: Sequence[tuple[list[int], int]]) -> DemonstrationTokens:
 
 
 def make_copy_string(alphabet: Sequence[list[int]], rng: random.Random) -> DemonstrationTokens:
-    """Some other texts, then 4 to 13 texts twice, with loss where the second time can be known from the first."""
+    """Return up to 4 texts, then 4 to 13 texts twice, with loss where the repetition is determined."""
     before = [token for text in rng.choices(alphabet, k=rng.randint(0, 4)) for token in text]
     string = [token for text in rng.choices(alphabet, k=rng.randint(4, 13)) for token in text]
     return _arrays([([*before, *string, string[0]], 0), (string[1:], 1)])
 
 
 def warm_start_learning_rate(step: int, settings: WarmStartSettings, steps: int) -> float:
-    """Of ``step``, counted from 0, of so many: linear warm-up, then a cosine to a twentieth of the peak."""
+    """Return the learning rate of ``step`` (from 0) of ``steps``: linear warm-up, then a cosine to 1/20 of the peak."""
     warm = min(1.0, (step + 1) / max(settings.warmup_steps, 1))
     return settings.lr * warm * (0.05 + 0.475 * (1 + math.cos(math.pi * step / steps)))
 
 
 def noise_by_family(families: Sequence[str], settings: WarmStartSettings, seed: int) -> dict[str, float]:
-    """Family → share of its demonstrations that the third phase spoils: on average ``noise``, evenly spread over
-    ``noise_spread`` to both sides, in an order that ``seed`` gives.  Rewards so have something to teach that is rare at
-    first, and something that is nearly known."""
+    """Return family → share of its demonstrations that the noisy phase corrupts.
+
+    Shares average ``noise`` and are spread evenly over ± ``noise_spread`` in an order drawn by ``seed``, so that some
+    families start hard and others nearly solved."""
     order = random.Random(f"noise {seed}").sample(families, len(families))
     last = max(1, len(order) - 1)
     return {family: settings.noise + settings.noise_spread * (2 * rank / last - 1) for rank, family in enumerate(order)}
@@ -167,28 +168,28 @@ def noise_by_family(families: Sequence[str], settings: WarmStartSettings, seed: 
 def warm_start_curriculum(
     encoder: DemonstrationEncoder, settings: WarmStartSettings, seed: int, *, held_out_family: str = HELD_OUT_FAMILY
 ) -> Iterator[SftBatch]:
-    """The batches of the warm start in order; families in turn, so that each is in a batch as often as the others."""
+    """Yield the batches of the warm start; families alternate, so each is equally frequent in a batch."""
     rng = random.Random(f"warm start {seed}")
     families, alphabet = training_families(held_out_family), encoder.alphabet()
-    spoilt = noise_by_family(families, settings, seed)
+    noise = noise_by_family(families, settings, seed)
     for step in range(settings.steps):
-        lr, taught = warm_start_learning_rate(step, settings, settings.steps), step - settings.copy_steps
-        if taught < 0:
+        lr, position = warm_start_learning_rate(step, settings, settings.steps), step - settings.copy_steps
+        if position < 0:
             yield SftBatch([make_copy_string(alphabet, rng) for _ in range(settings.copy_batch_size)], lr)
             continue
-        noisy = taught >= settings.clean_steps
-        first = taught * settings.batch_size
-        final_turn = taught % settings.final_turn_every == settings.final_turn_every - 1
-        turns = (families[n % len(families)] for n in range(first, first + settings.batch_size))
+        noisy = position >= settings.clean_steps
+        first = position * settings.batch_size
+        final_turn = position % settings.final_turn_every == settings.final_turn_every - 1
+        batch_families = (families[n % len(families)] for n in range(first, first + settings.batch_size))
         batch = [
-            encoder.encode(make_demonstration(family, rng, spoilt[family] if noisy else 0.0), final_turn=final_turn)
-            for family in turns
+            encoder.encode(make_demonstration(family, rng, noise[family] if noisy else 0.0), final_turn=final_turn)
+            for family in batch_families
         ]
         yield SftBatch(batch, lr)
 
 
 def warm_start_batches(config: RunConfig, model_path: Path) -> Iterator[SftBatch]:
-    """The warm start of a run, with the tokenizer in ``model_path``."""
+    """Yield the warm-start batches of a run with the tokenizer in ``model_path``."""
     agent = config.agent.make_spec()
     chat = load_chat_format(
         str(model_path), make_agent(agent).offered_tools, thinking=agent.settings.thinking.template_argument

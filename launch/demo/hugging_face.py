@@ -1,7 +1,7 @@
-"""The seam to tokenizers and transformers, which are only partly typed."""
+"""Wraps tokenizers and transformers, which are only partly typed."""
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportMissingTypeStubs=false
-# (what they do not type stays in this file)
+# (their untyped parts stay in this file)
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 def train_bpe(
     texts: Sequence[str], *, pieces: str, control: Sequence[str], marks: Sequence[str], max_tokens: int
 ) -> Tokenizer:
-    """A byte-level BPE tokenizer: ``control`` has the first ids, ``marks`` the last."""
+    """Train a byte-level BPE tokenizer; ``control`` gets the first ids, ``marks`` the last."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -40,7 +40,7 @@ def train_bpe(
 def build_fast_tokenizer(
     bpe: Tokenizer, reserved: Sequence[str], *, template: str, eos: str, pad: str
 ) -> PreTrainedTokenizerFast:
-    """What AutoTokenizer loads, with the template and ``reserved`` control tokens."""
+    """Return a tokenizer that AutoTokenizer can load, with the template and ``reserved`` control tokens."""
     bpe.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in reserved])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=bpe, eos_token=eos, pad_token=pad, clean_up_tokenization_spaces=False
@@ -50,13 +50,13 @@ def build_fast_tokenizer(
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> int:
-    """Write the tokenizer's files; returns how many ids it knows."""
+    """Write the tokenizer's files; return the number of its ids."""
     tokenizer.save_pretrained(str(folder))
     return len(tokenizer)
 
 
 def save_model(folder: Path, config: Qwen3Config, generation: GenerationConfig, seed: int) -> int:
-    """Write a model with random weights; returns its parameter count.  The caller's torch random state is kept."""
+    """Write a model with random weights; return its parameter count.  torch's random state is unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(config)

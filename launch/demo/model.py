@@ -11,9 +11,9 @@ CONTEXT_TOKENS = 1024
 
 
 def build_demo_model(folder: Path, model: ModelSettings, seed: int, positions: int = CONTEXT_TOKENS) -> int:
-    """Write tokenizer and randomly initialised Qwen3 model of ``positions`` to ``folder``; returns its parameter count.
+    """Write a tokenizer and a randomly initialised Qwen3 model to ``folder``; return its parameter count.
 
-    The vocabulary has as many ids as the tokenizer knows, so whatever the model samples can be decoded.
+    The vocabulary is exactly the tokenizer's, so every sampled id can be decoded.
     """
     from launch.demo.hugging_face import GenerationConfig, Qwen3Config, save_model, save_tokenizer
 

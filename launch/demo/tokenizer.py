@@ -1,8 +1,8 @@
 """The demo model's tokenizer: byte-level BPE with Qwen's special tokens and a chat template of Qwen3's form.
 
-It is trained where it is needed, from generated tasks, in about a second and always with the same result.  Words that a
-command copies from its instruction are single tokens in both places.  The template never changes what it has rendered:
-the text of n messages is a prefix of the text of n + 1, thoughts included, where Qwen3's own drops earlier ones.
+It is trained on demand from generated tasks, in about a second and deterministically.  Words that a command copies from
+its instruction are single tokens in both places.  The template is append-only: the text of n messages is a prefix of
+the text of n + 1, thinking included, whereas Qwen3's own drops earlier thinking.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MARKS = (
 PAD, END_OF_TURN = CONTROL[0], CONTROL[2]
 
 _MULTIPLE = 64
-"""The vocabulary is filled up to a multiple of this, so that it divides among tensor-parallel ranks."""
+"""The vocabulary is padded to a multiple of this, so that it divides among tensor-parallel ranks."""
 
 _PIECES = r""" ?-?\p{L}[\p{L}_]*|\.\p{L}+| ?\p{N}+|["{}:,]+(?: ["{}:,]+)?| ?[^\s\p{L}\p{N}.]+|\.|\s"""
-"""What BPE never merges across: words and flags, extensions with their dot, punctuation between two JSON strings."""
+"""Pieces that BPE never merges: words and flags, extensions with their dot, punctuation between JSON strings."""
 
 CHAT_TEMPLATE = """\
 {%- if messages[0].role == 'system' -%}
@@ -80,7 +80,7 @@ CHAT_TEMPLATE = """\
 
 
 def tokenizer_corpus() -> Iterator[str]:
-    """The text that the vocabulary is trained on."""
+    """Yield the text that the vocabulary is trained on."""
     for family in training_families():
         for seed in range(60):
             made = draft_task(family, seed, TaskSplit.TRAIN)
@@ -96,8 +96,8 @@ def tokenizer_corpus() -> Iterator[str]:
 
 
 def train_tokenizer(max_tokens: int) -> PreTrainedTokenizerFast:
-    """Train the tokenizer.  ``len(tokenizer)`` is a multiple of 64 and at most ``max_tokens``, filled up with reserved
-    tokens.  Raises UserError when ``max_tokens`` is too few for the words to be single tokens."""
+    """Train the tokenizer.  ``len(tokenizer)`` is a multiple of 64 and at most ``max_tokens``, padded with reserved
+    tokens.  Raises UserError if ``max_tokens`` is too small for the words to be single tokens."""
     from launch.demo.hugging_face import build_fast_tokenizer, train_bpe
 
     texts = list(tokenizer_corpus())

@@ -1,3 +1,5 @@
-"""What a run would need and come to, before it starts: memory by part, from the model's shape; speed and age, from a
-trace of episodes and steps that were measured, by the simulator; how many engines, sandboxes and machines that takes.
+"""The command ``longshore plan``: estimates what a run needs before it starts.
+
+Memory follows from the model's shape; speed and token ages from a simulation of measured or assumed episodes and steps;
+engines, sandboxes and machines from both.
 """

@@ -1,8 +1,7 @@
 """``python -m launch.plan RECIPE …``: estimate a run's memory, speed and machines.
 
-Memory follows from the model's shape.  Speed and age need to know what episodes and steps take: from a run of yours
-(``--from runs/ID``), or assumed (``--scenario``).  The plan of a run from its own trace is held to a fifth of what that
-run measured.
+Memory follows from the model's shape.  Speed and token ages need durations of episodes and steps, from a run (``--from
+runs/ID``) or assumed (``--scenario``).  A plan from a run's own trace is within a fifth of what the run measured.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from protocol.cli.output import JsonOutput, output_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
 
-_BASIS = create_mutex_group(required=False, title="basis of speed and age")
+_BASIS = create_mutex_group(required=False, title="basis of speed and token ages")
 
 
 class PlanArguments(CommandArguments):
@@ -69,15 +68,15 @@ class PlanArguments(CommandArguments):
 
 
 def run(given: PlanArguments, out: JsonOutput) -> int:
-    """Plan, print it, and return 1 where it does not fit."""
+    """Plan, print the plan, and return 1 if it does not fit into memory."""
     config = _load_config(given)
     device = int(given.gpu_gb * (1 << 30)) if count_gpus(config) else None
     shape = read_model_shape(config.model, CONTEXT_TOKENS)
     memories = (learner_memory(shape, config), engine_memory(shape, config, device))
-    tight = [*find_memory_problems(shape, config, *memories, device)]
+    problems = [*find_memory_problems(shape, config, *memories, device)]
     basis = _basis(given, config)
     console = output_console()
-    for line in (*memory_lines(memories, device), *tight):
+    for line in (*memory_lines(memories, device), *problems):
         console.print(line)
     plan: dict[str, JsonValue] = {
         "recipe": given.recipe,
@@ -85,21 +84,21 @@ def run(given: PlanArguments, out: JsonOutput) -> int:
         "gpus": count_gpus(config),
         "parameters": shape.count_parameters(),
         "memory": [memory.as_json() for memory in memories],
-        "fits": not tight,
-        "problems": [*tight],
+        "fits": not problems,
+        "problems": [*problems],
         "has": {"sandboxes": max_episodes(config), "engines": config.engine.count, "hosts": _hosts(config)},
         "forecast": None,
         "needs": None,
     }
     if basis is None:
         console.print(
-            "steps an hour and ages: name a run (--from runs/ID; `python -m launch.cluster "
-            f"{given.recipe} --steps 8` makes one), or assume (--scenario small)"
+            "for steps per hour and token ages name a run (--from runs/ID; `python -m launch.cluster "
+            f"{given.recipe} --steps 8` makes one) or a scenario (--scenario small)"
         )
     else:
-        plan |= _expected(config, basis)
+        plan |= _forecast(config, basis)
     out.set_result(plan)
-    return EXIT_FAILED if tight else EXIT_OK
+    return EXIT_FAILED if problems else EXIT_OK
 
 
 def _load_config(given: PlanArguments) -> RunConfig:
@@ -110,37 +109,37 @@ def _load_config(given: PlanArguments) -> RunConfig:
 def _basis(given: PlanArguments, config: RunConfig) -> ForecastBasis | None:
     if given.run is not None:
         if not given.run.exists():
-            raise UserError(f"--from {given.run} is not there: name a run's directory, or a trace of one")
+            raise UserError(f"--from {given.run} does not exist: name a run's directory or a trace")
         return basis_from_trace(read_trace(given.run), config.rollout)
     if given.scenario is None:
         return None
     path = find_scenario(given.scenario)
     if path.is_dir():
-        raise UserError(f"--scenario {path} is a run: --from {path}")
+        raise UserError(f"--scenario {path} is a run: use --from {path}")
     return basis_from_scenario(read_scenario(path), config.run.seed)
 
 
-def _expected(config: RunConfig, basis: ForecastBasis) -> dict[str, JsonValue]:
-    """Simulate, and say it."""
+def _forecast(config: RunConfig, basis: ForecastBasis) -> dict[str, JsonValue]:
+    """Simulate the run, and print and return the forecast."""
     console = output_console()
-    expected = forecast_run(config, basis)
-    needed, careful = estimate_needs(config, basis, expected.dropped_share), forecast_caveat(config, basis)
+    forecast = forecast_run(config, basis)
+    needed, caveat = estimate_needs(config, basis, forecast.dropped_share), forecast_caveat(config, basis)
     for line in (
-        *forecast_lines(expected),
-        *needs_lines(needed, engines=config.engine.count, places=expected.capacity, hosts=_hosts(config)),
-        *([f"note: {careful}"] if careful else ()),
+        *forecast_lines(forecast),
+        *needs_lines(needed, engines=config.engine.count, capacity=forecast.capacity, hosts=_hosts(config)),
+        *([f"note: {caveat}"] if caveat else ()),
     ):
         console.print(line)
-    hours = config.run.steps / expected.steps_per_hour
+    hours = config.run.steps / forecast.steps_per_hour
     console.print(f"{config.run.steps:,} steps would take {hours:,.2f} hours")
     return {
-        "forecast": expected.as_json() | {"hours": round(hours, 4), "caution": careful},
+        "forecast": forecast.as_json() | {"hours": round(hours, 4), "caveat": caveat},
         "needs": needed.as_json(),
     }
 
 
 def _hosts(config: RunConfig) -> int:
-    """Machines: simulated nodes are on one."""
+    """Return the number of machines; simulated nodes share one."""
     return config.cluster.nodes if config.cluster.address else 1
 
 

@@ -1,8 +1,7 @@
-"""What a run would come to: speed, age, idle shares, and what bounds it.  The simulator's word, on what was measured.
+"""Forecasts speed, token ages, idle shares and the bottleneck of a run by simulation.
 
-Episodes and steps are those of a trace (a run's directory, or a file that the simulator kept of one) or of a scenario;
-how many there are at once, how many make a step and how old a token may be are the configuration's.  A step of more
-trajectories than was measured takes as much longer.
+Episodes and steps come from a trace (a run's directory or the simulator's record of one) or from a scenario;
+concurrency, step size and staleness bound from the configuration.  A step's time is proportional to its trajectories.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.trajectory import GroupId, RolloutRequest
 
-_MOST_STEPS = 100
-"""That are simulated; the rest of a longer run goes on alike."""
+_MAX_STEPS = 100
+"""Number of simulated steps; a longer run continues alike."""
 _DRAWN = 1000
-"""Episodes of a scenario whose mean is taken."""
-_FED = 0.1
-"""A learner that idles for a smaller share of its time is what bounds the run."""
-_FULL = 0.9
-"""Places of which such a share is taken bound it."""
+"""Number of episodes drawn from a scenario for its means."""
+_BUSY_IDLE_SHARE = 0.1
+"""Idle share of the learner below which it is the bottleneck."""
+_FULL_SHARE = 0.9
+"""Share of the rollout capacity in use above which rollout is the bottleneck."""
 
 
 class Bottleneck(StrEnum):
-    """What keeps a run from being faster, and what to turn."""
+    """Bottleneck of a run."""
 
     LEARNER = "learner"
     ROLLOUT = "rollout"
-    AGE = "age"
+    STALENESS = "staleness"
 
     @property
     def advice(self) -> str:
@@ -46,38 +45,38 @@ class Bottleneck(StrEnum):
 
 _ADVICE = {
     Bottleneck.LEARNER: "the learner always has a batch: more learner.ranks make it faster, more engines do not",
-    Bottleneck.ROLLOUT: "all places are taken and the learner waits: more engines and sandboxes (rollout.in_flight, "
-    "engine.count, more machines) make it faster",
-    Bottleneck.AGE: "places are free and the learner waits, since older tokens would not be trained: "
+    Bottleneck.ROLLOUT: "the rollout capacity is full and the learner waits: more engines and sandboxes "
+    "(rollout.in_flight, engine.count, more machines) make it faster",
+    Bottleneck.STALENESS: "the learner waits because the staleness bound holds rollouts back: "
     "raise staleness.max_staleness, or lower learner.publish_every",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastBasis:
-    """What was measured, or is assumed, of episodes and steps."""
+    """Measured or assumed durations of episodes and steps."""
 
     source: str
     workload: EpisodeWorkload
     scenario: Scenario
     step_s: tuple[float, ...]
-    """Of each step that was measured, in their order; they come again behind the last."""
+    """Seconds of each measured step; the sequence repeats."""
     episodes_per_step: int
-    """In each of them."""
+    """Number of episodes in each of these steps."""
     episode_s: float
-    """Mean, from its ticket to its acknowledgement."""
+    """Mean seconds of an episode from request to acknowledgement."""
     generate_s: float
-    """Mean of that which is an engine's."""
+    """Mean seconds of generation in an episode."""
     in_flight: int
-    """At once, where it was measured; 0 where it was not."""
+    """Measured number of concurrent episodes; 0 if not measured."""
 
     def busy_s(self, episodes: int) -> tuple[float, ...]:
-        """What steps of so many trajectories take."""
+        """Return the seconds of steps with ``episodes`` trajectories."""
         return tuple(seconds * episodes / self.episodes_per_step for seconds in self.step_s)
 
 
 def basis_from_trace(trace: RunTrace, rollout: RolloutTable) -> ForecastBasis:
-    """Groups of another size than was measured are made of the members that there are."""
+    """Return the basis of a run; groups of another size reuse the measured members."""
     file, workload = trace.file, trace.workload
     size = rollout.group_size
     resized = {
@@ -99,7 +98,7 @@ def basis_from_trace(trace: RunTrace, rollout: RolloutTable) -> ForecastBasis:
 
 
 def basis_from_scenario(scenario: Scenario, seed: int) -> ForecastBasis:
-    """Episodes are drawn."""
+    """Return the basis of a scenario, whose episodes are drawn at random."""
     model, learner = scenario.episode, scenario.learner
     workload = DrawnWorkload(
         median_s=model.median_s,
@@ -112,7 +111,7 @@ def basis_from_scenario(scenario: Scenario, seed: int) -> ForecastBasis:
         reward=model.reward,
         seed=seed,
     )
-    plans = [workload.plan_episode(_ticket(number)) for number in range(_DRAWN)]
+    plans = [workload.plan_episode(_request(number)) for number in range(_DRAWN)]
     return ForecastBasis(
         source=f"the scenario {scenario.name}",
         workload=workload,
@@ -125,7 +124,7 @@ def basis_from_scenario(scenario: Scenario, seed: int) -> ForecastBasis:
     )
 
 
-def _ticket(number: int) -> RolloutRequest:
+def _request(number: int) -> RolloutRequest:
     return RolloutRequest("plan", GroupId(number), 0, 1, "task", seed=number)
 
 
@@ -145,14 +144,14 @@ class Forecast:
     staleness_mean: float
     staleness_max: int
     trained_share: float
-    """Of the sampled tokens."""
+    """Share of the sampled tokens that are trained."""
     in_flight: float
-    """Episodes at once, on average at the ends of steps."""
+    """Mean number of concurrent episodes at the ends of steps."""
     capacity: int
     learner_idle: float
     engine_idle: float
     dropped_share: float
-    """Of the trajectories that arrived: groups without variance, and what was too old."""
+    """Share of the trajectories dropped for zero variance or staleness."""
     bottleneck: Bottleneck
 
     def as_json(self) -> dict[str, JsonValue]:
@@ -164,39 +163,41 @@ class Forecast:
             "staleness_max": self.staleness_max,
             "trained_share": round(self.trained_share, 4),
             "in_flight": round(self.in_flight, 2),
-            "places": self.capacity,
+            "capacity": self.capacity,
             "learner_idle": round(self.learner_idle, 4),
             "engine_idle": round(self.engine_idle, 4),
             "dropped_share": round(self.dropped_share, 4),
-            "bound": self.bottleneck.value,
+            "bottleneck": self.bottleneck.value,
             "advice": self.bottleneck.advice,
         }
 
 
 def forecast_run(config: RunConfig, basis: ForecastBasis, seed: int = 0) -> Forecast:
-    """Raises StandsStillError where no step would be made, UserError for a run that cannot be simulated."""
+    """Simulate the run.
+
+    Raises StandsStillError if it would make no step, UserError if it cannot be simulated."""
     if config.colocated:
         raise UserError(
-            "cluster.placement = 'colocated' takes turns, which the simulator does not: "
+            "cluster.placement = 'colocated' cannot be simulated: "
             "leave --from and --scenario out, or plan with --set cluster.placement=separate"
         )
-    places, steps = max_episodes(config), min(config.run.steps, _MOST_STEPS)
+    capacity, steps = max_episodes(config), min(config.run.steps, _MAX_STEPS)
     busy_s = basis.busy_s(config.rollout.episodes_per_step)
     cell = SimulationSettings(
-        config.cluster.nodes, config.run.mode, config.staleness.policy, config.staleness.max_staleness, places
+        config.cluster.nodes, config.run.mode, config.staleness.policy, config.staleness.max_staleness, capacity
     )
     replayed = ReplayOverrides(lambda step: busy_s[(step - 1) % len(busy_s)], config.dynamic_sampling)
     outcome = simulate(_scenario(config, basis, steps), cell, basis.workload, seed, replayed)
-    return _read(basis.source, outcome, steps, places, config.rollout.episodes_per_step)
+    return _summarise(basis.source, outcome, steps, capacity, config.rollout.episodes_per_step)
 
 
 def max_episodes(config: RunConfig) -> int:
-    """Episodes at once: as many as the engines are to hold, and at most as many as the workers have places for.  Nodes
-    that are simulated share those of one."""
+    """Return the maximum number of concurrent episodes that engines and workers allow; simulated nodes share one
+    machine's."""
     rollout, nodes = config.rollout, config.cluster.nodes
     each = rollout.episodes_per_worker if config.cluster.address else rollout.episodes_per_worker_of(nodes)
-    asked = rollout.in_flight or config.engine.count * config.engine.max_running
-    return min(asked, nodes * rollout.workers_per_node * each)
+    wanted = rollout.in_flight or config.engine.count * config.engine.max_running
+    return min(wanted, nodes * rollout.workers_per_node * each)
 
 
 def _scenario(config: RunConfig, basis: ForecastBasis, steps: int) -> Scenario:
@@ -214,7 +215,7 @@ def _scenario(config: RunConfig, basis: ForecastBasis, steps: int) -> Scenario:
     return Scenario.model_validate(values)
 
 
-def _read(source: str, outcome: SimulationResult, steps: int, places: int, episodes_per_step: int) -> Forecast:
+def _summarise(source: str, outcome: SimulationResult, steps: int, capacity: int, episodes_per_step: int) -> Forecast:
     account, ages = outcome.account, outcome.account.tokens_by_staleness()
     trained, idle = max(1, account.trained), account.waited_s / account.seconds
     in_flight = mean(sample.in_flight for sample in account.samples)
@@ -227,34 +228,33 @@ def _read(source: str, outcome: SimulationResult, steps: int, places: int, episo
         staleness_max=max((age for age, tokens in enumerate(ages) if tokens), default=0),
         trained_share=account.trained / max(1, account.sampled),
         in_flight=in_flight,
-        capacity=places,
+        capacity=capacity,
         learner_idle=idle,
         engine_idle=outcome.engine_idle,
         dropped_share=dropped / (dropped + steps * episodes_per_step),
         bottleneck=Bottleneck.LEARNER
-        if idle < _FED
+        if idle < _BUSY_IDLE_SHARE
         else Bottleneck.ROLLOUT
-        if in_flight > _FULL * places
-        else Bottleneck.AGE,
+        if in_flight > _FULL_SHARE * capacity
+        else Bottleneck.STALENESS,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceNeeds:
-    """What keeps the learner always fed, by Little's law: how many are at once is how many come in a second times how
-    long each stays."""
+    """Resources with which the learner never waits, by Little's law: concurrency is arrival rate times duration."""
 
     sandboxes: int
     engines: int
     hosts: int
-    """Machines for the sandboxes."""
+    """Number of machines for the sandboxes."""
 
     def as_json(self) -> dict[str, JsonValue]:
         return {"sandboxes": self.sandboxes, "engines": self.engines, "hosts": self.hosts}
 
 
 def estimate_needs(config: RunConfig, basis: ForecastBasis, dropped_share: float) -> ResourceNeeds:
-    """At the pace of a learner that never waits, where ``dropped_share`` of what arrives is never trained."""
+    """Return the needs of a learner that never waits if ``dropped_share`` of the trajectories is not trained."""
     episodes = config.rollout.episodes_per_step
     arrivals_per_s = episodes / (1 - dropped_share) / mean(basis.busy_s(episodes))
     sandboxes = math.ceil(arrivals_per_s * basis.episode_s)
@@ -266,13 +266,13 @@ def estimate_needs(config: RunConfig, basis: ForecastBasis, dropped_share: float
 
 
 def forecast_caveat(config: RunConfig, basis: ForecastBasis) -> str:
-    """What the forecast cannot know, if there is anything: empty for a plan of what was measured."""
+    """Return what makes the forecast uncertain; empty if everything was measured."""
     if not basis.in_flight:
-        return "episodes and steps are assumed, not measured: --from RUN takes those of a run of yours"
+        return "episodes and steps are assumed, not measured: --from RUN takes measured ones"
     now, then = max_episodes(config), basis.in_flight
     if max(now, then) > 1.25 * min(now, then):
         return (
-            f"{then} episodes ran at once when this was measured, and here {now} would: each is taken to be as fast, "
-            "which engines of the same number are not"
+            f"{then} concurrent episodes were measured, and here {now} would run: the forecast assumes that each is as "
+            "fast, which needs engines in proportion"
         )
     return ""

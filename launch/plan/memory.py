@@ -1,9 +1,8 @@
-"""Memory of a learner rank and of an engine, by part, from the model's shape and the configuration.  Pure.
+"""Computes the memory of a learner rank and of an engine from the model's shape and the configuration.  Pure.
 
-Of the learner it is the rank that has most.  Parameters, gradients and Adam's state follow from the layout exactly,
-what a pass keeps for its backward from the tensors that each layer saves (:mod:`learner.models.layers`,
-:mod:`learner.models.attention`); what CUDA, NCCL and the allocator take on top is not counted, nor what a Python
-process is without a model.
+For the learner it is the fullest rank.  Parameters, gradients and Adam's state follow exactly from the layout,
+activations from the tensors that each layer saves (:mod:`learner.models.layers`, :mod:`learner.models.attention`).
+CUDA, NCCL, the allocator and the Python process itself are not counted.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from protocol.events import JsonValue
 
 _FLOAT32 = 4
 _LOGIT_COPIES = 2.5
-"""Chunks of logits at once in the backward pass: probabilities, their gradient, and that in the weights' type."""
+"""Number of logit chunks alive in the backward pass: probabilities, their gradient, and that in the weights' dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,31 +27,31 @@ class MemoryPart:
     name: str
     bytes: int
     why: str
-    """How it comes about, in a few words."""
+    """Short explanation."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """Of one process on one device."""
+    """Memory of one process on one device."""
 
     process: str
     count: int
-    """Processes like it, each with a device of its own where there are any."""
+    """Number of such processes, each on a device of its own."""
     parts: tuple[MemoryPart, ...]
     peak_bytes: int
-    """At once: not all parts live at the same time."""
+    """Maximum at one time: not all parts are alive together."""
 
     def as_json(self) -> dict[str, JsonValue]:
         return {
-            "who": self.process,
+            "process": self.process,
             "count": self.count,
-            "most_bytes": self.peak_bytes,
+            "peak_bytes": self.peak_bytes,
             "parts": {part.name: part.bytes for part in self.parts},
         }
 
 
 def read_model_shape(model: ModelSettings, positions: int) -> QwenConfig:
-    """Of the model that ``model`` names, or of the demo model that is built.  Raises UserError."""
+    """Return the shape of the model folder, or of the demo model.  Raises UserError."""
     if model.path is not None:
         return read_qwen_config(model.path)
     return QwenConfig(
@@ -72,7 +71,7 @@ def read_model_shape(model: ModelSettings, positions: int) -> QwenConfig:
 
 
 def learner_memory(shape: QwenConfig, config: RunConfig) -> ProcessMemory:
-    """Of the rank that has most."""
+    """Return the memory of the fullest learner rank."""
     learner, lora = config.learner, config.lora
     width = _width(learner.dtype)
     weights = _weights(shape, learner)
@@ -85,9 +84,11 @@ def learner_memory(shape: QwenConfig, config: RunConfig) -> ProcessMemory:
         MemoryPart("weights", (frozen + trained) * width, f"{frozen + trained:,} parameters in {learner.dtype}"),
         MemoryPart("gradients", trained * gradient_each, f"{trained:,} trained, in float32"),
         MemoryPart(
-            "optimizer", trained * state_each // replicas, f"Adam's moments{_main(learner)}, over {replicas} ranks"
+            "optimizer",
+            trained * state_each // replicas,
+            f"Adam's moments{_main_weights(learner)}, over {replicas} ranks",
         ),
-        MemoryPart("activations", _activations(shape, learner, width), _kept(learner)),
+        MemoryPart("activations", _activations(shape, learner, width), _explain_activations(learner)),
         MemoryPart("logits", _logits(shape, learner), "chunks of float32, never the whole"),
     )
     return ProcessMemory("learner rank", learner.ranks, parts, _peak_bytes(parts, learner.offload))
@@ -97,12 +98,12 @@ def _width(dtype: Dtype | str) -> int:
     return {"float64": 8, "float32": 4, "bfloat16": 2}[str(dtype)]
 
 
-def _main(learner: TrainerSettings) -> str:
+def _main_weights(learner: TrainerSettings) -> str:
     return " and main weights" if learner.dtype is Dtype.BFLOAT16 else ""
 
 
 def _weights(shape: QwenConfig, learner: TrainerSettings) -> int:
-    """Parameters of the fullest rank: one of the first or of the last stage, which have a table each."""
+    """Return the parameters of the fullest rank, in the first or last stage, which have an embedding table each."""
     tables = 2 if learner.pp == 1 and not shape.tie_word_embeddings else 1
     table = padded_vocabulary(shape, learner.tp) * shape.hidden_size // learner.tp
     layers = -(-shape.num_hidden_layers // learner.pp)
@@ -116,8 +117,8 @@ def _weights(shape: QwenConfig, learner: TrainerSettings) -> int:
 
 
 def _adapters(shape: QwenConfig, lora: LoraSettings, learner: TrainerSettings) -> int:
-    """A [rank, columns] is whole before a column-parallel layer, B [rows, rank] before a row-parallel one; the other is
-    shared."""
+    """Return the adapter parameters of a rank: A [rank, columns] is replicated for column-parallel layers and B [rows,
+    rank] for row-parallel ones; the other is sharded."""
     hidden, query, key, inner = shape.hidden_size, shape.query_size, shape.key_size, shape.intermediate_size
     sizes = {"q_proj": query, "k_proj": key, "v_proj": key, "gate_proj": inner, "up_proj": inner}
     each = sum(lora.rank * (hidden + rows // learner.tp) for name, rows in sizes.items() if name in lora.projections)
@@ -130,25 +131,25 @@ def _adapters(shape: QwenConfig, lora: LoraSettings, learner: TrainerSettings) -
 
 
 def _activations(shape: QwenConfig, learner: TrainerSettings, width: int) -> int:
-    """What one pass keeps: of each layer the inputs of norms and products, what attention was given and gave, and what
-    the MLP computed; and once, for the layer whose backward is under way, what is computed again and its gradients."""
+    """Return the activation bytes of one pass: for each layer the inputs of norms and matmuls, attention's inputs and
+    output, and the MLP's intermediates; plus, for one layer at a time, recomputed tensors and gradients."""
     share = learner.tp if learner.sequence_parallel else 1
     hidden, tokens = shape.hidden_size / share, learner.micro_batch_tokens
     heads, inner = (shape.query_size + shape.key_size) / learner.tp, shape.intermediate_size / learner.tp
     attention = heads * (3 if shape.family.qk_norm else 2)
     gradients = 2 * inner + hidden
-    kept, again = {
+    kept, recomputed = {
         Recompute.NONE: (4 * hidden + attention + 4 * inner, 0.0),
         Recompute.SELECTIVE: (4 * hidden + attention, heads + 4 * inner + gradients),
         Recompute.FULL: (hidden, 3 * hidden + attention + 4 * inner + gradients),
     }[learner.recompute]
     layers = -(-shape.num_hidden_layers // learner.pp)
-    in_flight = learner.pp  # passes under way at the first stage of a pipeline
-    return int(tokens * width * (in_flight * layers * kept + again + 2 * hidden))
+    in_flight = learner.pp  # micro-batches in flight at the first pipeline stage
+    return int(tokens * width * (in_flight * layers * kept + recomputed + 2 * hidden))
 
 
-def _kept(learner: TrainerSettings) -> str:
-    return f"{learner.micro_batch_tokens:,} tokens a pass, recompute = {learner.recompute}"
+def _explain_activations(learner: TrainerSettings) -> str:
+    return f"{learner.micro_batch_tokens:,} tokens per pass, recompute = {learner.recompute}"
 
 
 def _logits(shape: QwenConfig, learner: TrainerSettings) -> int:
@@ -158,7 +159,7 @@ def _logits(shape: QwenConfig, learner: TrainerSettings) -> int:
 
 
 def _peak_bytes(parts: Sequence[MemoryPart], offload: Offload) -> int:
-    """Of a pass or of an update, whichever has more: under ``offload`` Adam's state is not there in a pass."""
+    """Return the larger of a pass and an update; with ``offload`` Adam's state is absent during a pass."""
     size = {part.name: part.bytes for part in parts}
     always = size["weights"] + size["gradients"]
     passing = size["activations"] + size["logits"] + (0 if offload is not Offload.NONE else size["optimizer"])
@@ -166,23 +167,25 @@ def _peak_bytes(parts: Sequence[MemoryPart], offload: Offload) -> int:
 
 
 def kv_bytes_per_token(shape: QwenConfig, dtype: str, tp: int) -> int:
-    """Keys and values of one token on each of ``tp`` GPUs; a head that cannot be shared is on several."""
+    """Return the KV bytes of one token on each of ``tp`` GPUs; heads that cannot be split are replicated."""
     heads = max(1, -(-shape.num_key_value_heads // tp))
     return 2 * shape.num_hidden_layers * heads * shape.head_dim * _width(dtype)
 
 
 def engine_memory(shape: QwenConfig, config: RunConfig, device_bytes: int | None) -> ProcessMemory:
-    """Of one GPU of one engine.  On a GPU the engine takes ``engine.mem_fraction_static`` of it, and the KV cache what
-    is left of that, at most what ``engine.max_total_tokens`` asks for."""
+    """Return the memory of one GPU of an engine.
+
+    The engine takes ``engine.mem_fraction_static`` of the GPU; its KV cache gets the rest of that after the weights, up
+    to ``engine.max_total_tokens``."""
     engine = config.engine
     weights = shape.count_parameters() * _width(engine.dtype) // engine.tp
     each = kv_bytes_per_token(shape, engine.dtype, engine.tp)
-    asked = engine.max_total_tokens * each
+    wanted = engine.max_total_tokens * each
     cuda = engine.device == "cuda" and device_bytes is not None
-    room = max(0, int(engine.mem_fraction_static * device_bytes) - weights) if cuda and device_bytes else asked
-    kv = min(asked, room)
+    room = max(0, int(engine.mem_fraction_static * device_bytes) - weights) if cuda and device_bytes else wanted
+    kv = min(wanted, room)
     why = f"{engine.max_total_tokens:,} tokens of {each:,} bytes"
-    if kv < asked:
+    if kv < wanted:
         why = f"{kv // each:,} tokens of {each:,} bytes, and engine.max_total_tokens = {engine.max_total_tokens:,}"
     parts = [
         MemoryPart("weights", weights, f"{shape.count_parameters():,} parameters in {engine.dtype}, over {engine.tp}"),

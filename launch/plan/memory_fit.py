@@ -1,4 +1,4 @@
-"""Whether learner ranks and engines have room on their GPUs, and what to turn where they have not.  Pure."""
+"""Checks whether learner ranks and engines fit on their GPUs.  Pure."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from launch.plan.plan_table import format_bytes
 from learner.models.qwen import QwenConfig
 from learner.settings import Offload, Recompute, TrainerSettings
 
-_ROOM_SHARE = 0.92
-"""Of a GPU: the rest is CUDA's, NCCL's and the allocator's."""
+_USABLE_SHARE = 0.92
+"""Usable share of a GPU; CUDA, NCCL and the allocator need the rest."""
 
 
 def find_memory_problems(
     shape: QwenConfig, config: RunConfig, learner: ProcessMemory, engine: ProcessMemory, device_bytes: int | None
 ) -> Iterator[str]:
-    """One line for each; none where nothing is on a GPU."""
+    """Yield a line per problem; none if nothing runs on a GPU."""
     if device_bytes is None:
         return
-    if config.learner.device == "cuda" and learner.peak_bytes > _ROOM_SHARE * device_bytes:
+    if config.learner.device == "cuda" and learner.peak_bytes > _USABLE_SHARE * device_bytes:
         yield (
-            f"a learner rank wants {format_bytes(learner.peak_bytes)} and its GPU has {format_bytes(device_bytes)}, "
-            f"of which {_ROOM_SHARE:.0%} can be counted on: {', '.join(_savers(config.learner))}"
+            f"a learner rank needs {format_bytes(learner.peak_bytes)} and its GPU has {format_bytes(device_bytes)}, "
+            f"of which {_USABLE_SHARE:.0%} is usable: {', '.join(_ways_to_save(config.learner))}"
         )
     if config.engine.device == "cuda":
         each = kv_bytes_per_token(shape, config.engine.dtype, config.engine.tp)
         tokens = next(part.bytes for part in engine.parts if part.name == "kv_cache") // each
         if tokens < config.agent.context_tokens:
             yield (
-                f"beside the weights, an engine's GPU of {format_bytes(device_bytes)} has room for {tokens:,} tokens, "
+                f"besides the weights, an engine's GPU of {format_bytes(device_bytes)} has room for {tokens:,} tokens, "
                 f"and one episode has up to agent.context_tokens = {config.agent.context_tokens:,}: raise engine.tp or "
                 "engine.mem_fraction_static"
             )
 
 
-def _savers(learner: TrainerSettings) -> Iterator[str]:
-    """What takes less memory, of that which is not set yet."""
+def _ways_to_save(learner: TrainerSettings) -> Iterator[str]:
+    """Yield settings that save memory and are not set yet."""
     if not learner.distributed_optimizer and learner.ranks > learner.tp * learner.pp:
         yield "--set learner.distributed_optimizer=true"
     if learner.recompute is not Recompute.FULL:

@@ -1,4 +1,4 @@
-"""A plan as a person reads it."""
+"""Formats a plan as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from launch.plan.memory import ProcessMemory
 
 
 def format_bytes(count: int) -> str:
-    """Bytes."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
@@ -22,29 +21,29 @@ def memory_lines(memories: Sequence[ProcessMemory], device_bytes: int | None) ->
         for part in memory.parts:
             yield f"  {part.name:<12} {format_bytes(part.bytes):>12}  {part.why}"
         of = f" of {format_bytes(device_bytes)}" if device_bytes is not None else ""
-        yield f"  {'at once':<12} {format_bytes(memory.peak_bytes):>12}{of}"
+        yield f"  {'peak':<12} {format_bytes(memory.peak_bytes):>12}{of}"
 
 
 def forecast_lines(forecast: Forecast) -> Iterator[str]:
-    yield f"expected, by {forecast.source}"
+    yield f"forecast from {forecast.source}"
     tokens_per_s = forecast.trained_tokens_per_s
-    yield f"  {forecast.steps_per_hour:,.1f} steps an hour, {tokens_per_s:,.1f} trained tokens a second"
+    yield f"  {forecast.steps_per_hour:,.1f} steps per hour, {tokens_per_s:,.1f} trained tokens per second"
     yield (
-        f"  age {forecast.staleness_mean:.2f} on average, {forecast.staleness_max} at most; "
+        f"  token age {forecast.staleness_mean:.2f} on average, {forecast.staleness_max} at most; "
         f"{forecast.trained_share:.1%} trained"
     )
-    yield f"  {forecast.in_flight:,.1f} episodes at once, of {forecast.capacity:,} places"
+    yield f"  {forecast.in_flight:,.1f} concurrent episodes, of at most {forecast.capacity:,}"
     yield (
         f"  idle: learner {forecast.learner_idle:.1%}, engines {forecast.engine_idle:.1%}; "
         f"{forecast.dropped_share:.1%} of the trajectories dropped"
     )
-    yield f"  bound by {forecast.bottleneck}: {forecast.bottleneck.advice}"
+    yield f"  bottleneck {forecast.bottleneck}: {forecast.bottleneck.advice}"
 
 
-def needs_lines(needs: ResourceNeeds, *, engines: int, places: int, hosts: int) -> Iterator[str]:
-    yield "to keep the learner always fed (this recipe has)"
+def needs_lines(needs: ResourceNeeds, *, engines: int, capacity: int, hosts: int) -> Iterator[str]:
+    yield "needed so that the learner never waits (this recipe has)"
     for name, wanted, has in (
-        ("sandboxes", needs.sandboxes, places),
+        ("sandboxes", needs.sandboxes, capacity),
         ("engines", needs.engines, engines),
         ("machines", needs.hosts, hosts),
     ):

@@ -1,7 +1,5 @@
-"""Supervised training: conversations and stored trajectories become weighted sequences, and these a trained folder.
+"""The command ``longshore sft``: supervised training on conversations and on trajectories of runs.
 
-``conversations`` reads the field's JSON shapes, ``examples`` makes token ids, loss masks and weights of them and of a
-run's trajectories, ``plan`` says which are trained in which step: all before a process of the learner is started.
-``trainer`` is the loop over its ranks, which goes on from a checkpoint bit for bit.  A run's ``[warm_start]`` reads its
-``data`` through the first three too.
+``preparation`` checks everything and reads the data (:mod:`launch.data`) before a learner process starts; ``trainer``
+is the loop over the learner's ranks, which resumes exactly from a checkpoint; ``exports`` writes the trained model.
 """

@@ -1,7 +1,7 @@
 """``python -m launch.sft …``: supervised training on conversations and on trajectories of runs.
 
-The data is read and checked first.  Then the run's directory is opened, the learner's ranks are started, and what they
-do is :mod:`launch.sft.trainer`'s.  Ctrl-C stops; ``--resume`` goes on from the newest checkpoint.
+The data is read and checked first.  Then the run's directory is opened and the learner's ranks are started, which
+:mod:`launch.sft.trainer` drives.  Ctrl-C stops; ``--resume`` continues from the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(given: SftArguments, out: JsonOutput) -> None:
 
 
 def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[str, JsonValue]:
-    """``path``: the run to go on with."""
+    """Train; ``path`` is the run to resume."""
     os.environ.update(resolve_ray_environment(""))
     from launch.sft.exports import SftExport, check_exports
     from launch.sft.preparation import prepare_sft
@@ -60,7 +60,7 @@ def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[
     with made or RunDirectory.open(cast("Path", path)) as directory:
         directory.archive_results()
         write_record(directory, config)
-        _same_data(directory, prepared)
+        _require_same_data(directory, prepared)
         console.print(f"run directory: {display_path(directory.path)}")
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
         with ProcessReaper(secrets.token_hex(16), temporary):
@@ -75,8 +75,8 @@ def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[
     return summary
 
 
-def _same_data(directory: RunDirectory, prepared: SftInputs) -> None:
-    """Raises RunDirectoryError where an earlier attempt of this run read other sequences."""
+def _require_same_data(directory: RunDirectory, prepared: SftInputs) -> None:
+    """Raise RunDirectoryError if an earlier attempt of the run read other sequences."""
     from launch.sft.trainer import summarise_dataset
 
     file, digests = directory.path / _DATA_FILE, [prepared.training.digest(), prepared.held_out.digest()]
@@ -84,8 +84,8 @@ def _same_data(directory: RunDirectory, prepared: SftInputs) -> None:
         directory.write_json(_DATA_FILE, {"sha256": [*digests], **summarise_dataset(prepared.training)})
     elif orjson.loads(file.read_bytes())["sha256"] != digests:
         raise RunDirectoryError(
-            f"the data of run {directory.run_id} is not what it was ({file} says what that was): put it back, or start "
-            "a new run without --resume"
+            f"the data of run {directory.run_id} has changed (see {file}): restore it, or start a new run without "
+            "--resume"
         )
 
 
@@ -101,13 +101,13 @@ async def _train(
     from learner.rank import LearnerRank
     from learner.spec import LearnerSpec
 
-    def tell_torn(aside: Path, why: str) -> None:
-        console.print(f"passed over: the checkpoint {display_path(aside)} is damaged ({why})")
+    def report_damage(aside: Path, why: str) -> None:
+        console.print(f"skipped a damaged checkpoint, {display_path(aside)} ({why})")
 
-    store = CheckpointStore(directory.path, RetentionSettings(keep=config.checkpoint.keep), tell_torn)
+    store = CheckpointStore(directory.path, RetentionSettings(keep=config.checkpoint.keep), report_damage)
     checkpoint = await asyncio.to_thread(store.newest_intact)
-    told, left_out = len(prepared.training.examples), sum(prepared.training.exclusions.values())
-    console.print(f"{told} sequences, {left_out} left out; starting the learner")
+    count, left_out = len(prepared.training.examples), sum(prepared.training.exclusions.values())
+    console.print(f"{count} sequences, {left_out} left out; starting the learner")
     try:
         with redirect_ray_log(directory.logs / "ray.log"):
             async with start_local_nodes(1, temporary) as nodes:
@@ -126,7 +126,7 @@ async def _train(
                 )
                 return await trainer.run(checkpoint)
     except InfraError:
-        console.print(f"to go on: python -m launch.sft {directory.resume_options}")
+        console.print(f"to continue: python -m launch.sft {directory.resume_options}")
         raise
 
 

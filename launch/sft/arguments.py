@@ -1,4 +1,4 @@
-"""The command line of ``python -m launch.sft``.  Every option that has a key is an override of that key."""
+"""The command line of ``longshore sft``; options that have a configuration key override that key."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CHANGEABLE = (
     *("learner.device", "learner.micro_batch_tokens", "learner.recompute", "learner.offload", "learner.shard_mb"),
     *("learner.call_timeout_s", "run.dir", "run.disk_reserve_mb", "checkpoint.", "sft.output", "sft.adapters"),
 )
-"""What a run that goes on may do otherwise; a final dot means the whole section."""
+"""Keys that may change on resume; a final dot means the whole section."""
 
 
 DataPaths = UseAppendAction[Annotated[tuple[tuple[str, ...], ...], option("PATH")]]
@@ -68,7 +68,7 @@ class SftArguments(CommandArguments):
     reward_weighted: Flag = False
     """Weight each sequence's loss by its score."""
     too_long: Annotated[OverlongAction | None, one_of(OverlongAction), option()] = None
-    """What is done with sequences that do not fit."""
+    """Action on sequences that are too long."""
     epochs: Annotated[int | None, option("N")] = None
     """Passes over the data."""
     batch_size: Annotated[int | None, option("N")] = None
@@ -123,15 +123,17 @@ class SftArguments(CommandArguments):
 
 
 def resumed_config(run_dir: Path, overrides: Sequence[str]) -> SftConfig:
-    """The stored configuration under new overrides.  Raises RunDirectoryError where its checkpoints do not allow it."""
+    """Return the stored configuration with new overrides.
+
+    Raises RunDirectoryError if the run's checkpoints do not allow them or it has ended."""
     before = load_stored_sft_config(run_dir)
     after = resolve_sft(config_tables(before), overrides, source=f"run {run_dir.name}")
     require_unchanged(run_dir, before, after, lambda key: not key.startswith(_CHANGEABLE))
-    exported, asked = ((each.sft.output, each.sft.adapters) for each in (before, after))
-    if exported == asked and (run_dir / SUMMARY_FILE).exists():
+    exported, wanted = ((each.sft.output, each.sft.adapters) for each in (before, after))
+    if exported == wanted and (run_dir / SUMMARY_FILE).exists():
         raise RunDirectoryError(
-            f"run {run_dir.name} has come to its end, and {run_dir / SUMMARY_FILE} says to which: to train further, "
-            "start from its model (--model); to have that elsewhere, give another --output"
+            f"run {run_dir.name} has ended (see {run_dir / SUMMARY_FILE}): to train further, start from its "
+            "model (--model); to write the model elsewhere, give another --output"
         )
     return after
 

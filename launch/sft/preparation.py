@@ -1,4 +1,4 @@
-"""What can be known to be wrong before a process of the learner is started, and the sequences that it gets."""
+"""Checks everything and reads the sequences before a learner process starts."""
 
 from __future__ import annotations
 

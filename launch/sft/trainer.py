@@ -1,7 +1,7 @@
-"""The loop: an optimizer step for each batch of the plan, a checkpoint every so many, the trained folder at the end.
+"""The training loop: an optimizer step per batch of the plan, periodic checkpoints, and exported folders at the end.
 
-What a step trains, and with what learning rate, follows from its number alone, and a checkpoint holds all else: a run
-that is killed goes on from the newest as if nothing had happened.  Folders appear whole, after the last checkpoint.
+Batch and learning rate of a step follow from its number alone, and a checkpoint has everything else, so a killed run
+resumes from the newest one exactly.  Exported folders appear whole, after the last checkpoint.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SftTrainer:
         self.plan = BatchPlan(len(self.inputs.training.examples), sft.epochs, sft.batch_size, self.config.run.seed)
 
     async def run(self, checkpoint: Checkpoint | None) -> dict[str, JsonValue]:
-        """From the start, or from ``checkpoint``, to the folder; what the summary says of it."""
+        """Train from the start or from ``checkpoint``, export, and return the summary."""
         cut_torn_line(self.run_dir / METRICS_FILE)
         if checkpoint is not None:
             self.step = checkpoint.manifest.step
@@ -77,13 +77,13 @@ class SftTrainer:
     # -- a step --------------------------------------------------------------------------------------------------
 
     async def _train_step(self, step: int) -> None:
-        found, lr = self.inputs.training.examples, scheduled_learning_rate(self.config, step, self.plan.steps)
-        given = build_sft_batch([found[index] for index in self.plan.batch(step)], lr)
+        examples, lr = self.inputs.training.examples, scheduled_learning_rate(self.config, step, self.plan.steps)
+        batch = build_sft_batch([examples[index] for index in self.plan.batch(step)], lr)
         try:
-            report = await self.learners.call(LearnerRank.sft, given)
+            report = await self.learners.call(LearnerRank.sft, batch)
         except FloatingPointError as error:
             raise UserError(
-                f"step {step}: {error} (learner.lr, or more learner.lr_warmup_steps), and start anew"
+                f"step {step}: {error} (learner.lr, or more learner.lr_warmup_steps), and start over"
             ) from error
         self.step = step
         held_out = await self._held_out_loss() if self._is_due(self.config.sft.eval_every_steps) else {}
@@ -103,7 +103,7 @@ class SftTrainer:
             "tokens_per_s": round(report.tokens / report.seconds, 1),
         }
         self._append({**line, **held_out})
-        told = [
+        parts = [
             f"step {self.step}/{self.plan.steps}",
             f"epoch {epoch:.2f}",
             f"loss {report.loss:.4f}",
@@ -111,10 +111,10 @@ class SftTrainer:
             f"lr {lr:.2g}",
             f"{line['tokens_per_s']:,.0f} tokens/s",
         ]
-        self.console.print(" · ".join(told))
+        self.console.print(" · ".join(parts))
 
     async def _held_out_loss(self) -> dict[str, float]:
-        """``eval_loss``: the mean that training takes, over the held-out sequences; nothing where there are none."""
+        """Return ``eval_loss``, training's weighted mean over the held-out sequences; nothing without any."""
         found, size = self.inputs.held_out.examples, self.config.sft.batch_size
         if not found:
             return {}
@@ -129,10 +129,10 @@ class SftTrainer:
     def _append(self, line: dict[str, float]) -> None:
         append_atomically(self.run_dir / METRICS_FILE, orjson.dumps({**line, "t": round(time.time(), 3)}) + b"\n")
 
-    # -- what stays ----------------------------------------------------------------------------------------------
+    # -- checkpoints and summary -------------------------------------------------------------------------------------
 
     async def _begin_checkpoint(self, writing: BackgroundSlot) -> None:
-        """Wait for a copy of the state; it is written beside the next steps."""
+        """Wait until the state is copied; the copy is written during the next steps."""
         await writing.join()
         step = self.step
         await self.learners.call(LearnerRank.begin_save, str(self.store.shards_folder(step)))
@@ -165,7 +165,7 @@ class SftTrainer:
 
 
 def summarise_dataset(examples: SftDataset) -> dict[str, JsonValue]:
-    """What was read, for a summary."""
+    """Return counts of a data set for a summary."""
     return {
         "sequences": len(examples.examples),
         "tokens": sum(len(example.token_ids) for example in examples.examples),

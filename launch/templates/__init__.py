@@ -1,5 +1,5 @@
-"""Files that start a run on somebody else's scheduler: a batch script for Slurm, a manifest for KubeRay.
+"""The command ``longshore templates``: writes a batch script for Slurm or a KubeRay manifest that starts a run.
 
-Each is made of a :class:`~launch.templates.job.Job` by a pure function.  They hold no secret: tokens are made where the
-job starts, and the run's own keys are handed out by Ray.
+Each is rendered from a :class:`~launch.templates.job.ClusterJob` by a pure function.  They contain no secret: tokens
+are created where the job starts, and Ray distributes the run's own keys.
 """

@@ -1,7 +1,7 @@
 """``python -m launch.templates slurm|kubernetes … -- RUN``: write a Slurm script or a KubeRay manifest for a run.
 
-What follows ``--`` is for ``python -m launch.cluster``, without ``--address``, ``--nodes`` and the run's name, which
-the template fills in.  The file goes to standard output, or to ``--output FILE``.
+The words after ``--`` are arguments of ``longshore cluster``, without ``--address``, ``--nodes`` and the run's name,
+which the template fills in.  The file goes to standard output or to ``--output FILE``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def _require_plain_word(text: str) -> str:
 
 
 PlainWord = Annotated[str, AfterValidator(_require_plain_word), option("WORD")]
-"""A word that a script takes without quotes."""
+"""Word that needs no quotes in a script."""
 
 
 class JobArguments(CommandArguments):
-    """Arguments of every template.  What follows ``--`` is for ``python -m launch.cluster``."""
+    """Arguments of every template; the words after ``--`` are for ``longshore cluster``."""
 
     run: Positional[Annotated[tuple[str, ...], option("-- WORD")]] = ()
     """Arguments of longshore cluster: -- demo --steps 100."""
@@ -136,7 +136,9 @@ def _slurm(given: SlurmArguments) -> SlurmJob:
 
 def _kubernetes(given: KubernetesArguments) -> KubernetesJob:
     if not given.agents:
-        raise UserError("--agents 0 leaves nobody to work: the learner's node has no Docker engine; say --agents 1")
+        raise UserError(
+            "--agents 0 leaves no node for sandboxes: the learner's node has no Docker engine; write --agents 1"
+        )
     size = {"cpus": given.cpus, "memory_gb": given.memory_gb}
     return KubernetesJob(
         job=make_job(given.name, given.run),
@@ -152,7 +154,7 @@ def _kubernetes(given: KubernetesArguments) -> KubernetesJob:
 
 
 def _write(path: Path, text: str) -> None:
-    """Raises UserError."""
+    """Write the file.  Raises UserError."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

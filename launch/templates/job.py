@@ -1,4 +1,4 @@
-"""What every template is made of."""
+"""The job that every template renders."""
 
 from __future__ import annotations
 
@@ -12,22 +12,19 @@ from launch.run.arguments import parse_cluster_arguments
 from protocol.errors import UserError
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
-"""What Kubernetes takes for a label, with room behind it."""
+"""Valid label in Kubernetes, with room for a suffix."""
 _FILLED = ("--address", "--nodes", "--run-id", "--resume", "--dry-run", "--proof", "--json")
-"""Options of ``launch.cluster`` that a template writes itself, or that make no sense in one."""
+"""Options of ``longshore cluster`` that a template writes itself or that make no sense in one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterJob:
     name: str
     words: tuple[str, ...]
-    """For ``python -m launch.cluster``, but for what a template fills in."""
+    """Arguments of ``longshore cluster`` without those that a template fills in."""
 
     def command(self, *, runs: str, run: str, nodes: int) -> str:
-        """Return what is started on the head's node (:mod:`launch.templates.entrypoint`).
-
-        ``run`` is as a shell is to read it.
-        """
+        """Return the command for the head node (:mod:`launch.templates.entrypoint`); ``run`` is quoted for a shell."""
         start = f"python -m launch.templates.entrypoint {shlex.quote(runs)} {run} {nodes} --"
         return f"{start} {shlex.join(self.words)}".rstrip()
 
@@ -35,8 +32,8 @@ class ClusterJob:
 def make_job(name: str, words: Sequence[str]) -> ClusterJob:
     """Return the job that runs ``launch.cluster`` with ``words``.
 
-    Raises UserError for what cannot be a job's name, for words without a recipe or that ``launch.cluster`` does not
-    take, and what :meth:`~launch.run.arguments.ClusterArguments.load_config` raises.
+    Raises UserError for an invalid name or words, or words without a recipe, and whatever
+    :meth:`~launch.run.arguments.ClusterArguments.load_config` raises.
     """
     if not _NAME.fullmatch(name):
         raise UserError(
@@ -45,12 +42,12 @@ def make_job(name: str, words: Sequence[str]) -> ClusterJob:
         )
     given = [word for word in words if word.partition("=")[0] in _FILLED]
     if given:
-        raise UserError(f"{given[0]} is filled in by the template: leave it out behind the --")
-    told = parse_cluster_arguments(words)
-    if told.is_default_recipe:
-        raise UserError(
-            "the job names no recipe: write behind the -- what it is to run, for example -- demo --steps 100"
-        )
-    if not told.recipe_name.endswith(".toml") or Path(told.recipe_name).exists():  # else it is where the job will be
-        told.load_config()
+        raise UserError(f"{given[0]} is filled in by the template: leave it out after the --")
+    arguments = parse_cluster_arguments(words)
+    if arguments.is_default_recipe:
+        raise UserError("the job has no recipe: write one after the --, for example -- demo --steps 100")
+    if (
+        not arguments.recipe_name.endswith(".toml") or Path(arguments.recipe_name).exists()
+    ):  # otherwise it exists only where the job runs
+        arguments.load_config()
     return ClusterJob(name=name, words=tuple(words))

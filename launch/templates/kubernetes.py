@@ -1,8 +1,8 @@
-"""A RayJob for KubeRay (1.5.1 or newer): the learner on Ray's head, engines on nodes with GPUs, agents on nodes with a
-Docker engine of their own.
+"""Renders a RayJob for KubeRay (1.5.1 or newer): the learner on Ray's head, engines on GPU nodes, and agents on nodes
+with a Docker engine of their own.
 
-``kubectl apply`` it.  KubeRay makes Ray's token and gives it to every pod.  The run's directory is on a claim, so that
-a job which is started again goes on with the same run; without a claim it ends with the pod.
+KubeRay creates Ray's token and passes it to every pod.  The run's directory is on a volume claim, so a restarted job
+resumes the run; without a claim it is lost with the pod.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Manifest: TypeAlias = dict[str, JsonValue]
 _RUNS, _HOME, _SOCKETS = "/runs", "/var/lib/longshore", "/var/run/longshore"
 _DOCKER = "docker:28-dind"
 _SHM_SHARE = 4
-"""A quarter of a pod's memory may be shared memory, into which weights are read."""
+"""Pod memory ÷ shared memory, into which weights are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroup:
-    """Nodes of one kind."""
+    """A number of equal nodes."""
 
     count: int
     cpus: int
@@ -40,7 +40,7 @@ class PodGroup:
 class KubernetesJob:
     job: ClusterJob
     image: str
-    """Has longshore in the Python that ``python`` starts."""
+    """Image whose ``python`` has longshore."""
     ray_version: str
     head: PodGroup
     engines: PodGroup
@@ -48,9 +48,9 @@ class KubernetesJob:
     claim: str
     """Name of the volume claim that holds runs; empty for none."""
     base_image: str
-    """Of tasks that name none."""
+    """Default image of tasks."""
     docker: bool
-    """Agents' pods have a Docker engine beside them; otherwise sandboxes are pool servers'."""
+    """Whether agent pods have a Docker engine; otherwise sandboxes come from pool servers."""
 
     @property
     def nodes(self) -> int:
@@ -62,7 +62,7 @@ def render_kubernetes(wanted: KubernetesJob) -> str:
 
 
 class _NoAliasDumper(yaml.SafeDumper):
-    """What is there twice is written twice."""
+    """Writes repeated values in full instead of as aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         del data
@@ -95,7 +95,7 @@ def make_manifest(wanted: KubernetesJob) -> Manifest:
 
 
 def _entrypoint(wanted: KubernetesJob) -> str:
-    """Without anything that a shell would read: KubeRay hands it through several."""
+    """Return the entrypoint without shell syntax: KubeRay passes it through several shells."""
     start = wanted.job.command(runs=_RUNS, run=wanted.job.name, nodes=wanted.nodes)
     return start if wanted.docker else f"{start} --set sandbox.provider=pool"
 
@@ -115,7 +115,7 @@ def _group(name: str, role: NodeRole, pods: PodGroup, wanted: KubernetesJob, *, 
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """One Ray node, and what is beside it."""
+    """One Ray node and its side containers."""
 
     container: str
     pods: PodGroup
@@ -124,7 +124,7 @@ class _Pod:
     mounts: tuple[tuple[str, str], ...] = (("shm", "/dev/shm"),)  # noqa: S108  where the pod's shared memory is
     volumes: tuple[tuple[str, Manifest], ...] = ()
     before: tuple[Manifest, ...] = ()
-    """Containers that are started before it."""
+    """Containers that start before it."""
 
     def with_runs(self) -> _Pod:
         claim = self.wanted.claim
@@ -132,7 +132,7 @@ class _Pod:
         return replace(self, mounts=(*self.mounts, ("runs", _RUNS)), volumes=(*self.volumes, ("runs", volume)))
 
     def with_docker(self) -> _Pod:
-        """An engine whose containers see the toolchain of the node's container, by the same path."""
+        """Add a Docker engine whose containers see the toolchain of the node's container at the same path."""
         env = (
             ("DOCKER_HOST", f"unix://{_SOCKETS}/docker.sock"),
             ("LONGSHORE_HOME", _HOME),
@@ -152,7 +152,7 @@ class _Pod:
             },
             "volumeMounts": _mounts((*mounts, ("layers", "/var/lib/docker"))),
         }
-        made_ready: Manifest = {
+        set_up: Manifest = {
             "name": "sandboxes",
             "image": self.wanted.image,
             "command": ["python", "-m", "sandbox.host", "up"],
@@ -165,7 +165,7 @@ class _Pod:
             env=(*self.env, *env),
             mounts=(*self.mounts, *mounts),
             volumes=(*self.volumes, *((name, empty) for name in ("sockets", "home", "layers"))),
-            before=(engine, made_ready),
+            before=(engine, set_up),
         )
 
     def spec(self) -> Manifest:

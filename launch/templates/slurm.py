@@ -1,7 +1,7 @@
-"""A batch script for Slurm: Ray's head and the driver on the job's first node, a Ray node on each other one.
+"""Renders a batch script for Slurm: Ray's head and the driver on the first node, a Ray node on each other one.
 
-``sbatch`` it.  Slurm's warning before the time is over stops the run in order, and a job that Slurm queues again goes
-on with the same run.  Slurm ends neither job nor step for a node that fails: the run goes on without it.
+Slurm's signal before the time limit stops the run in order, and a requeued job resumes the run.  A failing node ends
+neither job nor step: the run continues without it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class SlurmJob:
     job: ClusterJob
     nodes: int
     cpus: int
-    """Of each node."""
+    """Number of CPUs per node."""
     gpus: int
-    """Of each node."""
+    """Number of GPUs per node."""
     time: str
-    """As Slurm writes it."""
+    """Time limit in Slurm's format."""
     partition: str
     account: str
     environment: str
@@ -34,17 +34,17 @@ class SlurmJob:
 
 
 def render_slurm(slurm: SlurmJob) -> str:
-    run = f'{slurm.job.name}-"$SLURM_JOB_ID"'  # the same when Slurm queues the job again
+    run = f'{slurm.job.name}-"$SLURM_JOB_ID"'  # the same for a requeued job
     return f"""#!/bin/bash
 {_directives(slurm)}
 # Ray's head and the driver run on the first node, which this script runs on, and a Ray node on each other one.
 set -euo pipefail
 source {shlex.quote(slurm.environment)}/bin/activate
 
-# Who may join: a token of this job's own, in the environment alone.
+# Only processes with this job's token may join; it exists only in the environment.
 RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
-# A node is given up when its cable was cut for longer than this says, not for less.
+# A node is given up only after it was unreachable for this long.
 {_exports()}
 
 address=${{LONGSHORE_HEAD_ADDRESS:-$(hostname -I | cut -d' ' -f1)}}
@@ -63,7 +63,7 @@ done
 if [ "$SLURM_NNODES" -gt 1 ]; then
     srun --nodes=$((SLURM_NNODES - 1)) --ntasks=$((SLURM_NNODES - 1)) --ntasks-per-node=1 \\
         --cpus-per-task={slurm.cpus} --no-kill --exclude="$SLURMD_NODENAME" \\
-        bash -c 'until ray start --block --address="$1"; do sleep 5; done' node "$address:$port" & # or later
+        bash -c 'until ray start --block --address="$1"; do sleep 5; done' node "$address:$port" & # retries
     others=$!
     trap 'kill "$others" "$head" 2>/dev/null || true' EXIT
 fi

@@ -135,7 +135,7 @@ def test_a_run_that_goes_on_ends_in_the_same_bits(trained: Trained, tmp_path: Pa
         trained.run / "model" / "model.safetensors"
     ).read_bytes()
     done = run_json("launch.sft", "--resume", "whole", "--set", f"run.dir={tmp_path}")
-    assert (done.code, "has come to its end" in done.said["error"]) == (2, True)
+    assert (done.code, "has ended" in done.said["error"]) == (2, True)
 
 
 def assert_same(summary: dict[str, Any], run: Path, trained: Trained) -> None:
@@ -172,7 +172,7 @@ def test_adapters_appear_alone_too_and_a_run_that_has_ended_puts_its_folders_els
         load_file(tmp_path / "second" / "alone" / "adapter_model.safetensors").keys()
     )
     done = run_json("launch.sft", "--resume", "mine", *runs, *first)
-    assert (done.code, "merged exists, and holds what this run did not write" in done.said["error"]) == (2, True)
+    assert (done.code, "merged exists and has files that this run did not write" in done.said["error"]) == (2, True)
 
 
 @pytest.mark.slow
@@ -208,7 +208,7 @@ def test_other_data_is_refused_and_leaves_the_run_as_it_was(trained: Trained, tm
     (run / "summary.json").unlink()
     (run / "data.json").write_text('{"sha256": "another"}')
     done = run_json("launch.sft", "--resume", "whole", "--set", f"run.dir={tmp_path}")
-    assert (done.code, "is not what it was" in done.said["error"]) == (2, True)
+    assert (done.code, "has changed" in done.said["error"]) == (2, True)
 
 
 def test_bad_data_is_one_line_and_no_run(trained: Trained, tmp_path: Path) -> None:

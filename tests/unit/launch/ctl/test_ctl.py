@@ -87,7 +87,7 @@ def test_a_run_that_ends_meanwhile_is_asked_no_more(run_dir: Path) -> None:
 
 def test_a_run_that_has_ended_is_not_said_never_to_have_run(run_dir: Path) -> None:
     (run_dir / "summary.json").write_text("{}")
-    with pytest.raises(UserError, match=r"run has come to its end.*status"):
+    with pytest.raises(UserError, match=r"run has ended.*status"):
         COMMAND.call([str(run_dir), "pause"])
     (run_dir / "summary.json").write_text('{"ended": "drained"}')
     with pytest.raises(UserError, match=r"--resume run"):
@@ -95,7 +95,7 @@ def test_a_run_that_has_ended_is_not_said_never_to_have_run(run_dir: Path) -> No
 
 
 def test_a_run_that_nobody_drives_is_one_line_with_the_way_on(run_dir: Path) -> None:
-    with pytest.raises(UserError, match=r"no driver has run run.*--resume run"):
+    with pytest.raises(UserError, match=r"run run has no driver.*--resume run"):
         COMMAND.call([str(run_dir), "pause"])
     assert list_request_files(run_dir) == []
 
@@ -106,10 +106,10 @@ def test_a_run_that_nobody_drives_is_one_line_with_the_way_on(run_dir: Path) -> 
         (["retune"], "these can be changed: rollout.in_flight"),
         (["retune", "in_fligt=3"], "did you mean 'in_flight'"),
         (["cancel"], "cancel ID"),
-        (["cancel", "1", "2"], "one after the other"),
-        (["drain", "engine-0", "engine-1"], "one after the other"),
-        (["pause", "now"], "takes nothing after it"),
-        (["status", "now"], "takes nothing after it"),
+        (["cancel", "1", "2"], "repeat the command for each"),
+        (["drain", "engine-0", "engine-1"], "repeat the command for each"),
+        (["pause", "now"], "takes no words"),
+        (["status", "now"], "takes no words"),
         (["explode"], "is not one of status, list"),
     ],
 )
@@ -161,7 +161,7 @@ def test_a_run_whose_driver_has_gone_without_a_word_is_not_told_to_train(run_dir
 
 
 def test_the_way_on_stands_below_a_run_that_can_go_on_and_below_no_other(run_dir: Path) -> None:
-    assert format_status(read_status(run_dir))[-1].startswith("to go on with it: python -m launch.cluster --resume run")
+    assert format_status(read_status(run_dir))[-1].startswith("to continue it: python -m launch.cluster --resume run")
     (run_dir / "summary.json").write_text("{}")
     status = read_status(run_dir)
     assert (status.phase, status.resume_command) == ("done", "")
@@ -169,12 +169,12 @@ def test_the_way_on_stands_below_a_run_that_can_go_on_and_below_no_other(run_dir
 
 def test_supervised_training_is_steered_by_nobody(run_dir: Path) -> None:
     (run_dir / "config.json").write_bytes(orjson.dumps({"config": {"run": {"name": "sft"}, "sft": {}}}))
-    with pytest.raises(UserError, match=r"nobody can be asked: python -m launch\.sft --resume run"):
+    with pytest.raises(UserError, match=r"has no driver to take requests: python -m launch\.sft --resume run"):
         COMMAND.call([str(run_dir), "pause"])
-    with RunDirectory.open(run_dir), pytest.raises(UserError, match="supervised training, which nobody steers"):
+    with RunDirectory.open(run_dir), pytest.raises(UserError, match="supervised training, which takes no requests"):
         COMMAND.call([str(run_dir), "pause"])
     (run_dir / "summary.json").write_text("{}")
-    with pytest.raises(UserError, match="come to its end"):
+    with pytest.raises(UserError, match="has ended"):
         COMMAND.call([str(run_dir), "pause"])
 
 

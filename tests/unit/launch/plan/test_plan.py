@@ -101,7 +101,7 @@ def test_a_plan_of_other_settings_is_another_plan() -> None:
     basis = basis_from_trace(trace, config.rollout)
     fewer = resolve(config.model_dump(exclude_none=True), ["rollout.in_flight=8"])
     assert forecast_run(fewer, basis).steps_per_hour < 0.6 * forecast_run(config, basis).steps_per_hour
-    assert "32 episodes ran at once when this was measured, and here 8" in forecast_caveat(fewer, basis)
+    assert "32 concurrent episodes were measured, and here 8" in forecast_caveat(fewer, basis)
     larger = resolve(config.model_dump(exclude_none=True), ["rollout.groups_per_step=8", "rollout.group_size=4"])
     resized = basis_from_trace(trace, larger.rollout)
     assert resized.busy_s(64)[0] == pytest.approx(2 * basis.busy_s(32)[0])
@@ -122,7 +122,7 @@ def test_what_bounds_a_run_is_named() -> None:
     assert forecast_run(load_recipe("demo", [*few, "rollout.in_flight=8"]), fast).bottleneck is Bottleneck.ROLLOUT
     wide = [*few, "rollout.episodes_per_worker=500", "sandbox.capacity_per_node=500", "rollout.in_flight=500"]
     bound = forecast_run(load_recipe("demo", [*wide, "run.mode=sync"]), fast)
-    assert bound.bottleneck is Bottleneck.AGE
+    assert bound.bottleneck is Bottleneck.STALENESS
     assert "staleness.max_staleness" in bound.bottleneck.advice
     assert "assumed" in forecast_caveat(load_recipe("demo"), basis)
 
@@ -144,7 +144,7 @@ def test_places_are_shared_on_one_machine_and_not_in_a_cluster() -> None:
 
 def test_turns_on_a_shared_device_are_not_simulated() -> None:
     config = load_recipe("demo", ["cluster.placement=colocated", "run.mode=sync"])
-    with pytest.raises(UserError, match="takes turns"):
+    with pytest.raises(UserError, match="cannot be simulated"):
         forecast_run(config, scenario_basis())
 
 
@@ -210,7 +210,7 @@ def test_what_does_not_fit_is_named_with_the_knob_to_turn() -> None:
     assert "learner.recompute=full" in learner
     saving = ("learner.ranks=2", "learner.distributed_optimizer=true", "learner.recompute=full")
     (learner,) = found(cuda(*saving), GPU // 2)
-    assert "counted on: --set learner.offload=optimizer, raise learner.tp and learner.ranks" in learner
+    assert "usable: --set learner.offload=optimizer, raise learner.tp and learner.ranks" in learner
     learner, engine = found(cuda("engine.mem_fraction_static=0.7"), 20 << 30)
     assert "room for 0 tokens" in engine
     assert "raise engine.tp" in engine
@@ -235,13 +235,13 @@ def test_the_command_prints_one_object_and_a_table() -> None:
     assert told["forecast"]["steps_per_hour"] > 0
     assert told["forecast"]["staleness_mean"] > 0
     assert set(told["needs"]) == {"sandboxes", "engines", "hosts"}
-    assert "steps an hour" in done.stderr
+    assert "steps per hour" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["demo", "--from", "/nowhere"], "--from /nowhere is not there"),
+        (["demo", "--from", "/nowhere"], "--from /nowhere does not exist"),
         (["demo", "--scenario", "smal"], "did you mean 'small'"),
         (["dmo"], "did you mean 'demo'"),
         (["demo", "--gpu-gb", "none"], "argument --gpu-gb: input should be a valid number"),

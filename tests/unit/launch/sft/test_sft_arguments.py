@@ -125,7 +125,7 @@ def test_a_run_goes_on_on_another_layout_and_as_nothing_else(tmp_path: Path) -> 
     with pytest.raises(RunDirectoryError, match=r"started with another learner\.lr, sft\.epochs"):
         resumed_config(path, ["sft.epochs=3", "learner.lr=0.1"])
     (path / SUMMARY_FILE).write_text("{}")
-    with pytest.raises(RunDirectoryError, match="has come to its end"):
+    with pytest.raises(RunDirectoryError, match="has ended"):
         resumed_config(path, [])
     assert resumed_config(path, ["sft.output=elsewhere"]).sft.output == Path("elsewhere")
 

@@ -12,7 +12,7 @@ import pytest
 
 from launch.actor_group.learner_group import LearnerGroup
 from launch.config import load_sft
-from launch.sft.exports import NOTES_FILE, SftExports, check_exports
+from launch.sft.exports import EXPORTS_FILE, SftExports, check_exports
 from launch.sft.settings import SftSettings
 from learner.rank import LearnerRank
 from protocol.errors import UserError
@@ -61,9 +61,9 @@ def test_a_place_where_nothing_can_appear_is_refused_before_training(tmp_path: P
     check_exports(asked(output=tmp_path / "a" / "b" / "new"), None)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     for place in (Path("/proc/model"), tmp_path / "file" / "model", tmp_path / ("long" * 70)):
-        with pytest.raises(UserError, match=r"cannot be written \(.*\): give another --output"):
+        with pytest.raises(UserError, match=r"cannot be written \(.*\): choose another --output"):
             check_exports(asked(output=place), None)
-        with pytest.raises(UserError, match="give another --adapters"):
+        with pytest.raises(UserError, match="choose another --adapters"):
             check_exports(asked(adapters=place), None)
     with pytest.raises(UserError, match="give each a folder of its own"):
         check_exports(asked(output=tmp_path / "a", adapters=tmp_path / "b" / ".." / "a" / "b"), None)
@@ -73,7 +73,7 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     (tmp_path / "empty").mkdir()
     check_exports(asked(output=tmp_path / "link"), None)
-    with pytest.raises(UserError, match=r"exists, and nothing is overwritten: give another --output"):
+    with pytest.raises(UserError, match=r"exists, and nothing is overwritten: choose another --output"):
         check_exports(asked(output=tmp_path), None)
     (tmp_path / "run" / "model").mkdir(parents=True)
     (tmp_path / "run" / "model" / "config.json").touch()
@@ -105,7 +105,7 @@ def test_what_somebody_put_into_the_folder_is_not_touched(tmp_path: Path, name: 
     learners = FakeLearners()
     write(learners, asked(), tmp_path / "run")
     (tmp_path / "run" / "model" / name).write_text("mine")
-    with pytest.raises(UserError, match=r"holds what this run did not write, and nothing is overwritten"):
+    with pytest.raises(UserError, match=r"has files that this run did not write, and nothing is overwritten"):
         write(learners, asked(), tmp_path / "run")
     assert (tmp_path / "run" / "model" / name).read_text() == "mine"
     write(learners, asked(output=tmp_path / "other"), tmp_path / "run")
@@ -121,7 +121,7 @@ def test_a_place_that_became_unwritable_says_how_to_get_the_weights(tmp_path: Pa
     assert ([path.name for path in tmp_path.iterdir()], [*(tmp_path / "run").iterdir()]) == (["run"], [])
     learners.refusal = None
     write(learners, asked(output=tmp_path / "other"), tmp_path / "run")
-    assert (tmp_path / "run" / NOTES_FILE).exists()
+    assert (tmp_path / "run" / EXPORTS_FILE).exists()
 
 
 def test_what_a_killed_attempt_left_beside_the_place_is_replaced(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_a_template_holds_no_secret(capsys: pytest.CaptureFixture[str], kind: tu
         ((*KUBERNETES, "--", "dmo"), "did you mean 'demo'"),
         ((*SLURM, "--name", "My Run", "--", *RUN), "lower-case letters"),
         ((*SLURM, "--account", "a\nb", "--", *RUN), "need quoting"),
-        ((*KUBERNETES, "--agents", "0", "--", *RUN), "leaves nobody to work"),
+        ((*KUBERNETES, "--agents", "0", "--", *RUN), "leaves no node for sandboxes"),
     ],
 )
 def test_what_would_fail_only_in_the_queue_fails_here(words: tuple[str, ...], said: str) -> None:
