@@ -16,13 +16,17 @@ from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
 from launch.evaluation.online.online_evaluator import NoOnlineEvaluation, OnlineEvaluator
 from launch.evaluation.online.run_evaluations import (
+    BEFORE,
     attempts_file,
     finish_evaluation,
     list_run_evaluations,
     load_pending_evaluations,
     read_evaluation_results,
+    read_reusable_evaluation,
     results_on_lineage,
+    spec_of_weights,
     store_pending_evaluation,
+    write_run_evaluation,
 )
 from launch.evaluation.online.schedule import EvaluationSchedule
 from launch.evaluation.results.evaluation_folder import EvaluationSpec
@@ -31,7 +35,7 @@ from protocol.evaluation import AttemptFile, AttemptRecord
 from protocol.events import EventLog
 from protocol.run_directory.run_tail import read_events
 from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion
-from tests.support.attempts import attempt_at
+from tests.support.attempts import attempt_at, make_attempt
 from tests.support.local_actors import LocalRemote
 
 SPEC = EvaluationSpec(solver="run")
@@ -445,3 +449,13 @@ def test_what_a_crash_has_left_half_kept_is_removed(tmp_path: Path) -> None:
     (folder / "v9" / "weights.json").write_text("{torn")
     assert load_pending_evaluations(tmp_path) == [], "a damaged one keeps a run from going on"
     assert [path.name for path in folder.iterdir()] == ["v4"]
+
+
+def test_an_evaluation_before_training_is_reused_only_for_the_same_weights(tmp_path: Path) -> None:
+    """Code that changed between two runs, say, gives the second one another warm start."""
+    weights = WeightManifest(WeightVersion(1), 0, NO_VERSION, "", "aa", 0, 0)
+    attempts = [make_attempt("a"), make_attempt("b", passed=False)]
+    write_run_evaluation(tmp_path, spec_of_weights(SPEC, BEFORE, weights), attempts)
+    assert read_reusable_evaluation(tmp_path, "aa") == attempts
+    assert read_reusable_evaluation(tmp_path, "bb") is None
+    assert read_reusable_evaluation(tmp_path / "nowhere", "aa") is None

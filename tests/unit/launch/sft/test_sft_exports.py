@@ -65,7 +65,7 @@ def test_a_place_where_nothing_can_appear_is_refused_before_training(tmp_path: P
             check_exports(asked(output=place), None)
         with pytest.raises(UserError, match="choose another --adapters"):
             check_exports(asked(adapters=place), None)
-    with pytest.raises(UserError, match="give each a folder of its own"):
+    with pytest.raises(UserError, match="choose separate folders"):
         check_exports(asked(output=tmp_path / "a", adapters=tmp_path / "b" / ".." / "a" / "b"), None)
 
 
