@@ -27,7 +27,7 @@ _OTHER_COMMANDS = (*_OTHER_ROOMS, "sandbox.router", "sandbox.stress", "protocol.
 class CommandModule(NamedTuple):
     module: str
     description: str
-    """What it does, in one line."""
+    """One line that describes the command."""
 
 
 @functools.cache

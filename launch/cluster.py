@@ -1,7 +1,7 @@
 """``python -m launch.cluster``: train a model with a recipe, from warm start to report.
 
-The command reads its arguments, opens the run directory, sets the guardian that leaves nothing behind, and hands over
-to :mod:`launch.run.driver`.  Ctrl-C stops cleanly; a second one at once.
+The command reads its arguments, opens the run directory, starts the process reaper, which leaves nothing behind, and
+hands over to :mod:`launch.run.driver`.  Ctrl-C stops cleanly; a second one at once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # it loads Ray
 
 
 def run(given: ClusterArguments, out: JsonOutput) -> int:
-    """Run, and return 0 where the run held its own checks."""
+    """Run, and return 0 if the run passed its own checks."""
     arguments = check_arguments(given)
     if arguments.is_default_recipe:
         others = ", ".join(name for name in recipe_names() if name != DEFAULT_RECIPE)
@@ -74,8 +74,7 @@ def run_once(
 ) -> dict[str, JsonValue]:
     """Execute one run from its arguments to its summary.
 
-    Benches have actor classes of their own, and :mod:`launch.bench.chaos` knows by which ``token`` its processes are
-    found.
+    Benches substitute actor classes, and :mod:`launch.bench.chaos` finds the run's processes by ``token``.
     """
     directory, config = _open_run_directory(arguments)
     with directory:
@@ -120,7 +119,7 @@ def _open_run_directory(arguments: ClusterArguments) -> tuple[RunDirectory, RunC
 
 
 def _new_config(arguments: ClusterArguments) -> RunConfig:
-    """The configuration of a run that can begin by its name.  Raises UserError."""
+    """Return the configuration of a new run whose id is free.  Raises UserError."""
     config = arguments.load_config()
     if (name := arguments.new_run_id) is not None:
         require_new_run(config.run.dir, name)
@@ -128,13 +127,13 @@ def _new_config(arguments: ClusterArguments) -> RunConfig:
 
 
 def _check_ready(config: RunConfig) -> None:
-    """What can be wrong before anything starts, the cluster to join included.  Raises UserError."""
+    """Raise UserError for problems that can be found before anything starts, also of the cluster to join."""
     run_preflight_checks(config)
     os.environ.update(resolve_ray_environment(config.cluster.address, os.environ))
 
 
 def _resumed_run(arguments: ClusterArguments) -> tuple[Path, RunConfig]:
-    """The run to go on with, and its configuration; without a recipe only an override can say where the runs are."""
+    """Return the run to resume and its configuration; without a recipe, an override may name the folder of runs."""
     overrides, resumed = arguments.config_overrides(), arguments.resumed_run
     if arguments.recipe:
         run = arguments.load_config().run

@@ -1,4 +1,4 @@
-"""What the command lines of everything that makes a run share: options that are keys, and which run is meant."""
+"""Options that the commands share: overrides of keys, and names of runs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ NEWEST_RUN = ""
 
 
 def find_folder(path: Path) -> Path:
-    """Return ``path``, or, where nothing has that name here, the run or trajectory with that id in the usual folder."""
-    usual = RunConfig().run.dir / path
-    if not path.is_absolute() and not path.exists() and path.parts and (usual.parents[len(path.parts) - 1]).is_dir():
+    """Return ``path`` if it exists, otherwise the run or trajectory with that id in the default folder of runs."""
+    in_default = RunConfig().run.dir / path
+    if (
+        not path.is_absolute()
+        and not path.exists()
+        and path.parts
+        and (in_default.parents[len(path.parts) - 1]).is_dir()
+    ):
         first = RunConfig().run.dir / path.parts[0]
-        return usual if first.is_dir() else path
+        return in_default if first.is_dir() else path
     return path
 
 
@@ -62,16 +67,16 @@ Resume = Annotated[
 
 
 def require_nonempty(options: Mapping[str, object]) -> None:
-    """Option → value.  Raises UserError for an empty one: from an unset variable of a shell, say, and to go on without
-    would be another run than was asked for."""
+    """Raise UserError for an option with an empty value, from an unset shell variable for example: ignoring it would
+    start another run than intended."""
     for name, value in options.items():
         if value == "" or (isinstance(value, list | tuple) and "" in value):
             raise UserError(f"{name} is empty: give it a value, or leave it out")
 
 
 def run_to_resume(resume: str | None, run_id: str | None) -> str | None:
-    """The run to go on with, ``NEWEST`` for the newest one, None for a new run.  Raises UserError where both options
-    name one, and not the same."""
+    """Return the id of the run to resume, :data:`NEWEST_RUN` for the newest one, None for a new run.  Raises UserError
+    if the two options name different runs."""
     if resume is None or run_id is None:
         return resume
     if resume not in {NEWEST_RUN, run_id}:
@@ -80,12 +85,13 @@ def run_to_resume(resume: str | None, run_id: str | None) -> str | None:
 
 
 def format_overrides(keys: Mapping[str, object]) -> list[str]:
-    """``section.key=value`` for each key that has a value."""
+    """Return ``section.key=value`` for each key that has a value."""
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
 
 
 def format_model_overrides(model: str | None) -> list[str]:
-    """``--model FOLDER`` as keys: a model that exists calls tools in its own format, and is not taught the demo's."""
+    """Return ``--model FOLDER`` as overrides: an existing model calls tools in its own format and gets no warm start on
+    the demonstrations."""
     return (
         []
         if model is None

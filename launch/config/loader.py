@@ -1,6 +1,6 @@
-"""From a recipe and a command line to a :class:`~launch.config.run.RunConfig`.
+"""Builds a :class:`~launch.config.run.RunConfig` from a recipe and overrides.
 
-A recipe is a TOML file that states what differs from the defaults.  Overrides come last and look like the file:
+A recipe is a TOML file with the values that differ from the defaults.  Overrides come last and look like the file:
 ``rollout.group_size=4``, ``run.mode=sync``, ``learner.betas=[0.9,0.99]``.
 """
 
@@ -30,7 +30,7 @@ Toml: TypeAlias = "str | int | float | bool | list[Toml] | dict[str, Toml]"
 
 
 class RecipeError(UserError):
-    """The recipe is not there."""
+    """The recipe does not exist."""
 
 
 def recipe_names() -> list[str]:
@@ -50,7 +50,7 @@ def load_sft(path: Path | None, overrides: Sequence[str] = ()) -> SftConfig:
 
 
 def read_toml(path: Path) -> dict[str, Toml]:
-    """The tables of a recipe; without ``run.name`` it has its file's.  Raises ConfigError or RecipeError."""
+    """Return the tables of a recipe; ``run.name`` defaults to the file's name.  Raises ConfigError or RecipeError."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -68,12 +68,12 @@ def read_toml(path: Path) -> dict[str, Toml]:
 
 
 def resolve(values: Mapping[str, Toml], overrides: Sequence[str] = (), *, source: str = "config") -> RunConfig:
-    """Lay ``overrides`` over ``values`` and check the whole.  Raises ConfigError that names ``source``."""
+    """Apply ``overrides`` to ``values`` and check the result.  Raises ConfigError that names ``source``."""
     return _resolve(RunConfig, _SEE_KEYS, values, overrides, source)
 
 
 def resolve_sft(values: Mapping[str, Toml], overrides: Sequence[str] = (), *, source: str = "config") -> SftConfig:
-    """:func:`resolve` for supervised training."""
+    """Do the same for supervised training."""
     return _resolve(SftConfig, _SEE_SFT_KEYS, values, overrides, source)
 
 
@@ -93,7 +93,7 @@ def _resolve(model: type[C], see_keys: str, values: Mapping[str, Toml], override
 
 
 def parse_override(text: str, model: type[ConfigSection] = RunConfig, see_keys: str = _SEE_KEYS) -> tuple[str, Toml]:
-    """``section.key=value`` → key and value; what is no TOML value is taken as a string."""
+    """Return key and value of ``section.key=value``; a value that is not TOML is a string."""
     key, equals, raw = text.partition("=")
     key, raw = key.strip(), raw.strip()
     if not equals or not key:

@@ -32,14 +32,14 @@ _ROLES = {
     "function_response": "tool",
     "function": "tool",
 }
-"""By the name in the data; the first four are what templates know."""
+"""Role in the data → role in templates."""
 
 
 _SHAPES = "'messages', 'conversations', 'extra.conversation' and 'trajectory'"
 
 
 class TrainingDataError(UserError):
-    """A record that cannot be trained: where it is, what is wrong with it, and why."""
+    """A record that cannot be trained; the message says where it is and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Conversation:
     location: str
     """File and line, for messages."""
     messages: tuple[ChatMessage, ...]
-    """Every assistant's message follows one of somebody else."""
+    """No two consecutive messages are the assistant's, and the first is not."""
     trained_messages: frozenset[int]
     """Indices of the assistant's messages with loss; at least one."""
     tools: tuple[object, ...] = ()
@@ -57,12 +57,12 @@ class Conversation:
 
 
 def _decoded(value: object) -> object:
-    """What a string of JSON says, where the field writes one for an object."""
+    """Return the value of a string of JSON, which some data sets have in place of an object."""
     return orjson.loads(value) if isinstance(value, str) else value
 
 
 def _call(value: object) -> object:
-    """A bare call as OpenAI's, which has it under ``function``."""
+    """Return a bare call in OpenAI's form, under ``function``."""
     return {"function": value} if isinstance(value, dict) and "function" not in value else value  # pyright: ignore[reportUnknownVariableType]  checked by what comes after
 
 
@@ -102,7 +102,8 @@ class _Record(_Shape):
 
 
 def read_conversations(path: Path) -> Iterator[Conversation]:
-    """Raises BadDataError for the first record that cannot be trained, UserError where ``path`` cannot be read."""
+    """Yield the conversations of a file.  Raises TrainingDataError for the first record that cannot be trained,
+    UserError if ``path`` cannot be read."""
     try:
         if path.suffix == ".json":
             yield from _read_json(path)
@@ -136,7 +137,7 @@ def _parsed(data: bytes, where: str, advice: str) -> object:
 
 
 def parse_conversation(record: object, where: str) -> Conversation:
-    """The conversation of one record.  Raises BadDataError."""
+    """Return the conversation of one record.  Raises TrainingDataError."""
     if not isinstance(record, dict):
         raise TrainingDataError(f"{where}: a record is an object with one of {_SHAPES}, and this is none")
     try:
@@ -152,8 +153,8 @@ def parse_conversation(record: object, where: str) -> Conversation:
     messages = [_message(message, f"{where}: message {number}") for number, message in enumerate(read.messages, 1)]
     trained = {
         index
-        for index, said in enumerate(read.messages)
-        if messages[index]["role"] == "assistant" and said.train and said.weight
+        for index, message in enumerate(read.messages)
+        if messages[index]["role"] == "assistant" and message.train and message.weight
     }
     _check_order(messages, trained, where)
     score = read.reward if read.score is None else read.score
@@ -161,16 +162,16 @@ def parse_conversation(record: object, where: str) -> Conversation:
 
 
 def _in_one_shape(record: Mapping[str, object], where: str) -> dict[str, object]:
-    """All shapes' keys under OpenAI's names."""
+    """Return a record of any shape under OpenAI's keys."""
     if "messages" in record:
         return dict(record)
     if (turns := _list_in(record, "conversations")) is not None:
         first = [{"role": "system", "content": record["system"]}] if record.get("system") else []
         return {**record, "messages": [*first, *map(_openai, turns)]}
-    if (said := _list_in(record, "extra", "conversation")) is not None:
-        return {**record, "messages": said}
+    if (turns := _list_in(record, "extra", "conversation")) is not None:
+        return {**record, "messages": turns}
     if (steps := _list_in(record, "trajectory")) is not None:
-        return {**record, "messages": [message for step in steps for message in _of_step(step)]}
+        return {**record, "messages": [message for step in steps for message in _step_messages(step)]}
     raise TrainingDataError(f"{where}: none of {_SHAPES} is a list in it (keys: {', '.join(record)})")
 
 
@@ -180,18 +181,18 @@ def _list_in(value: object, *keys: str) -> list[object] | None:
     return cast("list[object]", value) if isinstance(value, list) else None
 
 
-def _of_step(step: object) -> Iterator[object]:
-    """What an agent of the web saw, and its action."""
+def _step_messages(step: object) -> Iterator[object]:
+    """Yield a web agent's observation and its action as messages."""
     if not (isinstance(step, dict) and "observation" in step and "action" in step):
         yield cast("object", step)
         return
-    seen = cast("dict[str, object]", step)
-    yield {"role": "user", "content": _text(seen["observation"])}
-    yield {"role": "assistant", "content": _action_text(seen["action"])}
+    values = cast("dict[str, object]", step)
+    yield {"role": "user", "content": _text(values["observation"])}
+    yield {"role": "assistant", "content": _action_text(values["action"])}
 
 
 def _action_text(action: object) -> str:
-    """As :mod:`actors.agents.json_action` reads it."""
+    """Return an action in the form that :mod:`actors.agents.json_action` reads."""
     if isinstance(action, str):
         return action
     alone: dict[str, object] = {"action": action}
@@ -206,14 +207,14 @@ def _text(value: object) -> str:
 def _openai(turn: object) -> object:
     if not isinstance(turn, dict) or "from" not in turn:
         return cast("object", turn)
-    said = cast("dict[str, object]", turn)
-    value = said.get("value")
-    content = {"tool_calls": _calls(value)} if said["from"] == "function_call" else {"content": value}
-    return {**said, "role": said["from"], **content}
+    values = cast("dict[str, object]", turn)
+    value = values.get("value")
+    content = {"tool_calls": _calls(value)} if values["from"] == "function_call" else {"content": value}
+    return {**values, "role": values["from"], **content}
 
 
 def _calls(value: object) -> object:
-    """ShareGPT has an assistant's call, or a list of them, as a string of JSON."""
+    """Return the calls of a ShareGPT message, which has one or a list of them as a string of JSON."""
     try:
         found = _decoded(value)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""What a run needs before anything starts: a model folder, tasks to train on, tasks held out."""
+"""Prepares the model folder, the training tasks and the held-out tasks of a run."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from sandbox.tasks.task import Task
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
     model_path: Path
-    """Hugging Face folder with tokenizer; what the learner starts from."""
+    """Hugging Face folder, with tokenizer, of the model that the learner starts from."""
     warm_started: bool
-    """The model is already warmed up."""
+    """Whether the model is already warmed up."""
     tasks: dict[str, Task] = field(default_factory=dict[str, Task])
     training_ids: tuple[str, ...] = ()
-    """Task ids in cursor order: families in rotation."""
+    """Task ids in the task sampler's order: families in rotation."""
     held_out_ids: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """One line for each task that cannot be used."""
 
 
 def prepare_run(config: RunConfig, run_dir: Path) -> PreparedRun:
-    """Build or find the model and the tasks.  The same for the same configuration, so a resume finds the same.
+    """Build or find the model and the tasks, which depend only on the configuration, so that a resume finds the same.
 
-    Raises UserError when there is no usable model or no usable task.
+    Raises UserError if there is no usable model or no usable task.
     """
     model_path, warm = _model(config, run_dir)
-    found = _generated_tasks if config.data.generated else _data_tasks
-    return _drop_overlong_prompts(config, found(config, PreparedRun(model_path, warm), run_dir))
+    add_tasks = _add_generated_tasks if config.data.generated else _add_dataset_tasks
+    return _drop_overlong_prompts(config, add_tasks(config, PreparedRun(model_path, warm), run_dir))
 
 
-def _generated_tasks(config: RunConfig, prepared: PreparedRun, run_dir: Path) -> PreparedRun:
+def _add_generated_tasks(config: RunConfig, prepared: PreparedRun, run_dir: Path) -> PreparedRun:
     seed, data, count = config.run.seed, config.data, config.evaluation.tasks_per_family
     folder = run_dir / "tasks"
     train = _write_and_reload(
@@ -59,7 +59,8 @@ def _generated_tasks(config: RunConfig, prepared: PreparedRun, run_dir: Path) ->
 
 
 def _write_and_reload(parent: Path, tasks: list[Task]) -> list[Task]:
-    """``tasks`` as they come out of Terminal-Bench folders under ``parent``, which anybody can read and run again."""
+    """Write ``tasks`` as Terminal-Bench folders under ``parent``, where people can read and run them, and return them
+    as read from there."""
     for task in tasks:
         if not (parent / task.id).exists():
             write_task(task, parent)
@@ -80,19 +81,19 @@ def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
     return folder, False
 
 
-_NEEDED = (
+_REQUIRED_FILES = (
     (("config.json",), "model's configuration"),
     (("tokenizer_config.json",), "tokenizer"),
     (("tokenizer.json", "vocab.json"), "tokenizer's vocabulary"),
 )
-"""Any file of each row, and what it is."""
+"""Alternative file names, and their content."""
 
 
 def require_model_files(path: Path) -> Path:
     """Raise UserError unless ``path`` holds a model that the learner trains, and its tokenizer."""
     if not path.is_dir():
         raise UserError(f"{path} is no folder: point --model at one saved with save_pretrained()")
-    for names, what in _NEEDED:
+    for names, what in _REQUIRED_FILES:
         if not any((path / name).exists() for name in names):
             raise UserError(
                 f"{path} has no {' or '.join(names)}, so it holds no {what}: point --model at a folder saved with "
@@ -109,7 +110,7 @@ def require_model_files(path: Path) -> Path:
 
 
 def _check_readable(path: Path) -> None:
-    """transformers takes its config.json, which a trained model's folder has too."""
+    """Raise UserError unless transformers can read config.json, which is copied to the trained model's folder."""
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
@@ -123,32 +124,32 @@ def _check_readable(path: Path) -> None:
         ) from error
 
 
-def _data_tasks(config: RunConfig, prepared: PreparedRun, _: Path) -> PreparedRun:
-    """The tasks that lie at ``data.path``."""
-    found = split_tasks(config)
+def _add_dataset_tasks(config: RunConfig, prepared: PreparedRun, _: Path) -> PreparedRun:
+    """Add the tasks at ``data.path``."""
+    split = split_tasks(config)
     return replace(
         prepared,
-        tasks={task.id: task for task in found.tasks},
-        training_ids=found.training_ids,
-        held_out_ids=found.held_out_ids,
-        problems=found.problems,
+        tasks={task.id: task for task in split.tasks},
+        training_ids=split.training_ids,
+        held_out_ids=split.held_out_ids,
+        problems=split.problems,
     )
 
 
 def _drop_overlong_prompts(config: RunConfig, prepared: PreparedRun) -> PreparedRun:
-    """Without the tasks whose first prompt leaves no room for a reply: no reward of theirs would ever differ.  Raises
-    UserError when no other is left."""
+    """Drop the tasks whose first prompt leaves no room for a reply, because their rewards would never differ.  Raises
+    UserError if no task is left."""
     settings, agent = config.agent, make_agent(config.agent.make_spec())
     chat = load_chat_format(str(prepared.model_path), agent.offered_tools, thinking=settings.thinking.template_argument)
     lengths = {
         name: len(chat.encode_first_prompt(agent.opening_messages(task))) for name, task in prepared.tasks.items()
     }
-    misfits = {name for name, length in lengths.items() if length >= settings.context_tokens}
+    overlong = {name for name, length in lengths.items() if length >= settings.context_tokens}
     problems = tuple(
         f"{name}: its first prompt has {lengths[name]} tokens, and agent.context_tokens = {settings.context_tokens}"
-        for name in sorted(misfits)
+        for name in sorted(overlong)
     )
-    training = tuple(name for name in prepared.training_ids if name not in misfits)
+    training = tuple(name for name in prepared.training_ids if name not in overlong)
     if not training:
         shortest = min(prepared.training_ids, key=lengths.__getitem__)
         raise UserError(
@@ -158,8 +159,8 @@ def _drop_overlong_prompts(config: RunConfig, prepared: PreparedRun) -> Prepared
         )
     return replace(
         prepared,
-        tasks={name: task for name, task in prepared.tasks.items() if name not in misfits},
+        tasks={name: task for name, task in prepared.tasks.items() if name not in overlong},
         training_ids=training,
-        held_out_ids=tuple(name for name in prepared.held_out_ids if name not in misfits),
+        held_out_ids=tuple(name for name in prepared.held_out_ids if name not in overlong),
         problems=(*prepared.problems, *problems),
     )

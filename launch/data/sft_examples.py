@@ -1,10 +1,10 @@
-"""Token ids, loss masks and weights: of conversations as the model's chat template writes them, of a run's trajectories
-as they were sampled.
+"""Encodes training sequences as token ids, loss masks and weights: conversations with the model's chat template, a
+run's trajectories as they were sampled.
 
-A sequence's weight is its record's ``weight`` (1 where it has none), times its score where the loss is weighted with
-rewards: reward-weighted regression with the reward itself as the weight (Peters and Schaal 2007, "Reinforcement
-learning by reward-weighted regression for operational space control").  The loss is Σ weight · −log π ÷ Σ weight, over
-a batch's tokens with loss.
+A sequence's weight is its record's ``weight`` (1 by default), times its score if the loss is weighted by rewards:
+reward-weighted regression with the reward itself as the weight (Peters and Schaal 2007, "Reinforcement learning by
+reward-weighted regression for operational space control").  The loss is Σ weight · −log π ÷ Σ weight, over a batch's
+tokens with loss.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class SequenceExclusion(StrEnum):
     """Why a sequence is not trained."""
 
     SCORE = "score"
-    """It is below the threshold."""
+    """Its score is below the threshold."""
     WEIGHT = "weight"
-    """It is 0."""
+    """Its weight is 0."""
     TOO_LONG = "too_long"
     NO_LOSS = "no_loss"
-    """No token of it was sampled, or none is left."""
+    """It has no token with loss, or none after truncation."""
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceSelection:
-    """Which sequences are trained, and with what weight."""
+    """Rules that select sequences and weight them."""
 
     vocabulary: int
     max_tokens: int
@@ -64,7 +64,8 @@ class SequenceSelection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SftExample:
-    """``token_ids`` [T], ``loss_mask`` [T]; at least one token but the first has loss, and ``weight`` is above 0."""
+    """A sequence: ``token_ids`` [T], ``loss_mask`` [T].  At least one token after the first has loss, and ``weight`` is
+    positive."""
 
     token_ids: Int32Array
     loss_mask: Uint8Array
@@ -83,7 +84,7 @@ class SftDataset:
     truncated: int = 0
 
     def digest(self) -> str:
-        """Equal exactly when all ids, masks and weights are, in their order."""
+        """Return a digest of all ids, masks and weights in their order."""
         state = hashlib.sha256()
         for example in self.examples:
             state.update(orjson.dumps([len(example.token_ids), example.weight]))
@@ -110,8 +111,8 @@ def token_sequences(batch: Iterable[SftExample]) -> list[tuple[Int32Array, Uint8
 
 
 def read_examples(sources: Sequence[Path], tokenizer: Tokenizer, choice: SequenceSelection) -> SftDataset:
-    """All that is to be trained, in the order of ``sources``.  Raises BadDataError for what cannot be, UserError where
-    nothing is left."""
+    """Read the sequences of ``sources`` in order.  Raises TrainingDataError for a record that cannot be trained,
+    UserError if nothing is left."""
     encoder, made = ConversationEncoder(tokenizer), SftDataset()
     too_long: list[tuple[str, int]] = []
     for source in _sources(sources):
@@ -144,7 +145,7 @@ def read_examples(sources: Sequence[Path], tokenizer: Tokenizer, choice: Sequenc
 
 
 def check_sources(paths: Iterable[Path]) -> None:
-    """Raises BadDataError or UserError for what no model could be trained on."""
+    """Raise TrainingDataError or UserError for data that no model could be trained on."""
     for _ in _sources(paths):
         pass
 
@@ -161,7 +162,7 @@ def _sources(paths: Iterable[Path]) -> Iterator[_Source]:
 
 
 def _trajectories(run_dir: Path) -> Iterator[_Source]:
-    """Those that a run exported."""
+    """Yield the trajectories that a run exported."""
     if not (run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX).is_file():
         raise UserError(
             f"{run_dir} is no run: it has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}. Name a run's directory "
@@ -182,9 +183,9 @@ def _trajectories(run_dir: Path) -> Iterator[_Source]:
 def _weight(source: _Source, choice: SequenceSelection) -> float | SequenceExclusion:
     score, weight = source.score, source.weight
     if score is None and (choice.min_score is not None or choice.reward_weighted):
-        asked = "min_score" if choice.min_score is not None else "reward_weighted"
+        key = "min_score" if choice.min_score is not None else "reward_weighted"
         raise TrainingDataError(
-            f"{source.location} has no 'score' or 'reward', and {asked} needs one: add it, or leave that out"
+            f"{source.location} has no 'score' or 'reward', and {key} needs one: add it, or leave that out"
         )
     if score is not None and choice.min_score is not None and score < choice.min_score:
         return SequenceExclusion.SCORE
@@ -211,7 +212,8 @@ def _check_vocabulary(ids: Int32Array, where: str, choice: SequenceSelection) ->
 
 
 def _check_weights(found: Iterable[SftExample]) -> None:
-    """No batch's loss is divided by infinity: nothing would be trained, and nobody told."""
+    """Raise TrainingDataError if a sum of weights is infinite: the loss, divided by it, would silently train
+    nothing."""
     total = 0.0
     for example in found:
         total += example.weight * example.trained_tokens
@@ -232,17 +234,17 @@ def _fit_length(example: SftExample, choice: SequenceSelection) -> SftExample | 
 
 
 class ConversationEncoder:
-    """Conversations as token ids, exactly as episodes would hold them: each reply as if it had just been sampled, what
-    comes between as the template adds it.  So a template that rewrites history, as Qwen3's does with earlier thoughts,
-    takes no token away that has loss."""
+    """Encodes conversations as episodes would hold them: each reply as if it had just been sampled, and the messages
+    between as the template adds them.  So a template that rewrites history, as Qwen3's does with earlier thoughts,
+    removes no token with loss."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._formats: dict[bytes, ChatFormat] = {}
-        """By their tools."""
+        """Tools as JSON → format."""
 
     def encode(self, conversation: Conversation) -> tuple[Int32Array, Uint8Array]:
-        """Up to the last message with loss.  Raises BadDataError where the template cannot write it."""
+        """Encode a conversation up to the last message with loss.  Raises TrainingDataError if the template fails."""
         try:
             return self._encode(conversation)
         except (UserError, TemplateError) as error:
@@ -251,14 +253,14 @@ class ConversationEncoder:
     def _encode(self, conversation: Conversation) -> tuple[Int32Array, Uint8Array]:
         chat = self._format(conversation.tools)
         parts: list[tuple[list[int], bool]] = []
-        waiting: list[ChatMessage] = []
+        pending: list[ChatMessage] = []
         for index, message in enumerate(conversation.messages[: max(conversation.trained_messages) + 1]):
             if message["role"] != "assistant":
-                waiting.append(message)
+                pending.append(message)
                 continue
-            asked = chat.encode_delta(waiting, closed=True) if parts else chat.encode_first_prompt(waiting)
-            parts += [(asked, False), (chat.encode_reply(message), index in conversation.trained_messages)]
-            waiting = []
+            prompt = chat.encode_delta(pending, closed=True) if parts else chat.encode_first_prompt(pending)
+            parts += [(prompt, False), (chat.encode_reply(message), index in conversation.trained_messages)]
+            pending = []
         ids = np.concatenate([np.array(part, np.int32) for part, _ in parts])
         return ids, np.concatenate([np.full(len(part), loss, np.uint8) for part, loss in parts])
 

@@ -32,7 +32,7 @@ _CHUNK = 20
 
 
 async def run_warm_start(config: RunConfig, learners: LearnerGroup, prepared: PreparedRun, events: EventLog) -> None:
-    """Train the learner, keep the result, and start its optimizer afresh."""
+    """Train the learner, cache the result, and reset the optimizer."""
     steps, batches = await asyncio.to_thread(_plan_batches, config, prepared.model_path)
     done = 0
     while chunk := await asyncio.to_thread(lambda: list(itertools.islice(batches, _CHUNK))):
@@ -44,7 +44,7 @@ async def run_warm_start(config: RunConfig, learners: LearnerGroup, prepared: Pr
 
 
 def _plan_batches(config: RunConfig, model_path: Path) -> tuple[int, Iterator[SftBatch]]:
-    """How many there are, and the batch of each.  Raises UserError for data that this model cannot be trained on."""
+    """Return the number of steps and the batches.  Raises UserError for data that this model cannot be trained on."""
     settings, shape = config.warm_start, read_qwen_config(model_path)
     if not settings.data:
         return settings.steps, warm_start_batches(config, model_path)
@@ -63,8 +63,8 @@ def _plan_batches(config: RunConfig, model_path: Path) -> tuple[int, Iterator[Sf
 
 
 async def store_in_cache(config: RunConfig, learners: LearnerGroup) -> None:
-    """Write the model for the next run.  Other runs may do the same at the same time: the first one's is kept, since
-    somebody may be reading it, and all are equal."""
+    """Write the model for later runs.  Other runs may do so at the same time: the first model is kept, because it may
+    be in use, and all are equal."""
     folder = warm_start_folder(config)
     delete_partial_models(folder.parent)
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
@@ -79,7 +79,7 @@ async def store_in_cache(config: RunConfig, learners: LearnerGroup) -> None:
 
 
 def delete_partial_models(cache: Path) -> None:
-    """Remove what runs that were killed while they wrote have left."""
+    """Remove models that killed runs wrote in part."""
     for partial in cache.glob("warm-start-*.partial"):
         if not Path("/proc", partial.suffixes[-2].removeprefix(".")).exists():
             shutil.rmtree(partial, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""The models of finished warm starts, kept below the folder of all runs for the next run with the same inputs.
+"""Cache of the models of finished warm starts, below the folder of all runs, for later runs with the same inputs.
 
-This module loads no Ray: a command looks here before Ray's environment is set.
+This module does not load Ray: a command reads the cache before Ray's environment is set.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _SOURCES = (
     "protocol/**/*.py",
 )
 _REWARD_KEYS = LearnerSettings.model_fields.keys() - TrainerSettings.model_fields.keys()
-_NOT_READ = _REWARD_KEYS | {"lr", "lr_end", "lr_warmup_steps", "call_timeout_s"}
-"""Keys of the learner that the warm start's weights do not depend on."""
+_IGNORED_KEYS = _REWARD_KEYS | {"lr", "lr_end", "lr_warmup_steps", "call_timeout_s"}
+"""Keys of ``[learner]`` that do not affect the warm start."""
 
 
 def warm_start_cache_key(config: RunConfig) -> str:
-    """Digest of configuration and code that a warm start depends on."""
+    """Return the digest of the configuration and code that a warm start depends on."""
     values = config_tables(config)
-    learner = {key: value for key, value in values["learner"].items() if key not in _NOT_READ}
+    learner = {key: value for key, value in values["learner"].items() if key not in _IGNORED_KEYS}
     digest = hashlib.sha256(
         orjson.dumps(
             [
                 *(values["model"], values["warm_start"], values["data"], values["agent"], learner, config.run.seed),
-                *(_folder_state(config.model.path), [_content(path) for path in config.warm_start.data]),
+                *(_folder_state(config.model.path), [_checksums(path) for path in config.warm_start.data]),
             ],
             option=orjson.OPT_SORT_KEYS,
         )
@@ -53,23 +53,23 @@ def warm_start_cache_key(config: RunConfig) -> str:
 
 
 def _folder_state(model: Path | None) -> list[list[object]]:
-    """What of a model's folder changes whenever a file of it does.  Its weights are too large to be read for that."""
+    """Return names, sizes and times of a model's files; its weights are too large to be read."""
     files = sorted(path for path in model.iterdir() if path.is_file()) if model is not None else []
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
 
 
-def _content(source: Path) -> list[str]:
-    """Checksums of a file, or of what a run exported."""
+def _checksums(source: Path) -> list[str]:
+    """Return the checksums of a file, or of a run's exported trajectories."""
     files = sorted((source / TRAJECTORIES_FOLDER).iterdir()) if source.is_dir() else [source]
     return [digest_file(path).xxh3 for path in files]
 
 
 def find_cached_model(config: RunConfig) -> Path | None:
-    """The finished model of an earlier warm start with the same inputs."""
+    """Return the model of an earlier warm start with the same inputs; None if there is none."""
     folder = warm_start_folder(config)
     return folder if any((folder / name).exists() for name in (WEIGHTS_INDEX_FILE, WEIGHTS_FILE)) else None
 
 
 def warm_start_folder(config: RunConfig) -> Path:
-    """Where the model of a finished warm start of ``config`` is kept."""
+    """Return the folder of the model of a warm start of ``config``."""
     return config.run.dir / ".cache" / f"warm-start-{warm_start_cache_key(config)}"

@@ -26,7 +26,7 @@ from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 
 DEFAULT_RECIPE = "demo"
-"""What is run when neither a recipe nor a run to resume is named."""
+"""Recipe that is run if neither a recipe nor a run to resume is named."""
 
 
 class ClusterArguments(CommandArguments):

@@ -1,4 +1,4 @@
-"""What the Docker engine holds before and after a run: the full lists, not a label query."""
+"""Finds what a run leaves on the Docker engine, by comparing full lists instead of labels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sandbox.docker.labels import RUN_LABEL
 from sandbox.docker.leaks import inventory_of_others, inventory_without_labels, wait_for_leaks
 from sandbox.host_record import docker_url, is_set_up
 
-_PATIENCE_S = 60.0
+_REMOVAL_S = 60.0
 
 
 async def take_inventory(run_id: str) -> DockerInventory | None:
-    """Every container, network, volume and copy of a container that the engine holds, but for what an earlier attempt
-    of the run has left: if that stays, it has leaked.  None where this machine was set up with no engine."""
+    """List every container, network, volume and snapshot of the engine except those of earlier attempts of the run,
+    which count as leaked if they stay.  None if this machine has no engine."""
     if not is_set_up():
         return None
     async with DockerEngine(docker_url()) as engine:
@@ -23,10 +23,10 @@ async def take_inventory(run_id: str) -> DockerInventory | None:
 
 
 async def count_leaks(before: DockerInventory | None, run_id: str) -> int:
-    """How many are new and stay, once the engine has had time to finish removals that are under way; what carries
-    another run's label is that one's, which may go on."""
+    """Return how many objects are new and stay after the engine had time to finish removals; those labelled as another
+    run's do not count."""
     if before is None:
         return 0
     async with DockerEngine(docker_url()) as engine:
         apart = partial(inventory_of_others, engine, RUN_LABEL, run_id)
-        return len(await wait_for_leaks(engine, before, patience_s=_PATIENCE_S, list_others=apart))
+        return len(await wait_for_leaks(engine, before, patience_s=_REMOVAL_S, list_others=apart))

@@ -1,7 +1,7 @@
-"""What can be known to be wrong before anything starts: each check takes moments, and raises a UserError that says what
-is wrong, why it matters, and what to do.  Nothing is left behind by a run that is refused here.
+"""Checks of a configuration before anything starts: each takes moments and raises a UserError that says what is wrong,
+why it matters, and what to do.  A run that is refused here leaves nothing behind.
 
-What a machine has to be is :mod:`launch.doctor`'s to say; here is what a configuration asks for."""
+:mod:`launch.doctor` checks the machine."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from sandbox.tasks.formats.generated.generator import training_families
 
 
 def run_preflight_checks(config: RunConfig) -> None:
-    """Raise UserError for the first thing that would stop the run described by ``config``."""
+    """Raise UserError for the first problem that would stop the run of ``config``."""
     for check in list_recipe_checks(config):
         check()
     require_host(host_requirements(config))
 
 
 def list_recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
-    """Of what ``config`` itself asks for, on whatever machine.  Each raises UserError."""
+    """Return the checks of ``config`` that do not depend on the machine.  Each raises UserError."""
     agent_spec = config.agent.make_spec()
     return (
         lambda: _check_policy(config),
@@ -54,7 +54,7 @@ def list_recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
 
 
 def _check_policy(config: RunConfig) -> None:
-    """The agent is there, and the model is one that can be trained and prompted, with room for what is asked."""
+    """Raise UserError unless the agent exists and the model can be trained and prompted."""
     agent, model = make_agent(config.agent.make_spec()), config.model.path
     if model is not None:
         require_model_files(model)
@@ -64,7 +64,7 @@ def _check_policy(config: RunConfig) -> None:
 
 
 def check_parallel_layout(model: Path, learner: TrainerSettings) -> None:
-    """The learner's ranks can share the heads, inner rows and layers of ``model``."""
+    """Raise UserError unless heads, inner rows and layers of ``model`` can be divided among the learner's ranks."""
     shape, tp, pp = read_qwen_config(model), learner.tp, learner.pp
     heads, inner, layers = shape.num_key_value_heads, shape.intermediate_size, shape.num_hidden_layers
     if heads % tp or inner % tp:
@@ -84,7 +84,7 @@ _MEMORY_SAVER = "torch_memory_saver"
 
 
 def check_memory_saver(config: RunConfig) -> None:
-    """SGLang can give a GPU's memory away, where ``config`` has it take turns."""
+    """Raise UserError if a colocated engine on a GPU lacks SGLang's memory saver."""
     if config.colocated and config.engine.device == "cuda" and importlib.util.find_spec(_MEMORY_SAVER) is None:
         raise UserError(
             "cluster.placement = colocated on a GPU needs SGLang's memory saver, which is not installed: "
@@ -93,7 +93,7 @@ def check_memory_saver(config: RunConfig) -> None:
 
 
 def check_context(config: RunConfig) -> None:
-    """Raise UserError for an episode that may become longer than SGLang serves with the model."""
+    """Raise UserError if an episode may be longer than SGLang serves with the model."""
     path = config.model.path
     positions = read_qwen_config(path).max_position_embeddings if path is not None else CONTEXT_TOKENS
     if (most := positions - RESERVED_TOKENS) < config.agent.context_tokens:

@@ -51,7 +51,7 @@ def run_proof(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, JsonV
 
 
 def meets_expectation(control: NegativeControl, summary: dict[str, JsonValue], promised: ProofSettings) -> bool:
-    """Whether a run's difference is what its kind must show."""
+    """Return whether a run's change of pass@1 is what its kind must show."""
     evaluation = cast("dict[str, float]", summary["eval"])
     if evaluation.get("difference_stderr") is None:
         return False

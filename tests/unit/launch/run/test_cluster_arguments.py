@@ -221,7 +221,7 @@ def test_a_second_interrupt_does_not_wait_for_a_thread() -> None:
         [sys.executable, "-c", STUCK_THREAD], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == EXIT_INTERRUPTED
-    assert "once more to stop at once" in done.stderr
+    assert "press Ctrl-C again to stop at once" in done.stderr
 
 
 def test_a_second_interrupt_ends_at_once_and_json_is_still_one_object() -> None:
