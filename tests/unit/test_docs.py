@@ -139,6 +139,24 @@ def test_a_file_that_a_page_names_exists(page: Path) -> None:
     assert not missing + [name for name in NAMED_TEST.findall(text) if name not in tests]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_key_that_a_page_gives_a_value_exists(page: Path) -> None:
+    """Else a reader sets a key that was renamed, and is refused."""
+    sections = {key.partition(".")[0] for key in KEYS}
+    given = set(re.findall(r"`([a-z_]+\.[a-z_0-9]+) = ", page.read_text()))
+    assert not {key for key in given - KEYS if key.partition(".")[0] in sections}
+
+
+def test_the_walks_through_the_code_count_their_files() -> None:
+    """Else a reader trusts a number that was true once."""
+    walks = (ROOT / "docs" / "architecture.md").read_text().partition("## Reading the code")[2].split("\n### ")[1:]
+    for walk in walks:
+        files = re.findall(r"^\| `([^`]+)` \|", walk, re.MULTILINE)
+        (count,) = re.findall(r": (\d+) files$", walk.partition("\n")[0])
+        assert len(set(files)) == len(files) == int(count)
+    assert len(walks) == 3
+
+
 def test_the_light_and_the_dark_picture_differ_only_in_style() -> None:
     light, dark = (
         (ROOT / "docs" / "assets" / f"concepts-{kind}.svg").read_text().split("</style>") for kind in ("light", "dark")
