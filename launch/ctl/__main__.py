@@ -23,12 +23,12 @@ from launch.control.requests import ControlAction, ControlRequest, make_request
 from launch.ctl.request_client import submit_and_wait
 from launch.ctl.status import format_rollouts, format_status, read_rollouts, read_status
 from launch.run_records.retunable_keys import RETUNABLE_KEYS, parse_change
-from launch.run_records.run_directory import NoSuchRunError
 from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Text, one_of, option
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, error_console, output_console
 from protocol.errors import UserError
+from protocol.run_directory.layout import NoSuchRunError
 from protocol.run_directory.run_status import is_running
 
 _STATUS, _LIST = "status", "list"

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from protocol.events import JsonValue
 from protocol.run_directory.json_fields import Event, get_number
+from protocol.run_directory.layout import METRICS_FILE
 from protocol.run_directory.run_tail import RunTail
 
-STEP_FILES = ("metrics.jsonl",)
+STEP_FILES = (METRICS_FILE,)
 _NOT_FIGURES = frozenset({"step", "t"})
 
 

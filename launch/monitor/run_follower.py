@@ -27,7 +27,7 @@ from launch.monitor.run_state.view import RunView, as_stopped, encode_run_view
 from protocol.cli.output import display_path
 from protocol.run_directory.cursors import Cursor
 from protocol.run_directory.json_fields import get_mapping, get_text
-from protocol.run_directory.layout import CONFIG_FILE, SFT_TABLE, resume_command
+from protocol.run_directory.layout import CONFIG_FILE, LINEAGE_FILE, SFT_TABLE, resume_command
 from protocol.run_directory.lineage_log import LineageLog
 from protocol.run_directory.run_status import RunStatus, read_run_status
 from protocol.weights import Lineage
@@ -204,7 +204,7 @@ class RunFollower:
     def _read_lineage(self) -> Lineage:
         """Return the lineage, read again whenever the file has grown; one that cannot be read leaves what was known."""
         try:
-            size = (self.run_dir / "lineage.jsonl").stat().st_size
+            size = (self.run_dir / LINEAGE_FILE).stat().st_size
             if size != self._lineage_bytes:
                 self._lineage, self._lineage_bytes = LineageLog(self.run_dir).read(), size
         except (OSError, KeyError, TypeError):

@@ -23,10 +23,11 @@ from launch.checkpoints.store import Checkpoint, CheckpointStore, LedgerLine, re
 from launch.config import resolve
 from launch.run_records.config_changes import read_changes
 from launch.run_records.retunable_keys import LEARNING_RATE_KEY
-from launch.run_records.run_directory import CONFIG_FILE, NoSuchRunError, config_tables, load_stored_config
+from launch.run_records.run_directory import config_tables, load_stored_config
 from launch.training.recovery import REFERENCE_FOLDER
 from learner.rank import LearnerRank
 from protocol.errors import UserError
+from protocol.run_directory.layout import CONFIG_FILE, NoSuchRunError
 from protocol.run_directory.trajectory_export import (
     TRAJECTORIES_FOLDER,
     ExportIndexEntry,

@@ -13,8 +13,9 @@ from pydantic import TypeAdapter
 
 from launch.config import RunConfig
 from launch.run_records.retunable_keys import KeyChange, RetunableValue
-from launch.run_records.run_directory import CONFIG_FILE, config_tables, directory_error, write_json
+from launch.run_records.run_directory import config_tables, directory_error, write_json
 from protocol.events import JsonValue
+from protocol.run_directory.layout import CONFIG_FILE
 
 CHANGES_KEY = "config_changes"
 """Key of the history in the record."""

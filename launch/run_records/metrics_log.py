@@ -14,6 +14,7 @@ from launch.run_records.step_facts import BudgetUsage, StepFacts, TokensByLength
 from learner.data.token_account import MASKED_REASON
 from protocol.events import JsonValue
 from protocol.files.filesystem import append_atomically, cut_torn_line
+from protocol.run_directory.layout import METRICS_FILE
 
 
 class MetricsLog:
@@ -21,7 +22,7 @@ class MetricsLog:
         self, run_dir: Path, now: Callable[[], float] = time.time, passed: Callable[[], float] = time.monotonic
     ) -> None:
         """``now`` returns Unix time, ``passed`` monotonic time for durations."""
-        self._path, self._now, self._passed = run_dir / "metrics.jsonl", now, passed
+        self._path, self._now, self._passed = run_dir / METRICS_FILE, now, passed
         self._last = passed()
         cut_torn_line(self._path)
 
@@ -101,7 +102,7 @@ def read_metrics(run_dir: Path) -> list[dict[str, float]]:
 
 def _lines(run_dir: Path) -> list[dict[str, float]]:
     """Return every whole line of a step or a rewind."""
-    path = run_dir / "metrics.jsonl"
+    path = run_dir / METRICS_FILE
     found: list[dict[str, float]] = []
     for raw in path.read_bytes().splitlines() if path.exists() else []:
         with suppress(orjson.JSONDecodeError):

@@ -15,9 +15,10 @@ from typing import cast
 
 from launch.config import RunConfig, SftConfig
 from launch.run_records.config_changes import CHANGES_KEY, read_changes
-from launch.run_records.run_directory import CONFIG_FILE, RunDirectory, config_tables
+from launch.run_records.run_directory import RunDirectory, config_tables
 from protocol.dependencies import installed_version
 from protocol.events import JsonValue
+from protocol.run_directory.layout import CONFIG_FILE
 from sandbox.docker.daemon import image_id
 from sandbox.host_record import current_host, is_set_up
 

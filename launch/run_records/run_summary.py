@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from launch.run_records.run_directory import SUMMARY_FILE
 from protocol.errors import UserError
+from protocol.run_directory.layout import SUMMARY_FILE
 
 
 class _Score(BaseModel):

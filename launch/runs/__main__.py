@@ -20,7 +20,7 @@ from tyro.conf import Positional, subcommand
 
 from launch.config import RunConfig
 from launch.config.command_line import RunFolder
-from launch.run_records.run_directory import CONFIG_FILE, NoSuchRunError, list_runs
+from launch.run_records.run_directory import list_runs
 from launch.runs.comparison import (
     METRIC_COLUMNS,
     compare_metrics,
@@ -37,6 +37,7 @@ from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput, display_path, error_console, output_console
 from protocol.errors import UserError
 from protocol.files.filesystem import replace_file
+from protocol.run_directory.layout import CONFIG_FILE, NoSuchRunError
 
 _DAY_S = 86_400.0
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import cast
 
 from launch.run_records.metrics_log import read_metrics
-from launch.run_records.run_directory import CONFIG_FILE, list_runs, load_stored_tables
+from launch.run_records.run_directory import list_runs, load_stored_tables
 from launch.run_records.run_summary import EvaluationScores, read_run_summary
 from protocol.errors import UserError
 from protocol.run_directory.json_fields import Event, get_integer, get_mapping, get_text
+from protocol.run_directory.layout import CONFIG_FILE
 from protocol.run_directory.run_status import RunStatus, read_run_status
 
 

@@ -24,12 +24,13 @@ from launch.hosts.ray_environment import resolve_ray_environment
 from launch.processes.interruption import run_interruptible
 from launch.processes.process_reaper import ProcessReaper
 from launch.run_records.reproducibility import write_record
-from launch.run_records.run_directory import SUMMARY_FILE, RunDirectory, RunDirectoryError
+from launch.run_records.run_directory import RunDirectory
 from launch.sft.arguments import SftArguments, check_arguments
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.errors import InfraError
 from protocol.events import JsonValue
+from protocol.run_directory.layout import SUMMARY_FILE, RunDirectoryError
 
 if TYPE_CHECKING:  # it loads Ray
     from launch.sft.preparation import SftInputs

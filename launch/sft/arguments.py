@@ -13,8 +13,6 @@ from tyro.conf import Positional, UseAppendAction
 from launch.config import OverlongAction, SftConfig, load_sft, resolve_sft
 from launch.config.command_line import format_overrides, require_nonempty, run_to_resume
 from launch.run_records.run_directory import (
-    SUMMARY_FILE,
-    RunDirectoryError,
     config_tables,
     find_run,
     list_runs,
@@ -32,6 +30,7 @@ from protocol.cli.arguments import (
     parse_arguments,
 )
 from protocol.errors import UserError
+from protocol.run_directory.layout import SUMMARY_FILE, RunDirectoryError
 
 _CHANGEABLE = (
     *("learner.ranks", "learner.tp", "learner.pp", "learner.cp", "learner.sequence_parallel", "learner.threads"),

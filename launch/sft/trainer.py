@@ -30,9 +30,8 @@ from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.files.filesystem import append_atomically, cut_torn_line
 from protocol.processes.task_groups import task_group
+from protocol.run_directory.layout import METRICS_FILE
 from protocol.weights import WeightVersion
-
-METRICS_FILE = "metrics.jsonl"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -18,7 +18,7 @@ import orjson
 from launch.config import ConfigError, RunConfig, load_recipe
 from launch.config.loader import Toml
 from launch.evaluation.online.run_evaluations import BEFORE, read_run_evaluation
-from launch.run_records.run_directory import CONFIG_FILE, SUMMARY_FILE, config_tables, load_stored_config
+from launch.run_records.run_directory import config_tables, load_stored_config
 from launch.run_records.run_summary import read_run_summary
 from launch.sweep.axes import SweepPoint, format_assignments
 from launch.sweep.definition import Sweep
@@ -27,6 +27,7 @@ from launch.sweep.sweep_table import PointResult, PointState, ResultColumn
 from learner.settings import LearnerSettings, TrainerSettings
 from protocol.cli.output import error_console
 from protocol.errors import UserError
+from protocol.run_directory.layout import CONFIG_FILE, SUMMARY_FILE
 from protocol.run_directory.run_tail import read_events
 
 COLUMNS = (

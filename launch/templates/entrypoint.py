@@ -11,9 +11,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from launch.run_records.run_directory import CONFIG_FILE
 from protocol.cli.exit_codes import main_guard
 from protocol.errors import UserError
+from protocol.run_directory.layout import CONFIG_FILE
 
 _LEADING = 4
 """Number of arguments before the words."""

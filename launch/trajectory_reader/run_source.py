@@ -17,7 +17,7 @@ from actors.agents.registry import make_agent
 from actors.tokens.chat_format import ChatFormat, load_chat_format
 from actors.tokens.truncation import truncate_text
 from launch.config import RunConfig
-from launch.run_records.run_directory import CONFIG_FILE, load_stored_config
+from launch.run_records.run_directory import load_stored_config
 from launch.trajectory_reader.recorded_trajectory import (
     RecordedReply,
     RecordedTokens,
@@ -32,6 +32,7 @@ from protocol.cli.suggestions import did_you_mean
 from protocol.codec import CodecError
 from protocol.errors import UserError
 from protocol.evaluation import AttemptVerdict
+from protocol.run_directory.layout import CONFIG_FILE
 from protocol.run_directory.trajectory_export import (
     EXPORT_INDEX,
     TRAJECTORIES_FOLDER,

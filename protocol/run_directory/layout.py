@@ -11,6 +11,7 @@ from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 
 CONFIG_FILE, SUMMARY_FILE, REPORT_FILE = "config.json", "summary.json", "report.html"
+METRICS_FILE, LINEAGE_FILE = "metrics.jsonl", "lineage.jsonl"
 LOCK_FILE = ".lock"
 EVENTS_FOLDER = "events"
 EVENT_FILES = ("events/*.jsonl",)

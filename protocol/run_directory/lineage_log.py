@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 
 from protocol.files.filesystem import append_atomically, cut_torn_line, fsync_path
+from protocol.run_directory.layout import LINEAGE_FILE
 from protocol.weights import Lineage, LineageEntry, WeightVersion
 
 
@@ -18,7 +19,7 @@ class LineageLog:
     """Appends to and reads the lineage file of one run."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._path = run_dir / "lineage.jsonl"
+        self._path = run_dir / LINEAGE_FILE
         self._checked = False
         """True once an incomplete last line would be removed."""
 

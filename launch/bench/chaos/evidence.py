@@ -22,6 +22,7 @@ import numpy as np
 from launch.run.event_counts import count_missing_events
 from protocol.codec import CodecError, unpack_trajectory
 from protocol.groups import GroupOutcome
+from protocol.run_directory.layout import LINEAGE_FILE
 from protocol.run_directory.run_tail import read_events
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from protocol.trajectory import is_training_trajectory, make_trajectory_id
@@ -157,7 +158,7 @@ def _ledger(checkpoint: Path) -> list[LedgerStep]:
 
 
 def _lineage(run_dir: Path, manifest: JsonLine) -> dict[int, tuple[int, int]]:
-    lines = [json.loads(line) for line in (run_dir / "lineage.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (run_dir / LINEAGE_FILE).read_text().splitlines()]
     found = {int(line["version"]): (int(line["step"]), int(line["parent"])) for line in lines}
     return found | {version: (step, parent) for version, step, parent in manifest["lineage"]}
 

@@ -29,12 +29,12 @@ from launch.processes.child_process import run_command
 from launch.processes.process_reaper import ProcessReaper
 from launch.run.preflight import run_preflight_checks
 from launch.run_records.metrics_log import read_metrics
-from launch.run_records.run_directory import SUMMARY_FILE
 from protocol.cli.arguments import AtLeastOne, CommandArguments, JsonFlag, option
 from protocol.cli.output import error_console
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.events import JsonValue
+from protocol.run_directory.layout import SUMMARY_FILE
 
 _DEMO = "demo"
 _PART = "part_"

@@ -27,12 +27,12 @@ from launch.evaluation.scores import ScoreDifference, compare_attempts, round_sc
 from launch.processes.child_process import run_command
 from launch.processes.process_reaper import ProcessReaper
 from launch.run.preflight import run_preflight_checks
-from launch.run_records.run_directory import SUMMARY_FILE
 from protocol.cli.arguments import AtLeastOne, CommandArguments, Count, JsonFlag, Overrides, option
 from protocol.cli.output import error_console
 from protocol.errors import InfraError, UserError
 from protocol.evaluation import AttemptRecord
 from protocol.events import JsonValue
+from protocol.run_directory.layout import SUMMARY_FILE
 from protocol.staleness import AdmissionMode
 
 _WARM_UP = 1

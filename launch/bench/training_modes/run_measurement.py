@@ -19,10 +19,11 @@ from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
 from launch.evaluation.online.run_evaluations import AFTER, read_run_evaluation
 from launch.evaluation.scores import drop_held_out_families
-from launch.run_records.run_directory import SUMMARY_FILE, load_stored_config
+from launch.run_records.run_directory import load_stored_config
 from protocol.errors import InfraError
 from protocol.evaluation import AttemptRecord
 from protocol.events import JsonValue
+from protocol.run_directory.layout import SUMMARY_FILE
 from protocol.run_directory.run_tail import read_events
 from protocol.trajectory import is_training_trajectory
 from sandbox.tools.shell_only import SHELL_EXEC

@@ -23,7 +23,7 @@ from launch.monitor.archive.step_table import StepTable
 from launch.monitor.archive.trajectory_table import TrajectoryTable, TrajectoryUse
 from protocol.groups import OUTCOME_DROP_REASONS, GroupOutcome
 from protocol.run_directory.file_tail import AppendedLines, FileTail
-from protocol.run_directory.layout import EVENTS_FOLDER
+from protocol.run_directory.layout import EVENTS_FOLDER, METRICS_FILE
 from protocol.run_directory.trained_log import (
     TRAINED_FOLDER,
     TRAINED_INDEX,
@@ -95,7 +95,7 @@ class RunCatalog:
         self._index = FileTail(self.run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX)
         self._trained = FileTail(self.run_dir / TRAINED_FOLDER / TRAINED_INDEX)
         self._buffer = FileTail(self.run_dir / EVENTS_FOLDER / "buffer.jsonl")
-        self._metrics = FileTail(self.run_dir / "metrics.jsonl")
+        self._metrics = FileTail(self.run_dir / METRICS_FILE)
         self._files = (self._index, self._trained, self._buffer, self._metrics)
         self._ledger_read = False
 

@@ -15,7 +15,7 @@ from protocol.run_directory.json_fields import (
     parse_json_object,
     read_json_object,
 )
-from protocol.run_directory.layout import CONFIG_FILE
+from protocol.run_directory.layout import CONFIG_FILE, METRICS_FILE
 from protocol.run_directory.run_status import is_config_readable, read_run_status
 
 MAX_RUNS = 500
@@ -34,7 +34,7 @@ def list_run_cards(folder: Path) -> list[RunCard]:
 
 def read_run_card(run_dir: Path) -> RunCard:
     """Return the card of one run, whatever state its directory is in."""
-    record, last = read_json_object(run_dir / CONFIG_FILE), _last_step(run_dir / "metrics.jsonl")
+    record, last = read_json_object(run_dir / CONFIG_FILE), _last_step(run_dir / METRICS_FILE)
     asked = get_mapping(get_mapping(record or {}, "config"), "run")
     return RunCard(
         id=run_dir.name,
@@ -45,7 +45,7 @@ def read_run_card(run_dir: Path) -> RunCard:
         steps=get_integer(asked, "steps"),
         reward_mean=get_number(last, "reward_mean"),
         pass_rate=get_number(last, "pass_rate"),
-        changed_at=max(_changed(run_dir / "metrics.jsonl"), _changed(run_dir / CONFIG_FILE)),
+        changed_at=max(_changed(run_dir / METRICS_FILE), _changed(run_dir / CONFIG_FILE)),
         problem="" if is_config_readable(record) else f"{run_dir / CONFIG_FILE} cannot be read",
     )
 

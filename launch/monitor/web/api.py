@@ -27,6 +27,7 @@ from launch.monitor.web import event_streams
 from launch.monitor.web.responses import ApiError, download_response, event_stream_response, json_response
 from launch.monitor.web.watched_runs import WatchedRun, WatchedRuns
 from protocol.run_directory.json_fields import parse_json_object
+from protocol.run_directory.layout import METRICS_FILE
 from protocol.run_directory.recording_reader import recording_path
 
 T = TypeVar("T")
@@ -112,7 +113,7 @@ class MonitorApi:
         follower, text = await self._follower(request), request.path_params["step"]
         number = query_parameters.parse_integer({"step": text}, "step", 0)
         place = await asyncio.to_thread(follower.query_catalog, lambda catalog: _line_position(catalog, number))
-        line = None if place is None else await asyncio.to_thread(_read, follower.run_dir / "metrics.jsonl", *place)
+        line = None if place is None else await asyncio.to_thread(_read, follower.run_dir / METRICS_FILE, *place)
         if line is None:
             raise ApiError(404, f"step {number} was not taken, or was taken back")
         return Response(line, media_type="application/json")

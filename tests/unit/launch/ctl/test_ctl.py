@@ -22,10 +22,11 @@ from launch.control.requests import (
 from launch.ctl.__main__ import COMMAND, parse_request
 from launch.ctl.request_client import submit_and_wait
 from launch.ctl.status import format_rollouts, format_status, read_rollouts, read_status, strip_control_characters
-from launch.run_records.run_directory import NoSuchRunError, RunDirectory, config_tables
+from launch.run_records.run_directory import RunDirectory, config_tables
 from protocol.cli.exit_codes import EXIT_FAILED
 from protocol.errors import UserError
 from protocol.events import EventLog
+from protocol.run_directory.layout import NoSuchRunError
 from tests.support.fake_run import write_fake_run
 
 

@@ -16,8 +16,8 @@ import pytest
 from launch.monitor.reports.run_report import write_run_report
 from launch.pages.static_files import STATIC_FOLDER
 from launch.report import COMMAND
-from launch.run_records.run_directory import NoSuchRunError
 from protocol.events import EventLog
+from protocol.run_directory.layout import NoSuchRunError
 from protocol.run_directory.terminal_recordings import CastWriter
 from tests.support.attempts import make_attempt
 from tests.support.evaluations import write_run_attempts

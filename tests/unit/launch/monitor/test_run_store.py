@@ -15,12 +15,11 @@ from launch.monitor.run_state.model import MAX_GROUPS
 from launch.monitor.run_state.store import RunStore
 from launch.monitor.run_state.view import encode_run_view
 from launch.run_records.metrics_log import MetricsLog
-from launch.run_records.run_directory import NoSuchRunError
 from protocol.events import EventLog
 from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WORKER
 from protocol.run_directory.cursors import format_cursor, parse_cursor
 from protocol.run_directory.file_tail import FileTail
-from protocol.run_directory.layout import EVENT_FILES
+from protocol.run_directory.layout import EVENT_FILES, NoSuchRunError
 from protocol.run_directory.run_tail import RunTail
 from tests.support.fake_run import ETA, write_fake_run
 from tests.support.step_facts import facts

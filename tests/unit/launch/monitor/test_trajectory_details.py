@@ -19,9 +19,9 @@ from launch.monitor.archive.vocabulary import EMPTY_VOCABULARY, read_vocabulary
 from launch.monitor.run_follower import RunFollower
 from launch.monitor.run_state.past_totals import PastTotals
 from launch.monitor.run_state.store import RunStore
-from launch.run_records.run_directory import NoSuchRunError
 from protocol import codec
 from protocol.events import EventLog
+from protocol.run_directory.layout import NoSuchRunError
 from protocol.run_directory.lineage_log import LineageLog
 from protocol.run_directory.run_tail import RunTail
 from protocol.run_directory.terminal_recordings import CastWriter, turn_marker_label

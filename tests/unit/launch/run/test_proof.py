@@ -10,9 +10,9 @@ import pytest
 from launch.config import NegativeControl, ProofSettings
 from launch.run.arguments import ClusterArguments, parse_cluster_arguments
 from launch.run.proof import meets_expectation, run_proof
-from launch.run_records.run_directory import RunDirectoryError
 from protocol.errors import InfraError, UserError
 from protocol.events import JsonValue
+from protocol.run_directory.layout import RunDirectoryError
 
 
 def summary(

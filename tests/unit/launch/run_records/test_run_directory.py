@@ -18,7 +18,6 @@ from launch.run_records.reproducibility import make_record, write_record
 from launch.run_records.retunable_keys import apply_changes, diff_configs
 from launch.run_records.run_directory import (
     RunDirectory,
-    RunDirectoryError,
     find_newest_run,
     find_run,
     load_resumed_config,
@@ -26,6 +25,7 @@ from launch.run_records.run_directory import (
     require_new_run,
 )
 from protocol.errors import UserError
+from protocol.run_directory.layout import RunDirectoryError
 from protocol.run_directory.run_status import is_running
 
 

@@ -11,16 +11,11 @@ from launch.config import ConfigError, load_recipe, load_sft
 from launch.config.command_line import NEWEST_RUN
 from launch.demo.model import build_demo_model
 from launch.run_records.reproducibility import write_record
-from launch.run_records.run_directory import (
-    SUMMARY_FILE,
-    RunDirectory,
-    RunDirectoryError,
-    find_newest_run,
-    load_stored_config,
-)
+from launch.run_records.run_directory import RunDirectory, find_newest_run, load_stored_config
 from launch.sft.arguments import parse_sft_arguments, resumed_config
 from launch.sft.preparation import prepare_sft
 from protocol.errors import UserError
+from protocol.run_directory.layout import SUMMARY_FILE, RunDirectoryError
 
 
 def test_options_are_overrides_and_set_comes_last() -> None:
