@@ -28,7 +28,7 @@ class HostCheck:
     find: Callable[[HostRequirements], Sequence[Finding]]
     deadline_s: float
     timeout_fix: str
-    """What to do if it does not finish in time."""
+    """Fix to suggest if it does not finish in time."""
     quick: bool
     """Whether it takes only moments if nothing hangs."""
 

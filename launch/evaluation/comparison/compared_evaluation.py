@@ -40,7 +40,7 @@ class ComparedEvaluation:
 
     @property
     def sampling(self) -> str:
-        """How replies are sampled; empty without a model."""
+        """Sampling of the replies; empty without a model."""
         samples = self.spec.solver in {SolverKind.SERVED, SolverKind.URL, SOLVER}
         return self.spec.sampling if samples else ""
 

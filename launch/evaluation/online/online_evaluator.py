@@ -51,7 +51,7 @@ _RESTARTED = "the same weights return under another version and are evaluated ag
 
 
 class EvaluationHooks(Protocol):
-    """What the training loop calls."""
+    """Calls of the training loop."""
 
     async def on_published(self, manifest: WeightManifest) -> None:
         """These weights were published and are on their way to the engines."""

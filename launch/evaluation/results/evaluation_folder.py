@@ -44,7 +44,7 @@ ScoreSetting = str | int | float | bool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSpec:
-    """What is evaluated: everything that the score depends on."""
+    """Specification of an evaluation: everything that the score depends on."""
 
     solver: str
     """``served``, ``url``, ``oracle``, ``noop``, or ``run`` for a run's own evaluation."""
@@ -72,7 +72,7 @@ class EvaluationSpec:
 
     @property
     def sampling(self) -> str:
-        """How replies are sampled, for people."""
+        """Sampling of the replies, for people."""
         return "greedy" if self.greedy else f"temperature {self.temperature}"
 
 

@@ -51,7 +51,7 @@ class EvalFacts:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationDescription:
-    """What was evaluated, for the summary."""
+    """Facts about an evaluation that the summary repeats."""
 
     trial_name: str
     experiment_name: str

@@ -1,4 +1,4 @@
-"""Which attempts a standalone evaluation makes.  Pure."""
+"""Plans the attempts of a standalone evaluation.  Pure."""
 
 from __future__ import annotations
 

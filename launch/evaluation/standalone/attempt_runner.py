@@ -41,7 +41,7 @@ _RECORDING_BYTES = 400_000
 
 @dataclass(frozen=True, slots=True)
 class EvaluationContext:
-    """What attempts share: the sandbox pool, settings, solver and reward."""
+    """Objects that attempts share: the sandbox pool, settings, solver and reward."""
 
     pool: SandboxPool
     settings: WorkerSpec

@@ -40,11 +40,11 @@ class Swept:
         return self.runs
 
     @property
-    def place(self) -> Path:
+    def runs_folder(self) -> Path:
         return self.folder / "s" / "runs"
 
     def behave(self, **starts: list[str]) -> None:
-        self.place.joinpath("behaviour.json").write_text(
+        self.runs_folder.joinpath("behaviour.json").write_text(
             json.dumps({f"s-{name.replace('__', '-')}": each for name, each in starts.items()})
         )
 
@@ -64,7 +64,7 @@ class Swept:
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        file = self.place / "calls.jsonl"
+        file = self.runs_folder / "calls.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
@@ -164,7 +164,7 @@ async def test_what_begins_alike_waits_for_the_first_and_the_others_do_not(tmp_p
         group.create_task(swept.run(at_once=3))
         await asyncio.to_thread(eventually, "two runs", lambda: len(swept.calls) == 2)
         assert {call["run"] for call in swept.calls} == {"s-clip-seed0", "s-clip-seed1"}
-        (swept.place / "go").touch()
+        (swept.runs_folder / "go").touch()
     assert set(swept.states.values()) == {"ended"}
     assert all("evaluation.before_from" in call["sets"] for call in swept.calls[2:])
 
@@ -184,7 +184,7 @@ async def test_a_run_of_another_configuration_is_refused_with_the_ways_out(tmp_p
         other.runs.check_existing()
     assert "was run with another learner.lr (0.0009, not 1e-05)" in str(refused.value)
     assert "--output FOLDER" in str(refused.value)
-    assert f"rm -r {other.place / 's-seed0'}" in str(refused.value)
+    assert f"rm -r {other.runs_folder / 's-seed0'}" in str(refused.value)
 
 
 async def test_more_points_are_added_to_those_that_are_there(tmp_path: Path) -> None:
