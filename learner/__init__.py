@@ -1,5 +1,5 @@
 """Training: one step turns a batch of trajectories into better weights, on Megatron-Core.
 
-The door is :class:`learner.rank.LearnerRank`.  This room imports protocol only; importing it loads neither torch nor
-megatron, :meth:`~learner.rank.LearnerRank.setup` does.
+The entry point is :class:`learner.rank.LearnerRank`.  This package imports only protocol; importing it loads neither
+torch nor megatron, which :meth:`~learner.rank.LearnerRank.setup` does.
 """

@@ -1,4 +1,4 @@
-"""What a learner rank is sent and answers.  Light: importing it loads no torch."""
+"""Inputs, reports and errors of a learner rank.  Importing this module loads no torch."""
 
 from __future__ import annotations
 
@@ -15,55 +15,57 @@ class LearnerNotReadyError(LongshoreError):
 
 
 class CheckpointSaveError(InfraError):
-    """A checkpoint could not be written.  The learner is as it was: it may train on, and save again."""
+    """A checkpoint could not be written.  The learner is unchanged: it may continue training and save again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SftBatch:
     sequences: list[tuple[Int32Array, Uint8Array]]
-    """(token ids [T], loss mask [T]) each; the loss is averaged over all tokens with mask 1 but a sequence's first."""
+    """(token ids [T], loss mask [T]) per sequence; the loss averages all tokens with mask 1 except a sequence's
+    first."""
     lr: float
     weights: Sequence[float] = ()
-    """Of each sequence's tokens in that average; none given are all 1."""
+    """Weight of each sequence's tokens in that average; empty for 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class SftReport:
     loss: float
     grad_norm: float
-    """Before clipping."""
+    """Gradient norm before clipping."""
     tokens: int
-    """Of the sequences, prompts included."""
+    """Number of tokens of the sequences, prompts included."""
     trained_tokens: int
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class TokenAccount:
-    """Where the tokens of one step's batch went; see :mod:`learner.data.token_account`."""
+    """Account of the tokens of one step's batch; see :mod:`learner.data.token_account`."""
 
     ages: tuple[int, ...] = ()
-    """Sampled tokens by age, those without loss too."""
+    """Number of sampled tokens by age, including those without loss."""
     share_by_decile: tuple[float, ...] = ()
-    """Trained share by tenth of the trajectories' lengths, shortest first."""
+    """Trained share by decile of the trajectories' lengths, shortest first."""
     by_turn: tuple[tuple[int, int], ...] = ()
-    """(sampled, trained) tokens by index of the model's turn."""
+    """Number of (sampled, trained) tokens by index of the model's turn."""
     untrained_tokens_by_length: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
-    """Reason → bucket of length → tokens without loss: ``masked``, or why their trajectory was dropped."""
+    """Reason → length bucket → tokens without loss; the reason is ``masked`` or that of a dropped trajectory."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
     step: int
     trained: tuple[str, ...]
-    """Trajectory ids, in payload order."""
+    """Ids of trained trajectories, in payload order."""
     dropped: dict[str, DropReason]
     ages: tuple[int, ...]
-    """Tokens with loss by age in optimizer steps: the first entry counts age 0."""
+    """Number of tokens with loss by age in optimizer steps, from age 0."""
     metrics: dict[str, float]
-    """Of the whole batch: those of :mod:`learner.losses.metrics`, :mod:`learner.training.update`,
-    :mod:`learner.training.step_report` and :func:`learner.data.batch.read_batch`.  ``updated`` is 0 where the weights
-    stayed: no token had loss, or no update was finite (``nonfinite_updates``); the loss metrics are then absent."""
+    """Metrics of the whole batch: those of :mod:`learner.losses.metrics`, :mod:`learner.training.update`,
+    :mod:`learner.training.step_report` and :func:`learner.data.batch.read_batch`.  ``updated`` is 0 if the weights
+    did not change: no token had loss, or no update was finite (``nonfinite_updates``); the loss metrics are then
+    absent."""
     account: TokenAccount = TokenAccount()
     records: Mapping[str, PackedTrainedTokens] = field(default_factory=dict[str, PackedTrainedTokens])
-    """Of each trained trajectory, what was made of its tokens: for people.  From rank 0 alone."""
+    """Token values of each trained trajectory, for display; only from rank 0."""

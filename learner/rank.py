@@ -1,12 +1,12 @@
-"""One learner rank: the only object of this room that other rooms create.
+"""One learner rank: the only object of this package that other packages create.
 
 :class:`LearnerRank` is a plain class with blocking methods; elsewhere it becomes a Ray actor.  Every rank of a learner
 gets the same calls with the same arguments in the same order, since each call is a collective.  Constructing a rank
 costs nothing; :meth:`LearnerRank.setup` imports megatron, joins the process group and loads the weights.
 
-The rank puts the parts together and keeps them on their device while they compute.  What they do has its own home:
-:mod:`learner.training` takes steps, :mod:`learner.checkpoint.publisher` publishes weights and
-:mod:`learner.checkpoint.sharded` saves and loads checkpoints.
+The rank wires its parts and keeps them on their device while they compute: :mod:`learner.training` takes steps,
+:mod:`learner.checkpoint.publisher` publishes weights, and :mod:`learner.checkpoint.sharded` saves and loads
+checkpoints.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class LearnerRank:
         with self._on_device():
             trainer, reference = ready.trainer, CopiedReference(ready.trainer.model)
             if not write:
-                with reference.in_place():
+                with reference.activated():
                     weight_conversion.load_model_folder(trainer.model, Path(folder), trainer.config, trainer.layout)
             ready.reference = reference
         if write:
@@ -237,8 +237,8 @@ class LearnerRank:
     def end_publish(
         self, version: WeightVersion, step: int, parent: WeightVersion, folder: str
     ) -> WeightManifest | None:
-        """Write what :meth:`begin_publish` copied, as :meth:`publish` or :meth:`publish_adapter` does.  This is no
-        collective, and may run beside any other call."""
+        """Write the copy made by :meth:`begin_publish`, like :meth:`publish` or :meth:`publish_adapter`.  This is not a
+        collective, and may run concurrently with any other call."""
         from learner.checkpoint.published_weights import WeightVersionInfo
 
         return self.ready.publisher.write_copy(WeightVersionInfo(version, step, parent), Path(folder))
@@ -256,7 +256,8 @@ class LearnerRank:
             ready.checkpoints.copy(Path(folder))
 
     def end_save(self) -> dict[str, FileDigest]:
-        """Write what :meth:`begin_save` copied, as :meth:`save` does.  It may run beside any other call."""
+        """Write the copy made by :meth:`begin_save`, like :meth:`save`.  It may run concurrently with any other
+        call."""
         return self.ready.checkpoints.write_copy()
 
     def load(self, folder: str) -> None:

@@ -1,6 +1,6 @@
 """The configuration of the learner: sections that ``launch.config`` composes into a run's configuration.
 
-Importing this module loads no torch.  What exists only at run time stands beside it, in :mod:`learner.spec`.
+Importing this module loads no torch.  Values that exist only at run time are in :mod:`learner.spec`.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ class Dtype(StrEnum):
 
 
 class Recompute(StrEnum):
-    """What the backward pass computes again instead of keeping it."""
+    """Activations that the backward pass recomputes instead of keeping."""
 
     NONE = "none"
     SELECTIVE = "selective"
-    """Attention and MLP of each layer, from their inputs."""
+    """Recompute attention and MLP of each layer, from their inputs."""
     FULL = "full"
-    """Each layer, from its input."""
+    """Recompute each layer, from its input."""
 
 
 class Offload(StrEnum):
-    """What waits in host memory while it is not used.  On a CPU the copies are made too, and save nothing."""
+    """State that is offloaded to host memory while unused.  On a CPU the copies are made too, but save nothing."""
 
     NONE = "none"
     OPTIMIZER = "optimizer"
-    """Adam's moments and, in bfloat16, the main weights, between two updates."""
+    """Offload Adam's moments and, in bfloat16, the main weights, between two updates."""
     PARAMETERS = "parameters"
-    """Those, and also weights and gradients between two calls: the device is empty except while the rank computes."""
+    """Offload also weights and gradients between two calls: the device is empty except while the rank computes."""
 
 
 class TrainerSettings(ConfigSection):
-    """The learner, whatever it learns from: ranks, layout, optimizer and memory."""
+    """Settings of every learner: ranks, layout, optimizer and memory."""
 
     ranks: PositiveInt = 1
-    """Learner processes; data-parallel replicas = ranks ÷ (tp × pp × cp)."""
+    """Number of learner processes; data-parallel replicas = ranks ÷ (tp × pp × cp)."""
     tp: PositiveInt = 1
     """Tensor-parallel size."""
     pp: PositiveInt = 1
@@ -92,11 +92,12 @@ class TrainerSettings(ConfigSection):
     """Most tokens of one rank in a packed forward pass.  It changes memory, not the result.  The cp ranks together hold
     a sequence of cp times as many."""
     recompute: Recompute = Recompute.NONE
-    """What the backward pass computes again instead of keeping it: ``none``, ``selective`` (attention and MLP from
-    their inputs; with cp a rank then does not keep the other ranks' keys) or ``full`` (whole layers)."""
+    """Activations that the backward pass recomputes: ``none``, ``selective`` (attention and MLP from their inputs; with
+    cp
+    a rank then does not keep the other ranks' keys) or ``full`` (whole layers)."""
     offload: Offload = Offload.NONE
-    """What waits in host memory: ``optimizer`` (Adam's moments and main weights, between two updates) or ``parameters``
-    (also weights and gradients between two steps, so that another process can use the device meanwhile)."""
+    """State offloaded to host memory: ``none``, ``optimizer`` (Adam's moments and main weights, between two updates) or
+    ``parameters`` (also weights and gradients between two steps, so that another process can use the device)."""
     shard_mb: PositiveInt = 4096
     """Most MB of tensors in one file of a published version.  Until it is written, the first rank's host memory holds a
     copy of the weights, so that training continues."""
@@ -120,7 +121,7 @@ class TrainerSettings(ConfigSection):
 
     @property
     def collective_timeout_s(self) -> float:
-        """The longest that a rank waits for another in one collective."""
+        """Longest wait for another rank in one collective."""
         return _COLLECTIVE_SHARE * self.call_timeout_s
 
     @model_validator(mode="after")
@@ -128,7 +129,7 @@ class TrainerSettings(ConfigSection):
         shards = self.model_parallel_size
         if self.ranks % shards:
             raise ValueError(
-                f"learner.ranks = {self.ranks} is no multiple of tp × pp × cp = {shards}: "
+                f"learner.ranks = {self.ranks} is not a multiple of tp × pp × cp = {shards}: "
                 f"set learner.ranks = {-(-self.ranks // shards) * shards}"
             )
         if self.sequence_parallel and self.tp == 1:
@@ -150,14 +151,15 @@ class LearnerSettings(PolicyLossSettings, TrainerSettings):
     nonfinite_limit: PositiveInt = 3
     """Consecutive batches without a finite update after which the run ends."""
     publish_every: PositiveInt = 1
-    """In mode async, optimizer steps from one set of weights that the engines get to the next: 2 trains what one policy
-    sampled in two steps, the second of them one step further off it.  The other modes publish after each step."""
+    """Optimizer steps between published weights in mode async: with 2, rollouts of one policy are trained in two steps,
+    the
+    second of them one step staler.  The other modes publish after each step."""
 
 
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-"""The projections of a layer by their names in Hugging Face's models."""
+"""Projections of a layer by their names in Hugging Face's models."""
 LORA_ALL_LINEAR = "all-linear"
-"""The name of all of them."""
+"""Name of all projections together."""
 
 
 class LoraSettings(ConfigSection):
@@ -166,19 +168,19 @@ class LoraSettings(ConfigSection):
     rank: CountInt = 0
     """Rank of each adapter; 0 trains all weights instead.  Adapters need a ``learner.lr`` about ten times as high."""
     alpha: Annotated[float, Field(gt=0)] = 32.0
-    """alpha ÷ rank multiplies what an adapter adds."""
+    """Scale: alpha ÷ rank multiplies an adapter's output."""
     targets: tuple[str, ...] = (LORA_ALL_LINEAR,)
     """Projections of each layer that get an adapter: ``all-linear``, or some of ``q_proj``, ``k_proj``, ``v_proj``,
     ``o_proj``, ``gate_proj``, ``up_proj`` and ``down_proj``."""
 
     @property
     def enabled(self) -> bool:
-        """Whether adapters are trained."""
+        """True if adapters are trained."""
         return self.rank > 0
 
     @property
     def scale(self) -> float:
-        """The factor of what an adapter adds."""
+        """Factor of an adapter's output."""
         return self.alpha / self.rank
 
     @property
@@ -209,10 +211,10 @@ class LoraSettings(ConfigSection):
 
 
 class StalenessSettings(ConfigSection):
-    """How old a trained token may be."""
+    """Limits of the staleness of trained tokens."""
 
     max_staleness: CountInt = 2
     """Largest staleness of a trained token: optimizer steps between the weights that sampled it and those that train on
     it."""
     policy: StaleTokenPolicy = StaleTokenPolicy.MASK
-    """What happens to older tokens: ``mask``, ``wait`` or ``drop``."""
+    """Policy for staler tokens: ``mask``, ``wait`` or ``drop``."""

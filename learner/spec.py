@@ -1,4 +1,4 @@
-"""What every rank of one learner is built from.  Importing this module loads no torch."""
+"""The spec of a learner's ranks.  Importing this module loads no torch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ DEFAULT_LOGPROB_CHUNK_BYTES = 256 << 20
 
 
 def warmup_factor(step: int, steps: int) -> float:
-    """The factor of the learning rate at ``step``, counted from 1, during a linear warm-up of ``steps`` steps."""
+    """Return the factor of the learning rate at ``step``, counted from 1, in a linear warm-up of ``steps`` steps."""
     return min(1.0, step / (steps + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerSpec:
-    """The sections of the configuration that a learner reads, and what exists only at run time.  It is the same on each
-    rank.  Raises UserError where two values contradict each other."""
+    """Configuration sections of a learner, and values that exist only at run time; the same on each rank.  Raises
+    UserError if two values contradict each other."""
 
     model_path: str
     """Hugging Face folder of a dense Qwen2.5 or Qwen3: config.json, safetensors, tokenizer files."""
@@ -33,25 +33,24 @@ class LearnerSpec:
     total_steps: int = 1
     """Optimizer steps of the run: ``trainer.lr_end`` is reached at the last one."""
     zero_learning_rate: bool = False
-    """Every step has the learning rate 0, unless ``lr_changes`` sets another: a control that must not learn."""
+    """Use the learning rate 0, unless ``lr_changes`` sets another: a negative control."""
     shuffle_rewards: bool = False
-    """The rewards of a batch are shuffled before advantages are computed: a control that must not learn."""
+    """Shuffle the rewards of a batch before advantages are computed: a negative control."""
     lr_changes: tuple[tuple[int, float], ...] = ()
-    """(step, rate) pairs: from that step on the rate is constant at what a person asked for.  The last pair that
-    applies wins."""
+    """(step, rate) pairs set by a person: from that step on the rate is constant.  The last pair that applies wins."""
     publish_adapters: bool = False
-    """Training publishes the adapters alone instead of merging them into the weights."""
+    """Publish only the adapters instead of merging them into the weights."""
     packed: bool = True
-    """Without it each sequence has a forward pass of its own: slower, with the same result."""
+    """Pack sequences; otherwise each has its own forward pass, which is slower with the same result."""
     logprob_chunk_bytes: int = DEFAULT_LOGPROB_CHUNK_BYTES
-    """Most bytes of float32 logits that exist at once."""
+    """Most bytes of float32 logits in memory at once."""
 
     def lr_at(self, step: int) -> float:
-        """The learning rate of optimizer step ``step``, counted from 1."""
+        """Return the learning rate of optimizer step ``step``, counted from 1."""
         trainer = self.trainer
         warm = warmup_factor(step, trainer.lr_warmup_steps)
-        if (asked := next((lr for first, lr in reversed(self.lr_changes) if first <= step), None)) is not None:
-            return warm * asked
+        if (changed := next((lr for first, lr in reversed(self.lr_changes) if first <= step), None)) is not None:
+            return warm * changed
         if self.zero_learning_rate:
             return 0.0
         if trainer.lr_end is None or self.total_steps < 2:

@@ -1,4 +1,4 @@
-"""A version as a Hugging Face folder, or as one of PEFT's, that is complete when it appears and never changes."""
+"""Weight versions as Hugging Face or PEFT folders, complete when they appear and never changed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from protocol.files.filesystem import build_folder
 from protocol.weights import WeightManifest, WeightVersion
 
 ADAPTER_FILE, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
-"""PEFT's names."""
+"""File names of PEFT."""
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _DTYPE_KEYS = ("dtype", "torch_dtype")
-"""As transformers 5 and 4 call it."""
+"""Key of the data type in transformers 5 and 4."""
 
 
 class WeightVersionInfo(NamedTuple):
-    """What a manifest says of a version beside its files."""
+    """Identity of a version in its manifest."""
 
     version: WeightVersion
     step: int
@@ -41,9 +41,9 @@ def write_weights_folder(
     named: WeightVersionInfo,
     shard_bytes: int,
 ) -> WeightManifest:
-    """Write ``weights``, of these ``sizes`` in bytes and this ``dtype``, with copies of the configuration and tokenizer
-    of ``source`` beside ``folder``, then rename.  Raises OSError where ``folder`` exists and is not empty: versions are
-    never written twice; nothing is left of one that failed."""
+    """Write ``weights``, with their ``sizes`` in bytes and ``dtype``, and copies of the configuration and tokenizer of
+    ``source``, atomically to ``folder``.  Raises OSError if ``folder`` exists and is not empty: versions are never
+    written twice, and a failure leaves nothing behind."""
     with build_folder(folder.absolute()) as building:
         for path in sorted(source.iterdir()):
             if path.is_file() and path.suffix not in _WEIGHTS and path.name != WEIGHTS_INDEX_FILE:
@@ -56,7 +56,7 @@ def write_weights_folder(
 def write_adapter_folder(
     matrices: Iterable[NamedWeight], config: Mapping[str, object], folder: Path, named: WeightVersionInfo
 ) -> WeightManifest:
-    """Write adapters alone as PEFT does, as :func:`write_folder` writes weights."""
+    """Write adapters in PEFT's format, as :func:`write_weights_folder` writes weights."""
     with build_folder(folder.absolute()) as building:
         names = write_tensor_file(building / ADAPTER_FILE, matrices)
         (building / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
@@ -64,7 +64,7 @@ def write_adapter_folder(
 
 
 def _name_dtype(path: Path, dtype: torch.dtype) -> None:
-    """Where a config.json names the type of its weights, they are loaded as that."""
+    """Set the data type in a config.json that names one, because weights are loaded with it."""
     config = cast("dict[str, object]", json.loads(path.read_text()))
     config |= {key: str(dtype).removeprefix("torch.") for key in _DTYPE_KEYS if config.get(key) is not None}
     path.write_text(json.dumps(config, indent=2) + "\n")
@@ -85,7 +85,7 @@ def _manifest(folder: Path, named: WeightVersionInfo, written: WrittenTensors) -
 
 
 def _digest_of_files(files: Iterable[Path]) -> str:
-    """sha256 over their bytes, one file after the other."""
+    """Return the sha256 over the concatenated files."""
     state = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
@@ -95,7 +95,7 @@ def _digest_of_files(files: Iterable[Path]) -> str:
 
 
 def digest_weights(weights: Iterable[NamedWeight]) -> str:
-    """sha256 over names, shapes, types and bytes: equal exactly when all weights are equal bit for bit."""
+    """Return a sha256 over names, shapes, types and bytes, which is equal for bitwise equal weights only."""
     state = hashlib.sha256()
     for name, tensor in weights:
         state.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())

@@ -26,13 +26,13 @@ from protocol.weights import WeightManifest
 
 
 class WeightPublisher:
-    """The weights of one learner on their way out.  Exporting is a collective that all ranks join; writing is done by
-    rank 0 alone, which returns the manifest, while the others return None."""
+    """Publishes the weights of one learner.  Exporting is a collective of all ranks; only rank 0 writes and returns the
+    manifest, the others return None."""
 
     def __init__(self, spec: LearnerSpec, model: PolicyModel, config: QwenConfig, layout: ParallelLayout) -> None:
         self._spec, self._model, self._config, self._layout = spec, model, config, layout
         self._copies: list[NamedWeight] = []
-        """What :meth:`copy` took for :meth:`write_copy`; empty on the ranks that do not write."""
+        """Copies made by :meth:`copy` for :meth:`write_copy`; empty on ranks that do not write."""
 
     def publish(self, info: WeightVersionInfo, folder: Path) -> WeightManifest | None:
         """Write the weights with adapters merged into them, one file at a time."""
@@ -42,7 +42,7 @@ class WeightPublisher:
         return None
 
     def publish_adapter(self, info: WeightVersionInfo, folder: Path) -> WeightManifest | None:
-        """Write the adapters alone."""
+        """Write only the adapters."""
         matrices = list(self.export_adapters())
         return self._write_adapter(matrices, info, folder) if self._layout.is_writer else None
 
@@ -52,7 +52,7 @@ class WeightPublisher:
         self._copies = [weight for weight in exported if self._layout.is_writer]
 
     def write_copy(self, info: WeightVersionInfo, folder: Path) -> WeightManifest | None:
-        """Write what :meth:`copy` copied.  It is no collective and may run beside any other call."""
+        """Write the copies made by :meth:`copy`.  It is not a collective and may run concurrently with any call."""
         copies, self._copies = self._copies, []
         if not self._layout.is_writer:
             return None
@@ -60,16 +60,17 @@ class WeightPublisher:
         return write(copies, info, folder)
 
     def digest(self) -> str:
-        """sha256 over all weights and adapters, the same on every rank: two digests are equal exactly when the weights
-        are equal bit for bit."""
+        """Return a sha256 over all weights and adapters, the same on every rank, which is equal for bitwise equal
+        weights
+        only."""
         return digest_weights(itertools.chain(self.export(), self.export_adapters()))
 
     def export(self) -> Iterable[NamedWeight]:
-        """The weights under Hugging Face names, with adapters merged into them."""
+        """Yield the weights under Hugging Face names, with adapters merged."""
         return weight_conversion.export_weights(self._model, self._config, self._layout)
 
     def export_adapters(self) -> Iterable[NamedWeight]:
-        """The adapters under PEFT's names; nothing without LoRA."""
+        """Yield the adapters under PEFT's names; nothing without LoRA."""
         lora = self._spec.lora
         return export_adapters(self._model, self._config, lora, self._layout) if lora.enabled else ()
 

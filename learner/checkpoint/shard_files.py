@@ -1,9 +1,11 @@
-"""The files of a sharded checkpoint: planned by megatron's dist_checkpointing, copied at once, written at leisure.
+"""The files of a sharded checkpoint: planned by megatron's dist_checkpointing, copied at once, written later.
 
-megatron's own asynchronous writer forks processes from one that has threads, or, where it keeps one process, reads
-live weights on a CPU (``.to("cpu")`` is an alias there).  Here each rank copies what the plan gives it, and any thread
-may write the copies while training goes on.  Planning exchanges messages over all ranks and touches no file; writing
-touches no weight, and exchanges messages over a group of its own.
+megatron's own asynchronous writer forks processes from a threaded one, or, in one process, reads live weights on a CPU
+(``.to("cpu")`` is an alias there).  Here each rank copies its part of the plan, and any thread may write the copies
+while
+training continues.  Planning communicates over all ranks and touches no file; writing touches no weight, and
+communicates
+over its own group.
 """
 
 from __future__ import annotations
@@ -34,16 +36,14 @@ _COMMON, _METADATA, _CONFIG = "common.pt", ".metadata", "metadata.json"
 
 
 class UnreadableCheckpointError(Exception):
-    """The files are no checkpoint that can be read, and why."""
+    """The files are not a readable checkpoint."""
 
 
 def _megatron(module: str) -> Any:
     return importlib.import_module(f"megatron.core.dist_checkpointing.{module}")
 
 
-with (
-    megatron_on_cpu.importing_megatron()
-):  # megatron itself imports them in its first save, when it is too late to show them the facade
+with megatron_on_cpu.importing_megatron():  # megatron imports them in its first save, too late to patch them
     _core, _preprocess = _megatron("core"), _megatron("state_dict_utils")
     _strategy, _saver = _megatron("strategies.torch"), _megatron("strategies.state_dict_saver")
     _filesystem = _megatron("strategies.filesystem_async")
@@ -55,27 +55,27 @@ _Base: Any = _filesystem.FileSystemWriterAsync
 
 
 class _CopyingWriter(_Base):
-    """What megatron plans with, and hands this rank's part of the plan to."""
+    """Writer for megatron's planner that copies this rank's part of the plan."""
 
     def prepare_local_plan(self, plan: Any) -> Any:
-        """Upstream's makes the folder."""
+        """Return the plan; upstream's method creates the folder."""
         return plan
 
     def prepare_write_data(self, plan: Any, planner: Any) -> None:
-        """Copy this rank's part."""
+        """Copy this rank's part of the plan."""
         self.name: str = f"{plan.storage_data.prefix}0{torch_files.DEFAULT_SUFFIX}"
         self.copies: list[tuple[Any, Any]] = [(item, _copied(planner.resolve_data(item))) for item in plan.items]
 
     def write(self, folder: Path) -> list[Any]:
-        """All copies into one file, synced to disk and let go; what the metadata says of each.  Raises OSError."""
+        """Write all copies into one file, sync and release them; return their metadata.  Raises OSError."""
         if not self.copies:
             return []
         results: list[Any] = []
         write_item: Callable[..., Any] = vars(torch_files)["_write_item"]  # torch has no public name for it
         with (folder / self.name).open("wb") as file:
             for item, data in self.copies:
-                how = torch_files.SerializationFormat.TORCH_SAVE
-                results.append(write_item(self.transforms, file, data, item, self.name, how))
+                form = torch_files.SerializationFormat.TORCH_SAVE
+                results.append(write_item(self.transforms, file, data, item, self.name, form))
             self.copies = []
             file.flush()
             os.fsync(file.fileno())
@@ -88,18 +88,18 @@ def _copied(data: object) -> object:
 
 @dataclass(slots=True)
 class PlannedCheckpoint:
-    """Everything that is to be written, apart from the weights that live on."""
+    """A copied checkpoint, independent of the live weights."""
 
     folder: Path
     writer: Any
     metadata: Any
-    """Of all ranks' shards; on rank 0 alone."""
+    """Metadata of all ranks' shards; only on rank 0."""
     common: bytes
-    """What is no rank's own; on rank 0 alone."""
+    """State common to all ranks; only on rank 0."""
 
 
 def plan_checkpoint(state: dict[str, Any], folder: Path) -> PlannedCheckpoint:
-    """Copy ``state``, a sharded state dict.  All ranks call it."""
+    """Copy ``state``, a sharded state dict.  A collective of all ranks."""
     sharded, common = _preprocess.save_preprocess(state)
     names = vars(cast("ModuleType", _strategy))
     sharded = names["_replace_state_dict_keys_with_sharded_keys"](sharded, True)[0]
@@ -119,9 +119,12 @@ def _saved(common: object) -> bytes:
 
 
 def write_planned_checkpoint(planned: PlannedCheckpoint, group: dist.ProcessGroup) -> dict[str, FileDigest]:
-    """Write what was planned, sync it and read it back.  All ranks call it, each in whatever thread; ``group`` is used
-    by nothing else meanwhile.  On rank 0: file → digest; nothing elsewhere.  Raises SaveError on every rank where one
-    could not write."""
+    """Write a planned checkpoint, sync it and read it back.
+
+    A collective of all ranks, in any thread; nothing else uses ``group`` meanwhile.  Returns file → digest on rank 0,
+    an
+    empty dict elsewhere.  Raises CheckpointSaveError on every rank if one could not write.
+    """
     written = all_gather_objects(_write_own(planned), group)
     for rank, (_, _, error) in enumerate(written):
         if error:
@@ -138,13 +141,13 @@ def write_planned_checkpoint(planned: PlannedCheckpoint, group: dist.ProcessGrou
 
 
 def _write_own(planned: PlannedCheckpoint) -> tuple[list[Any], dict[str, FileDigest], str]:
-    """(what was written, digests, what went wrong)."""
+    """Write this rank's part; return (metadata, digests, error)."""
     writer = planned.writer
     try:
         planned.folder.mkdir(parents=True, exist_ok=True)
         results = cast("list[Any]", writer.write(planned.folder))
         return results, digest_files(planned.folder, [writer.name] if results else []), ""
-    except (OSError, RuntimeError) as error:  # torch's own writer turns the one into the other
+    except (OSError, RuntimeError) as error:  # torch's writer converts OSError to RuntimeError
         writer.copies = []
         return [], {}, str(error)
 
@@ -161,8 +164,8 @@ def _write_common(planned: PlannedCheckpoint, results: list[list[Any]]) -> dict[
 
 
 def read_common_state(folder: Path) -> dict[str, Any]:
-    """What :func:`plan_save` found to be no rank's own.  Raises UnreadableError, also where a shard is not there or too
-    short: :func:`read_state` would have overwritten weights by the time it found out."""
+    """Return the state common to all ranks.  Raises UnreadableCheckpointError, also if a shard is missing or too short:
+    :func:`read_sharded_state` would find that out only after overwriting weights."""
     try:
         found: dict[str, Any] = torch.load(folder / _COMMON, map_location="cpu", weights_only=False)
         config: object = _core.maybe_load_config(str(folder))
@@ -185,7 +188,7 @@ def _require_whole(folder: Path, pieces: Iterable[Any]) -> None:
 
 
 def read_sharded_state(state: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """``state`` with the folder's values in it.  All ranks call it.  Raises UnreadableError."""
+    """Return ``state`` with the folder's values.  A collective of all ranks.  Raises UnreadableCheckpointError."""
     failures: tuple[type[BaseException], ...] = (_core.CheckpointingException, CheckpointException, OSError)
     try:
         return cast("dict[str, Any]", dist_checkpointing.load(state, str(folder)))

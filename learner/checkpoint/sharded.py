@@ -1,9 +1,10 @@
 """Sharded checkpoints of weights, Adam state and random state, by megatron's dist_checkpointing.
 
-:meth:`CheckpointSaver.copy` copies the state, and training waits for nothing else; :meth:`CheckpointSaver.write_copy`
-writes the copies to disk while later steps run, which do not touch them.  A folder is complete once ``write_copy`` has
-returned on all ranks; the caller then writes a manifest last, which says so.  A checkpoint may be loaded by another
-number of ranks than wrote it; its random state is restored only by the same number.
+:meth:`CheckpointSaver.copy` copies the state, the only part that training waits for; :meth:`CheckpointSaver.write_copy`
+writes the copies to disk while later steps run.  A folder is complete once ``write_copy`` has returned on all ranks;
+the
+caller then writes a manifest last.  A checkpoint may be loaded with another number of ranks than wrote it; its random
+state is restored only with the same number.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from learner.training.trainer import MegatronTrainer
 from protocol.errors import UserError
 from protocol.files.digests import FileDigest
 
-if TYPE_CHECKING:  # it imports megatron's strategies, which are needed late or never
+if TYPE_CHECKING:  # it imports megatron's strategies, which are rarely needed
     from learner.checkpoint.shard_files import PlannedCheckpoint
 
 _CONTENT = {
@@ -34,7 +35,7 @@ _CONTENT = {
 
 
 def model_fingerprint(trainer: MegatronTrainer) -> Mapping[str, object]:
-    """The facts in which a checkpoint and the learner that loads it must agree; sharding is not among them."""
+    """Return the properties in which a checkpoint and the learner that loads it must agree, which exclude sharding."""
     config, spec, lora = trainer.config, trainer.spec, trainer.spec.lora
     adapters = {"rank": lora.rank, "alpha": lora.alpha, "targets": lora.projections} if lora.enabled else {"rank": 0}
     return asdict(config) | {
@@ -61,9 +62,11 @@ def _state(trainer: MegatronTrainer, *, loading: bool, random: bool) -> dict[str
 
 
 def _keep_padding(optimizer: Any) -> None:
-    """megatron (0.16; its issue 504) takes the padding between buckets out of the distributed optimizer's state, and
-    then looks for parameters where they lie with it.  With several buckets, as a pipeline with tied embeddings has
-    them, that saves the values of others: so let it think that there is no padding."""
+    """Make megatron (0.16; its issue 504) keep the padding between buckets in the distributed optimizer's state.
+
+    It would remove the padding and still use offsets that include it; with several buckets, as in a pipeline with tied
+    embeddings, it would save values of other parameters.
+    """
     for buffer in getattr(optimizer, "buffers", ()):
         buffer.numel_unpadded = buffer.numel
         for bucket in buffer.buckets:
@@ -76,16 +79,16 @@ def _random_state() -> dict[str, Any]:
 
 
 class CheckpointSaver:
-    """The checkpoints of one learner.  Every rank makes each call."""
+    """Saves and loads the checkpoints of one learner.  Each call is a collective of all ranks."""
 
     def __init__(self, trainer: MegatronTrainer, group: dist.ProcessGroup) -> None:
-        """``group`` has all ranks and is used by nothing else: writing exchanges messages beside a step's
+        """``group`` has all ranks and is used by nothing else: writing communicates concurrently with a step's
         collectives."""
         self._trainer, self._group = trainer, group
         self._planned: PlannedCheckpoint | None = None
 
     def copy(self, folder: Path) -> None:
-        """Copy the state for a checkpoint in ``folder``; no file is touched."""
+        """Copy the state for a checkpoint in ``folder`` without touching a file."""
         from learner.checkpoint import shard_files
 
         trainer, layout = self._trainer, self._trainer.layout
@@ -96,8 +99,9 @@ class CheckpointSaver:
             self._planned = shard_files.plan_checkpoint(state, folder)
 
     def write_copy(self) -> dict[str, FileDigest]:
-        """Write what :meth:`copy` copied; see :func:`learner.checkpoint.shard_files.write_planned_checkpoint`.  It may
-        run beside any other call."""
+        """Write the copy made by :meth:`copy`; see :func:`learner.checkpoint.shard_files.write_planned_checkpoint`.  It
+        may
+        run concurrently with any other call."""
         from learner.checkpoint import shard_files
 
         planned, self._planned = self._planned, None
@@ -106,8 +110,9 @@ class CheckpointSaver:
         return shard_files.write_planned_checkpoint(planned, self._group)
 
     def load(self, folder: Path) -> None:
-        """Load all state from ``folder``.  Raises UserError where that is no checkpoint, a damaged one, or one of
-        another model."""
+        """Load all state from ``folder``.  Raises UserError if it is not a checkpoint, is damaged, or belongs to
+        another
+        model."""
         from learner.checkpoint import shard_files
 
         trainer = self._trainer
@@ -122,7 +127,7 @@ class CheckpointSaver:
         except shard_files.UnreadableCheckpointError as error:
             raise UserError(
                 f"{folder} is not a checkpoint that can be loaded ({error}): name the learner's folder of one under "
-                "the run's checkpoints/, or go on from an earlier one: move this one away, then --resume"
+                "the run's checkpoints/, or continue from an earlier one: move this one away, then --resume"
             ) from error
         if same_world:
             _restore_random_state(state["random"])
@@ -143,7 +148,7 @@ def _apply_state(trainer: MegatronTrainer, state: dict[str, Any]) -> None:
 
 
 def _require_same(written: Mapping[str, object], own: Mapping[str, object], folder: Path) -> None:
-    """Raises UserError where a checkpoint is not of this model.  Megatron itself would let another vocabulary pass."""
+    """Raise UserError if a checkpoint is of another model; megatron itself would accept another vocabulary."""
     other = [
         f"{name} = {written[name]} there, {own[name]} here"
         for name in own.keys() & written.keys()
@@ -151,20 +156,21 @@ def _require_same(written: Mapping[str, object], own: Mapping[str, object], fold
     ]
     if other:
         raise UserError(
-            f"{folder} is a checkpoint of another model or of other settings ({'; '.join(sorted(other))}): go on with "
-            "the model and settings that it was written with, or start a new run from its weights"
+            f"{folder} is a checkpoint of another model or of other settings ({'; '.join(sorted(other))}): use the "
+            "model and settings that it was written with, or start a new run from its weights"
         )
 
 
 def digest_optimizer(trainer: MegatronTrainer) -> str:
-    """sha256 over this rank's Adam state, main weights included where they are not the weights themselves: equal
-    exactly when it is equal bit for bit."""
+    """Return a sha256 over this rank's Adam state, including separate main weights, which is equal for bitwise equal
+    state
+    only."""
     from learner.checkpoint.published_weights import digest_weights
     from learner.models.weight_conversion import NamedWeight
 
     trainer.optimizer.reload()
     named = (
-        NamedWeight(f"{group}.{index}.{key}", value.detach().to("cpu", copy=True))  # numpy's views forbid parking
+        NamedWeight(f"{group}.{index}.{key}", value.detach().to("cpu", copy=True))  # a view prevents offloading
         for group, settings in enumerate(trainer.optimizer.adam.param_groups)
         for index, parameter in enumerate(cast("list[torch.Tensor]", settings["params"]))
         for key, value in sorted(_tensors(trainer, parameter).items())

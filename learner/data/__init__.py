@@ -1,2 +1,6 @@
-"""From a leased batch of trajectories to packed micro-batches. Layers: micro-batches and their packing; sequences and
-the context-parallel split; batch, which reads a payload and accounts for every token. Nothing here touches a device."""
+"""From a leased batch of trajectories to packed micro-batches, without a device.
+
+Layers, from below: micro-batches; their packing, sequences, checks and the context-parallel split; the account of
+tokens;
+``batch``, which reads a payload.
+"""

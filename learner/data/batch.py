@@ -1,7 +1,7 @@
 """From a leased batch of encoded trajectories to samples with advantages, and the account of every token.
 
-Pure: numpy, and torch for the advantages.  Each rank reads the whole batch, so baselines and shares of the loss are
-global without a collective.
+Pure: numpy, and torch for the advantages.  Each rank reads the whole batch, so baselines and loss weights are global
+without a collective.
 """
 
 from __future__ import annotations
@@ -35,23 +35,29 @@ _LEAST_GROUP = 2
 
 @dataclass(frozen=True, slots=True)
 class TrainBatch:
+    """A batch that was read: samples to train, dropped trajectories and metrics."""
+
     samples: list[TrainingSample]
     trained: tuple[str, ...]
-    """Ids, in payload order."""
+    """Ids of trained trajectories, in payload order."""
     dropped: dict[str, DropReason]
     trajectory_ids: tuple[str, ...]
-    """Of all trajectories: a sample's ``origin`` is an index here."""
+    """Ids of all trajectories; a sample's ``trajectory_index`` is an index here."""
     ages: tuple[int, ...]
-    """Tokens with loss by age; see :class:`learner.messages.StepReport`."""
+    """Number of tokens with loss by age; see :class:`learner.messages.StepReport`."""
     metrics: dict[str, float]
     account: TokenAccount
     lengths: tuple[int, ...]
-    """Tokens of each of ``names``, all of its segments."""
+    """Number of tokens of each of ``trajectory_ids`` in all of its segments."""
 
 
 def read_batch(payload: Sequence[bytes], lineage: Lineage, using: WeightVersion, spec: LearnerSpec) -> TrainBatch:
-    """Raises CodecError for bytes that are not a trajectory, BadSampleError for one whose group is itself alone where
-    it is compared with its group, or that weights sampled which ``lineage`` does not know."""
+    """Read a payload and compute advantages, loss weights and metrics.
+
+    ``using`` is the version of the weights about to be updated.  Raises CodecError for bytes that are not a trajectory,
+    and
+    BadSampleError for a group of one if advantages need a group, or for versions that are not in ``lineage``.
+    """
     trajectories = [unpack_trajectory(blob) for blob in payload]
     for trajectory in trajectories:
         _require_usable(trajectory, lineage, spec)
@@ -100,24 +106,24 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: WeightVersion,
 
 
 def _require_usable(trajectory: Trajectory, lineage: Lineage, spec: LearnerSpec) -> None:
-    ticket = trajectory.request
-    if ticket.group_size < _LEAST_GROUP and spec.objective.policy_loss.advantage is not AdvantageEstimator.BATCH:
+    request = trajectory.request
+    if request.group_size < _LEAST_GROUP and spec.objective.policy_loss.advantage is not AdvantageEstimator.BATCH:
         raise BadSampleError(
-            f"{ticket.trajectory_id} is a group of one, and its advantage is what it has beyond its group: set "
+            f"{request.trajectory_id} is a group of one, but its advantage is relative to its group: set "
             "rollout.group_size to 2 or more, or learner.advantage = 'batch'"
         )
     versions = np.unique(np.concatenate([segment.versions for segment in trajectory.segments]))
     unknown = [int(version) for version in versions if version >= 0 and int(version) not in lineage.entries]
     if unknown:
         raise BadSampleError(
-            f"{ticket.trajectory_id} has tokens of version {unknown[0]}, which is none of this run's: it is of another "
-            "run, or lineage.jsonl is"
+            f"{request.trajectory_id} has tokens of version {unknown[0]}, which this run does not have: the trajectory "
+            "or lineage.jsonl is of another run"
         )
 
 
 def _token_weights(verdicts: Sequence[StalenessVerdict], spec: LearnerSpec) -> list[float]:
-    """A token's share of the loss, by trajectory.  Under the policy ``drop`` those that are dropped count for nothing;
-    else tokens without loss keep their share."""
+    """Return the loss weight of a token, by trajectory.  With the policy ``drop``, dropped trajectories have no weight;
+    otherwise tokens without loss keep their weight."""
     forgets, settings = spec.staleness.policy is StaleTokenPolicy.DROP, spec.objective.policy_loss
     counts = [not forgets or verdict.drop is None for verdict in verdicts]
     shares = iter(
@@ -131,12 +137,12 @@ def _token_weights(verdicts: Sequence[StalenessVerdict], spec: LearnerSpec) -> l
 
 
 def _turn_rewards(trajectories: Sequence[Trajectory]) -> list[list[float]]:
-    """Of each trajectory's turns of the model, their own."""
+    """Return the own rewards of each trajectory's model turns."""
     return [[turn.reward for _, _, turn in iterate_model_turns(trajectory.segments)] for trajectory in trajectories]
 
 
 def _shuffled(own: Sequence[Sequence[float]], dice: random.Random) -> list[list[float]]:
-    """All of them at other turns of the batch."""
+    """Return all rewards shuffled over the turns of the batch."""
     every = [reward for turns in own for reward in turns]
     dice.shuffle(every)
     left = iter(every)
@@ -149,8 +155,8 @@ def _advantages(
     own: Sequence[Sequence[float]],
     spec: LearnerSpec,
 ) -> list[list[TokenArray]]:
-    """Of each token: per trajectory, per segment, float32 [T].  ``rewards`` are the trajectories', ``own`` their
-    turns'."""
+    """Return the advantage of each token: float32 [T] per trajectory and segment.  ``rewards`` are the trajectories',
+    ``own`` those of their turns."""
     estimator, shaping = spec.objective.policy_loss.advantage, spec.objective.shaping
     groups = [trajectory.request.group for trajectory in trajectories]
     if estimator is AdvantageEstimator.STEP:
@@ -176,8 +182,8 @@ def _step_advantages(
     groups: Sequence[int],
     shaping: RewardShapingSettings,
 ) -> list[list[TokenArray]]:
-    """A turn's reward, its own and its trajectory's together, is shaped, and compared with the group's turns of the
-    same index."""
+    """Return advantages of turns: the sum of the turn's and the trajectory's reward is shaped, and compared with the
+    group's turns of the same index."""
     rewards = [
         [shape_reward(reward, trajectory.sampled_tokens, shaping) for reward in turns]
         for trajectory, turns in zip(trajectories, sums, strict=True)
@@ -197,7 +203,7 @@ def _step_advantages(
 
 
 def staleness_metrics(verdicts: Sequence[StalenessVerdict], age: Int32Array) -> dict[str, float]:
-    """Metrics of what was sampled and what of it is trained; ``age`` [trained tokens] in optimizer steps."""
+    """Return metrics of sampled and trained tokens; ``age`` [trained tokens] is in optimizer steps."""
     sampled, trained = sum(v.sampled for v in verdicts), sum(v.trained for v in verdicts)
     masked = sum(v.sampled - v.trained for v in verdicts if v.drop is None)
     return {
@@ -212,7 +218,7 @@ def staleness_metrics(verdicts: Sequence[StalenessVerdict], age: Int32Array) -> 
 
 
 def turn_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Metrics of turns whose log-probabilities are not those of one version on its own prefix throughout."""
+    """Return counts of turns, and of those not sampled by one version on its own prefix throughout."""
     turns = [turn for trajectory in trajectories for _, _, turn in iterate_model_turns(trajectory.segments)]
     return {
         "turns": float(len(turns)),
@@ -222,7 +228,7 @@ def turn_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def reward_part_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Metrics of what rewards were made of: the mean of each part, over the trajectories that have it."""
+    """Return the mean of each part of the rewards, over the trajectories that have it."""
     found: dict[str, list[float]] = {}
     for trajectory in trajectories:
         for name, value in trajectory.reward.parts.items():
@@ -233,9 +239,11 @@ def reward_part_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 def make_supervised_samples(
     sequences: Sequence[tuple[Int32Array, Uint8Array]], weights: Sequence[float] = ()
 ) -> list[TrainingSample]:
-    """Samples for fine-tuning from (token ids, loss mask) and each sequence's weight, 1 where none is given.  A token's
-    share of the loss is its sequence's weight ÷ the sum of these over all tokens with loss.  A sequence without loss
-    or of weight 0 is left out.  Raises BadSampleError for a weight below 0, or a mask that is none."""
+    """Make samples for fine-tuning from (token ids, loss mask) and weights, by default 1.
+
+    The loss weight of a token is its sequence's weight ÷ the sum of the weights over all tokens with loss.  A sequence
+    without loss or with weight 0 is left out.  Raises BadSampleError for a negative weight or an invalid mask.
+    """
     for index, (token_ids, loss_mask) in enumerate(sequences):
         if np.shape(loss_mask) != np.shape(token_ids) or not np.isin(loss_mask, (0, 1)).all():
             shapes = f"token ids {list(np.shape(token_ids))} and a loss mask {list(np.shape(loss_mask))}"

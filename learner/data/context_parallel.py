@@ -1,9 +1,9 @@
-"""Context parallelism: which tokens of a micro-batch each rank holds.  Numpy only.
+"""Context parallelism: the split of a micro-batch over ranks.  Numpy only.
 
 Each sequence is cut into 2·cp chunks of nearly equal length and a rank holds an early and the matching late one (chunks
 i and 2·cp − 1 − i), so that all have the same share of the causal attention.  Which pair a rank holds moves on by one
 with each sequence: lengths that 2·cp does not divide even out.  A chunk's queries see the keys of its sequence from the
-first token to the chunk's last; the ranks hand each other their keys and values for that
+first token to the chunk's last, for which the ranks exchange keys and values
 (:mod:`learner.parallel.context_exchange`)."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from learner.data.micro_batches import ContextChunks, ContextShard, Int64Array, 
 
 
 def _chunks(lengths: Sequence[int], cp: int, rank: int, half: int) -> list[tuple[int, int, int]]:
-    """(first row of the sequence, begin, end within it) of a rank's non-empty chunks, in order."""
+    """Return (first row of the sequence, begin, end within it) of a rank's non-empty chunks, in order."""
     found: list[tuple[int, int, int]] = []
     start = 0
     for index, length in enumerate(lengths):
@@ -35,22 +35,22 @@ def _rows(spans: Sequence[tuple[int, int]]) -> Int64Array:
 
 
 def split_micro_batch(batch: MicroBatch, cp: int, rank: int, multiple: int = 1) -> MicroBatch:
-    """The part of ``batch`` (packed without a tail) that ``rank`` of ``cp`` holds; its ``columns`` stay those of
-    all tokens with loss.  Row counts are a multiple of ``multiple``, and equal over ranks by a tail."""
+    """Return the part of ``batch`` (packed without a tail) that ``rank`` of ``cp`` holds; its ``columns`` stay those of
+    all tokens with loss.  A tail makes row counts a multiple of ``multiple`` and equal over ranks."""
     lengths = [length for bucket in batch.buckets for length in bucket.lengths]
     chunks = [[_chunks(lengths, cp, each, half) for half in (0, 1)] for each in range(cp)]
     held = [_rows([(s + b, s + e) for half in of_rank for s, b, e in half]) for of_rank in chunks]
     width = -(-max(len(rows) for rows in held) // multiple) * multiple
-    places = np.zeros(len(batch.token_ids), np.int64)
+    row_indices = np.zeros(len(batch.token_ids), np.int64)
     for each, rows in enumerate(held):
-        places[rows] = each * width + np.arange(len(rows))
+        row_indices[rows] = each * width + np.arange(len(rows))
 
-    owner, row = np.divmod(places[batch.rows], width)
+    owner, row = np.divmod(row_indices[batch.rows], width)
     counts = np.bincount(owner, minlength=cp)
     target_width = max(1, int(counts.max()))
-    target_places = np.zeros(len(owner), np.int64)
+    target_row_indices = np.zeros(len(owner), np.int64)
     for each in range(cp):
-        target_places[owner == each] = each * target_width + np.arange(counts[each])
+        target_row_indices[owner == each] = each * target_width + np.arange(counts[each])
 
     tail = width - len(held[rank])
     early, late = chunks[rank]
@@ -62,10 +62,10 @@ def split_micro_batch(batch: MicroBatch, cp: int, rank: int, multiple: int = 1) 
         labels=batch.labels[owner == rank],
         context_shard=ContextShard(
             width=width,
-            places=places,
+            row_indices=row_indices,
             chunk_pairs=(_half(early, 0), _half(late, sum(end - begin for _, begin, end in early))),
             target_width=target_width,
-            target_places=target_places,
+            target_row_indices=target_row_indices,
         ),
     )
 

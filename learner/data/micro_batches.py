@@ -1,4 +1,4 @@
-"""Samples and micro-batches: the values that packing, context parallelism and the trainer hand on.  Numpy only."""
+"""Samples and micro-batches, the values shared by packing, context parallelism and the trainer.  Numpy only."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingSample:
-    """One token sequence and what is known of its tokens with loss."""
+    """One token sequence, with columns of values for its tokens with loss."""
 
     token_ids: npt.NDArray[np.int32]
-    """[T]"""
+    """int32 [T]"""
     targets: Int64Array
     """[N] positions of the tokens with loss, ascending, all ≥ 1."""
     columns: TokenColumns[TokenArray]
-    """What the loss is told of each of them."""
+    """Values for the loss, [N] each."""
     trajectory_index: int = 0
-    """Index in the batch of the trajectory that it is from."""
+    """Index of its trajectory in the batch."""
     trajectory_positions: Int64Array | None = None
-    """[N] where they stand among all tokens of that trajectory, its segments one after the other."""
+    """[N] positions of the targets among all tokens of the trajectory, segments concatenated."""
 
     def with_columns(self, **more: TokenArray) -> TrainingSample:
-        """With these columns too."""
+        """Return the sample with additional columns."""
         return replace(self, columns=replace(self.columns, **more))
 
 
 SampleCost = Callable[[TrainingSample], float]
-"""What training a sample takes, in any unit."""
+"""Cost of training a sample, in any unit."""
 
 
 class BadSampleError(UserError):
-    """A sequence that this model, or these settings, cannot train."""
+    """A sequence cannot be trained with this model or these settings."""
 
 
 class AttentionBucket(NamedTuple):
@@ -55,45 +55,45 @@ class ContextChunks(NamedTuple):
     """This rank's early, or late, chunk of each sequence; empty ones are left out."""
 
     start: int
-    """First of the rank's rows."""
+    """Index of the first of the rank's rows."""
     queries: tuple[int, ...]
-    """Length of each chunk, one after the other from ``start``."""
+    """Length of each chunk; chunks follow each other from ``start``."""
     keys: tuple[int, ...]
-    """Tokens that the chunk's last query sees."""
+    """Number of keys that each chunk's last query sees."""
     key_rows: Int64Array
-    """[sum of keys] Their rows in the whole micro-batch."""
+    """[sum of keys] rows of the keys in the whole micro-batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContextShard:
-    """Where a rank's part belongs in the whole micro-batch of ``T`` tokens, ``N`` of them with loss."""
+    """Position of a rank's part in the whole micro-batch of ``T`` tokens, ``N`` of them with loss."""
 
     width: int
-    """Rows of each rank, the tail that makes them equal included."""
-    places: Int64Array
-    """[T] of each token among the cp · width rows of all ranks."""
+    """Number of rows per rank, including the tail that makes them equal."""
+    row_indices: Int64Array
+    """[T] row of each token among the cp · width rows of all ranks."""
     chunk_pairs: tuple[ContextChunks, ContextChunks]
     target_width: int
-    """Most tokens with loss of any rank."""
-    target_places: Int64Array
-    """[N] of each token with loss among the cp · target_width."""
+    """Largest number of tokens with loss of a rank."""
+    target_row_indices: Int64Array
+    """[N] row of each token with loss among the cp · target_width rows of all ranks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MicroBatch:
-    """Sequences one after the other.  ``T`` tokens, ``N`` of them with loss."""
+    """Concatenated sequences of ``T`` tokens, ``N`` of them with loss."""
 
     token_ids: Int64Array
     """[T]"""
     positions: Int64Array
-    """[T] within the token's own sequence."""
+    """[T] positions within the tokens' own sequences."""
     rows: Int64Array
-    """[N] the row whose logits predict each token with loss; all different."""
+    """[N] distinct rows whose logits predict the tokens with loss."""
     labels: Int64Array
-    """[N] those tokens."""
+    """[N] ids of the tokens with loss."""
     columns: TokenColumns[TokenArray]
-    """[N] of each."""
+    """Values for the loss, [N] each."""
     buckets: tuple[AttentionBucket, ...] = field(default=())
     context_shard: ContextShard | None = None
-    """Under context parallelism: tokens, positions, rows and labels are one rank's; see
+    """Set with context parallelism: tokens, positions, rows and labels are then one rank's part; see
     :mod:`learner.data.context_parallel`."""

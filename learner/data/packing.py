@@ -1,8 +1,8 @@
-"""Sequences into micro-batches without padding, balanced over ranks and micro-batches by what they cost.  Numpy only;
-order and result depend on the input alone.
+"""Packs sequences into micro-batches without padding, balanced over ranks and micro-batches by cost.  Numpy only and
+deterministic.
 
-A token is trained by the logits of the position before it, so a micro-batch names, for each token with loss, the row
-that predicts it.
+A token is trained by the logits of the position before it, so a micro-batch has, for each token with loss, the row that
+predicts it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _WASTE = 1.25
 
 
 def balance_samples(samples: Sequence[TrainingSample], ranks: int, cost: SampleCost) -> list[list[TrainingSample]]:
-    """Share samples over ranks: the costliest first, each to the rank with the least so far.  A rank that would stay
-    empty gets a sample without loss, since every rank takes part in the gradient's sum."""
+    """Distribute samples over ranks: the costliest first, each to the rank with the lowest cost so far.  An otherwise
+    empty
+    rank gets a sample without loss, because every rank takes part in the gradient's sum."""
     shares = _spread(samples, ranks, cost, max_tokens=None)
     if shares is None:
         raise AssertionError("without a bound every sample finds a place")
@@ -34,9 +35,13 @@ def _without_loss(sample: TrainingSample) -> TrainingSample:
 def make_micro_batches(
     samples: Sequence[TrainingSample], max_tokens: int, cost: SampleCost, multiple: int = 1, *, packed: bool = True
 ) -> list[MicroBatch]:
-    """As few micro-batches of at most ``max_tokens`` as balance allows.  Within one, the longest come first: neighbours
-    have similar lengths, which keeps padded attention cheap.  Token counts are made a multiple of ``multiple`` by a
-    tail sequence without loss (sequence parallelism needs it).  Without ``packed``, one sequence each."""
+    """Return balanced micro-batches of at most ``max_tokens``, as few as possible.
+
+    Within one, longer sequences come first, so neighbours have similar lengths, which keeps padded attention cheap.  A
+    tail
+    sequence without loss makes token counts a multiple of ``multiple`` (for sequence parallelism).  Without ``packed``,
+    each has one sequence.
+    """
     count = -(-sum(len(sample.token_ids) for sample in samples) // max_tokens) if packed else len(samples)
     while (bins := _spread(samples, count, cost, max_tokens)) is None:
         if count >= len(samples):
@@ -50,7 +55,9 @@ def make_micro_batches(
 def _spread(
     samples: Sequence[TrainingSample], count: int, cost: SampleCost, max_tokens: int | None
 ) -> list[list[TrainingSample]] | None:
-    """The costliest first, each to the bin with the least cost so far that has room; None where none has."""
+    """Put samples into bins, the costliest first, each into the bin with room and the lowest cost so far; return None
+    if
+    no bin has room."""
     bins: list[list[TrainingSample]] = [[] for _ in range(count)]
     costs, tokens = np.zeros(count), np.zeros(count, np.int64)
     own = [cost(sample) for sample in samples]
@@ -67,7 +74,7 @@ def _spread(
 
 
 def pack_micro_batch(samples: Sequence[TrainingSample], multiple: int = 1) -> MicroBatch:
-    """One micro-batch of these samples in this order."""
+    """Return one micro-batch of the samples in this order."""
     lengths = [len(sample.token_ids) for sample in samples]
     tail = -sum(lengths) % multiple
     all_lengths = [*lengths, tail] if tail else lengths
@@ -83,8 +90,9 @@ def pack_micro_batch(samples: Sequence[TrainingSample], multiple: int = 1) -> Mi
 
 
 def make_attention_buckets(lengths: Sequence[int]) -> tuple[AttentionBucket, ...]:
-    """Cut a run of sequences where padding them to the longest of the bucket would cost too much.  Attention's cost is
-    the square of the length."""
+    """Divide neighbouring sequences into buckets so that padding to a bucket's longest never costs too much; the cost
+    of
+    attention is the square of the length."""
     found: list[AttentionBucket] = []
     start, first, longest, own = 0, 0, 0, 0
     for index, length in enumerate(lengths):

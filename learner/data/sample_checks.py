@@ -1,4 +1,4 @@
-"""Samples that a model cannot be trained on, found before they reach it."""
+"""Checks of samples before they reach the model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from learner.data.micro_batches import BadSampleError, TrainingSample
 
 
 def check_samples(samples: Sequence[TrainingSample], *, vocabulary: int, most_tokens: int) -> None:
-    """Raises BadSampleError for tokens that the model does not know, a sequence of more than ``most_tokens``, wrong
-    types, and columns of another length than the tokens with loss."""
+    """Raise BadSampleError for token ids outside the vocabulary, a sequence of more than ``most_tokens``, wrong types,
+    and
+    columns of another length than the tokens with loss."""
     for index, sample in enumerate(samples):
         tokens, targets = sample.token_ids, sample.targets
         if tokens.dtype.kind != "i" or tokens.ndim != 1 or targets.dtype.kind != "i" or targets.ndim != 1:
@@ -33,7 +34,7 @@ def check_samples(samples: Sequence[TrainingSample], *, vocabulary: int, most_to
         if len(targets) and not 1 <= int(targets.min()) <= int(targets.max()) < len(tokens):
             raise BadSampleError(
                 f"sequence {index} of {len(tokens)} tokens has targets from {targets.min()} to {targets.max()}: each "
-                "is the place of a token that another comes before"
+                "is the position of a token that has a predecessor"
             )
         if len(targets) != len(sample.columns.behaviour) or np.any(np.diff(targets) <= 0):
             raise BadSampleError(

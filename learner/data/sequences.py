@@ -1,7 +1,7 @@
-"""From a trajectory's segments to the sequences that are trained.  Numpy only.
+"""From a trajectory's segments to training sequences.  Numpy only.
 
-A segment that goes on where another ends joins it, so a linear episode is one sequence however it was cut, and no
-token is computed twice for being in a prefix; a branch is a sequence of its own, whose prefix has no loss.
+A segment that continues another one is joined with it, so a linear episode is one sequence and no token is computed
+twice; a branch is a separate sequence, whose prefix has no loss.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from protocol.trajectory import Int32Array, Segment, Turn, TurnKind, Uint8Array
 
 
 def iterate_model_turns(segments: Sequence[Segment]) -> Iterator[tuple[int, int, Turn]]:
-    """(index of the turn, index of its segment, turn) of each turn of the model, in order."""
+    """Yield (index of the turn, index of its segment, turn) of each turn of the model, in order."""
     index = 0
-    for place, segment in enumerate(segments):
+    for segment_index, segment in enumerate(segments):
         for turn in segment.turns:
             if turn.kind is TurnKind.MODEL:
-                yield index, place, turn
+                yield index, segment_index, turn
                 index += 1
 
 
 def token_turn_indices(segments: Sequence[Segment]) -> list[TokenArray]:
-    """Per segment, int64 [T]: the index of the model's turn that a token is in; 0 for one in none."""
+    """Return per segment int64 [T]: the index of the token's model turn, or 0 if it is in none."""
     found: list[TokenArray] = [np.zeros(len(segment), np.int64) for segment in segments]
-    for index, place, turn in iterate_model_turns(segments):
-        found[place][turn.start : turn.end] = index
+    for index, segment_index, turn in iterate_model_turns(segments):
+        found[segment_index][turn.start : turn.end] = index
     return found
 
 
 def on_policy_tokens(segment: Segment, ages: Int32Array) -> TokenArray:
-    """bool [T]: where weights of age 0 sampled a whole turn, on a prefix that they had computed, too."""
+    """Return bool [T]: true for tokens of turns that weights of age 0 sampled as a whole, on a prefix that they also
+    computed."""
     found = np.zeros(len(segment), np.bool_)
     for turn in segment.turns:
         here = slice(turn.start, turn.end)
@@ -54,15 +55,16 @@ def make_samples(
     weight: float,
     origin: int,
 ) -> list[TrainingSample]:
-    """One for each sequence that has a token with loss.  Per segment: ``masks`` says which tokens those are, ``ages``
-    and ``advantages`` are theirs; ``weight`` is every token's, ``origin`` the trajectory's index in its batch."""
+    """Return one sample per sequence with a loss token.  ``masks``, ``ages`` and ``advantages`` are per segment; all
+    tokens
+    have the loss weight ``weight``; ``origin`` is the trajectory's index in its batch."""
     found: list[TrainingSample] = []
     every = np.split(np.arange(sum(map(len, segments))), np.cumsum([len(segment) for segment in segments])[:-1])
     for chain in _chains(segments):
         parts = [segments[index] for index in chain]
         prefix = _prefix(segments, parts[0])
         own = np.flatnonzero(np.concatenate([masks[index] for index in chain]))
-        if len(own) and own[0] + len(prefix) == 0:  # nothing predicts the first token of all
+        if len(own) and own[0] + len(prefix) == 0:  # nothing predicts the very first token
             own = own[1:]
         if len(own):
             made = make_token_columns(
@@ -73,13 +75,14 @@ def make_samples(
                 np.concatenate([on_policy_tokens(segments[index], ages[index]) for index in chain])[own],
             )
             tokens = np.concatenate([prefix, *(part.token_ids for part in parts)])
-            places = np.concatenate([every[index] for index in chain])[own]
-            found.append(TrainingSample(tokens, (own + len(prefix)).astype(np.int64), made, origin, places))
+            segment_indexs = np.concatenate([every[index] for index in chain])[own]
+            found.append(TrainingSample(tokens, (own + len(prefix)).astype(np.int64), made, origin, segment_indexs))
     return found
 
 
 def join_sequences(segments: Sequence[Segment]) -> list[tuple[Int32Array, Uint8Array]]:
-    """Token ids and loss mask of each sequence that has a sampled token; each such token has loss in one of them."""
+    """Return token ids and loss mask of each sequence with a sampled token; each sampled token has loss in one
+    sequence."""
     found: list[tuple[Int32Array, Uint8Array]] = []
     for chain in _chains(segments):
         parts = [segments[index] for index in chain]
@@ -91,7 +94,7 @@ def join_sequences(segments: Sequence[Segment]) -> list[tuple[Int32Array, Uint8A
 
 
 def _chains(segments: Sequence[Segment]) -> list[list[int]]:
-    """Segments, by index, that follow each other without a gap."""
+    """Return lists of indices of segments that follow each other without a gap."""
     chains: list[list[int]] = []
     open_at: dict[int, list[int]] = {}
     whole: list[int] = []
@@ -107,7 +110,7 @@ def _chains(segments: Sequence[Segment]) -> list[list[int]]:
 
 
 def _prefix(segments: Sequence[Segment], segment: Segment) -> Int32Array:
-    """The tokens before a segment: the first ``offset`` of its parent's whole sequence."""
+    """Return the tokens before a segment: the first ``offset`` of its parent's whole sequence."""
     parts, wanted = [np.zeros(0, np.int32)], segment.offset
     while segment.parent >= 0:
         segment = segments[segment.parent]

@@ -1,7 +1,8 @@
-"""Where a step's tokens went: by age, by length, by turn.  Pure, numpy only.
+"""Account of a step's tokens by age, length and turn.  Pure, numpy only.
 
-Length is a trajectory's sampled tokens.  Deciles are of the step's own batch; buckets are powers of two, the same in
-every step, so that they can be added up over a run.
+The length of a trajectory is its number of sampled tokens.  Deciles refer to the step's own batch; buckets are powers
+of
+two, the same in every step, so that they can be added up over a run.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from protocol.trajectory import Trajectory
 
 LENGTH_DECILES = 10
 MASKED_REASON = "masked"
-"""Tokens above the bound in a trajectory that is trained."""
+"""Reason of tokens above the bound in a trajectory that is trained."""
 
 
 def account_tokens(trajectories: Sequence[Trajectory], verdicts: Sequence[StalenessVerdict]) -> TokenAccount:
-    """The account of one batch at the step that uses it."""
+    """Return the account of one batch at the step that uses it."""
     ages: Counter[int] = Counter()
     turns: dict[int, list[int]] = {}
     lost: dict[str, Counter[str]] = {}
@@ -44,15 +45,15 @@ def account_tokens(trajectories: Sequence[Trajectory], verdicts: Sequence[Stalen
 
 
 def _add_turns(turns: dict[int, list[int]], trajectory: Trajectory, verdict: StalenessVerdict) -> None:
-    """Count sampled and trained tokens by the index of the model's turn."""
-    for index, place, turn in iterate_model_turns(trajectory.segments):
+    """Add sampled and trained tokens to ``turns`` by the index of the model's turn."""
+    for index, segment_index, turn in iterate_model_turns(trajectory.segments):
         sums = turns.setdefault(index, [0, 0])
-        sums[0] += int(trajectory.segments[place].loss_mask[turn.start : turn.end].sum())
-        sums[1] += int(verdict.loss_masks[place][turn.start : turn.end].sum())
+        sums[0] += int(trajectory.segments[segment_index].loss_mask[turn.start : turn.end].sum())
+        sums[1] += int(verdict.loss_masks[segment_index][turn.start : turn.end].sum())
 
 
 def _by_decile(verdicts: Sequence[StalenessVerdict]) -> tuple[float, ...]:
-    """Trained share of each tenth by length, shortest first; empty for a batch of fewer than ten trajectories."""
+    """Return the trained share of each tenth by length, shortest first; empty for fewer than ten trajectories."""
     if len(verdicts) < LENGTH_DECILES:
         return ()
     ordered = sorted(verdicts, key=lambda verdict: verdict.sampled)

@@ -1,4 +1,7 @@
-"""What is maximised, as pure tensor functions: the objective, advantages, surrogates, corrections, the reference
-penalty and the metrics of an update. Layers: objective, token_columns and ratios; then corrections, advantages,
-aggregation and reward_shaping; then surrogates and metrics; policy_loss puts them together. Importing
-learner.losses.objective loads no torch."""
+"""The loss as pure tensor functions: objective, advantages, surrogates, corrections, KL penalty and metrics.
+
+Layers, from below: settings, token_columns and ratios; objective, corrections, advantages, aggregation, reference_kl
+and
+reward_shaping; surrogates; metrics; policy_loss, which composes them.  Importing learner.losses.objective loads no
+torch.
+"""

@@ -1,7 +1,8 @@
-"""A token's share of the loss, fixed when the batch is read.
+"""Loss weights of tokens, fixed when the batch is read.
 
-Tokens that lose their loss (too old, or by a correction) keep their share: a mask takes weight away and gives none to
-others.
+Tokens whose loss is removed (by staleness or a correction) keep their weight: a mask never increases the weight of
+other
+tokens.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from learner.losses.settings import LossAggregation
 
 
 def token_loss_weights(sampled: Sequence[int], kind: LossAggregation, constant: int = 0) -> list[float]:
-    """For each trajectory of the global batch, by its sampled tokens, the share of each of its tokens::
+    """Return the loss weight per token for each trajectory of the global batch, from its number of sampled tokens::
 
     token_mean     1 ÷ Σ sampled                          (DAPO, arXiv 2503.14476, eq. 12)
     sequence_mean  1 ÷ (trajectories · own sampled)       (GRPO, arXiv 2402.03300, eq. 3)

@@ -1,6 +1,6 @@
-"""Every number that is said about an update, in one place.  Pure tensor functions.
+"""All metrics of an update.  Pure tensor functions.
 
-Micro-batches and ranks give sums and maxima, which add up; :func:`summarise` divides once they are all together.
+Micro-batches and ranks give sums and maxima, which are combined; :func:`summarise_metrics` divides at the end.
 Shapes: ``N`` tokens with loss of one micro-batch; ``gap_N`` is log π − log μ of the current weights.
 """
 # ruff: noqa: N803, N806 - shape suffixes
@@ -25,41 +25,41 @@ TOKEN_MEANS = (
     *("clip_high", "clip_low", "clip_dual", "kl_k1", "kl_k3", "entropy", "kl_reference"),
     *("masked_band", "masked_opsm", "masked_m2po"),
 )
-"""Sums that are told as their mean over tokens."""
+"""Sums that are reported as means over tokens."""
 SUM_NAMES = (
     *("loss", "tokens", "sequences", "ratio", "ratio_squared", "weight", "weight_squared"),
     *("own_tokens", "own_k3"),
     *TOKEN_MEANS,
 )
-"""Order of :attr:`Sums.totals`; ``ratio`` is a token's π ÷ μ, ``weight`` a sequence's product of them."""
+"""Order of :attr:`MetricSums.totals`; ``ratio`` is a token's π ÷ μ, ``weight`` a sequence's product of them."""
 MAXIMUM_NAMES = ("mismatch_max",)
-"""Order of :attr:`Sums.largest`: |log π − log μ|."""
+"""Order of :attr:`MetricSums.largest`: |log π − log μ|."""
 
 
 class MetricSums(NamedTuple):
     totals: Tensor
-    """float64 [len(SUMS)]"""
+    """float64 [len(SUM_NAMES)]"""
     largest: Tensor
-    """float64 [len(MAXIMA)]"""
+    """float64 [len(MAXIMUM_NAMES)]"""
 
     def add(self, other: MetricSums) -> MetricSums:
-        """Of both together."""
+        """Return the sums of both."""
         return MetricSums(self.totals + other.totals, torch.maximum(self.largest, other.largest))
 
 
 class LossObservations(NamedTuple):
-    """What the loss saw beside the ratios."""
+    """Intermediate values of the loss besides the ratios."""
 
     masks: Mapping[str, Tensor]
-    """By correction, bool [N]: false where it takes a token's loss."""
+    """Correction → bool [N], false where it removes a token's loss."""
     keep: Tensor
-    """All masks together."""
+    """bool [N]: all masks combined."""
     kl: Tensor | None
     entropy: Tensor | None
 
 
 def empty_sums(device: torch.device) -> MetricSums:
-    """The sums of no tokens."""
+    """Return the sums over no tokens."""
     return MetricSums(
         torch.zeros(len(SUM_NAMES), dtype=torch.float64, device=device),
         torch.zeros(len(MAXIMUM_NAMES), dtype=torch.float64, device=device),
@@ -69,7 +69,7 @@ def empty_sums(device: torch.device) -> MetricSums:
 def sum_policy_metrics(
     loss: Tensor, gap_N: Tensor, tokens: TokenColumns[Tensor], made: Surrogate, seen: LossObservations
 ) -> MetricSums:
-    """The sums of one micro-batch."""
+    """Return the sums of one micro-batch."""
     log_ratio_N = clamp_log_ratio(gap_N).double()
     ratio_N = log_ratio_N.exp()
     sequences = tokens.sequence[-1] + 1 if tokens.sequence.numel() else tokens.sequence.sum()
@@ -102,7 +102,7 @@ def sum_policy_metrics(
 
 
 def sum_likelihood_metrics(loss: Tensor, logprobs_N: Tensor) -> MetricSums:
-    """Those of supervised fine-tuning: loss and tokens."""
+    """Return the sums of supervised fine-tuning: loss and tokens."""
     values = {"loss": loss.detach(), "tokens": loss.new_tensor(logprobs_N.numel())}
     return MetricSums(_stacked(values, SUM_NAMES, loss.device), empty_sums(loss.device).largest)
 
@@ -113,17 +113,18 @@ def _stacked(values: Mapping[str, Tensor], names: Iterable[str], device: torch.d
 
 
 def summarise_metrics(found: MetricSums, objective: Objective) -> dict[str, float]:
-    """Metrics of the whole batch: ``loss``; ``clip_high``, ``clip_low``, ``clip_dual``, shares of the tokens whose
-    bound held; ``kl_k1`` and ``kl_k3``, estimates of KL(μ‖π) (Schulman, "Approximating KL divergence"); ``ess`` and
+    """Return metrics of the whole batch: ``loss``; ``clip_high``, ``clip_low``, ``clip_dual``, shares of clipped
+    tokens;
+    ``kl_k1`` and ``kl_k3``, estimates of KL(μ‖π) (Schulman, "Approximating KL divergence"); ``ess`` and
     ``ess_sequence``, effective sample sizes (Σw)² ÷ (n·Σw²) of tokens and of sequences; ``entropy``; ``mismatch_max``;
-    and, where they are at work, ``kl_reference`` and, for each correction, the share of tokens that it took out."""
+    and, if enabled, ``kl_reference`` and, for each correction, the share of tokens that it mcorrections."""
     total = dict(zip(SUM_NAMES, floats(found.totals), strict=True))
     tokens = max(total["tokens"], 1.0)
-    asked = objective.corrections
+    corrections = objective.corrections
     absent = {
-        *(["masked_band"] if asked.band is None else []),
-        *(["masked_opsm"] if asked.opsm is None else []),
-        *(["masked_m2po"] if asked.m2po is None else []),
+        *(["masked_band"] if corrections.band is None else []),
+        *(["masked_opsm"] if corrections.opsm is None else []),
+        *(["masked_m2po"] if corrections.m2po is None else []),
         *([] if objective.kl.coefficient else ["kl_reference"]),
     }
     return {
@@ -136,9 +137,11 @@ def summarise_metrics(found: MetricSums, objective: Objective) -> dict[str, floa
 
 
 def logprob_parity_metrics(first: MetricSums) -> dict[str, float]:
-    """What serving and training make of the same tokens, of a step's ``first`` update: ``parity_k3``, the mean of
-    k3 = r − 1 − log r, r = π ÷ μ, over the ``parity_tokens`` tokens that the step's very weights sampled.  With the
-    same arithmetic it is 0.  Without such tokens only their number is there."""
+    """Return how far serving and training differ on the same tokens, from a step's ``first`` update.
+
+    ``parity_k3`` is the mean of k3 = r − 1 − log r, r = π ÷ μ, over the ``parity_tokens`` tokens that the step's own
+    weights sampled; with the same arithmetic it is 0.  Without such tokens only their number is returned.
+    """
     total = dict(zip(SUM_NAMES, floats(first.totals), strict=True))
     count = total["own_tokens"]
     return {"parity_tokens": count} | ({"parity_k3": total["own_k3"] / count} if count else {})

@@ -1,4 +1,4 @@
-"""What a learner maximises: the sections of the configuration that together make one loss.
+"""The objective of a learner: the configuration sections that make up one loss.
 
 Importing this module loads no torch.
 """
@@ -20,7 +20,7 @@ from protocol.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The objective of a learner.  Raises UserError where its sections contradict each other."""
+    """The objective of a learner.  Raises UserError if its sections contradict each other."""
 
     policy_loss: PolicyLossSettings = field(default_factory=PolicyLossSettings)
     shaping: RewardShapingSettings = field(default_factory=RewardShapingSettings)
@@ -29,7 +29,7 @@ class Objective:
 
     @property
     def needs_logprob_pass(self) -> bool:
-        """Whether the batch's log-probabilities are computed before its first update."""
+        """True if the batch's log-probabilities are computed before its first update."""
         return self.corrections.proximal is ProximalPolicy.RECOMPUTED or self.corrections.m2po is not None
 
     def __post_init__(self) -> None:
@@ -37,8 +37,8 @@ class Objective:
         if proximal is ProximalPolicy.RECOMPUTED and self.policy_loss.minibatches < 2:
             found.append(
                 "correction.proximal = 'recomputed' with learner.minibatches = 1: the ratio to the weights before the "
-                "batch's first update is 1 in that update, so no bound would ever hold: set learner.minibatches = 2 or "
-                "more, or correction.proximal = 'log_linear'"
+                "batch's first update is 1 in that update, so nothing would ever be clipped: set learner.minibatches = "
+                "2 or more, or correction.proximal = 'log_linear'"
             )
         if proximal is not ProximalPolicy.NONE and loss in {LossType.REINFORCE, LossType.DPPO_TV}:
             found.append(

@@ -1,7 +1,7 @@
-"""The loss of one micro-batch and every number said about it.  Pure tensor functions.
+"""The loss of one micro-batch and its metrics.  Pure tensor functions.
 
-A loss is −Σ weight · objective over tokens; the weights are shares of the whole batch, so the losses of micro-batches
-and ranks add up to the batch's.  It knows nothing of how tokens came to be in its micro-batch.
+A loss is −Σ weight · objective over tokens; the weights are normalised over the whole batch, so the losses of
+micro-batches and ranks add up to the batch's.
 
 Shapes: ``N`` tokens with loss of one micro-batch, in the dtype of the log-probabilities.
 """
@@ -29,17 +29,20 @@ class LossResult(NamedTuple):
     """Scalar, with gradient."""
     sums: MetricSums
     loss_flags: Tensor | None = None
-    """uint8 [N]: :class:`protocol.run_directory.trained_log.Mark` of each token."""
+    """uint8 [N]: :class:`protocol.run_directory.trained_log.TokenLossFlag` of each token."""
 
 
 def policy_loss(
     current_N: Tensor, tokens: TokenColumns[Tensor], objective: Objective, entropy_N: Tensor | None = None
 ) -> LossResult:
-    """The loss that ``objective`` asks for.
+    """Return the loss of ``objective``.
 
-    Bounds are around the anchor: μ, the recorded behaviour, or the proximal policy, and then the objective is weighted
-    with min(π_prox ÷ μ, cap) (decoupled PPO, arXiv 2110.00641).  A token that a correction takes out adds
-    nothing, and its weight goes to no other."""
+    The ratio is clipped around the anchor: μ, the recorded behaviour, or the proximal policy, in which case the
+    objective
+    is weighted with min(π_prox ÷ μ, cap) (decoupled PPO, arXiv 2110.00641).  A token that a correction masks adds
+    nothing,
+    and its weight is not redistributed.
+    """
     proximal_N = _proximal(current_N, tokens, objective)
     anchor_N = tokens.behaviour if proximal_N is None else proximal_N
     gap_N = current_N.detach() - tokens.behaviour
@@ -73,30 +76,30 @@ def _proximal(current_N: Tensor, tokens: TokenColumns[Tensor], objective: Object
 def _correction_masks(
     gap_N: Tensor, mismatch_N: Tensor, tokens: TokenColumns[Tensor], objective: Objective
 ) -> dict[str, Tensor]:
-    """By correction, true where it lets a token be; to μ, ``gap_N`` is of the current weights, ``mismatch_N`` of the
-    proximal ones where there are any."""
-    asked, found = objective.corrections, dict[str, Tensor]()
-    if asked.band is not None:
-        found["band"] = band_mask(mismatch_N, *asked.band)
-    if asked.opsm is not None:
-        found["opsm"] = off_policy_sequence_mask(gap_N, tokens.advantages, tokens.sequence, asked.opsm)
+    """Return correction → bool [N], false where it masks a token.  ``gap_N`` is log π − log μ of the current weights,
+    ``mismatch_N`` of the proximal policy if there is one."""
+    corrections, found = objective.corrections, dict[str, Tensor]()
+    if corrections.band is not None:
+        found["band"] = band_mask(mismatch_N, *corrections.band)
+    if corrections.opsm is not None:
+        found["opsm"] = off_policy_sequence_mask(gap_N, tokens.advantages, tokens.sequence, corrections.opsm)
     if tokens.keep is not None:
         found["m2po"] = tokens.keep
     return found
 
 
 def _loss_flags(made: Surrogate, keep_N: Tensor) -> Tensor:
-    """What held each token back; a token that a correction took has met no bound."""
-    held = {
+    """Return the loss flags of each token; a token that a correction masked was not clipped."""
+    clipped = {
         TokenLossFlag.HIGH: made.high & keep_N,
         TokenLossFlag.LOW: made.low & keep_N,
         TokenLossFlag.DUAL: made.dual & keep_N,
     }
-    every = held | {TokenLossFlag.CORRECTED: ~keep_N}
+    every = clipped | {TokenLossFlag.CORRECTED: ~keep_N}
     return torch.stack([bits * mark.value for mark, bits in every.items()]).sum(0).to(torch.uint8)
 
 
 def likelihood_loss(current_N: Tensor, tokens: TokenColumns[Tensor]) -> LossResult:
-    """Supervised fine-tuning: −Σ weight · log π."""
+    """Return the loss of supervised fine-tuning: −Σ weight · log π."""
     loss = -(tokens.weights * current_N).sum()
     return LossResult(loss, sum_likelihood_metrics(loss, current_N))

@@ -1,4 +1,4 @@
-"""A penalty for leaving frozen reference weights.  Pure tensor functions; ``N`` tokens with loss."""
+"""KL penalty to frozen reference weights.  Pure tensor functions; ``N`` tokens with loss."""
 # ruff: noqa: N803, N806 - shape suffixes
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from learner.losses.settings import KlEstimator
 
 
 def reference_kl(current_N: Tensor, reference_N: Tensor, kind: KlEstimator) -> Tensor:
-    """Estimates of KL(π_θ‖π_ref) from tokens that π_θ sampled, with x = log π_ref − log π_θ (Schulman, "Approximating
+    """Return estimates of KL(π_θ‖π_ref) from tokens that π_θ sampled, with x = log π_ref − log π_θ (Schulman,
+    "Approximating
     KL divergence")::
 
         k1 = −x        k2 = x² ÷ 2        k3 = eˣ − 1 − x  (GRPO, arXiv 2402.03300, eq. 4)

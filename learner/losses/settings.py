@@ -1,6 +1,6 @@
-"""The configuration of what is maximised: the policy loss, reward shaping, off-policy corrections and the KL penalty.
+"""Settings of the objective: the policy loss, reward shaping, off-policy corrections and the KL penalty.
 
-Formulas and their sources stand with the functions, in :mod:`learner.losses.surrogates`,
+Formulas and their sources are with the functions, in :mod:`learner.losses.surrogates`,
 :mod:`learner.losses.advantages`, :mod:`learner.losses.aggregation`, :mod:`learner.losses.corrections`,
 :mod:`learner.losses.reference_kl` and :mod:`learner.losses.reward_shaping`.  Importing this module loads no torch.
 """
@@ -16,7 +16,7 @@ from protocol.settings import ConfigSection, CountInt, PositiveInt
 
 
 class LossType(StrEnum):
-    """How a token's ratio and advantage become its term of the objective."""
+    """The term of the objective for a token, from its ratio and advantage."""
 
     CLIP = "clip"
     """The clipped ratio of each token with asymmetric bounds and a dual clip (DAPO)."""
@@ -31,7 +31,7 @@ class LossType(StrEnum):
 
 
 class LossAggregation(StrEnum):
-    """How large a share of the loss each token has."""
+    """Normalisation of the loss over tokens."""
 
     TOKEN_MEAN = "token_mean"  # noqa: S105  tokens of text
     """Every sampled token of the batch has the same share (DAPO)."""
@@ -42,7 +42,7 @@ class LossAggregation(StrEnum):
 
 
 class AdvantageEstimator(StrEnum):
-    """How a reward becomes an advantage."""
+    """Estimators of advantages from rewards."""
 
     GROUP = "group"
     """(r − mean) ÷ std of the group (GRPO)."""
@@ -88,9 +88,10 @@ class PolicyLossSettings(ConfigSection):
     loss: LossType = LossType.CLIP
     """``clip`` (DAPO), ``gspo``, ``cispo``, ``dppo_tv``, or ``reinforce`` with truncated importance sampling."""
     tis_cap: Annotated[float, Field(gt=0)] | None = None
-    """Bound of the weight in the loss ``reinforce``, min(ratio, tis_cap) · A · log π, which has no other bounds."""
+    """Cap of the importance weight in the loss ``reinforce``, min(ratio, tis_cap) · A · log π, which has no other
+    clip."""
     tv_bound: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """In the loss ``dppo_tv``, the most that a token's probability may have moved in the advantage's direction."""
+    """Largest change of a token's probability in the advantage's direction in the loss ``dppo_tv``."""
     aggregation: LossAggregation = LossAggregation.TOKEN_MEAN
     """Share of each token in the loss: ``token_mean``, ``sequence_mean``, or ``constant`` (Dr. GRPO)."""
     aggregation_tokens: CountInt = 0
@@ -98,7 +99,7 @@ class PolicyLossSettings(ConfigSection):
     minibatches: PositiveInt = 1
     """Optimizer updates on each batch, which is split among them; together they are one step."""
     advantage: AdvantageEstimator = AdvantageEstimator.GROUP
-    """How rewards become advantages: ``group``, ``leave_one_out``, ``no_std``, ``batch``, or ``step``."""
+    """Advantage estimator: ``group``, ``leave_one_out``, ``no_std``, ``batch``, or ``step``."""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -126,8 +127,8 @@ class PolicyLossSettings(ConfigSection):
 
 
 class RewardShapingSettings(ConfigSection):
-    """How an episode's reward (with ``learner.advantage = "step"``, that plus a turn's own) is changed before
-    advantages are computed.  Groups without reward variance are dropped by the unshaped rewards, before this."""
+    """Changes of an episode's reward (with ``learner.advantage = "step"``, plus a turn's own) before advantages are
+    computed.  Groups without reward variance are dropped before, by their unshaped rewards."""
 
     bias: float = 0.0
     """Added to the reward."""

@@ -1,7 +1,7 @@
-"""What each token adds to what is maximised.  Pure tensor functions.
+"""Surrogate objectives per token.  Pure tensor functions.
 
 Shapes: ``N`` tokens with loss of one micro-batch.  ``gap_N`` is log π_θ − log π_anchor with the gradient of π_θ; the
-anchor is the behaviour policy, or the proximal one.  ``keep_N`` is false for tokens that a correction takes out.
+anchor is the behaviour policy, or the proximal one.  ``keep_N`` is false for tokens that a correction masks.
 """
 # ruff: noqa: N803, N806 - shape suffixes
 
@@ -20,21 +20,22 @@ from learner.losses.token_columns import TokenColumns
 
 class Surrogate(NamedTuple):
     value: Tensor
-    """[N], to be maximised."""
+    """Objective [N], to be maximised."""
     high: Tensor
-    """bool [N]: the upper bound held, by the branch that was chosen, not by the ratio alone."""
+    """bool [N]: true if the upper bound clipped the chosen branch, which does not follow from the ratio alone."""
     low: Tensor
     dual: Tensor
 
 
 def clipped_surrogate(gap_N: Tensor, advantages_N: Tensor, settings: PolicyLossSettings) -> Surrogate:
-    """PPO's clipped ratio with asymmetric bounds (DAPO, arXiv 2503.14476, eq. 10) and the dual clip (arXiv 1912.09729,
+    """Return PPO's clipped ratio with asymmetric bounds (DAPO, arXiv 2503.14476, eq. 10) and the dual clip (arXiv
+    1912.09729,
     eq. 5)::
 
         A ≥ 0:  min(r, 1 + eps_high) · A
         A < 0:  min(max(r, 1 − eps_low), dual_clip) · A
 
-    A bound that holds takes the token's gradient."""
+    A clipped token has no gradient."""
     ratio_N = clamp_log_ratio(gap_N).exp()
     bounded_N = ratio_N.clamp(1.0 - settings.eps_low, 1.0 + settings.eps_high)
     objective_N = torch.minimum(ratio_N * advantages_N, bounded_N * advantages_N)
@@ -51,7 +52,8 @@ def clipped_surrogate(gap_N: Tensor, advantages_N: Tensor, settings: PolicyLossS
 def sequence_clipped_surrogate(
     gap_N: Tensor, advantages_N: Tensor, sequence_N: Tensor, keep_N: Tensor, settings: PolicyLossSettings
 ) -> Surrogate:
-    """:func:`clipped` with one ratio for all tokens of a sequence, exp of the mean of its tokens' log-ratios (GSPO,
+    """Return :func:`clipped_surrogate` with one ratio for all tokens of a sequence, exp of the mean of its tokens'
+    log-ratios (GSPO,
     arXiv 2507.18071, eq. 5 to 7).  The mean is over tokens that keep their loss."""
     return clipped_surrogate(sequence_means(clamp_log_ratio(gap_N), sequence_N, keep_N), advantages_N, settings)
 
@@ -59,8 +61,9 @@ def sequence_clipped_surrogate(
 def weighted_clip_surrogate(
     gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, settings: PolicyLossSettings
 ) -> Surrogate:
-    """clip(r, 1 − eps_low, 1 + eps_high) · A · log π_θ, the weight without gradient (CISPO, arXiv 2506.13585, eq. 4 and
-    5).  A bound that holds takes weight and leaves the gradient."""
+    """Return clip(r, 1 − eps_low, 1 + eps_high) · A · log π_θ, the weight without gradient (CISPO, arXiv 2506.13585,
+    eq. 4
+    and 5).  Clipping reduces the weight and keeps the gradient."""
     ratio_N = clamp_log_ratio(gap_N.detach()).exp()
     low, high = 1.0 - settings.eps_low, 1.0 + settings.eps_high
     return Surrogate(
@@ -74,8 +77,10 @@ def weighted_clip_surrogate(
 def total_variation_surrogate(
     gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, settings: PolicyLossSettings
 ) -> Surrogate:
-    """r · A, without tokens whose own probability has moved by more than ``tv_bound`` where the advantage would move it
-    on: A > 0 and π − μ > bound, or A ≤ 0 and π − μ < −bound (DPPO, arXiv 2602.04879, binary total variation)."""
+    """Return r · A, without gradient for tokens whose probability has moved by more than ``tv_bound`` in the direction
+    of
+    the advantage: A > 0 and π − μ > bound, or A ≤ 0 and π − μ < −bound (DPPO, arXiv 2602.04879, binary total
+    variation)."""
     moved_N = current_N.detach().exp() - (current_N - gap_N).detach().exp()
     high_N = (advantages_N > 0) & (moved_N > settings.tv_bound)
     low_N = (advantages_N <= 0) & (moved_N < -settings.tv_bound)
@@ -86,7 +91,7 @@ def total_variation_surrogate(
 
 
 def truncated_reinforce_surrogate(gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, cap: float) -> Surrogate:
-    """min(π ÷ μ, cap) · A · log π_θ, the weight without gradient (IMPALA's policy gradient, arXiv 1802.01561,
+    """Return min(π ÷ μ, cap) · A · log π_θ, the weight without gradient (IMPALA's policy gradient, arXiv 1802.01561,
     section 4.2).  The cap counts as the upper bound."""
     gap_N = gap_N.detach()
     nowhere_N = torch.zeros_like(gap_N, dtype=torch.bool)
@@ -98,7 +103,8 @@ def truncated_reinforce_surrogate(gap_N: Tensor, current_N: Tensor, advantages_N
 def compute_surrogate(
     current_N: Tensor, anchor_N: Tensor, tokens: TokenColumns[Tensor], keep_N: Tensor, settings: PolicyLossSettings
 ) -> Surrogate:
-    """That of ``settings.loss``; ``current_N`` is log π_θ with its gradient, ``anchor_N`` the anchor's."""
+    """Return the surrogate of ``settings.loss``; ``current_N`` is log π_θ with gradient, ``anchor_N`` the anchor's log
+    π."""
     gap_N, advantages_N = current_N - anchor_N, tokens.advantages
     match settings.loss:
         case LossType.CLIP:

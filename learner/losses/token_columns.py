@@ -1,5 +1,6 @@
-"""What a loss is told of the tokens with loss: columns of ``N`` tokens, of one sequence, or of those of a micro-batch
-one after the other.  The same class holds numpy arrays on their way in and tensors on the device."""
+"""Input of a loss: columns of values for the ``N`` tokens with loss of one sequence or of a micro-batch.  The same
+class
+holds numpy arrays first and tensors on the device."""
 
 from __future__ import annotations
 
@@ -24,26 +25,26 @@ class TokenColumns(Generic[A]):
     behaviour: A
     """float32: log μ as recorded; 0 in supervised fine-tuning."""
     advantages: A
-    """float32"""
+    """float32: advantage of the token."""
     weights: A
-    """float32: the token's share of the loss, which is −Σ weight · objective over the whole batch."""
+    """float32: weight of the token in the loss −Σ weight · objective over the whole batch."""
     ages: A
-    """int32: optimizer steps between the weights that sampled it and those of the step."""
+    """int32: optimizer steps between the weights that sampled the token and those of the step."""
     sequence: A
-    """int64: index of its sequence in the micro-batch, ascending."""
+    """int64: index of the token's sequence in the micro-batch, ascending."""
     on_policy: A | None = None
-    """bool: True where the step's very weights sampled the token, and all of its turn on a prefix of theirs."""
-    place: A | None = None
-    """int64: index of the token in the batch, by which a pass over the batch finds it again."""
+    """bool: true if the step's own weights sampled the token's whole turn, on a prefix that they computed."""
+    index: A | None = None
+    """int64: index of the token in the batch, to which results are assigned."""
     proximal: A | None = None
     """float32: log π of the weights before the batch's first update."""
     reference: A | None = None
     """float32: log π of the frozen reference weights."""
     keep: A | None = None
-    """bool: False where a rule over the whole batch takes the token's loss; its weight counts all the same."""
+    """bool: false if a rule over the whole batch removes the token's loss; its weight still counts."""
 
     def map(self, change: Callable[[A], B]) -> TokenColumns[B]:
-        """``change`` of every column that is there."""
+        """Apply ``change`` to every present column."""
         values = ((field.name, cast("A | None", getattr(self, field.name))) for field in fields(self))
         return TokenColumns(**{name: change(value) for name, value in values if value is not None})
 
@@ -55,8 +56,8 @@ def make_token_columns(
     ages: TokenArray | None = None,
     own: TokenArray | None = None,
 ) -> TokenColumns[TokenArray]:
-    """Of one sequence, each as its column's type; one weight is that of every token, and no ages are ages 0.  Raises
-    UserError where they are not vectors of one length."""
+    """Return the columns of one sequence with their types; all tokens have the weight ``weight``, and the age 0 without
+    ``ages``.  Raises UserError unless they are vectors of one length."""
     count = len(behaviour)
     found: TokenColumns[TokenArray] = TokenColumns(
         behaviour=behaviour.astype(np.float32, copy=False),
@@ -73,7 +74,8 @@ def make_token_columns(
 
 
 def concatenate_token_columns(parts: Sequence[TokenColumns[TokenArray]]) -> TokenColumns[TokenArray]:
-    """Of a micro-batch from those of its sequences, which are numbered; those without tokens have no number."""
+    """Concatenate the columns of a micro-batch's sequences, which are numbered; sequences without tokens get no
+    number."""
     present = [_present(part) for part in parts]
     joined = {name: np.concatenate([part[name] for part in present]) for name in present[0]}
     lengths = np.array([len(part.behaviour) for part in parts if len(part.behaviour)], np.int64)

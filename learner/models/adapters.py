@@ -1,10 +1,12 @@
-"""What an adapter computes: y = W·x + s·B·(A·x) with W frozen (LoRA, arXiv 2106.09685, section 4.1).
+"""LoRA adapters: y = W·x + s·B·(A·x) with W frozen (LoRA, arXiv 2106.09685, section 4.1).
 
-It stands beside a linear layer of megatron's and adds to what that returns.  Each projection that the layer computes
-(q, k and v are one layer, gate and up another) has matrices of its own, as in Hugging Face's model.
+An adapter adds to the output of one of megatron's linear layers.  Each projection that the layer computes (q, k and v
+are
+one layer, gate and up another) has its own matrices, as in Hugging Face's model.
 
-Of a column-parallel layer every rank has all of A and its own rows of B; of a row-parallel one its own columns of A and
-all of B.  So what ranks hand each other for an adapter is [T, rank], and whatever is on every rank is the same there.
+For a column-parallel layer every rank has all of A and its own rows of B; for a row-parallel one its own columns of A
+and
+all of B.  So ranks exchange only [T, rank] for an adapter, and replicated matrices are equal on all ranks.
 """
 
 from __future__ import annotations
@@ -28,26 +30,26 @@ from learner.parallel.megatron import (
 from learner.tensors import at_least_float32
 
 ADAPTER_SUFFIX = "_lora"
-"""An adapter is called as its layer, with this behind it, and has the same parent."""
+"""Suffix of an adapter's name after its layer's; both have the same parent."""
 
 
 class AdaptedLayer(NamedTuple):
-    """A linear layer, as this rank has it."""
+    """This rank's part of a linear layer."""
 
     rows: Mapping[str, int]
-    """Of each projection in it."""
+    """Number of rows of each projection."""
     columns: int
     blocks: int
-    """Each projection's rows are in so many parts, which take turns in the layer: those of the key-value heads."""
+    """Number of blocks into which each projection's rows are interleaved: the key-value heads."""
     row_parallel: bool
     sequence_parallel: bool
     group: dist.ProcessGroup
-    """Ranks that share it."""
+    """Ranks that share the layer."""
     dtype: torch.dtype
 
 
 class LoraMatrices(torch.nn.Module):
-    """A [rank, columns] and B [rows, rank] of one projection, both zero."""
+    """Matrices A [rank, columns] and B [rows, rank] of one projection, initially zero."""
 
     def __init__(self, rank: int, rows: int, site: AdaptedLayer) -> None:
         super().__init__()
@@ -56,20 +58,20 @@ class LoraMatrices(torch.nn.Module):
         )
         self.b = torch.nn.Parameter(torch.zeros(rows, rank, dtype=site.dtype, device=megatron_on_cpu.rank_device()))
         shared, whole = (self.a, self.b) if site.row_parallel else (self.b, self.a)
-        # Megatron's marks: a gradient norm counts what is on every rank once, and with sequence parallelism each rank
-        # has the gradient of its own tokens only.
+        # Megatron's attributes: a gradient norm counts replicated parameters once, and with sequence parallelism each
+        # rank has the gradient of its own tokens only.
         vars(shared).update(tensor_model_parallel=True, partition_dim=int(site.row_parallel), partition_stride=1)
         vars(whole)["sequence_parallel"] = site.sequence_parallel
 
 
 class LoraAdapter(torch.nn.Module):
-    """Of one linear layer; see the module."""
+    """The adapter of one linear layer; see the module."""
 
     def __init__(self, site: AdaptedLayer, targets: Iterable[str], rank: int, scale: float) -> None:
-        """``targets``: those projections of the layer that have matrices; ``scale`` multiplies their product."""
+        """``targets`` are the layer's projections with matrices; ``scale`` multiplies their product."""
         super().__init__()
         self.active = True
-        """Without it the layer is as if there were no adapter."""
+        """If false, the layer behaves as without an adapter."""
         self._site, self._rank, self._scale = site, rank, scale
         self._pairs = {target: LoraMatrices(rank, site.rows[target], site) for target in targets}
         for target, pair in self._pairs.items():
@@ -78,12 +80,13 @@ class LoraAdapter(torch.nn.Module):
     def add_to_output(
         self, _layer: object, inputs: tuple[Tensor, ...], output: tuple[Tensor, object]
     ) -> tuple[Tensor, object]:
-        """The layer's forward hook."""
+        """Add the adapter's output to the layer's; a forward hook of the layer."""
         return (output[0] + self(inputs[0]), output[1]) if self.active else output
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` [T, 1, columns] → [T, 1, rows], each as the layer takes and gives it: under sequence parallelism with
-        this rank's tokens only before a column-parallel layer and behind a row-parallel one."""
+        """Return [T, 1, rows] for ``x`` [T, 1, columns], both in the layer's own layout: with sequence parallelism only
+        this
+        rank's tokens before a column-parallel layer and after a row-parallel one."""
         site = self._site
         low = F.linear(x, torch.cat([pair.a for pair in self._pairs.values()])) * self._scale
         if site.row_parallel:
@@ -97,13 +100,13 @@ class LoraAdapter(torch.nn.Module):
         return self._joined({target: F.linear(part, pair.b) for (target, pair), part in parts}, 2)
 
     def merge_into(self, weight: Tensor) -> Tensor:
-        """The layer's weight [rows, columns] with the adapter in it, in float32 or float64 until it is rounded."""
+        """Return the layer's weight [rows, columns] with the adapter added, computed in float32 or float64."""
         wide = at_least_float32(weight)
         products = {target: at_least_float32(pair.b) @ at_least_float32(pair.a) for target, pair in self._pairs.items()}
         return wide.add(self._joined(products, 0), alpha=self._scale).to(weight.dtype)
 
     def sharded_state_dict(self, prefix: str = "", sharded_offsets: Sequence[Any] = (), metadata: Any = None) -> Any:
-        """Megatron's, for checkpoints."""
+        """Return megatron's sharded state dict for checkpoints."""
         which, axis = ("a", 1) if self._site.row_parallel else ("b", 0)
         axes = {f"{target}.{which}": axis for target in self._pairs}
         own = self.state_dict(prefix="", keep_vars=True)
@@ -112,7 +115,8 @@ class LoraAdapter(torch.nn.Module):
         )
 
     def _joined(self, found: Mapping[str, Tensor], dim: int) -> Tensor:
-        """The projections' rows along ``dim``, as the layer has them; zeros where there is none."""
+        """Join the projections' rows along ``dim`` in the layer's order, with zeros for projections without
+        matrices."""
         any_part = next(iter(found.values()))
         before, after = any_part.shape[:dim], any_part.shape[dim + 1 :]
         parts = [
@@ -121,12 +125,12 @@ class LoraAdapter(torch.nn.Module):
         ]
         if len(parts) == 1:
             return parts[0]
-        turns = [part.reshape(*before, self._site.blocks, -1, *after) for part in parts]
-        return torch.cat(turns, dim + 1).flatten(dim, dim + 1)
+        blocks = [part.reshape(*before, self._site.blocks, -1, *after) for part in parts]
+        return torch.cat(blocks, dim + 1).flatten(dim, dim + 1)
 
 
 def adapters_by_weight(model: torch.nn.Module) -> dict[str, LoraAdapter]:
-    """By the name of the weight that each of them adds to."""
+    """Return the adapters by the name of the weight that they add to."""
     named = cast("Callable[[], Iterable[tuple[str, torch.nn.Module]]]", model.named_modules)
     return {
         f"{name.removesuffix(ADAPTER_SUFFIX)}.weight": module

@@ -1,6 +1,6 @@
 """Causal self-attention over packed sequences, on torch's own kernels.
 
-Megatron's local attention refuses packed sequences; this one takes its place.  It applies the rotary embedding itself,
+It redevices megatron's local attention, which refuses packed sequences.  It applies the rotary embedding itself,
 from positions that restart with each sequence.  On CUDA in bfloat16 torch's variable-length kernel takes the packed
 tensors as they are; elsewhere each bucket of similar lengths is padded on the right and takes one call: under a causal
 mask no token sees the padding after it.
@@ -41,19 +41,19 @@ class PaddedAttentionCall:
 
     tokens: slice
     shape: tuple[int, int]
-    """Sequences, longest length."""
+    """Number of sequences, and the longest length."""
     source: Tensor | None
-    """int64 [padded places] Row of each, counted from the bucket's first; None where all lengths are equal."""
+    """int64 [padded rows]: row of each, counted from the bucket's first; None if all lengths are equal."""
     positions: Tensor | None
-    """int64 [T] Padded place of each row."""
+    """int64 [T]: padded index of each row."""
 
 
 @dataclass(kw_only=True, eq=False)
 class PackedBatch(PackedSeqParams):
-    """A micro-batch on its device, as megatron hands it from the model's input to attention and output.
+    """A micro-batch on its device, which megatron passes from the model's input to attention and output.
 
     Shapes: ``T`` tokens, ``N`` tokens with loss, ``H`` half the head size.  Under context parallelism ``tokens``,
-    ``positions``, ``cos``, ``sin``, ``rows`` and ``labels`` are this rank's part; what the loss reads is of all."""
+    ``positions``, ``cos``, ``sin``, ``rows`` and ``labels`` are this rank's part; ``columns`` are of all tokens."""
 
     tokens: Tensor
     """int64 [1, T]"""
@@ -66,45 +66,46 @@ class PackedBatch(PackedSeqParams):
     """int64 [N]; see :class:`learner.data.micro_batches.MicroBatch`."""
     labels: Tensor
     columns: TokenColumns[Tensor]
-    """[N] of each."""
+    """Values for the loss, [N] each."""
     calls: tuple[PaddedAttentionCall, ...]
     entropy: bool
-    """Whether the model shall compute it."""
+    """True if the model computes entropy."""
     context_shard: DeviceContextShard | None = None
 
 
 def micro_batch_to_device(
     batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool, cp_group: dist.ProcessGroup | None = None
 ) -> PackedBatch:
-    """``frequencies_H`` are the rotary embedding's, on the device; ``cp_group`` is needed for a rank's part of a
-    micro-batch."""
-    place = frequencies_H.device
-    positions = from_numpy(batch.positions).to(place)
+    """Copy a micro-batch to the device of ``frequencies_H``, the rotary embedding's frequencies; ``cp_group`` is needed
+    for
+    a rank's part of a micro-batch."""
+    device = frequencies_H.device
+    positions = from_numpy(batch.positions).to(device)
     angles = positions[:, None].to(frequencies_H.dtype) * frequencies_H
     lengths = [length for bucket in batch.buckets for length in bucket.lengths]
-    bounds = make_sequence_bounds(lengths, lengths, place)
+    bounds = make_sequence_bounds(lengths, lengths, device)
     return PackedBatch(
         qkv_format="thd",
         cu_seqlens_q=bounds.queries,
         cu_seqlens_kv=bounds.keys,
         max_seqlen_q=bounds.longest_query,
         max_seqlen_kv=bounds.longest_key,
-        tokens=from_numpy(batch.token_ids).to(place)[None],
+        tokens=from_numpy(batch.token_ids).to(device)[None],
         positions=positions[None],
         cos=angles.cos()[:, None],
         sin=angles.sin()[:, None],
-        rows=from_numpy(batch.rows).to(place),
-        labels=from_numpy(batch.labels).to(place),
-        columns=batch.columns.map(lambda column: from_numpy(column).to(place)),
-        calls=tuple(_padded(bucket, place) for bucket in batch.buckets) if batch.context_shard is None else (),
+        rows=from_numpy(batch.rows).to(device),
+        labels=from_numpy(batch.labels).to(device),
+        columns=batch.columns.map(lambda column: from_numpy(column).to(device)),
+        calls=tuple(_padded(bucket, device) for bucket in batch.buckets) if batch.context_shard is None else (),
         entropy=entropy,
-        context_shard=context_shard_to_device(batch.context_shard, cp_group, place)
+        context_shard=context_shard_to_device(batch.context_shard, cp_group, device)
         if batch.context_shard is not None and cp_group is not None
         else None,
     )
 
 
-def _padded(bucket: AttentionBucket, place: torch.device) -> PaddedAttentionCall:
+def _padded(bucket: AttentionBucket, device: torch.device) -> PaddedAttentionCall:
     lengths = np.array(bucket.lengths, dtype=np.int64)
     count, longest = len(lengths), int(lengths.max())
     tokens = slice(bucket.start, bucket.start + int(lengths.sum()))
@@ -117,15 +118,15 @@ def _padded(bucket: AttentionBucket, place: torch.device) -> PaddedAttentionCall
     return PaddedAttentionCall(
         tokens,
         (count, longest),
-        from_numpy(source.reshape(-1)).to(place),
-        from_numpy(np.flatnonzero(real)).to(place),
+        from_numpy(source.reshape(-1)).to(device),
+        from_numpy(np.flatnonzero(real)).to(device),
     )
 
 
 def padded_attention(
     query_TND: Tensor, key_TKD: Tensor, value_TKD: Tensor, call: PaddedAttentionCall, scale: float
 ) -> Tensor:
-    """[T, N · D] for one bucket; ``K`` key heads, each shared by N ÷ K query heads."""
+    """Return attention [T, N · D] of one bucket; each of ``K`` key heads is shared by N ÷ K query heads."""
     count, longest = call.shape
     padded = [query_TND, key_TKD, value_TKD]
     if call.source is not None and call.positions is not None:
@@ -152,7 +153,7 @@ class PackedAttention(MegatronModule):
         packed_seq_params: PackedBatch | None = None,
         **_: object,
     ) -> Tensor:
-        """query [T, N, D], key and value [T, K, D] → [T, N · D]."""
+        """Return [T, N · D] for query [T, N, D], key and value [T, K, D]."""
         batch = packed_seq_params
         if batch is None or attention_mask is not None:
             raise TypeError("PackedAttention takes a PackedBatch and no mask")
@@ -169,7 +170,7 @@ class PackedAttention(MegatronModule):
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _context_parallel(self, query: Tensor, key: Tensor, value: Tensor, shared: DeviceContextShard) -> Tensor:
-        """The tail, which no loss reads, gets zeros."""
+        """Return attention over exchanged keys; the tail, which no loss reads, is zero."""
         both = shared.gather_tokens(torch.stack((key, value), 1))
         parts: list[Tensor] = []
         for call in shared.calls:
@@ -180,7 +181,7 @@ class PackedAttention(MegatronModule):
                 parts.append(prefix_attention(query[call.tokens], k, v, call, self.scale))
         tail = query.new_zeros(len(query) - sum(len(part) for part in parts), query[0].numel())
         if not parts:
-            tail = tail + both[:0].sum()  # a rank with no token of its own still takes part in the gradient's exchange
+            tail = tail + both[:0].sum()  # a rank without tokens still takes part in the exchange of gradients
         return torch.cat([*parts, tail])
 
     def _variable_length(self, query: Tensor, key: Tensor, value: Tensor, bounds: SequenceBounds) -> Tensor:
@@ -190,7 +191,7 @@ class PackedAttention(MegatronModule):
 def varlen_attention(
     query_TND: Tensor, key_TKD: Tensor, value_TKD: Tensor, bounds: SequenceBounds, scale: float
 ) -> Tensor:
-    """[T, N · D] by torch's variable-length kernel, causal and aligned at the last key."""
+    """Return attention [T, N · D] by torch's variable-length kernel, causal and aligned at the last key."""
     from torch.nn.attention.varlen import varlen_attn
 
     shared: dict[str, Any] = {}
@@ -206,5 +207,5 @@ def varlen_attention(
 
 
 def _has_kernel(query: Tensor) -> bool:
-    """Whether torch's variable-length kernel takes it."""
+    """Return whether torch's variable-length kernel supports the tensor."""
     return query.is_cuda and query.dtype in (torch.bfloat16, torch.float16)

@@ -1,5 +1,5 @@
-"""Arithmetic of forward and backward, from the model's shape, and the peaks that it is measured by.  What is computed
-again for want of memory is not counted."""
+"""Floating-point operations of training, from the model's shape, and peak rates of devices.  Recomputation is not
+counted."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ _DENSE_BF16 = {
     "B200": 2250e12,
     "A100": 312e12,
 }
-"""Without sparsity, per second, by what is in the name of the device; the vendor's data sheets."""
+"""Dense operations per second by a part of the device's name; from the vendor's data sheets."""
 
 
 class TrainingFlops(NamedTuple):
     """Floating-point operations of training."""
 
     per_token: float
-    """Of each token, in the layers' matrices: 6 × their weights, 4 × where these are frozen."""
+    """Operations per token in the layers' matrices: 6 × their weights, 4 × if these are frozen."""
     per_target: float
-    """Of each token with loss, in the output layer."""
+    """Operations per token with loss in the output layer."""
     per_token_pair: float
-    """Of a sequence's length squared, in attention; the causal half."""
+    """Operations per squared length in attention; the causal half."""
 
     def count_sequence(self, tokens: int, targets: int) -> float:
-        """Of one sequence."""
+        """Return the operations for one sequence."""
         return self.per_token * tokens + self.per_target * targets + self.per_token_pair * tokens * tokens
 
 
 def count_training_flops(config: QwenConfig, *, frozen: bool = False) -> TrainingFlops:
-    """6·N_matmul·T + 6·L·h_attn·T² for a sequence of T tokens (PaLM, arXiv 2204.02311, appendix B, with half of its
-    attention term because a causal mask needs no more); a third each is forward, for the gradient of what goes in, and
-    for that of the weights, which ``frozen`` ones have not.  What adapters compute is not counted."""
+    """Return 6·N_matmul·T + 6·L·h_attn·T² for a sequence of T tokens (PaLM, arXiv 2204.02311, appendix B, with half of
+    its
+    attention term because of the causal mask).  A third each is the forward pass, the gradient of the inputs, and that
+    of
+    the weights, which ``frozen`` weights do not need.  Adapters are not counted."""
     layers, weight = config.num_hidden_layers, 4.0 if frozen else 6.0
     return TrainingFlops(
         per_token=weight * layers * config.matmul_parameters_per_layer,
@@ -47,5 +49,5 @@ def count_training_flops(config: QwenConfig, *, frozen: bool = False) -> Trainin
 
 
 def device_peak_flops(device: str) -> float | None:
-    """Dense bfloat16 operations per second of the device of this name; None for one that is not known."""
+    """Return the dense bfloat16 operations per second of a device by its name; None if it is unknown."""
     return next((peak for name, peak in _DENSE_BF16.items() if name in device), None)

@@ -28,7 +28,7 @@ class NamedWeight(NamedTuple):
 
 
 _DTYPES = frozenset({"F64", "F32", "F16", "BF16"})
-"""Names of safetensors for what weights may be."""
+"""safetensors' names of the types that weights may have."""
 
 
 class _Slice(Protocol):
@@ -45,7 +45,7 @@ class _TensorFile(Protocol):
 
 
 class DamagedModelFolderError(UserError):
-    """A folder whose weight files are missing, truncated, or of another model than its config.json."""
+    """The folder's weight files are missing, truncated, or of another model than its config.json."""
 
 
 def _open(path: Path) -> AbstractContextManager[_TensorFile]:
@@ -55,14 +55,14 @@ def _open(path: Path) -> AbstractContextManager[_TensorFile]:
         return opener(path, framework="pt")
     except FileNotFoundError as missing:
         raise DamagedModelFolderError(
-            f"{path} is not there, and {WEIGHTS_INDEX_FILE} beside it names it: copy or download the folder again"
+            f"{path} is missing, but {WEIGHTS_INDEX_FILE} names it: copy or download the folder again"
         ) from missing
     except error as damage:
         raise DamagedModelFolderError(f"{path} is damaged or cut off ({damage}): copy or download it again") from damage
 
 
 class TensorFolder:
-    """An open folder; tensors are read when asked for."""
+    """An open folder, from which tensors are read on demand."""
 
     def __init__(self, folder: Path, files: Mapping[str, _TensorFile]) -> None:
         self.folder = folder
@@ -70,17 +70,17 @@ class TensorFolder:
         """Tensor name → the open file that has it."""
 
     def check_tensors(self, expected: Mapping[str, TensorShape], ignored: Callable[[str], bool]) -> None:
-        """Raises DamagedFolderError unless the folder has exactly the ``expected`` tensors; other names are allowed
-        where ``ignored`` says so.  Only headers are read."""
+        """Raise DamagedModelFolderError unless the folder has exactly the ``expected`` tensors and others for which
+        ``ignored`` is true.  Only headers are read."""
         wrong = [f"no tensor {name}" for name in expected if name not in self._files]
         wrong += [f"an unexpected {name}" for name in self._files if name not in expected and not ignored(name)]
         for name in expected.keys() & self._files.keys():
-            told = self._files[name].get_slice(name)
-            found = tuple(told.get_shape())
+            header = self._files[name].get_slice(name)
+            found = tuple(header.get_shape())
             if found != expected[name]:
                 wrong.append(f"{name} has shape {found}, config.json says {expected[name]}")
-            elif told.get_dtype() not in _DTYPES:
-                wrong.append(f"{name} is {told.get_dtype()}, and weights are one of {', '.join(sorted(_DTYPES))}")
+            elif header.get_dtype() not in _DTYPES:
+                wrong.append(f"{name} is {header.get_dtype()}, and weights are one of {', '.join(sorted(_DTYPES))}")
         if wrong:
             more = f" and {len(wrong) - 1} more such" if len(wrong) > 1 else ""
             raise DamagedModelFolderError(
@@ -95,7 +95,7 @@ class TensorFolder:
 @contextmanager
 def open_tensor_folder(folder: Path) -> Generator[TensorFolder]:
     """Open a folder with one safetensors file or an index of several.  Raises UserError for a folder without either,
-    DamagedFolderError where files are missing or damaged."""
+    DamagedModelFolderError if files are missing or damaged."""
     if (folder / WEIGHTS_INDEX_FILE).exists():
         files = _read_index(folder / WEIGHTS_INDEX_FILE)
     elif (folder / WEIGHTS_FILE).exists():
@@ -114,19 +114,21 @@ def open_tensor_folder(folder: Path) -> Generator[TensorFolder]:
 
 class _Index(msgspec.Struct):
     weight_map: dict[str, str]
-    """Tensor → file."""
+    """Tensor name → file name."""
 
 
 def _read_index(path: Path) -> dict[str, str]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Index).weight_map
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DamagedModelFolderError(f"{path} is no index of tensors ({error}): copy or download it again") from error
+        raise DamagedModelFolderError(
+            f"{path} is not an index of tensors ({error}): copy or download it again"
+        ) from error
 
 
 class WrittenTensors(NamedTuple):
     files: tuple[str, ...]
-    """In the order of their names."""
+    """File names in order."""
     tensors: int
 
 
@@ -134,16 +136,18 @@ def write_tensors(
     weights: Iterable[NamedWeight], sizes: Mapping[str, int], folder: Path, shard_bytes: int
 ) -> WrittenTensors:
     """Write ``weights`` into ``folder``: one file, or, above ``shard_bytes``, several and their index.  ``sizes`` are
-    the bytes of each, known beforehand and in the order in which they come; no more than one file's tensors are held at
-    a time.  A tensor larger than ``shard_bytes`` has a file of its own."""
+    their
+    bytes in the same order; only one file's tensors are held at a time.  A tensor larger than ``shard_bytes`` gets its
+    own
+    file."""
     shards = _shards(sizes, shard_bytes)
     count = len(shards)
     names = [WEIGHTS_FILE] if count == 1 else [f"model-{n + 1:05}-of-{count:05}.safetensors" for n in range(count)]
-    coming, index = iter(weights), dict[str, str]()
+    remaining, index = iter(weights), dict[str, str]()
     for file, shard in zip(names, shards, strict=True):
-        index |= dict.fromkeys(write_tensor_file(folder / file, (weight for _, weight in zip(shard, coming))), file)  # noqa: B905  a stream that ends early is found below
-    if list(index) != list(sizes) or next(coming, None) is not None:
-        raise ValueError("the tensors that came are not those whose sizes were given")
+        index |= dict.fromkeys(write_tensor_file(folder / file, (weight for _, weight in zip(shard, remaining))), file)  # noqa: B905  a stream that ends early is found below
+    if list(index) != list(sizes) or next(remaining, None) is not None:
+        raise ValueError("the tensors do not match the given sizes")
     if count > 1:
         content = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": index}
         (folder / WEIGHTS_INDEX_FILE).write_text(json.dumps(content, indent=2) + "\n")
@@ -151,7 +155,7 @@ def write_tensors(
 
 
 def write_tensor_file(path: Path, weights: Iterable[NamedWeight]) -> list[str]:
-    """One safetensors file.  The names written; their tensors are let go on return."""
+    """Write one safetensors file; return the names written."""
     held = {name: tensor.contiguous() for name, tensor in weights}
     save: Callable[..., None] = vars(safetensors.torch)["save_file"]  # its own types are partial
     save(held, path, metadata={"format": "pt"})

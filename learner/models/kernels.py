@@ -1,6 +1,6 @@
-"""The few operations whose stock versions cost most on a CPU, with hand-written gradients.
+"""Operations whose stock versions are slowest on a CPU, with hand-written gradients.
 
-Each saves passes over memory, not arithmetic: no concatenation, no temporary of the input's size where one suffices.
+Each saves passes over memory, not arithmetic: no concatenation, and as few temporaries of the input's size as possible.
 Tested against the plain formula and its autograd gradient.
 """
 # pyright: reportUnknownMemberType=false, reportIncompatibleMethodOverride=false, reportUntypedFunctionDecorator=false
@@ -40,7 +40,7 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
 
 
 def apply_rotary(x_TND: Tensor, cos_T1H: Tensor, sin_T1H: Tensor) -> Tensor:  # noqa: N803 - shape suffix
-    """Rotary embedding in halves (Hugging Face's ``rotate_half``).  ``H`` is half of ``D``."""
+    """Apply the rotary embedding in halves (Hugging Face's ``rotate_half``).  ``H`` is half of ``D``."""
     return cast("Tensor", _Rotate.apply(x_TND, cos_T1H, sin_T1H))
 
 
@@ -68,7 +68,7 @@ class _RmsNorm(torch.autograd.Function):
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x ÷ √(mean(x²) + eps) · weight over the last dimension, inside in float32 or float64."""
+    """Return x ÷ √(mean(x²) + eps) · weight over the last dimension, computed in float32 or float64."""
     return cast("Tensor", _RmsNorm.apply(x, weight, eps))
 
 
@@ -87,24 +87,24 @@ class _TakeRows(torch.autograd.Function):
 
 
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
-    """x[rows] for rows that are all different, so that the gradient is a copy, not a sum."""
+    """Return x[rows] for distinct rows, so that the gradient is a copy, not a sum."""
     return cast("Tensor", _TakeRows.apply(x, rows))
 
 
 class _Pad(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, source: Tensor, place: Tensor) -> Tensor:
-        ctx.save_for_backward(place)
+    def forward(ctx: Any, x: Tensor, source: Tensor, targets: Tensor) -> Tensor:
+        ctx.save_for_backward(targets)
         return x.index_select(0, source)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (place,) = ctx.saved_tensors
-        return grad.index_select(0, place), None, None
+        (targets,) = ctx.saved_tensors
+        return grad.index_select(0, targets), None, None
 
 
-def pad_rows(x: Tensor, source: Tensor, place: Tensor) -> Tensor:
-    """x[source], where row ``i`` of x stands at ``place[i]`` of the result and all other rows are padding, whose
-    gradient is dropped."""
-    return cast("Tensor", _Pad.apply(x, source, place))
+def pad_rows(x: Tensor, source: Tensor, targets: Tensor) -> Tensor:
+    """Return x[source], in which row ``i`` of x is at ``targets[i]`` and all other rows are padding without
+    gradient."""
+    return cast("Tensor", _Pad.apply(x, source, targets))

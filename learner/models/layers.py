@@ -1,5 +1,5 @@
-"""What a transformer layer is made of: Transformer Engine's layers where it is installed, else megatron's own beside a
-norm and an activation of ours.  Attention is ours in both: it takes packed sequences and their own positions."""
+"""Parts of a transformer layer: Transformer Engine's layers if installed, else megatron's with our norm and activation.
+Attention is ours in both cases, for packed sequences with their own positions."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ from learner.parallel.megatron import (
 
 
 class RmsNorm(torch.nn.Module):
-    """Megatron's local norm refuses sequence parallelism; the flag on the weight is what makes its gradient be summed
-    over the tensor-parallel ranks."""
+    """RMS norm with sequence parallelism, which megatron's local norm refuses; the flag on the weight makes megatron
+    sum
+    its gradient over the tensor-parallel ranks."""
 
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-6, **_: object) -> None:
         super().__init__()
@@ -49,7 +50,7 @@ class RmsNorm(torch.nn.Module):
 
 
 class SwiGlu(MegatronModule):
-    """silu(first half) · second half.  Megatron's own adds a zero offset in one more pass over memory."""
+    """silu(first half) · second half; megatron's own adds a zero offset in another pass over memory."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config=config)  # pyright: ignore[reportUnknownMemberType]  untyped in megatron
@@ -60,8 +61,8 @@ class SwiGlu(MegatronModule):
 
 
 class LayerClasses(NamedTuple):
-    """The classes that differ with Transformer Engine.  Its fused norm-and-linear is not among them: parameters keep
-    their names, so that folders and checkpoints fit with and without it."""
+    """Classes that depend on Transformer Engine.  Its fused norm-and-linear is not used, so that parameters keep their
+    names and checkpoints load with and without it."""
 
     column: Any
     row: Any
@@ -69,7 +70,7 @@ class LayerClasses(NamedTuple):
 
 
 def choose_layer_classes() -> LayerClasses:
-    """Transformer Engine's where CUDA is and it is installed."""
+    """Return Transformer Engine's classes if CUDA and it are available, else our own."""
     if megatron_on_cpu.CPU_ONLY or importlib.util.find_spec("transformer_engine") is None:
         return LayerClasses(ColumnParallelLinear, RowParallelLinear, RmsNorm)
     engine = transformer_engine()
@@ -77,7 +78,7 @@ def choose_layer_classes() -> LayerClasses:
 
 
 def make_block_spec(config: QwenConfig, layers: int) -> Any:
-    """Of a whole block of ``layers``, so that the final norm is the kit's too."""
+    """Return the spec of a whole block of ``layers``, so that the final norm is of the same kind."""
     column, row, norm = choose_layer_classes()
     head_norm = RmsNorm if config.family.qk_norm else None
     attention = SelfAttentionSubmodules(

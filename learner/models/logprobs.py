@@ -1,8 +1,8 @@
-"""Log-probability and entropy of chosen tokens from a vocabulary that is shared over tensor-parallel ranks.
+"""Log-probability and entropy of chosen tokens from a vocabulary that is sharded over tensor-parallel ranks.
 
-Shapes: ``N`` tokens, hidden size ``H``, this rank's ``V`` rows of the output table.  Of the float32 matrix [N, V] no
-more than a chunk exists at a time, twice while its entropy or its gradient is computed.  Where one chunk holds all
-tokens its probabilities are kept for the backward pass; otherwise each chunk's logits are computed again there.
+Shapes: ``N`` tokens, hidden size ``H``, this rank's ``V`` rows of the output table.  Only a chunk of the float32 matrix
+[N, V] exists at a time, twice while its entropy or gradient is computed.  If one chunk holds all tokens, its
+probabilities are kept for the backward pass; otherwise each chunk's logits are recomputed there.
 """
 # pyright: reportUnknownMemberType=false, reportIncompatibleMethodOverride=false, reportUntypedFunctionDecorator=false
 # (torch types neither autograd.Function.apply nor ctx; forward and backward are meant to be overridden freely)
@@ -24,9 +24,9 @@ _ROWS = 16384
 
 class TokenLogprobs(NamedTuple):
     logprobs: Tensor
-    """float32 [N], or float64 where the inputs are that; with gradient."""
+    """float32 [N], or float64 for float64 inputs; with gradient."""
     entropy: Tensor
-    """The same type [N], without gradient; zeros where it was not asked for."""
+    """[N] of the same type, without gradient; zeros if not requested."""
 
 
 class _Chunk(NamedTuple):
@@ -34,13 +34,13 @@ class _Chunk(NamedTuple):
     entropy: Tensor | None
     probabilities: Tensor
     local: Tensor
-    """Label's column here, clamped into range."""
+    """Column of the label on this rank, clamped into range."""
     mine: Tensor
-    """Whether the label's column is this rank's."""
+    """bool: true if the label's column is on this rank."""
 
 
 def _softmax(logits: Tensor, labels: Tensor, first: int, group: dist.ProcessGroup | None, entropy: bool) -> _Chunk:
-    """``logits`` [C, V] is overwritten.  ``first`` is the vocabulary index of column 0."""
+    """Compute a chunk's results; overwrites ``logits`` [C, V].  ``first`` is the vocabulary index of column 0."""
     local = (labels - first).clamp(0, logits.shape[1] - 1)
     mine = (labels >= first) & (labels < first + logits.shape[1])
     largest = logits.amax(-1)
@@ -69,7 +69,7 @@ def _logits(hidden: Tensor, weight: Tensor, inverse_temperature: float) -> Tenso
 
 
 def _grad_logits(chunk: _Chunk, grad: Tensor, inverse_temperature: float) -> Tensor:
-    """d log p ÷ d logits = 1[label] − p."""
+    """Return the gradient of the logits: d log p ÷ d logits = 1[label] − p."""
     grad = grad * inverse_temperature
     out = chunk.probabilities * -grad[:, None]
     return out.scatter_add_(1, chunk.local[:, None], (grad * chunk.mine)[:, None])
@@ -103,7 +103,7 @@ class _TokenLogprobs(torch.autograd.Function):
                 entropies[part] = chunk.entropy
             if len(labels) <= chunk_tokens:
                 ctx.kept = chunk
-            del chunk  # or it would live beside the next
+            del chunk  # else it would exist together with the next
         ctx.mark_non_differentiable(entropies)
         return logprobs, entropies
 
@@ -132,7 +132,7 @@ class _TokenLogprobs(torch.autograd.Function):
 
 
 def _add_product(total_VH: Tensor, grad_CV: Tensor, hidden_CH: Tensor) -> None:
-    """Add gradᵀ · hidden; where the total is the wider type, some rows at a time: a product is not as large as it."""
+    """Add gradᵀ · hidden; if the total has a wider type, in blocks of rows, to keep the product small."""
     if total_VH.dtype == hidden_CH.dtype:
         total_VH.addmm_(grad_CV.t(), hidden_CH)
         return
@@ -153,11 +153,12 @@ def token_logprobs(
     entropy: bool = False,
     weight_grad_VH: Tensor | None = None,
 ) -> TokenLogprobs:
-    """log softmax(hidden · weightᵀ ÷ temperature)[label] and, if asked for, the entropy of that distribution.
+    """Return log softmax(hidden · weightᵀ ÷ temperature)[label] and, if requested, the entropy of that distribution.
 
     ``first`` is the vocabulary index of this rank's first row; ``group`` the ranks that share the vocabulary, None for
-    one.  The gradient of ``hidden_NH`` is this rank's part: the caller sums it over ``group``.  That of ``weight_VH``
-    is added to ``weight_grad_VH`` where there is such a buffer, as megatron's, and then autograd gets none."""
+    one.  The gradient of ``hidden_NH`` is this rank's part, which the caller sums over ``group``.  That of
+    ``weight_VH``
+    is added to ``weight_grad_VH``, megatron's buffer, if given; then autograd gets none."""
     chunk_tokens = max(1, chunk_bytes // (4 * max(1, weight_VH.shape[0])))
     logprobs, entropies = cast(
         "tuple[Tensor, Tensor]",

@@ -1,7 +1,7 @@
-"""Which adapters a model has, and their way out.
+"""Attaching and exporting adapters.
 
-Matrices are as PEFT has them: A from the uniform distribution that ``torch.nn.Linear`` begins with, drawn for each
-projection by itself, so that every layout begins with the same; B zero, so that the model begins as it is without.
+Matrices are initialised like PEFT's: A from the uniform distribution of ``torch.nn.Linear``, drawn separately for each
+projection, so that every layout starts equal; B with zeros, so that the model starts unchanged.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from torch import Tensor
 from learner.models.adapters import ADAPTER_SUFFIX, AdaptedLayer, LoraAdapter
 from learner.models.hf_folder import NamedWeight, TensorShape
 from learner.models.qwen import QwenConfig
-from learner.models.weight_conversion import WeightMapping, gather_weights, layer_weight_mappings, place_on_layers
+from learner.models.weight_conversion import WeightMapping, assign_to_layers, gather_weights, layer_weight_mappings
 from learner.parallel.layout import ParallelLayout
 from learner.settings import LoraSettings, Recompute
 from learner.spec import LearnerSpec
 
 _PEFT, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
-"""How PEFT's names begin and end."""
+"""Prefix and suffixes of PEFT's names."""
 
 
 @torch.no_grad()
 def attach_adapters(model: torch.nn.Module, config: QwenConfig, spec: LearnerSpec, layout: ParallelLayout) -> None:
-    """Freeze all weights of this rank and put adapters beside them."""
+    """Freeze all weights of this rank and attach adapters."""
     lora, sequence_parallel = spec.lora, spec.trainer.sequence_parallel
     dtype = next(model.parameters()).dtype
     model.requires_grad_(False)
-    for weight, stage, ours, theirs in place_on_layers(_adapted(config, lora), config, layout):
+    for weight, stage, ours, theirs in assign_to_layers(_adapted(config, lora), config, layout):
         if stage != layout.pp_rank:
             continue
         layer = ours + weight.megatron_name.removesuffix(".weight")
@@ -50,7 +50,7 @@ def attach_adapters(model: torch.nn.Module, config: QwenConfig, spec: LearnerSpe
                 drawn = _initial_a(theirs + named, shape, spec.seed)
                 target.copy_(matrix.make_shard([drawn], layout.tp, layout.tp_rank).reshape(target.shape))
     if layout.is_first_stage and spec.trainer.recompute is not Recompute.NONE:
-        # What is recomputed has a gradient only where its input has one, and nothing below the first layer has.
+        # Recomputed layers have gradients only if their input requires one; the frozen embedding's output does not.
         model.get_submodule("embedding").register_forward_hook(_with_gradient)
 
 
@@ -59,7 +59,7 @@ def _with_gradient(_module: object, _inputs: object, output: Tensor) -> Tensor:
 
 
 def _initial_a(name: str, shape: TensorShape, seed: int) -> Tensor:
-    """float32, uniform within ±1 ÷ √columns: ``kaiming_uniform_`` with a = √5."""
+    """Return float32, uniform within ±1 ÷ √columns: ``kaiming_uniform_`` with a = √5."""
     generator = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8]))
     bound = shape[1] ** -0.5
     return torch.empty(shape).uniform_(-bound, bound, generator=generator)
@@ -68,14 +68,14 @@ def _initial_a(name: str, shape: TensorShape, seed: int) -> Tensor:
 def export_adapters(
     model: torch.nn.Module, config: QwenConfig, lora: LoraSettings, layout: ParallelLayout
 ) -> Iterator[NamedWeight]:
-    """All matrices under PEFT's names, as :func:`learner.models.weight_conversion.export` gives the weights."""
+    """Yield all matrices under PEFT's names, as :func:`learner.models.weight_conversion.export_weights` the weights."""
     matrices = [matrix for weight in _adapted(config, lora) for matrix in _matrices(weight, lora)]
-    for name, tensor in gather_weights(model, place_on_layers(matrices, config, layout), layout):
+    for name, tensor in gather_weights(model, assign_to_layers(matrices, config, layout), layout):
         yield NamedWeight(_PEFT + name, tensor)
 
 
 def make_peft_config(lora: LoraSettings, base: str) -> dict[str, object]:
-    """What PEFT's ``adapter_config.json`` says."""
+    """Return the content of PEFT's ``adapter_config.json``."""
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -91,7 +91,7 @@ def make_peft_config(lora: LoraSettings, base: str) -> dict[str, object]:
 
 
 def _adapted(config: QwenConfig, lora: LoraSettings) -> list[WeightMapping]:
-    """Of one layer."""
+    """Return the weights of one layer that have adapters."""
     return [
         each
         for each in layer_weight_mappings(config)
@@ -129,7 +129,7 @@ def _adapted_layer(
 
 
 def _matrices(weight: WeightMapping, lora: LoraSettings) -> Iterator[WeightMapping]:
-    """A and B of each targeted projection in ``weight``, as weights of their own."""
+    """Yield A and B of each targeted projection in ``weight`` as weights."""
     ours, row_parallel = weight.megatron_name.removesuffix(".weight") + ADAPTER_SUFFIX, _is_row_parallel(weight)
     for name, (rows, columns) in weight.hf_shapes.items():
         target, theirs = _projection(name), name.removesuffix(".weight")

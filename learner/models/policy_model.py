@@ -32,20 +32,21 @@ from protocol.errors import UserError
 
 
 class PolicyModel(GPTModel):
-    """A GPTModel whose last stage returns [2, N], float32 or, for such weights, float64: log-probability and entropy of
-    the tokens with loss, of all of them on each context-parallel rank.
+    """A GPTModel whose last stage returns [2, N], float32 (float64 for float64 weights): log-probability and entropy of
+    all
+    tokens with loss, on each context-parallel rank.
 
     Only rows that predict such a token are multiplied with the vocabulary."""
 
     logprob_chunk_bytes: int = 256 << 20
     temperature: float = 1.0
     vocabulary: int = 0
-    """Real size, without the rows that pad it to a multiple of tp."""
+    """Size without the rows that pad it to a multiple of tp."""
 
     def _postprocess(
         self, hidden_states: Tensor, *_: object, packed_seq_params: PackedBatch | None = None, **__: object
     ) -> Tensor:
-        """``hidden_states`` [T ÷ (tp where sequence-parallel), 1, H]."""
+        """Return [2, N] for ``hidden_states`` [T ÷ (tp if sequence-parallel), 1, H]."""
         if not self.post_process:
             return hidden_states
         if packed_seq_params is None:
@@ -61,7 +62,7 @@ class PolicyModel(GPTModel):
         weight: Tensor = self.shared_embedding_or_output_weight() if tied else self.output_layer.weight
         first = group.rank() * weight.shape[0]
         real = min(weight.shape[0], self.vocabulary - first)
-        buffer: Tensor | None = getattr(weight, "main_grad", None)  # of what is trained
+        buffer: Tensor | None = getattr(weight, "main_grad", None)  # only trained weights have one
         found = token_logprobs(
             chosen,
             weight if real == weight.shape[0] else weight[:real],
@@ -83,7 +84,8 @@ def torch_dtype(dtype: Dtype) -> torch.dtype:
 
 
 def rotary_frequencies(config: QwenConfig, dtype: Dtype) -> Tensor:
-    """Of the rotary embedding: float32, or float64 for such weights, [head_dim ÷ 2] on the device."""
+    """Return the frequencies of the rotary embedding: float32, or float64 for float64 weights, [head_dim ÷ 2] on the
+    device."""
     wide = torch.float64 if dtype is Dtype.FLOAT64 else torch.float32
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).to(wide) / config.head_dim
     return (1.0 / config.rope_theta**exponents).to(megatron_on_cpu.rank_device())
@@ -97,7 +99,7 @@ _RECOMPUTE: dict[Recompute, dict[str, Any]] = {
 
 
 def make_transformer_config(config: QwenConfig, settings: TrainerSettings) -> Any:
-    """Raises UserError where heads or layers cannot be shared as asked."""
+    """Return megatron's configuration.  Raises UserError if heads or layers cannot be divided among the ranks."""
     if config.num_key_value_heads % settings.tp or config.intermediate_size % settings.tp:
         raise UserError(
             f"tp={settings.tp} must divide the model's {config.num_key_value_heads} key-value heads and "
@@ -150,7 +152,7 @@ def make_transformer_config(config: QwenConfig, settings: TrainerSettings) -> An
 
 
 def build_policy_model(config: QwenConfig, spec: LearnerSpec, layout: ParallelLayout) -> PolicyModel:
-    """This rank's part, with weights not yet set."""
+    """Build this rank's part of the model with uninitialised weights."""
     with megatron_on_cpu.without_megatron_warnings():
         shape = make_transformer_config(config, spec.trainer)
     # Under pipeline parallelism the spec has this stage's layers.
@@ -173,7 +175,7 @@ def build_policy_model(config: QwenConfig, spec: LearnerSpec, layout: ParallelLa
 
 
 def wrap_data_parallel(model: PolicyModel, settings: TrainerSettings) -> Any:
-    """With float32 gradient buffers, summed over data-parallel ranks when the schedule says so."""
+    """Wrap the model with float32 gradient buffers, which megatron's schedule sums over data-parallel ranks."""
     inner: Any = Float16Module(model.config, model) if model.config.bf16 else model
     with megatron_on_cpu.cuda_is_cpu():
         return DistributedDataParallel(

@@ -13,21 +13,21 @@ _T = TypeVar("_T")
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE, WEIGHTS_INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
-"""Where a Hugging Face folder has its weights: one file, or the index of several."""
+"""Names of a Hugging Face folder's weight file, or of the index of several."""
 
 
 @dataclass(frozen=True, slots=True)
 class QwenFamily:
-    """How models of one ``model_type`` differ; all else about them is the same."""
+    """Differences between models by ``model_type``."""
 
     qkv_bias: bool
-    """Query, key and value projections have a bias."""
+    """True if query, key and value projections have a bias."""
     qk_norm: bool
-    """Each head's query and key are normed."""
+    """True if each head's query and key are normalised."""
 
 
 QWEN_FAMILIES = {"qwen2": QwenFamily(qkv_bias=True, qk_norm=False), "qwen3": QwenFamily(qkv_bias=False, qk_norm=True)}
-"""Qwen2.5 calls itself ``qwen2``."""
+"""Families by ``model_type``; that of Qwen2.5 is ``qwen2``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +47,21 @@ class QwenConfig:
 
     @property
     def query_size(self) -> int:
-        """Of all heads."""
+        """Size of all query heads together."""
         return self.num_attention_heads * self.head_dim
 
     @property
     def key_size(self) -> int:
-        """Of all key heads, and as much of all value heads."""
+        """Size of all key heads together, the same as of all value heads."""
         return self.num_key_value_heads * self.head_dim
 
     @property
     def matmul_parameters_per_layer(self) -> int:
-        """Weights of one layer that each token is multiplied with."""
+        """Number of a layer's weights that each token is multiplied with."""
         return self.hidden_size * (2 * self.query_size + 2 * self.key_size + 3 * self.intermediate_size)
 
     def count_parameters(self) -> int:
-        """Number of weights; a tied output layer counts once."""
+        """Return the number of weights; a tied output layer counts once."""
         biases = (self.query_size + 2 * self.key_size) * self.family.qkv_bias
         norms = 2 * self.hidden_size + 2 * self.head_dim * self.family.qk_norm
         tables = (1 if self.tie_word_embeddings else 2) * self.vocab_size * self.hidden_size
@@ -72,13 +72,14 @@ _NAME_ANOTHER = "name a Hugging Face model's folder, in a run by --model FOLDER"
 
 
 def padded_vocabulary(config: QwenConfig, tp: int) -> int:
-    """Each rank's share of the vocabulary has the same size; the rows added for it are zero and never predicted."""
+    """Return the vocabulary size padded to equal shares; the added rows are zero and never predicted."""
     return -(-config.vocab_size // tp) * tp
 
 
 def read_qwen_config(folder: Path) -> QwenConfig:
-    """Raises UserError where the folder has no config.json or the model is not a dense Qwen2.5 or Qwen3 with plain
-    rotary embeddings."""
+    """Read a model's shape.  Raises UserError if the folder has no config.json or the model is not a dense Qwen2.5 or
+    Qwen3
+    with plain rotary embeddings."""
     path = folder / CONFIG_FILE
     try:
         read: object = json.loads(path.read_text())
@@ -120,7 +121,7 @@ def read_qwen_config(folder: Path) -> QwenConfig:
 
 
 def _rope_theta(raw: dict[str, object], path: Path) -> float:
-    """transformers 5 writes rope_parameters; 4 wrote rope_theta and rope_scaling, whose kind was once called type."""
+    """Return θ: transformers 5 writes rope_parameters, 4 rope_theta and rope_scaling with rope_type or type."""
     theta = raw.get("rope_theta", 10000.0)
     for key in ("rope_scaling", "rope_parameters"):
         rope = cast("dict[str, object]", raw.get(key) or {})

@@ -1,5 +1,6 @@
-"""The frozen weights that a KL penalty is taken to: beside the device, and in the model only while they are asked; with
-adapters, what these stand beside."""
+"""The frozen reference of a KL penalty: a copy in host memory, swapped into the model while used, or, with adapters,
+the
+base model."""
 
 from __future__ import annotations
 
@@ -15,8 +16,10 @@ if TYPE_CHECKING:  # it loads megatron
 
 
 class ReferencePolicy(Protocol):
-    def in_place(self) -> AbstractContextManager[None]:
-        """The model computes what the reference does; then what it did before, bit for bit, whatever happens."""
+    """The reference of a KL penalty."""
+
+    def activated(self) -> AbstractContextManager[None]:
+        """Make the model compute the reference during the block, and afterwards restore it bit for bit."""
         ...
 
 
@@ -24,13 +27,13 @@ class CopiedReference:
     """Copies of this rank's parameters, in host memory (pinned where the model is on CUDA)."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        """Freezes the weights that ``model`` has."""
+        """Copy the current weights of ``model``."""
         self._model = model
         self._kept = [_on_host(parameter) for parameter in model.parameters()]
 
     @contextmanager
-    def in_place(self) -> Generator[None]:
-        """See :class:`Reference`."""
+    def activated(self) -> Generator[None]:
+        """See :class:`ReferencePolicy`."""
         self._swap()
         try:
             yield
@@ -39,7 +42,7 @@ class CopiedReference:
 
     @torch.no_grad()
     def _swap(self) -> None:
-        """A tensor at a time, so that the device never holds two models."""
+        """Swap one tensor at a time, so that the device never holds two models."""
         for parameter, kept in zip(self._model.parameters(), self._kept, strict=True):
             own = parameter.detach().clone()
             parameter.copy_(kept)
@@ -47,14 +50,14 @@ class CopiedReference:
 
 
 class BaseModelReference:
-    """The base itself: nothing is copied."""
+    """The base model of adapters; nothing is copied."""
 
     def __init__(self, adapters: Iterable[LoraAdapter]) -> None:
         self._adapters = tuple(adapters)
 
     @contextmanager
-    def in_place(self) -> Generator[None]:
-        """See :class:`Reference`."""
+    def activated(self) -> Generator[None]:
+        """See :class:`ReferencePolicy`."""
         self._switch(active=False)
         try:
             yield

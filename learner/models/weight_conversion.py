@@ -1,8 +1,9 @@
 """Weights between Hugging Face's layout and megatron's, one tensor at a time, bit for bit.
 
-Megatron keeps q, k and v of each key-value head together in one matrix, gate and up projection of each tensor-parallel
-rank one above the other, and shares matrices over ranks by rows or columns.  What becomes of which tensor is data, a
-:class:`Weight` each.  (Experts would be further entries of :func:`layer_weights`; nothing below it would change.)
+Megatron interleaves q, k and v by key-value head in one matrix, stacks gate and up projection of each tensor-parallel
+rank, and shards matrices over ranks by rows or columns.  The conversion is data, one :class:`WeightMapping` per
+parameter.
+(Experts would be further entries of :func:`layer_weight_mappings`.)
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from learner.parallel.layout import ParallelLayout
 from learner.tensors import all_gather
 
 _IGNORED = ("lm_head.weight", "rotary_emb.inv_freq")
-"""Ends of names that some folders have in vain: of a tied output layer, and of a table that is computed here."""
+"""Suffixes of redundant tensors in some folders: a tied output layer, and a table that is computed here."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightMapping:
-    """One parameter of megatron's and the Hugging Face tensors that it is made of.
+    """One parameter of megatron and the Hugging Face tensors that it consists of.
 
-    Each of ``theirs`` is seen as [blocks, rows ÷ blocks, ...]; they are joined along one of these dimensions and shared
-    over the tensor-parallel ranks along one."""
+    Each tensor is viewed as [blocks, rows ÷ blocks, ...]; the views are joined along ``join_dim`` and sharded over the
+    tensor-parallel ranks along ``shard_dim``."""
 
     megatron_name: str
     hf_shapes: dict[str, TensorShape]
     blocks: int = 1
     join_dim: int = 1
     shard_dim: int | None = 1
-    """None: each rank has all of it."""
+    """Dimension of the sharding; None if each rank has the whole parameter."""
     padded_rows: int | None = None
-    """With a value: zero rows are added up to so many."""
+    """Number of rows to which zero rows are added, if set."""
 
     def make_shard(self, tensors: Sequence[Tensor], tp: int, rank: int) -> Tensor:
-        """[blocks, ...]: what one of ``tp`` ranks holds."""
+        """Return the shard [blocks, ...] of one of ``tp`` ranks."""
         blocks = [tensor.reshape(self._part(tuple(tensor.shape))) for tensor in tensors]
         joined = torch.cat(blocks, self.join_dim) if len(blocks) > 1 else blocks[0]
         missing = (self.padded_rows or 0) - joined.shape[1]
@@ -54,7 +55,8 @@ class WeightMapping:
         return joined if self.shard_dim is None else joined.chunk(tp, self.shard_dim)[rank]
 
     def join_shards(self, shares: Sequence[Tensor]) -> list[Tensor]:
-        """The inverse of :meth:`share`, from the parameters of all ranks in order."""
+        """Return the Hugging Face tensors from the parameters of all ranks in order; the inverse of
+        :meth:`make_shard`."""
         tp = len(shares)
         joined = torch.cat([share.reshape(self._shape(tp)) for share in shares], self.shard_dim or 0)
         ends = list(accumulate(self._part(shape)[self.join_dim] for shape in self.hf_shapes.values()))
@@ -65,7 +67,7 @@ class WeightMapping:
         return (self.blocks, shape[0] // self.blocks, *shape[1:])
 
     def _shape(self, tp: int) -> TensorShape:
-        """Of a rank's share, before it is flattened into the parameter."""
+        """Return the shape of a rank's shard before it is flattened into the parameter."""
         parts = [list(self._part(shape)) for shape in self.hf_shapes.values()]
         joined = parts[0]
         joined[self.join_dim] = sum(part[self.join_dim] for part in parts)
@@ -77,7 +79,7 @@ class WeightMapping:
 
 
 def layer_weight_mappings(config: QwenConfig) -> list[WeightMapping]:
-    """Of one layer, by names within the layer, in the order of Hugging Face's modules."""
+    """Return the mappings of one layer, by names within the layer, in the order of Hugging Face's modules."""
     hidden, inner, groups = config.hidden_size, config.intermediate_size, config.num_key_value_heads
     sizes = {"q": config.query_size, "k": config.key_size, "v": config.key_size}
 
@@ -126,7 +128,7 @@ def final_norm_mapping(config: QwenConfig) -> WeightMapping:
 
 
 def hf_tensor_shapes(config: QwenConfig) -> dict[str, TensorShape]:
-    """All tensors of the model by their Hugging Face names, in the order of :func:`export`."""
+    """Return the shapes of all tensors by Hugging Face name, in the order of :func:`export_weights`."""
     found = dict(embedding_mapping(config, 1).hf_shapes)
     for layer in range(config.num_hidden_layers):
         for weight in layer_weight_mappings(config):
@@ -135,21 +137,20 @@ def hf_tensor_shapes(config: QwenConfig) -> dict[str, TensorShape]:
 
 
 def hf_tensor_bytes(config: QwenConfig, dtype: torch.dtype) -> dict[str, int]:
-    """Bytes of each of :func:`shapes` in that type."""
+    """Return the bytes of each of :func:`hf_tensor_shapes` with that type."""
     return {name: prod(shape) * dtype.itemsize for name, shape in hf_tensor_shapes(config).items()}
 
 
 def check_model_folder(folder: Path, config: QwenConfig) -> None:
-    """Raises UserError where the folder's files are missing, damaged, or not those of ``config``'s model; reads their
-    headers only."""
+    """Raise UserError if the folder's files are missing, damaged, or not of ``config``'s model; reads only headers."""
     with open_tensor_folder(folder) as opened:
         opened.check_tensors(hf_tensor_shapes(config), ignored=lambda name: name.endswith(_IGNORED))
 
 
 @torch.no_grad()
 def load_model_folder(model: torch.nn.Module, folder: Path, config: QwenConfig, layout: ParallelLayout) -> None:
-    """Set every parameter of this rank from a Hugging Face folder, one after the other.  Raises what
-    :func:`check_model_folder` raises."""
+    """Set every parameter of this rank from a Hugging Face folder, one at a time.  Raises the errors of
+    :func:`check_model_folder`."""
     check_model_folder(folder, config)
     count = config.num_hidden_layers // layout.pp
     layers = range(layout.pp_rank * count, (layout.pp_rank + 1) * count)
@@ -177,7 +178,7 @@ def load_model_folder(model: torch.nn.Module, folder: Path, config: QwenConfig, 
 
 
 class PlacedWeight(NamedTuple):
-    """Where a weight is: on a pipeline stage, under names that begin so."""
+    """A weight with its pipeline stage and the prefixes of its names."""
 
     weight: WeightMapping
     stage: int
@@ -185,10 +186,10 @@ class PlacedWeight(NamedTuple):
     hf_prefix: str = ""
 
 
-def place_on_layers(
+def assign_to_layers(
     weights: Iterable[WeightMapping], config: QwenConfig, layout: ParallelLayout
 ) -> Iterator[PlacedWeight]:
-    """``weights`` of each layer of the whole model."""
+    """Yield ``weights`` for each layer of the whole model."""
     per_stage, weights = config.num_hidden_layers // layout.pp, list(weights)
     for layer in range(config.num_hidden_layers):
         stage, local = divmod(layer, per_stage)
@@ -197,26 +198,29 @@ def place_on_layers(
 
 
 def export_weights(model: torch.nn.Module, config: QwenConfig, layout: ParallelLayout) -> Iterator[NamedWeight]:
-    """All weights under Hugging Face names, in the order of :func:`shapes`, as copies on the CPU; every rank gets every
-    tensor.  Adapters are merged into the weights that they add to.  A collective over the tensor-parallel and pipeline
-    groups: all ranks of one replica iterate together."""
+    """Yield all weights under Hugging Face names, in the order of :func:`hf_tensor_shapes`, as copies on the CPU.
+
+    Every rank gets every tensor; adapters are merged.  A collective over the tensor-parallel and pipeline groups: all
+    ranks
+    of one replica iterate together.
+    """
     last = layout.pp - 1
     output = [] if config.tie_word_embeddings else [PlacedWeight(output_mapping(config, layout.tp), last)]
-    layers = place_on_layers(layer_weight_mappings(config), config, layout)
-    places = [
+    layers = assign_to_layers(layer_weight_mappings(config), config, layout)
+    placed = [
         PlacedWeight(embedding_mapping(config, layout.tp), 0),
         *layers,
         PlacedWeight(final_norm_mapping(config), last),
         *output,
     ]
-    return gather_weights(model, places, layout)
+    return gather_weights(model, placed, layout)
 
 
 @torch.no_grad()
 def gather_weights(
-    model: torch.nn.Module, places: Iterable[PlacedWeight], layout: ParallelLayout
+    model: torch.nn.Module, placed: Iterable[PlacedWeight], layout: ParallelLayout
 ) -> Iterator[NamedWeight]:
-    """The tensors of these, as :func:`export` gives them."""
+    """Yield the tensors of these weights like :func:`export_weights`."""
     parameters, adapted = dict(model.named_parameters()), adapters_by_weight(model)
     any_parameter = next(iter(parameters.values()))
 
@@ -230,7 +234,7 @@ def gather_weights(
         all_gather(shares, own.contiguous(), layout.tp_group)
         return weight.join_shards(shares)
 
-    for weight, stage, ours, theirs in places:
+    for weight, stage, ours, theirs in placed:
         mine = whole(weight, ours + weight.megatron_name) if layout.pp_rank == stage else None
         for index, (name, shape) in enumerate(weight.hf_shapes.items()):
             tensor = mine[index].contiguous() if mine is not None else any_parameter.new_empty(shape)

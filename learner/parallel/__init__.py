@@ -1,2 +1,3 @@
-"""The process groups of a learner rank, what its ranks exchange, and the one place where megatron-core is named and
-where it meets a machine without CUDA."""
+"""The process groups of a learner rank, context-parallel exchange, and the adaptation of megatron-core, also to
+machines
+without CUDA."""

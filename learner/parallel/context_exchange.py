@@ -1,5 +1,5 @@
-"""Context parallelism on the device: what ranks hand each other (keys and values on the way in, log-probabilities on
-the way out), and attention of chunks over the sequences before them."""
+"""Context parallelism on the device: exchange of keys and values and of log-probabilities between ranks, and attention
+of chunks over the sequences before them."""
 # pyright: reportUnknownMemberType=false, reportIncompatibleMethodOverride=false, reportUntypedFunctionDecorator=false
 # (torch types neither autograd.Function.apply nor ctx; forward and backward are meant to be overridden freely)
 # ruff: noqa: N803 - shape suffixes
@@ -27,22 +27,22 @@ _LEAST_QUERIES = 64
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(  # noqa: PLR0917 - autograd passes by position
-        ctx: Any, own: Tensor, places: Tensor, width: int, group: dist.ProcessGroup, summed: bool
+        ctx: Any, own: Tensor, row_indices: Tensor, width: int, group: dist.ProcessGroup, summed: bool
     ) -> Tensor:
-        ctx.save_for_backward(places)
+        ctx.save_for_backward(row_indices)
         ctx.arguments = len(own), width, group, summed
         filled = F.pad(own.flatten(1), (0, 0, 0, width - len(own)))
         whole = filled.new_empty(group.size() * width, filled.shape[1])
         all_gather_rows(whole, filled, group)
-        return whole.index_select(0, places).view(len(places), *own.shape[1:])
+        return whole.index_select(0, row_indices).view(len(row_indices), *own.shape[1:])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (places,) = ctx.saved_tensors
+        (row_indices,) = ctx.saved_tensors
         count, width, group, summed = ctx.arguments
         flat = grad.flatten(1)
-        whole = flat.new_zeros(group.size() * width, flat.shape[1]).index_copy_(0, places, flat)
+        whole = flat.new_zeros(group.size() * width, flat.shape[1]).index_copy_(0, row_indices, flat)
         own = whole[group.rank() * width :][:width]
         if summed:
             own = torch.empty_like(own)
@@ -50,17 +50,18 @@ class _Gather(torch.autograd.Function):
         return own[:count].view(count, *grad.shape[1:]), None, None, None, None
 
 
-def gather_rows(own: Tensor, places_M: Tensor, width: int, group: dist.ProcessGroup, *, summed: bool) -> Tensor:
-    """[M, ...]: rows of all ranks, of which this one has ``own`` [≤ width, ...]; row m stands at ``places_M[m]`` among
-    the ranks' rows, one rank's ``width`` rows after the other's.
+def gather_rows(own: Tensor, rows_M: Tensor, width: int, group: dist.ProcessGroup, *, summed: bool) -> Tensor:
+    """Return [M, ...]: row m is row ``rows_M[m]`` of all ranks' rows, ``width`` rows per rank; this rank has ``own``
+    [≤ width, ...].
 
-    The gradient of ``own`` is its slice of the result's: of this rank's alone, where every rank goes on to compute the
-    same loss from the result, or ``summed`` over the ranks, where each computes something else."""
-    return cast("Tensor", _Gather.apply(own, places_M, width, group, summed))
+    The gradient of ``own`` is its slice of the result's gradient: this rank's alone if every rank computes the same
+    loss
+    from the result, or ``summed`` over the ranks if each computes something else."""
+    return cast("Tensor", _Gather.apply(own, rows_M, width, group, summed))
 
 
 class SequenceBounds(NamedTuple):
-    """Where sequences end, as torch's variable-length kernel wants it."""
+    """Ends of sequences in the form of torch's variable-length kernel."""
 
     queries: Tensor
     """int32 [sequences + 1]"""
@@ -71,11 +72,11 @@ class SequenceBounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixAttentionCall:
-    """Chunks of sequences against the sequences up to each chunk's end; see
-    :class:`learner.data.context_parallel.Half`."""
+    """Attention of chunks over their sequences up to each chunk's end; see
+    :class:`learner.data.micro_batches.ContextChunks`."""
 
     tokens: slice
-    """Of this rank's rows."""
+    """This rank's rows of the queries."""
     key_rows: Tensor
     queries: tuple[int, ...]
     keys: tuple[int, ...]
@@ -84,57 +85,59 @@ class PrefixAttentionCall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceContextShard:
-    """How a micro-batch is shared over context-parallel ranks; see
-    :class:`learner.data.context_parallel.ContextShare`."""
+    """Split of a micro-batch over context-parallel ranks; see
+    :class:`learner.data.micro_batches.ContextShard`."""
 
     group: dist.ProcessGroup
     width: int
-    places: Tensor
+    row_indices: Tensor
     calls: tuple[PrefixAttentionCall, ...]
     target_width: int
-    target_places: Tensor
+    target_row_indices: Tensor
 
     def gather_tokens(self, own: Tensor) -> Tensor:
-        """[width, ...] → [T, ...] of the whole micro-batch, which each rank then uses for its own queries."""
-        return gather_rows(own, self.places, self.width, self.group, summed=True)
+        """Return [T, ...] of the whole micro-batch from ``own`` [width, ...]; each rank uses it for its own queries."""
+        return gather_rows(own, self.row_indices, self.width, self.group, summed=True)
 
     def gather_targets(self, own: Tensor) -> Tensor:
-        """[n, ...] → [N, ...] of all tokens with loss, from which each rank then computes the same loss."""
-        return gather_rows(own, self.target_places, self.target_width, self.group, summed=False)
+        """Return [N, ...] of all tokens with loss from ``own`` [n, ...]; each rank computes the same loss from it."""
+        return gather_rows(own, self.target_row_indices, self.target_width, self.group, summed=False)
 
 
-def make_sequence_bounds(queries: Sequence[int], keys: Sequence[int], place: torch.device) -> SequenceBounds:
+def make_sequence_bounds(queries: Sequence[int], keys: Sequence[int], device: torch.device) -> SequenceBounds:
     query_ends, key_ends = (
-        torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=place) for lengths in (queries, keys)
+        torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=device) for lengths in (queries, keys)
     )
     return SequenceBounds(query_ends, key_ends, max(queries), max(keys))
 
 
-def context_shard_to_device(context: ContextShard, group: dist.ProcessGroup, place: torch.device) -> DeviceContextShard:
-    """``context`` on the device."""
+def context_shard_to_device(
+    context: ContextShard, group: dist.ProcessGroup, device: torch.device
+) -> DeviceContextShard:
+    """Copy ``context`` to the device."""
 
     def call(half: ContextChunks) -> PrefixAttentionCall:
         tokens = slice(half.start, half.start + sum(half.queries))
-        bounds = make_sequence_bounds(half.queries, half.keys, place)
-        return PrefixAttentionCall(tokens, from_numpy(half.key_rows).to(place), half.queries, half.keys, bounds)
+        bounds = make_sequence_bounds(half.queries, half.keys, device)
+        return PrefixAttentionCall(tokens, from_numpy(half.key_rows).to(device), half.queries, half.keys, bounds)
 
     return DeviceContextShard(
         group=group,
         width=context.width,
-        places=from_numpy(context.places).to(place),
+        row_indices=from_numpy(context.row_indices).to(device),
         calls=tuple(call(half) for half in context.chunk_pairs if half.queries),
         target_width=context.target_width,
-        target_places=from_numpy(context.target_places).to(place),
+        target_row_indices=from_numpy(context.target_row_indices).to(device),
     )
 
 
 def prefix_attention(
     query_QND: Tensor, key_MKD: Tensor, value_MKD: Tensor, call: PrefixAttentionCall, scale: float
 ) -> Tensor:
-    """[Q, N · D]: the queries of each chunk are the last of its keys.
+    """Return attention [Q, N · D]; the queries of each chunk are the last of its keys.
 
-    A block of queries at a time, whose mask is part of one band: what the gradient keeps of masks is that band, and not
-    queries times keys."""
+    It runs on blocks of queries whose masks are views of one band, so that the gradient keeps that band instead of
+    queries × keys."""
     width = max(call.keys)
     rows = min(max(call.queries), max(_LEAST_QUERIES, _BAND_PLACES // width))
     hidden = torch.ones(rows, width + rows, dtype=torch.bool, device=query_QND.device).triu_(width + 1)

@@ -24,7 +24,7 @@ from protocol.processes.rendezvous import restrict_tcp_stores_to_address
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParallelLayout:
-    """This rank's place."""
+    """This rank's position and groups in the parallel layout."""
 
     rank: int
     world: int
@@ -50,20 +50,21 @@ class ParallelLayout:
 
     @property
     def reports_metrics(self) -> bool:
-        """Whether this rank's sums enter the metrics: one rank for each share of the data."""
+        """True if this rank's sums enter the metrics: one rank per share of the data."""
         return self.is_last_stage and self.tp_rank == 0 and self.cp_rank == 0
 
     @property
     def is_writer(self) -> bool:
-        """Whether this rank writes what all ranks hold together."""
+        """True if this rank writes files."""
         return self.rank == 0
 
 
 def join_process_groups(
     settings: TrainerSettings, rank: int, world: int, master: tuple[str, int], *, seed: int
 ) -> ParallelLayout:
-    """Join the group and build megatron's.  Raises UserError where ``world`` is no multiple of tp · pp · cp, or the
-    device that was asked for is not the one that torch sees."""
+    """Join the process group and build megatron's groups.  Raises UserError if ``world`` is not a multiple of tp · pp ·
+    cp,
+    or the configured device is not available."""
     here = "cpu" if megatron_on_cpu.CPU_ONLY else "cuda"
     if settings.device != here:
         raise UserError(
@@ -119,12 +120,12 @@ def join_process_groups(
 
 
 def make_background_group(settings: TrainerSettings) -> dist.ProcessGroup:
-    """All ranks once more, on gloo: for exchanges of a thread beside the one that trains.  All ranks call it."""
+    """Return a gloo group of all ranks for a background thread.  A collective of all ranks."""
     return new_gloo_group(dt.timedelta(seconds=settings.collective_timeout_s))
 
 
 def leave_process_groups() -> None:
-    """Leave all groups; another :func:`start` may follow in the same process."""
+    """Leave all groups; :func:`join_process_groups` may be called again in the same process."""
     if dist.is_initialized():
         parallel_state.destroy_model_parallel()
         dist.destroy_process_group()

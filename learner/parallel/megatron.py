@@ -1,6 +1,7 @@
-"""Every name of megatron-core that this room uses, in one place.
+"""All names of megatron-core that this package uses.
 
-megatron-core ships no types, so each is ``Any`` here and the rest of the room stays checked.  Importing this module
+megatron-core ships no types, so each is ``Any`` here and the rest of the package stays type-checked.  Importing this
+module
 imports megatron.
 """
 
@@ -55,6 +56,6 @@ with megatron_on_cpu.importing_megatron():
 
 
 def transformer_engine() -> Any:
-    """Megatron's choice of Transformer Engine's layers.  Only where that is installed."""
+    """Return megatron's provider of Transformer Engine's layers, which has to be installed."""
     with megatron_on_cpu.without_megatron_warnings():
         return _core("extensions.transformer_engine_spec_provider", "TESpecProvider")()

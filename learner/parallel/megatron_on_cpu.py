@@ -1,6 +1,6 @@
-"""The one place where megatron-core (0.16) meets a machine without CUDA.  Inert where CUDA is.
+"""Adaptation of megatron-core (0.16) to machines without CUDA; inert if CUDA is available.
 
-megatron-core names ``"cuda"`` throughout.  On a CPU three means answer it, all limited to megatron's own modules:
+megatron-core hard-codes ``"cuda"``.  On a CPU three means replace it, all limited to megatron's own modules:
 
 * each ``megatron.core`` module sees a facade of ``torch`` whose ``device="cuda"`` means the CPU;
 * :func:`cuda_is_cpu`, a function mode for tensor *methods* (``Tensor.cuda()``, ``Tensor.type()``).  It costs time per
@@ -8,7 +8,7 @@ megatron-core names ``"cuda"`` throughout.  On a CPU three means answer it, all 
   pipeline stage;
 * replacements of a few functions: gradient norm and clipping, the random-number tracker.
 
-Import megatron inside ``with importing():``, then call :func:`install`.
+Import megatron inside ``with importing_megatron():``, then call :func:`patch_megatron`.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _FACTORIES = (
 
 
 def rank_device() -> torch.device:
-    """Where this rank's tensors live."""
+    """Return the device of this rank's tensors."""
     return CPU if CPU_ONLY else torch.device("cuda", torch.cuda.current_device())
 
 
 @contextlib.contextmanager
 def without_megatron_warnings() -> Generator[None]:
-    """Without megatron's warnings about absent CUDA libraries and about options that it deprecates itself."""
+    """Suppress megatron's warnings about absent CUDA libraries and about options that it deprecates itself."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -60,8 +60,9 @@ def without_megatron_warnings() -> Generator[None]:
 
 @contextlib.contextmanager
 def importing_megatron() -> Generator[None]:
-    """Import megatron without its warnings about absent CUDA libraries and, on a CPU, without ``torch.compile``: making
-    one compiled wrapper imports Dynamo and Inductor (two thirds of megatron's import time), and calling one runs a C++
+    """Import megatron without warnings about absent CUDA libraries and, on a CPU, without ``torch.compile``: creating
+    one
+    compiled wrapper imports Dynamo and Inductor (two thirds of megatron's import time), and calling one runs a C++
     compiler."""
     real = cast("Callable[..., Any]", torch.compile)  # pyright: ignore[reportUnknownMemberType]  untyped in torch
 
@@ -82,16 +83,16 @@ def importing_megatron() -> Generator[None]:
             torch.compile = real
 
 
-def _is_cuda(place: object) -> bool:
-    if isinstance(place, torch.device):
-        return place.type == "cuda"
-    if isinstance(place, str):
-        return place.startswith("cuda")
-    return isinstance(place, int) and not isinstance(place, bool)
+def _is_cuda(device: object) -> bool:
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    if isinstance(device, str):
+        return device.startswith("cuda")
+    return isinstance(device, int) and not isinstance(device, bool)
 
 
 class _Facade(types.ModuleType):
-    """A module with some names replaced; all others are the real module's."""
+    """A module with some names replaced and all others from the real module."""
 
     def __init__(self, real: types.ModuleType, replaced: dict[str, Any]) -> None:
         super().__init__(real.__name__)
@@ -103,7 +104,7 @@ class _Facade(types.ModuleType):
 
 
 class _NoStream:
-    """A CUDA stream or event on a machine that has none: every method does nothing."""
+    """A CUDA stream or event on a machine without CUDA: every method does nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return _nothing
@@ -173,7 +174,7 @@ def _module(name: str) -> Any:
 
 
 def patch_megatron() -> None:
-    """Show the facade to each megatron module imported so far.  Call again after importing more of them."""
+    """Replace torch by the facade in each megatron module imported so far.  Call again after importing more of them."""
     if not CPU_ONLY:
         return
     if not _facade:
@@ -192,13 +193,14 @@ def _replace(module: str, name: str, by: object) -> None:
     found: types.ModuleType = _module(module)
     names = vars(found)
     if name not in names:
-        raise RuntimeError(f"megatron.core.{module} has no {name}: this seam is for megatron-core 0.16")
+        raise RuntimeError(f"megatron.core.{module} has no {name}: this adaptation is for megatron-core 0.16")
     names[name] = by
 
 
 @contextlib.contextmanager
 def _fork(self: Any, name: str = "model-parallel-rng") -> Generator[None]:
-    """Upstream's warns when the CPU's random state moves inside the fork; here that state is the tracked one."""
+    """Fork the random state; upstream's version warns if the CPU's state changes, but here that is the tracked
+    state."""
     saved = torch.get_rng_state()
     torch.set_rng_state(self.states_[name])
     try:
@@ -211,7 +213,7 @@ def _fork(self: Any, name: str = "model-parallel-rng") -> Generator[None]:
 def _clip_gradients(
     parameters: Sequence[torch.Tensor], max_norm: float, total_norm: float, _decoupled: bool = False
 ) -> None:
-    """Upstream's asserts that each gradient's type is ``torch.cuda.FloatTensor`` and scales one by one."""
+    """Clip gradients; upstream's version requires ``torch.cuda.FloatTensor`` and scales one by one."""
     scale = max_norm / (total_norm + 1e-6)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if scale < 1.0 and gradients:
@@ -224,7 +226,8 @@ def _grad_norm(
     norm_type: float = 2.0,
     grad_stats_parallel_group: dist.ProcessGroup | None = None,
 ) -> float:
-    """Upstream's adds up in float32; float64 here, so that layouts differ by rounding within a tensor only."""
+    """Return the gradient norm, summed in float64 (upstream: float32), so that layouts differ only by rounding within a
+    tensor."""
     if norm_type != 2.0:
         raise ValueError(f"norm of order {norm_type}")
     total = torch.zeros((), dtype=torch.float64)
@@ -243,33 +246,38 @@ class _CudaIsCpu(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.type and len(args) == 1 and not kwargs:
             name: str = func(*args)
-            # megatron's optimizers take FloatTensor for "needs no main weights", which is true of float64 too.
+            # megatron's optimizers take FloatTensor to mean "needs no main weights", which holds for float64 too.
             name = name.replace("DoubleTensor", "FloatTensor")
             return name if name.startswith("torch.cuda.") else name.replace("torch.", "torch.cuda.")
         if func is torch.Tensor.float and args[0].dtype == torch.float64:
-            return args[0]  # megatron's way to say "the type of main weights"
+            return args[0]  # megatron converts to the type of main weights by float()
         if _is_cuda(kwargs.get("device")):
             kwargs = {**kwargs, "device": CPU}
         return func(*args, **kwargs)
 
 
 def cuda_is_cpu() -> contextlib.AbstractContextManager[object]:
-    """While it is entered, tensor methods that move to CUDA or ask for a CUDA type answer for the CPU."""
+    """Make tensor methods that move to CUDA or request a CUDA type use the CPU during the block."""
     return _CudaIsCpu() if CPU_ONLY else contextlib.nullcontext()
 
 
 def separate_adam_steps(adam: torch.optim.Optimizer) -> None:
-    """Call after loading optimizer state.  Without Transformer Engine or Apex, megatron puts ONE shared ``step`` tensor
-    into every parameter's state (torch's Adam would then count it up once per parameter), and none for step 0."""
+    """Give every parameter its own ``step`` after loading optimizer state.  Without Transformer Engine or Apex,
+    megatron
+    shares one ``step`` tensor among all parameters (torch's Adam would increment it once per parameter), and has none
+    for
+    step 0."""
     for parameter, state in adam.state.items():
         step = state.get("step", 0.0)
         state["step"] = torch.tensor(float(step), dtype=torch.float32, device=parameter.device)
 
 
 def restore_adam_steps(optimizer: Any, loaded: dict[str, Any]) -> None:
-    """Call before ``optimizer`` takes the ``loaded`` state.  megatron saves no common step where it is 0, and torch's
-    Adam refuses a state without one.  And without Transformer Engine or Apex, DistributedOptimizer drops ``step`` from
-    the source but copies every key of the destination."""
+    """Prepare ``optimizer`` for loading the ``loaded`` state.  megatron saves no common step if it is 0, which torch's
+    Adam
+    requires; and without Transformer Engine or Apex, DistributedOptimizer drops ``step`` from the source but copies
+    every
+    key of the destination."""
     inner = loaded.get("optimizer", loaded)
     if "state" in inner:
         inner["state"].setdefault("common_step", torch.zeros(()))

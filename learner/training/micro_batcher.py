@@ -1,4 +1,4 @@
-"""One rank's micro-batches of a batch of samples, for its place in the layout.  Numpy only."""
+"""Micro-batches of one rank from a batch of samples.  Numpy only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from learner.spec import LearnerSpec
 
 
 class DataParallelLayout(Protocol):
-    """What counts of a :class:`learner.parallel.layout.Layout` here."""
+    """The part of :class:`learner.parallel.layout.ParallelLayout` that batching needs."""
 
     @property
     def dp(self) -> int: ...
@@ -34,22 +34,23 @@ class MicroBatcher:
     layout: DataParallelLayout
     vocabulary: int
     max_tokens: int
-    """Of one rank."""
+    """Most tokens of one rank's micro-batch."""
     multiple: int
     packed: bool
 
     def make_batches(self, samples: Sequence[TrainingSample]) -> list[MicroBatch]:
-        """This rank's, at least one.  Every rank gets the same samples, so that all raise BadSampleError or none."""
-        place, most_tokens = self.layout, self.max_tokens * self.layout.cp
+        """Return this rank's micro-batches, at least one.  Every rank gets the same samples, so that all raise
+        BadSampleError or none."""
+        layout, most_tokens = self.layout, self.max_tokens * self.layout.cp
         check_samples(samples, vocabulary=self.vocabulary, most_tokens=most_tokens)
-        share = balance_samples(samples, place.dp, self.cost)[place.dp_rank]
-        if place.cp == 1:
+        share = balance_samples(samples, layout.dp, self.cost)[layout.dp_rank]
+        if layout.cp == 1:
             return make_micro_batches(share, most_tokens, self.cost, self.multiple, packed=self.packed)
         whole = make_micro_batches(share, most_tokens, self.cost, packed=self.packed)
-        return [split_micro_batch(batch, place.cp, place.cp_rank, self.multiple) for batch in whole]
+        return [split_micro_batch(batch, layout.cp, layout.cp_rank, self.multiple) for batch in whole]
 
     def cost(self, sample: TrainingSample) -> float:
-        """Floating-point operations that training it takes."""
+        """Return the floating-point operations of training a sample."""
         return self.flops.count_sequence(len(sample.token_ids), len(sample.targets))
 
 

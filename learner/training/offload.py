@@ -1,4 +1,4 @@
-"""Device memory that is given back while nobody uses it: its bytes wait on the host."""
+"""Offload of unused device memory to the host."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from learner.tensors import storage_bytes
 
 
 class HostOffload:
-    """Tensors that can be parked: their memory is freed and their values wait in host memory, pinned where there is a
-    device.  The tensors themselves, and views of them, stay the same objects; they must not be touched while parked.
+    """Offloads tensors: their device memory is freed and their values are kept in host memory, pinned with CUDA.  The
+    tensors and views of them stay the same objects and must not be used while offloaded.
 
-    On a CPU the values are copied all the same: what is saved is nothing, what is tested is the copying."""
+    On a CPU the values are copied too, which saves nothing but tests the copying."""
 
     def __init__(self) -> None:
-        self._parked: list[tuple[Tensor, Tensor]] = []
+        self._offloaded: list[tuple[Tensor, Tensor]] = []
         self._host: dict[tuple[int, int], Tensor] = {}
-        """Host memory by order and size, kept: pinning it is slow."""
+        """Host buffers by order and size, which are reused because pinning is slow."""
 
     @property
     def is_offloaded(self) -> bool:
-        return bool(self._parked)
+        return bool(self._offloaded)
 
     def offload(self, tensors: Iterable[Tensor]) -> None:
-        """Free the memory behind ``tensors``, each once however many of them share it."""
-        if self._parked:
-            raise RuntimeError("parked already")
+        """Free the memory of ``tensors``; memory that several of them share is copied once."""
+        if self._offloaded:
+            raise RuntimeError("the tensors are offloaded already")
         seen: set[int] = set()
         for tensor in tensors:
             whole = _whole(tensor)
             if whole.numel() and whole.data_ptr() not in seen:
                 seen.add(whole.data_ptr())
-                waiting = self._waiting(len(self._parked), whole)
+                waiting = self._waiting(len(self._offloaded), whole)
                 waiting.copy_(whole, non_blocking=True)
-                self._parked.append((whole, waiting))
+                self._offloaded.append((whole, waiting))
         _finish()
-        for whole, _ in self._parked:
+        for whole, _ in self._offloaded:
             whole.untyped_storage().resize_(0)
 
     def reload(self) -> None:
-        """Bring everything back; nothing where nothing is parked."""
-        for whole, waiting in self._parked:
+        """Copy everything back; do nothing if nothing is offloaded."""
+        for whole, waiting in self._offloaded:
             whole.untyped_storage().resize_(waiting.nbytes)
             whole.copy_(waiting, non_blocking=True)
         _finish()
-        self._parked.clear()
+        self._offloaded.clear()
 
     def _waiting(self, index: int, whole: Tensor) -> Tensor:
         key = (index, whole.nbytes)
@@ -57,13 +57,13 @@ class HostOffload:
 
 
 def release_cached_memory() -> None:
-    """Let other processes have what torch's allocator keeps for this one and nobody uses."""
+    """Release unused memory that torch's allocator caches."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """All bytes of the memory that ``tensor`` is in."""
+    """Return all bytes of the storage that ``tensor`` is in."""
     return storage_bytes(tensor.untyped_storage(), tensor.device)
 
 

@@ -18,11 +18,11 @@ from learner.training.offload import HostOffload
 
 
 class LearnerOptimizer:
-    """One Adam over this rank's parameters.  The learning rate is said at each step."""
+    """Adam over this rank's parameters.  The learning rate is passed to each step."""
 
     def __init__(self, wrapped: Any, settings: TrainerSettings) -> None:
         dtype = torch_dtype(settings.dtype)
-        # megatron copies gradients by ``.float()``, which only the function mode lets pass.
+        # megatron copies gradients by ``.float()``, which only the function mode keeps in float64.
         self._mode = megatron_on_cpu.cuda_is_cpu if dtype == torch.float64 else contextlib.nullcontext
         with megatron_on_cpu.without_megatron_warnings(), megatron_on_cpu.cuda_is_cpu():
             self.megatron: Any = get_megatron_optimizer(
@@ -52,14 +52,14 @@ class LearnerOptimizer:
             group["weight_decay"] = settings.weight_decay * group["wd_mult"]
             if isinstance(self.adam, torch.optim.AdamW):
                 group["fused"], group["foreach"] = True, False
-        self._parking = HostOffload() if settings.offload is not Offload.NONE else None
+        self._host = HostOffload() if settings.offload is not Offload.NONE else None
 
     @property
     def adam(self) -> torch.optim.Optimizer:
         return self.inner.optimizer
 
     def step(self, lr: float) -> float:
-        """One update; returns the gradient norm before clipping.  Where that is not finite, nothing is updated."""
+        """Make one update and return the gradient norm before clipping.  If that is not finite, nothing is updated."""
         self.reload()
         for group in self.adam.param_groups:
             group["lr"] = lr
@@ -71,33 +71,33 @@ class LearnerOptimizer:
         return norm
 
     def offload(self) -> None:
-        """Under ``learner.offload``: move moments and main weights to the host, if they are not there."""
-        if self._parking is not None and not self._parking.is_offloaded:
-            self._parking.offload(self.own_tensors())
+        """Move moments and main weights to the host, if ``learner.offload`` is set and they are not there yet."""
+        if self._host is not None and not self._host.is_offloaded:
+            self._host.offload(self.own_tensors())
 
     def reload(self) -> None:
-        """Bring back what was parked.  Whoever reads the state, to save it for example, calls it first."""
-        if self._parking is not None:
-            self._parking.reload()
+        """Copy offloaded state back; call it before reading the state."""
+        if self._host is not None:
+            self._host.reload()
 
     def own_tensors(self) -> Iterator[Tensor]:
-        """Moments and main weights: what only the update needs, not the weights that the model computes with."""
-        of_model = {parameter.untyped_storage().data_ptr() for parameter in self._model_parameters}
+        """Yield moments and main weights, which only the update needs, not the weights that the model computes with."""
+        model_storage = {parameter.untyped_storage().data_ptr() for parameter in self._model_parameters}
         for group in self.adam.param_groups:
             for parameter in group["params"]:
                 values: tuple[Tensor, ...] = (parameter, *self.adam.state.get(parameter, {}).values())
-                yield from (x for x in values if x.untyped_storage().data_ptr() not in of_model)
+                yield from (x for x in values if x.untyped_storage().data_ptr() not in model_storage)
 
     def zero_grad(self) -> None:
         self.megatron.zero_grad()
 
     def forget_moments(self) -> None:
-        """Forget all moments."""
+        """Clear all moments."""
         self.reload()
         self.adam.state.clear()
 
     def make_state(self) -> None:
-        """Zero moments where there are none yet, so that a fresh optimizer can be saved or loaded into."""
+        """Create zero moments where there are none, so that a fresh optimizer can be saved or loaded into."""
         self.reload()
         for group in self.adam.param_groups:
             for parameter in group["params"]:

@@ -1,5 +1,5 @@
-"""Supervised fine-tuning: one optimizer step on the tokens with loss of a batch, and the likelihood of held-out
-sequences.  The caller holds curriculum and schedule."""
+"""Supervised fine-tuning: one optimizer step on a batch, and the likelihood of held-out sequences.  Curriculum and
+schedule are up to the caller."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ if TYPE_CHECKING:  # these load megatron
 
 
 def train_sft_step(trainer: MegatronTrainer, batch: SftBatch) -> SftReport:
-    """Raises ValueError for a batch in which no token has loss, FloatingPointError where its gradient is not finite;
-    the weights are then as before."""
+    """Take one step.  Raises ValueError for a batch without a token with loss, and FloatingPointError if its gradient
+    is not
+    finite; the weights are then unchanged."""
     began = time.perf_counter()
     samples = make_supervised_samples(batch.sequences, batch.weights)
     if not samples:
@@ -41,5 +42,6 @@ def train_sft_step(trainer: MegatronTrainer, batch: SftBatch) -> SftReport:
 
 
 def log_likelihoods(trainer: MegatronTrainer, sequences: Sequence[tuple[Int32Array, Uint8Array]]) -> list[float]:
-    """Σ log π over the tokens with loss of each sequence, which all have some, by the weights as they are."""
+    """Return Σ log π over the tokens with loss of each sequence with the current weights; each sequence must have
+    some."""
     return [float(found.sum(dtype=np.float64)) for found in trainer.logprobs(make_supervised_samples(sequences))]

@@ -1,4 +1,4 @@
-"""What a step says of itself."""
+"""Report and throughput of a step."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ def make_step_report(
     step: int,
     batch: TrainBatch,
     done: BatchUpdateResult,
-    facts: Mapping[str, float],
+    measured: Mapping[str, float],
     records: Mapping[str, PackedTrainedTokens],
 ) -> StepReport:
-    """Trajectories of which nothing could be trained leave the batch's trained ones, with their reason."""
+    """Return the report of a step; trajectories without a finite update move from trained to dropped."""
     lost = {batch.trajectory_ids[origin]: DropReason.NONFINITE for origin in sorted(done.nonfinite_indices)}
     trained = tuple(name for name in batch.trained if name not in lost)
-    metrics = batch.metrics | done.metrics | {"updated": float("loss" in done.metrics)} | dict(facts)
+    metrics = batch.metrics | done.metrics | {"updated": float("loss" in done.metrics)} | dict(measured)
     return StepReport(step, trained, batch.dropped | lost, batch.ages, metrics, batch.account, records)
 
 
 def throughput_metrics(
     samples: Sequence[TrainingSample], seconds: float, cost: SampleCost, dtype: Dtype, world: int
 ) -> dict[str, float]:
-    """``tokens_per_s`` of whole sequences, prompts included; ``mfu``, the share of the devices' dense bfloat16 peak,
-    where there is one that is known (see :mod:`learner.models.flops`)."""
+    """Return ``tokens_per_s`` of whole sequences, prompts included, and ``mfu``, the share of the devices' dense
+    bfloat16
+    peak if it is known (see :mod:`learner.models.flops`)."""
     lengths = [len(sample.token_ids) for sample in samples]
     found = {"tokens_per_s": sum(lengths) / seconds}
     if dtype is Dtype.BFLOAT16 and torch.cuda.is_available():

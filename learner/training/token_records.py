@@ -1,7 +1,7 @@
-"""What a step made of each token, as the run keeps it for people.  Numpy only.
+"""Token values of a step for the trained log.  Numpy only.
 
-A trajectory's samples (a linear episode has one, branches have more) are put back where their tokens stand in its
-segments.
+Values of a trajectory's samples (a linear episode has one, branches have more) are assigned to the positions of their
+tokens in its segments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:  # it loads megatron
 def pack_token_records(
     names: Sequence[str], lengths: Sequence[int], seen: Sequence[tuple[TrainingSample, TokenResults]]
 ) -> Mapping[str, PackedTrainedTokens]:
-    """Of each trajectory (its name and number of tokens, by origin) that has a token in ``seen``."""
+    """Return packed values of each trajectory with a token in ``seen``; ``names`` and ``lengths`` are by trajectory
+    index."""
     parts: dict[int, list[tuple[TrainingSample, TokenResults]]] = {}
     for sample, found in seen:
         if len(sample.targets):  # a placeholder has none
@@ -31,15 +32,15 @@ def pack_token_records(
 
 def _record(length: int, parts: Sequence[tuple[TrainingSample, TokenResults]]) -> PackedTrainedTokens:
     logprobs, advantages = (np.full(length, np.nan, np.float32) for _ in range(2))
-    marks = np.zeros(length, np.uint8)
+    flags = np.zeros(length, np.uint8)
     for sample, found in parts:
-        assert sample.trajectory_positions is not None  # noqa: S101  # those that are made of trajectories have them
+        assert sample.trajectory_positions is not None  # noqa: S101  # samples of trajectories have them
         logprobs[sample.trajectory_positions] = found.logprobs
         advantages[sample.trajectory_positions] = sample.columns.advantages
-        marks[sample.trajectory_positions] = found.loss_flags
+        flags[sample.trajectory_positions] = found.loss_flags
     gaps = np.concatenate([np.abs(found.logprobs - sample.columns.behaviour) for sample, found in parts])
     return PackedTrainedTokens(
-        pack_trained_tokens(TrainedTokens(logprobs, advantages, marks)),
+        pack_trained_tokens(TrainedTokens(logprobs, advantages, flags)),
         float(np.nanmean(advantages)),
         float(gaps.mean()),
     )

@@ -1,4 +1,4 @@
-"""One optimizer update over samples: share, pack, forward and backward through megatron's schedule, Adam."""
+"""One optimizer update over samples: distribute, pack, forward and backward through megatron's schedule, Adam."""
 
 from __future__ import annotations
 
@@ -32,47 +32,47 @@ from learner.training.offload import HostOffload, release_cached_memory
 from learner.training.optimizer import LearnerOptimizer
 
 LossFunction = Callable[[Tensor, Tensor, TokenColumns[Tensor]], LossResult]
-"""(log-probabilities [N], entropy [N], what is known of these tokens) → loss of one micro-batch."""
+"""(log-probabilities [N], entropy [N], columns of these tokens) → loss of one micro-batch."""
 
 
 class TokenResults(NamedTuple):
-    """What an update found of the tokens with loss of one sample, [N] each."""
+    """Results of an update for the tokens with loss of one sample, [N] each."""
 
     logprobs: TokenArray
-    """log π by the weights that it began with."""
+    """log π under the weights before the update."""
     loss_flags: TokenArray
-    """:class:`protocol.run_directory.trained_log.Mark`."""
+    """Values of :class:`protocol.run_directory.trained_log.TokenLossFlag`."""
 
 
 class UpdateResult(NamedTuple):
     sums: MetricSums
-    """Of the whole batch, on the CPU."""
+    """Sums over the whole batch, on the CPU."""
     grad_norm: float
-    """Before clipping."""
+    """Gradient norm before clipping."""
     updated: bool
-    """Whether loss and gradient were finite; where not, weights and Adam's state are as before, on every rank."""
+    """True if loss and gradient were finite; otherwise weights and Adam's state are unchanged on every rank."""
     token_results: Sequence[TokenResults] = ()
-    """Of each sample, where it was asked for; on every rank."""
+    """Results of each sample, if requested; on every rank."""
 
 
 class _MicroBatchResult(NamedTuple):
-    """Of one micro-batch."""
+    """Results of one micro-batch."""
 
     sums: MetricSums
-    place: Tensor | None
-    """[N] which tokens of the batch it had, where they are numbered."""
-    facts: Tensor
-    """[2, N] their log-probabilities and marks."""
+    token_index: Tensor | None
+    """[N] indices of its tokens in the batch, if they are numbered."""
+    values: Tensor
+    """[2, N] log-probabilities and loss flags."""
 
 
 class MegatronTrainer:
-    """Model, gradients and optimizer of one rank.  All ranks make each call with the same samples."""
+    """Model, gradients and optimizer of one rank.  Each call is a collective with the same samples on all ranks."""
 
     def __init__(self, model: PolicyModel, config: QwenConfig, spec: LearnerSpec, layout: ParallelLayout) -> None:
         self.model, self.config, self.layout, self.spec = model, config, layout, spec
         self.wrapped: Any = wrap_data_parallel(model, spec.trainer)
         self.optimizer = LearnerOptimizer(self.wrapped, spec.trainer)
-        self._parking = HostOffload()
+        self._host = HostOffload()
         self._packer = make_micro_batcher(config, spec, layout)
         self.cost = self._packer.cost
         self._frequencies = rotary_frequencies(config, spec.trainer.dtype)
@@ -81,7 +81,7 @@ class MegatronTrainer:
         shape.finalize_model_grads_func = _finalize
         shape.no_sync_func = self.wrapped.no_sync
         shape.grad_scale_func = None
-        # Stages hand tensors over by methods that only the function mode reaches.
+        # Pipeline stages exchange tensors by methods that only the function mode intercepts.
         self._mode = megatron_on_cpu.cuda_is_cpu if layout.pp > 1 else contextlib.nullcontext
 
     def step(
@@ -93,8 +93,9 @@ class MegatronTrainer:
         entropy: bool,
         return_tokens: bool = False,
     ) -> UpdateResult:
-        """One update; with ``look`` it says what it found of each token.  Raises BadSampleError for samples that do not
-        fit this model or these settings."""
+        """Make one update; with ``return_tokens`` the result has values of each token.  Raises BadSampleError for
+        samples
+        that do not fit this model or these settings."""
         bounds = _bounds(samples)
         batches = self._make_batches(_numbered(samples, bounds) if return_tokens else samples, entropy=entropy)
         self.wrapped.zero_grad_buffer()
@@ -107,13 +108,13 @@ class MegatronTrainer:
         norm = self.optimizer.step(lr) if finite else math.nan
         seen: Sequence[TokenResults] = ()
         if return_tokens:
-            told = [(each.place, each.facts) for each in found if each.place is not None]
-            seen = [TokenResults(*facts) for facts in self._gathered(told, bounds, rows=2)]
+            values = [(each.token_index, each.values) for each in found if each.token_index is not None]
+            seen = [TokenResults(*rows) for rows in self._gathered(values, bounds, rows=2)]
         return UpdateResult(sums, norm, math.isfinite(norm), seen)
 
     @torch.no_grad()
     def logprobs(self, samples: Sequence[TrainingSample]) -> list[TokenArray]:
-        """log π of each sample's tokens with loss, by the weights as they are, on every rank."""
+        """Return log π of each sample's tokens with loss under the current weights, on every rank."""
         bounds = _bounds(samples)
         batches = self._make_batches(_numbered(samples, bounds), entropy=False)
         found: list[tuple[Tensor, Tensor]] = self._pass(
@@ -122,25 +123,25 @@ class MegatronTrainer:
         return [logprobs for (logprobs,) in self._gathered(found, bounds, rows=1)]
 
     def _gathered(self, found: Sequence[tuple[Tensor, Tensor]], bounds: Sequence[int], rows: int) -> list[TokenArray]:
-        """[rows, N] of each sample, on every rank, from what each has found of numbered tokens: (which, [rows, n])."""
+        """Return [rows, N] of each sample, on every rank, from each rank's (token indices [n], values [rows, n])."""
         dtype = torch.promote_types(torch.float32, next(self.model.parameters()).dtype)
         every = torch.zeros(rows, bounds[-1], dtype=dtype, device=megatron_on_cpu.rank_device())
         if self.layout.reports_metrics:
-            for place, values in found:
-                every[:, place] = values.to(dtype)
+            for token_index, values in found:
+                every[:, token_index] = values.to(dtype)
         if self.layout.world > 1:
             all_reduce(every)
         return np.split(to_numpy(every), bounds[1:-1], axis=1)
 
     def _make_batches(self, samples: Sequence[TrainingSample], *, entropy: bool) -> list[PackedBatch]:
-        """This rank's micro-batches."""
+        """Return this rank's micro-batches on the device."""
         return [
             micro_batch_to_device(batch, self._frequencies, entropy=entropy, cp_group=self.layout.cp_group)
             for batch in self._packer.make_batches(samples)
         ]
 
     def _pass(self, batches: Sequence[PackedBatch], forward: Callable[..., object], *, forward_only: bool) -> list[Any]:
-        """What ``forward`` has found of each micro-batch; nothing but on the last stage."""
+        """Return the results of ``forward`` for each micro-batch; empty except on the last stage."""
         self.optimizer.offload()
         with self._mode():
             return self._schedule(
@@ -154,19 +155,19 @@ class MegatronTrainer:
             )
 
     def offload(self) -> None:
-        """Give the device's memory back until :meth:`wake`: weights, gradients and optimizer wait on the host."""
-        if not self._parking.is_offloaded:
-            self.optimizer.offload()  # what it offloads by itself stays there until its update
+        """Move weights, gradients and optimizer state to the host until :meth:`reload`."""
+        if not self._host.is_offloaded:
+            self.optimizer.offload()  # its own offloaded state stays on the host until its update
             gradients = (buffer.grad_data for buffer in self.wrapped.buffers)
-            self._parking.offload([*self.model.parameters(), *gradients, *self.optimizer.own_tensors()])
+            self._host.offload([*self.model.parameters(), *gradients, *self.optimizer.own_tensors()])
             release_cached_memory()
 
     def reload(self) -> None:
-        """Undo :meth:`sleep`; nothing where that was not called."""
-        self._parking.reload()
+        """Undo :meth:`offload`; does nothing if it was not called."""
+        self._host.reload()
 
     def _total(self, found: Sequence[MetricSums]) -> MetricSums:
-        """Add up micro-batches, then ranks."""
+        """Sum over micro-batches, then ranks."""
         total = metrics.empty_sums(megatron_on_cpu.rank_device())
         if self.layout.reports_metrics:
             total = functools.reduce(MetricSums.add, found, total)
@@ -177,27 +178,27 @@ class MegatronTrainer:
 
 
 def _bounds(samples: Sequence[TrainingSample]) -> list[int]:
-    """Of each sample's tokens with loss, among those of all."""
+    """Return the bounds of each sample's tokens with loss among those of all samples."""
     return [0, *itertools.accumulate(len(sample.targets) for sample in samples)]
 
 
 def _numbered(samples: Sequence[TrainingSample], bounds: Sequence[int]) -> list[TrainingSample]:
-    """Each token with the number by which it is found again."""
+    """Return the samples with the index of each token in the batch."""
     return [
-        sample.with_columns(place=np.arange(first, first + len(sample.targets)))
+        sample.with_columns(index=np.arange(first, first + len(sample.targets)))
         for sample, first in zip(samples, bounds, strict=False)
     ]
 
 
 def _finalize(models: list[Any], _tokens: Tensor | None, **groups: Any) -> None:
-    """The weights of the loss are shares of the whole batch already: no scaling here."""
+    """Finalize gradients without scaling: loss weights are normalised over the whole batch already."""
     finalize_model_grads(models, None, **groups)
 
 
 def _forward(
     use: Callable[[Tensor, PackedBatch], tuple[Tensor, object]], batches: Iterator[PackedBatch], model: Any
 ) -> tuple[Tensor, Callable[..., object]]:
-    """One micro-batch through the model; ``use`` makes loss and finding of its output [2, N]."""
+    """Run one micro-batch through the model; ``use`` computes loss and result from its output [2, N]."""
     batch = next(batches)
     output: Tensor = model(batch.tokens, batch.positions, None, labels=batch.labels, packed_seq_params=batch)
 
@@ -211,10 +212,10 @@ def _forward(
 def _loss(loss: LossFunction, output_2N: Tensor, batch: PackedBatch) -> tuple[Tensor, _MicroBatchResult]:  # noqa: N803 - shape suffix
     result = loss(output_2N[0], output_2N[1], batch.columns)
     logprobs_N = output_2N[0].detach()  # noqa: N806 - shape suffix
-    marks_N = torch.zeros_like(logprobs_N) if result.loss_flags is None else result.loss_flags.to(logprobs_N.dtype)  # noqa: N806 - shape suffix
-    return result.loss, _MicroBatchResult(result.sums, batch.columns.place, torch.stack([logprobs_N, marks_N]))
+    flags_N = torch.zeros_like(logprobs_N) if result.loss_flags is None else result.loss_flags.to(logprobs_N.dtype)  # noqa: N806 - shape suffix
+    return result.loss, _MicroBatchResult(result.sums, batch.columns.index, torch.stack([logprobs_N, flags_N]))
 
 
 def _forward_only_result(output_2N: Tensor, batch: PackedBatch) -> tuple[Tensor, object]:  # noqa: N803 - shape suffix
-    """No loss: the log-probabilities, and which tokens of the batch they are of."""
-    return output_2N.new_zeros(()), (batch.columns.place, output_2N[:1])
+    """Return no loss, and the token indices with their log-probabilities."""
+    return output_2N.new_zeros(()), (batch.columns.index, output_2N[:1])

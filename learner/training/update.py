@@ -1,4 +1,4 @@
-"""What a batch does to the weights, on one screen: look, share out, update."""
+"""Training on a batch: forward-only passes, split into minibatches, updates."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:  # these load megatron
 @dataclass(frozen=True, slots=True)
 class BatchUpdateResult:
     metrics: dict[str, float] = field(default_factory=dict[str, float])
-    """Of the updates that were made; ``grad_norm`` is the largest, ``nonfinite_updates`` counts the others."""
+    """Metrics of the updates that were made; ``grad_norm`` is the largest, ``nonfinite_updates`` counts the others."""
     nonfinite_indices: frozenset[int] = frozenset()
-    """Origins of samples none of which was in an update that was made."""
+    """Indices of trajectories without any sample in an update that was made."""
     token_results: Sequence[tuple[TrainingSample, TokenResults]] = ()
-    """What updates that were made found of the tokens of each sample."""
+    """Token values of each sample in the updates that were made."""
 
 
 def update_policy(
     trainer: MegatronTrainer, reference: ReferencePolicy | None, samples: Sequence[TrainingSample], lr: float
 ) -> BatchUpdateResult:
-    """Train on a batch, in ``minibatches`` updates.  One whose loss or gradient is not finite is not made."""
+    """Train on a batch in ``minibatches`` updates; one with a non-finite loss or gradient is skipped."""
     objective = trainer.spec.objective
 
     def loss(logprobs: Tensor, entropy: Tensor, tokens: TokenColumns[Tensor]) -> LossResult:
@@ -68,28 +68,28 @@ def update_policy(
 def _with_pass_columns(
     trainer: MegatronTrainer, reference: ReferencePolicy | None, samples: Sequence[TrainingSample]
 ) -> Sequence[TrainingSample]:
-    """With the columns that passes over the batch give, by the weights before its first update and the reference's."""
-    asked = trainer.spec.objective.corrections
+    """Add the columns computed by forward passes over the batch, with the weights before its first update and the
+    reference's."""
+    corrections = trainer.spec.objective.corrections
     if trainer.spec.objective.needs_logprob_pass:
         before = trainer.logprobs(samples)
-        if asked.m2po is not None:
+        if corrections.m2po is not None:
             gaps = [own - sample.columns.behaviour for own, sample in zip(before, samples, strict=True)]
-            keep = second_moment_mask(np.concatenate(gaps), asked.m2po)
+            keep = second_moment_mask(np.concatenate(gaps), corrections.m2po)
             keeps = np.split(keep, np.cumsum([len(gap) for gap in gaps])[:-1])
             samples = [sample.with_columns(keep=own) for sample, own in zip(samples, keeps, strict=True)]
-        if asked.proximal is ProximalPolicy.RECOMPUTED:
+        if corrections.proximal is ProximalPolicy.RECOMPUTED:
             samples = [sample.with_columns(proximal=own) for sample, own in zip(samples, before, strict=True)]
     if reference is not None:
-        with reference.in_place():
+        with reference.activated():
             frozen = trainer.logprobs(samples)
         samples = [sample.with_columns(reference=own) for sample, own in zip(samples, frozen, strict=True)]
     return samples
 
 
 def split_minibatches(samples: Sequence[TrainingSample], count: int, cost: SampleCost) -> list[list[TrainingSample]]:
-    """Share samples over ``count`` updates by their ``cost``, fewer where there are fewer samples.  A token's weight is
-    multiplied by the number of updates: it is the same in whichever of them it comes, and an update is as large as one
-    over the whole batch."""
+    """Distribute samples over ``count`` updates by their ``cost``, or fewer for fewer samples.  A token's weight is
+    multiplied by the number of updates, so that each update is as large as one over the whole batch."""
     count = min(count, len(samples))
     if count == 1:
         return [list(samples)]

@@ -119,7 +119,7 @@ def logprobs_beside_reference(rank, world, port, settings, batch, samples):
     trainer = made.ready.trainer
     before = trainer.logprobs(samples)
     made.freeze_reference("nowhere", True)
-    with made.ready.reference.in_place():
+    with made.ready.reference.activated():
         frozen = trainer.logprobs(samples)
     return frozen, trainer.logprobs(samples), before
 

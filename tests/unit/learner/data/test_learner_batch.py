@@ -217,7 +217,9 @@ def test_nothing_predicts_the_first_token_of_all(lineage):
 
 def test_unknown_version_is_an_error(lineage):
     """Its age cannot be known, so it must not be trained as if it were fresh."""
-    with pytest.raises(BadSampleError, match=r"train-g000001-s00 has tokens of version 99, which is none of this"):
+    with pytest.raises(
+        BadSampleError, match=r"train-g000001-s00 has tokens of version 99, which this run does not have"
+    ):
         read_batch([encoded(0, 1.0, segment([0, 1], 99))], lineage, WeightVersion(5), settings())
 
 

@@ -41,9 +41,9 @@ def test_all_ranks_together_hold_the_micro_batch(lengths, cp, multiple):
     assert share.width % multiple == 0
     for name in ("token_ids", "positions"):
         rows = gathered([getattr(part, name) for part in parts], share.width)
-        assert (rows[share.places] == getattr(batch, name)).all()
+        assert (rows[share.row_indices] == getattr(batch, name)).all()
     labels = gathered([part.labels for part in parts], share.target_width)
-    assert (labels[share.target_places] == batch.labels).all()
+    assert (labels[share.target_row_indices] == batch.labels).all()
     for part in parts:
         assert (part.token_ids[part.rows] + 1 == part.labels).all(), "the row before it predicts a token"
         assert part.columns is batch.columns

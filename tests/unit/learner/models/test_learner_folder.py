@@ -108,7 +108,7 @@ def test_a_shard_is_let_go_before_the_next_begins(tmp_path):
 
 def test_tensors_that_were_not_announced_are_refused(tmp_path):
     announced = dict(list(hf_tensor_bytes(config(), torch.float32).items())[:-1])
-    with pytest.raises(ValueError, match="not those whose sizes"):
+    with pytest.raises(ValueError, match="do not match the given sizes"):
         write_tensors(weights(config()), announced, tmp_path, 1 << 30)
 
 
@@ -132,16 +132,16 @@ def of_integers(folder):
 
 
 DAMAGE = {
-    "a file is missing": (lambda folder: (folder / "model-00002-of-00003.safetensors").unlink(), "is not there"),
+    "a file is missing": (lambda folder: (folder / "model-00002-of-00003.safetensors").unlink(), "is missing"),
     "a file is cut off": (cut_off, "damaged or cut off"),
-    "a file is no safetensors": (no_header, "damaged or cut off"),
+    "a file is not safetensors": (no_header, "damaged or cut off"),
     "tensors have other shapes": (other_shape, r"has shape \(3, 3\), config.json says"),
-    "tensors are no floats": (of_integers, "is I8, and weights are one of"),
+    "tensors are not floats": (of_integers, "is I8, and weights are one of"),
     "the index names no files": (
         lambda f: (f / WEIGHTS_INDEX_FILE).write_text('{"weight_map": 3}'),
-        "no index of tensors",
+        "is not an index of tensors",
     ),
-    "the index is cut off": (lambda f: (f / WEIGHTS_INDEX_FILE).write_text('{"weight_'), "no index of tensors"),
+    "the index is cut off": (lambda f: (f / WEIGHTS_INDEX_FILE).write_text('{"weight_'), "is not an index of tensors"),
 }
 
 

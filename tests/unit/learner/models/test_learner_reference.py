@@ -17,11 +17,11 @@ def test_the_reference_is_what_was_frozen_and_leaves_no_trace():
     trained = [parameter.detach().clone() for parameter in model.parameters()]
     homes = [parameter.data_ptr() for parameter in model.parameters()]
     for _ in range(2):
-        with reference.in_place():
+        with reference.activated():
             assert all(map(torch.equal, model.parameters(), first))
         for parameter, own in zip(model.parameters(), trained, strict=True):
             torch.testing.assert_close(parameter.detach(), own, rtol=0, atol=0, equal_nan=True)
-    with pytest.raises(KeyError), reference.in_place():
+    with pytest.raises(KeyError), reference.activated():
         raise KeyError
     torch.testing.assert_close(model.weight.detach(), trained[0], rtol=0, atol=0)
     assert [parameter.data_ptr() for parameter in model.parameters()] == homes, "buffers that others share stay"
