@@ -1,5 +1,5 @@
-"""Who gives a run its sandboxes, where that is not each worker's own pool: from the configuration and the environment
-to what workers are told, and whether it is there."""
+"""Sandbox providers other than the workers' own pools: their settings for workers, from the configuration and the
+environment, and checks that they answer."""
 
 from __future__ import annotations
 

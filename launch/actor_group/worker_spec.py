@@ -23,7 +23,7 @@ from sandbox.providers.settings import ENVIRONMENT
 
 @dataclass(frozen=True, slots=True)
 class BufferAddress:
-    """Where and with which keys workers send trajectories."""
+    """Endpoint and keys with which workers send trajectories."""
 
     endpoint: str
     keys: RunKeys | None

@@ -10,7 +10,7 @@ from protocol.settings import ConfigSection, CountInt, PositiveInt
 
 
 class RetentionSettings(ConfigSection):
-    """Which checkpoints stay on disk (:mod:`launch.checkpoints.retention`)."""
+    """Rule which checkpoints stay on disk (:mod:`launch.checkpoints.retention`)."""
 
     keep: PositiveInt = 2
     """Number of newest checkpoints that stay on disk; a run resumes from one of these."""

@@ -45,7 +45,7 @@ class LedgerLine:
     version: int
     """Version that the step started from."""
     trained: tuple[str, ...]
-    """In the order in which the learner got them."""
+    """Trajectories that were trained, in the learner's order."""
     dropped: dict[str, str]
     """Trajectory → reason, of those in the batch that were not trained."""
 

@@ -1,4 +1,4 @@
-"""What each control request does to a run.
+"""Executes control requests on a run.
 
 A change of state that a step must not see halfway is made between two steps
 (:class:`~launch.control.step_hooks.StepHooks`); everything else is done at once.  The scheduler is told until it has
@@ -71,7 +71,7 @@ class ControlledTraining(Protocol):
         ...
 
     async def wait_checkpoint(self, step: int) -> None:
-        """Wait until the checkpoint of ``step`` is complete.  Raises UserError where it could not be written."""
+        """Wait until the checkpoint of ``step`` is complete.  Raises UserError if it could not be written."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Whether a run is paused: the one word of a person's that outlives the attempt in which it was said."""
+"""The pause of a run, the only request that outlives the attempt in which it was made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAUSED = "paused"
 
 
 def is_paused(run_dir: Path) -> bool:
-    """Raises UserError for a file that cannot be read."""
+    """Return whether the run is paused.  Raises UserError for a file that cannot be read."""
     path = run_dir / PAUSE_FILE
     try:
         return orjson.loads(path.read_bytes())[_PAUSED] is True
@@ -27,7 +27,7 @@ def is_paused(run_dir: Path) -> bool:
 
 
 def write_paused(run_dir: Path, paused: bool) -> None:
-    """Raises RunDirectoryError."""
+    """Record whether the run is paused.  Raises RunDirectoryError."""
     try:
         write_json(run_dir / PAUSE_FILE, {_PAUSED: paused})
     except OSError as error:

@@ -1,7 +1,7 @@
-"""A request to a run: one small file in its directory, which the driver takes away when it has answered.
+"""Control requests to a run: one small file each in its directory, which the driver removes once it has answered.
 
-Files are written whole, and their names are in the order of time.  The answer is an event of the driver's, so that the
-run's events tell who asked for what, why, and what became of it.
+Files are written atomically, and their names sort by time.  The answer is an event of the driver, so that the run's
+events tell who requested what, why, and with which result.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from protocol.errors import UserError
 
 REQUESTS_FOLDER = "requests"
 REQUEST_TAKEN_EVENT, REQUEST_ANSWERED_EVENT = "control_request.accepted", "control_request.answered"
-"""Events: the run has seen it; it is done, or refused."""
+"""Events: the run has accepted a request; the request is done or refused."""
 
 
 class ControlAction(StrEnum):
-    """What can be asked of a run."""
+    """Actions that a person can request of a run."""
 
     PAUSE = "pause"
     """No rollout begins, and the learner waits before its next step."""
     RESUME = "resume"
     DRAIN = "drain"
-    """No group opens; what is under way ends and is trained, then the run ends.  With a target: one engine."""
+    """No group opens; open groups end and are trained, then the run ends.  With a target: drain one engine."""
     RETUNE = "retune"
     CANCEL = "cancel"
     CHECKPOINT = "checkpoint-now"
     EVALUATE = "evaluate-now"
     STOP = "stop"
-    """Training ends after the step that is being taken; the run ends as it does after its last."""
+    """Training ends after the current step; the run ends as after its last step."""
 
 
 class ControlRequest(BaseModel):
@@ -48,9 +48,9 @@ class ControlRequest(BaseModel):
     by: str
     reason: str = ""
     changes: dict[str, str] = Field(default_factory=dict[str, str])
-    """For ``retune``: key → what was typed for it."""
+    """Key → new value as typed, for ``retune``."""
     target: str = ""
-    """For ``cancel``: a group or a trajectory; for ``drain``: an engine, or empty for all of the run."""
+    """Group or trajectory for ``cancel``; engine for ``drain``, or empty for the whole run."""
 
     @property
     def file(self) -> str:
@@ -73,7 +73,7 @@ def make_request(
 
 
 def submit_request(run_dir: Path, request: ControlRequest) -> None:
-    """Raises RunDirectoryError where nothing can be written there."""
+    """Write a request to the run's directory.  Raises RunDirectoryError."""
     try:
         (run_dir / REQUESTS_FOLDER).mkdir(exist_ok=True)
         write_json(run_dir / REQUESTS_FOLDER / request.file, request.model_dump(mode="json"))
@@ -82,7 +82,7 @@ def submit_request(run_dir: Path, request: ControlRequest) -> None:
 
 
 def withdraw_request(run_dir: Path, request: ControlRequest) -> bool:
-    """Take a request back; false where the run has answered it."""
+    """Withdraw a request; return false if the run has answered it."""
     try:
         (run_dir / REQUESTS_FOLDER / request.file).unlink()
     except FileNotFoundError:
@@ -93,12 +93,12 @@ def withdraw_request(run_dir: Path, request: ControlRequest) -> bool:
 
 
 def list_request_files(run_dir: Path) -> list[Path]:
-    """The oldest first."""
+    """Return the files of open requests, oldest first."""
     return sorted((run_dir / REQUESTS_FOLDER).glob("[0-9]*.json"))
 
 
 def read_request(path: Path) -> ControlRequest:
-    """Raises UserError for a file that is none."""
+    """Read a request.  Raises UserError for another file."""
     try:
         return ControlRequest.model_validate(orjson.loads(path.read_bytes()))
     except (OSError, ValueError) as error:

@@ -1,5 +1,5 @@
-"""Tells the scheduler where the run stands, at every change and again every few seconds, so that one whose process was
-killed and restarted knows it too."""
+"""Sends the state of the run to the scheduler, at every change and every few seconds, so that a restarted scheduler
+gets it too."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ class RunStatePublisher:
     _step_s: RunningMean = field(default_factory=lambda: RunningMean(_MEMORY_STEPS))
 
     async def start_training(self, published_step: int) -> None:
-        """Groups may be opened from here on."""
+        """Let the scheduler open groups from now on."""
         await self._send(replace(self._now, training=True, published_step=published_step))
 
     async def set_published_step(self, step: int) -> None:
-        """Every engine serves the weights of ``step``."""
+        """Report that every engine serves the weights of ``step``."""
         await self._send(replace(self._now, published_step=step))
 
     def record_step_time(self, busy_s: float) -> None:
-        """A step took the learner so long, waiting left out; said with what is told next."""
+        """Record the learner's time for a step, without waiting; sent with the next change."""
         self._step_s.add(busy_s)
         self._now = replace(self._now, step_s=self._step_s.value)
 
     def set_dropped_groups(self, groups: int) -> None:
-        """So many groups' worth of trajectories were dropped for their age; said with what is told next."""
+        """Set the number of groups that stale dropped trajectories amount to; sent with the next change."""
         self._now = replace(self._now, lost_groups=groups)
 
     async def set_flow(self, flow: RolloutFlow) -> None:
-        """A person asks for this."""
+        """Send the flow that a person requested."""
         await self._send(replace(self._now, flow=flow))
 
     async def set_tuning(self, tuning: RolloutTuning) -> None:
-        """A person has changed this."""
+        """Send the tuning that a person changed."""
         await self._send(replace(self._now, tuning=tuning))
 
     def restore_flow(self, flow: RolloutFlow) -> None:
-        """A person asked for this before the run began; said with what is told first."""
+        """Set the flow that a person requested in an earlier attempt; sent with the first change."""
         self._now = replace(self._now, flow=flow)
 
     async def end_training(self) -> None:
-        """No group is opened any more, and no ticket of one waits."""
+        """Let the scheduler open no more groups and drop waiting requests."""
         await self._send(replace(self._now, training=False))
 
-    async def _send(self, standing: SchedulerRunState) -> None:
-        self._now = standing
-        await self.scheduler.call(RolloutScheduler.set_run_state, standing)
+    async def _send(self, state: SchedulerRunState) -> None:
+        self._now = state
+        await self.scheduler.call(RolloutScheduler.set_run_state, state)
 
     async def repeat_state(self) -> None:
-        """Say it again and again until cancelled."""
+        """Send the state every few seconds until cancelled."""
         while True:
             await asyncio.sleep(_REPEAT_S)
             try:

@@ -1,7 +1,7 @@
-"""Between two steps: where the training loop does what others ask of it, and waits while the run is paused.
+"""Hooks between two steps: the training loop runs work that others request, and waits while the run is paused.
 
-Whoever asks waits for the loop to come by, which it does before each step and while it waits for a batch; what it does
-there it does alone, so that no step sees half of a change.  When training ends, whoever still waits is told so.
+The loop runs pending hooks before each step and while it waits for a batch; nothing else of the loop runs meanwhile, so
+no step sees half of a change.  When training ends, pending hooks are refused.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class TrainingEnding(StrEnum):
     """Why training ended, or is to end."""
 
     STEPS = "steps"
-    """Its last step was taken."""
+    """The last step was taken."""
     BUDGET = "budget"
-    """A stop condition held."""
+    """A limit of ``[stop]`` was reached."""
     DRAINED = "drained"
-    """A person asked for what was under way, and no more."""
+    """A person requested to finish open groups and no more."""
     STOPPED_BY_REQUEST = "stopped_by_request"
-    """A person asked for its end."""
+    """A person requested the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,12 @@ class _PendingHook:
     done: asyncio.Future[object]
 
     def refuse(self, error: Exception) -> None:
-        if not self.done.done():  # else who asked has gone
+        if not self.done.done():  # else the caller was cancelled
             self.done.set_exception(error)
 
     async def run(self) -> None:
-        """Raises what keeps the loop from going on; what a person can mend concerns who asked, alone."""
+        """Run the work for its caller.  A UserError goes to the caller only; other errors are raised in the loop
+        too."""
         if self.done.done():
             return
         try:
@@ -61,25 +62,26 @@ class _PendingHook:
 class StepHooks:
     paused: bool = False
     ending: TrainingEnding | None = None
-    """What a person asks for: ``DRAINED`` or ``STOPPED_BY_REQUEST``."""
+    """Ending that a person requested: ``DRAINED`` or ``STOPPED_BY_REQUEST``."""
     paused_s: float = 0.0
-    """For how long the loop has waited here."""
+    """Seconds that the loop was paused in total."""
     _pending: deque[_PendingHook] = field(default_factory=deque[_PendingHook])
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _closed: bool = False
 
     def require_open(self) -> None:
-        """Raises UserError once training has ended."""
+        """Raise UserError once training has ended."""
         if self._closed:
             raise _training_ended_error()
 
     async def run_between_steps(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Have ``work`` done between two steps.  Raises what it raised, and UserError once training has ended."""
+        """Run ``work`` between two steps and return its result.  Raises what it raises, and UserError once training has
+        ended."""
         self.require_open()
-        order = _PendingHook(work, asyncio.get_running_loop().create_future())
-        self._pending.append(order)
+        hook = _PendingHook(work, asyncio.get_running_loop().create_future())
+        self._pending.append(hook)
         self._changed.set()
-        return cast("T", await order.done)
+        return cast("T", await hook.done)
 
     def pause(self) -> None:
         self.paused = True
@@ -88,30 +90,29 @@ class StepHooks:
         self.paused = False
         self._changed.set()
 
-    def request_end(self, how: TrainingEnding) -> None:
-        """Training is to end so, also where it is paused."""
-        self.ending = how
+    def request_end(self, ending: TrainingEnding) -> None:
+        """Let training end like this, also while it is paused."""
+        self.ending = ending
         self.resume()
 
     async def run_pending(self) -> None:
-        """The loop stands between two steps: do what is asked, and wait while the run is paused.  Raises what keeps the
-        loop from going on."""
+        """Run the pending hooks and wait while the run is paused.  Raises what a hook raises, other than UserError."""
         while True:
             while self._pending:
                 await self._pending.popleft().run()
             if not self.paused:
                 return
             self._changed.clear()
-            begun = time.monotonic()
+            paused_at = time.monotonic()
             await self._changed.wait()
-            self.paused_s += time.monotonic() - begun
+            self.paused_s += time.monotonic() - paused_at
 
     def close(self) -> None:
-        """Training has ended."""
+        """Refuse pending and later hooks: training has ended."""
         self._closed = True
         while self._pending:
             self._pending.popleft().refuse(_training_ended_error())
 
 
 def _training_ended_error() -> UserError:
-    return UserError("training has ended, and there is no step any more to do it before")
+    return UserError("training has ended, so there is no further step to do this before")

@@ -36,7 +36,7 @@ class ModelSettings(ConfigSection):
 
 
 class OverlongAction(StrEnum):
-    """What happens to a sequence that is longer than the learner takes."""
+    """Action on a sequence that is longer than the learner takes."""
 
     ERROR = "error"
     """Nothing is trained."""

@@ -42,7 +42,7 @@ class RayStartError(InfraError):
 
 
 class NodeRole(StrEnum):
-    """What a node may run.  The learner, buffer and scheduler are always on the driver's node."""
+    """A role of a node.  The learner, buffer and scheduler are always on the driver's node."""
 
     ENGINE = "engine"
     WORKER = "worker"
@@ -64,7 +64,7 @@ class ClusterNode:
     remote: bool = False
     """Whether it is on another machine than the driver's."""
     roles: frozenset[NodeRole] = ALL_ROLES
-    """What it may run."""
+    """Roles that it may fill."""
     labelled_roles: frozenset[NodeRole] = field(default_factory=frozenset[NodeRole])
     """The roles that its label names; empty without a label."""
 

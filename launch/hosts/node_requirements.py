@@ -22,7 +22,7 @@ from protocol.dependencies import installed_version
 
 _ROOMS = ("protocol", "sandbox", "actors", "learner", "launch")
 _MAX_CLOCK_OFFSET_S = 2.0
-"""With a larger offset the order of two machines' events is unknown."""
+"""Maximum offset at which the order of two machines' events is known."""
 _PACKAGES = ("ray", "torch", "sglang", "transformers", "pyzmq")
 _ROLE_BY_CHECK = {
     CheckName.DOCKER: NodeRole.WORKER,

@@ -12,7 +12,7 @@ from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
 
 
 class DevicePlacement(StrEnum):
-    """Which devices learner and engines use."""
+    """Assignment of devices to learner and engines."""
 
     SEPARATE = "separate"
     """Each has a device of its own; they compute at the same time."""

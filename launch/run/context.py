@@ -1,4 +1,4 @@
-"""What every part of a run shares: its configuration, its directory, its events and the console."""
+"""The configuration, directory, events and console that all parts of a run share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run ends: the event that says so, and the message and next command for a person."""
+"""Reports the end of a run: an event, and a message with the next command for a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves at its end: the summary with its failed checks, and the report."""
+"""Writes the results of a run: the summary with its failed checks, and the report."""
 
 from __future__ import annotations
 

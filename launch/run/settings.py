@@ -38,7 +38,7 @@ class RunSettings(RunDirectorySettings):
 
 
 class ProofSettings(ConfigSection):
-    """What ``--proof`` requires of the run, beyond a significant difference."""
+    """Requirements of ``--proof`` on the run, beyond a significant difference."""
 
     min_improvement: Share = 0.0
     """Minimum rise of pass@1."""

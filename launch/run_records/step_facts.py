@@ -58,7 +58,7 @@ class StepFacts:
     pause_ms: float
     """Milliseconds of the last pause of an engine for new weights."""
     token_account: TokenAccount = field(default_factory=TokenAccount)
-    """What happened to the batch's tokens."""
+    """Account of the batch's tokens: trained, masked or dropped."""
     dropped_tokens: TokensByLength = field(default_factory=dict[str, dict[str, int]])
     """Tokens of trajectories that were dropped since the last step, by reason and length."""
     parity: LogprobParity | None = None
