@@ -100,7 +100,7 @@ async def test_one_child_at_a_time_and_one_that_is_killed_with_all_else_has_ende
 
         child = group.create_task(run_child_process(session, sleeping, take, env={}, limit_s=1000))
         await begun.wait()
-        with pytest.raises(OSError, match="tests run") as caught:
+        with pytest.raises(OSError, match="running its tests") as caught:
             await session.read_tree("/app")
         assert caught.value.errno == errno.EBUSY
         await kill_agent_processes(session)
