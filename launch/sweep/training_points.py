@@ -1,4 +1,4 @@
-"""Points that are training runs: each is ``longshore run`` in a process and folder of its own.
+"""Points that are training runs: each is ``longshore cluster`` in a process and folder of its own.
 
 A finished run is not repeated, and an interrupted one is resumed.  Runs that start from the same weights share the warm
 start and the evaluation before training: the first makes both, and the others wait until it trains.
