@@ -61,7 +61,7 @@ class SchedulerCore:
             groups.forget_planned()
             self.training.rates.emit_report()
             if count := self.requests.clear():
-                self._emit("rollout_requests.dropped", tickets=count, reason="training_over")
+                self._emit("rollout_requests.dropped", requests=count, reason="training_over")
         if state.training:
             self.requests.release_held()
         if state.flow is not before.flow:
@@ -99,7 +99,7 @@ class SchedulerCore:
         if groups:
             missing = sum(len(group.missing) for group in groups)
             next_group = self.groups.task_sampler.next_group
-            self._emit("scheduler.restored", open_groups=len(groups), tickets=missing, next_group=next_group)
+            self._emit("scheduler.restored", open_groups=len(groups), requests=missing, next_group=next_group)
 
     # -- groups --------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,7 @@
-"""Shows a run to people: a page, a terminal UI and a report.
+"""Shows a run to people: a web page, a terminal UI, progress lines and a report.
 
-All of it reads the run directory and nothing else.  ``tail`` turns files into events and cursors, ``rules`` turns
-events into ``state``, ``view`` turns state into what readers get; ``store`` joins them.  ``archive`` has everything
-that was acknowledged, as lists and one by one.  ``follow`` is both for many readers at once, in the ``shapes`` of the
-API; ``web`` and ``app`` serve it, ``progress`` and ``report`` show it.  Nothing here is ever waited for by a run, and
-nothing that a sandbox printed is more than text.
+Everything is read from the run directory.  ``run_state`` derives the present state from events and metrics; ``archive``
+holds every acknowledged trajectory, group and step.  ``run_follower`` serves both to many readers, in the types of
+``api_types``.  ``web`` and ``tui`` show a run live, ``progress`` in the terminal that started it, ``reports`` as files.
+A run never waits for any of this, and output of sandboxes is only ever shown as text.
 """

@@ -27,7 +27,7 @@ from protocol.run_directory.run_status import is_running
 TOKEN = "LONGSHORE_MONITOR_TOKEN"  # noqa: S105  the variable's name
 _LOOPBACK = "127.0.0.1"
 _LIGHT = (";7", ";15")
-"""Endings of ``COLORFGBG`` that mean a light background."""
+"""Suffixes of ``COLORFGBG`` that mean a light background."""
 
 
 class MonitorArguments(CommandArguments):
@@ -47,8 +47,8 @@ class MonitorArguments(CommandArguments):
 
 
 def run(given: MonitorArguments, out: JsonOutput) -> None:
-    """Serve the page, whose address is the first line, until it is ended; or show the run in this terminal; or print
-    its state once."""
+    """Serve the page until interrupted, after printing its address; or show the terminal UI; or print the state
+    once."""
     if given.tui:
         _check_terminal(given.as_json)
     if given.as_json:
@@ -57,7 +57,7 @@ def run(given: MonitorArguments, out: JsonOutput) -> None:
         view = store.view() if is_running(given.run, look_only=True) else as_stopped(store.view())
         out.set_result(orjson.loads(encode_run_view(view)))
         return
-    with contextlib.suppress(KeyboardInterrupt):  # how watching ends
+    with contextlib.suppress(KeyboardInterrupt):  # the usual end
         if given.tui:
             _show(given.run)
         else:
@@ -66,9 +66,9 @@ def run(given: MonitorArguments, out: JsonOutput) -> None:
 
 def _check_terminal(json: bool) -> None:
     if json:
-        raise UserError("--tui shows a run and --json prints its state: give one of them")
+        raise UserError("--tui and --json exclude each other: give one of them")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UserError("--tui needs a terminal, and this is none: leave it out for the page, or give --json")
+        raise UserError("--tui needs a terminal: leave it out for the page, or give --json")
 
 
 def _show(run_dir: Path) -> None:
@@ -95,8 +95,8 @@ def _listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise UserError(
-            f"port {port} of {host} cannot be used ({error.strerror}): leave --port out for a free one, and --host for "
-            "this machine alone"
+            f"cannot listen on port {port} of {host} ({error.strerror}): leave --port out for a free port, and --host "
+            "for loopback"
         ) from error
     return listener
 

@@ -1,8 +1,8 @@
 """The types of the monitor's API, on which the page, the terminal UI and ``ctl`` are built.
 
-Each answer is one of these as JSON, field by field (docs/monitor.md says at which address).  Times are unix seconds,
-lengths are tokens, text of sandboxes and models has lost its control characters.  ``None`` is what is not known: not
-yet, or because no file of the run says it.
+Each response is one of these types as JSON (docs/monitor.md lists the addresses).  Times are in unix seconds and
+lengths in tokens; text of sandboxes and models has no control characters.  ``None`` means unknown: not known yet, or
+in no file of the run.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ class TrajectoryState(StrEnum):
     """The state of an acknowledged trajectory."""
 
     BUFFERED = "buffered"
-    """The trajectory is in the buffer: acknowledged, and no step has used it."""
+    """Acknowledged, and not used by a step yet."""
     TRAINED = "trained"
     DROPPED = "dropped"
-    """No step will ever use it; the row's ``reason`` says why."""
+    """Never used for training; the row's ``reason`` says why."""
 
 
 class TokenFate(StrEnum):
-    """The use of a token by the step that used its trajectory."""
+    """What happened to a token in training."""
 
     PROMPT = "prompt"
-    """Not sampled: part of the prompt or of a template."""
+    """Not sampled: part of the prompt or the chat template."""
     OBSERVATION = "observation"
     """Not sampled: output of the environment."""
     WAITING = "waiting"
-    """Sampled; no step has used it."""
+    """Sampled, and not used by a step yet."""
     TRAINED = "trained"
     STALE = "stale"
-    """Sampled, without loss: older than the bound."""
+    """Sampled, and masked because it was older than the staleness bound."""
     DROPPED = "dropped"
-    """Sampled, without loss: its trajectory was dropped."""
+    """Sampled, in a trajectory that was dropped."""
     UNTRAINED = "untrained"
-    """Sampled, without loss for no reason that the run recorded."""
+    """Sampled, and without loss for an unrecorded reason."""
     CLIP_HIGH = "clip_high"
-    """Trained, and its ratio was above the upper bound: no gradient."""
+    """Trained, with its ratio clipped at the upper bound, so without gradient."""
     CLIP_LOW = "clip_low"
-    """Trained, and its ratio was below the lower bound: no gradient."""
+    """Trained, with its ratio clipped at the lower bound, so without gradient."""
     CLIP_DUAL = "clip_dual"
-    """Trained under the dual bound: no gradient."""
+    """Trained, with its ratio clipped at the dual bound, so without gradient."""
     CORRECTED = "corrected"
-    """A correction (band, OPSM, M2PO) took its loss."""
+    """Sampled, and masked by a correction (band, OPSM, M2PO)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class ResultPage(Generic[T]):
 
     rows: list[T]
     next: str | None
-    """``cursor`` of the page behind; None on the last.  It stays good while rows are added."""
+    """Cursor of the next page; None on the last page.  It stays valid while rows are added."""
     total: int
-    """The number of rows that match, on all pages."""
+    """Number of matching rows on all pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +74,15 @@ class RunCard:
     status: RunStatus
     step: int
     steps: int
-    """The steps that the run is to take; 0 if unknown."""
+    """Planned number of steps; 0 if unknown."""
     reward_mean: Number
+    """Mean reward of the last step."""
     pass_rate: Number
-    """Mean reward and pass rate are those of the last step."""
+    """Pass rate of the last step."""
     changed_at: float
-    """When the metrics, or else the configuration, were last written."""
+    """Time of the last write to the metrics, or else to the configuration."""
     problem: str = ""
-    """Why the directory cannot be read, in one line; the other fields are empty then."""
+    """Why the directory cannot be read, in one line; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,37 +97,37 @@ class RunProgress:
     step: int
     steps: int
     running: int
-    """Episodes."""
+    """Number of running episodes."""
     trajectories: int
-    """Acknowledged ones that are listed."""
+    """Number of acknowledged trajectories."""
     groups: int
     reward_mean: Number
     pass_rate: Number
     last_event_at: Number
     behind_bytes: int
-    """Bytes of the run's files that are not read yet: not 0 for the first seconds of a long run, while totals still
-    grow; lists of trajectories are complete from the first answer."""
+    """Bytes of the run's files that are not counted yet.  In a long run totals grow during the first seconds, while
+    lists of trajectories are complete from the first response."""
     problem: str = ""
-    """One line for a person: the directory is gone, its files are damaged, …"""
+    """What is wrong with the run's directory, in one line; otherwise empty."""
     flow: str = ""
-    """The state that a person put a running run into: paused or draining."""
+    """``paused`` or ``draining`` if a person requested it; otherwise empty."""
     directory: str = ""
-    """Its path, as a person would type it where the monitor was started."""
+    """Path of the run's directory, relative to where the monitor was started if possible."""
     resume_command: str = ""
-    """The command that goes on with a run that nobody drives and that has not come to its end."""
+    """Command that resumes a stopped run; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One optimizer step that stands (not one that a resume has taken back)."""
+    """One optimizer step that no resume has taken back."""
 
     step: int
     at: float
     groups: int
     trained: int
-    """Trajectories."""
+    """Number of trained trajectories."""
     dropped: dict[str, int]
-    """Trajectories of its batch by reason."""
+    """Number of dropped trajectories of the batch by reason."""
     reward_mean: Number
     pass_rate: Number
     loss: Number
@@ -135,7 +136,7 @@ class StepRow:
     wait_s: Number
     step_s: Number
     version: str
-    """The version of the weights that the step updated; empty if unknown."""
+    """Version of the weights that the step updated; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +146,15 @@ class MetricColumns:
     step: list[int]
     columns: dict[str, list[Number]]
     names: list[str]
-    """Names of all metrics, requested or not."""
+    """Names of all metrics of the run, not only the requested ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryRow:
+    """One row of the list of trajectories."""
+
     id: str
-    """The trajectory id, as ``train-g000012-s03``, which the addresses below take."""
+    """Trajectory id, for example ``train-g000012-s03``."""
     group: int
     sample: int
     task: str
@@ -159,86 +162,89 @@ class TrajectoryRow:
     reason: str
     """Why it was dropped; empty otherwise."""
     status: str
-    """The status of the episode (:class:`protocol.trajectory.EpisodeStatus`)."""
+    """Status of the episode (:class:`protocol.trajectory.EpisodeStatus`)."""
     reward: float
     passed: bool | None
     tokens: int
     sampled: int
     step: int | None
-    """The step that trained or dropped it."""
+    """Step that trained or dropped the trajectory."""
     advantage: Number
-    """The mean over its tokens with loss."""
+    """Mean advantage of the tokens with loss."""
     logprob_gap: Number
-    """The mean of |log π − log μ| over its tokens with loss: the learner's and the engine's log-probability of the
-    same token."""
+    """Mean of |log π − log μ| over the tokens with loss: the learner's and the engine's log-probability of a token."""
     at: Number
-    """When the trajectory was acknowledged."""
+    """Time of the acknowledgement."""
     attempt: int
     recording: str
-    """The name that ``terminals`` takes; the trajectory's own page says whether a recording exists."""
+    """Name of the terminal recording, which may not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
+    """One row of the list of groups."""
+
     group: int
     task: str
     size: int
-    """Samples planned."""
+    """Planned number of samples."""
     arrived: int
     outcome: str
     """``open``, ``ready``, ``zero_variance``, ``infra_short`` (:class:`protocol.groups.GroupOutcome`)."""
     state: str
-    """``open``, ``buffered``, ``trained``, ``dropped``, or ``mixed``: some of it trained, some dropped."""
+    """``open``, ``buffered``, ``trained``, ``dropped``, or ``mixed`` (partly trained, partly dropped)."""
     reasons: dict[str, int]
-    """Dropped members by reason."""
+    """Number of dropped members by reason."""
     step: int | None
     reward_mean: Number
     reward_min: Number
     reward_max: Number
     passed: int
     sampled: int
-    """Tokens, of all members."""
+    """Number of sampled tokens of all members."""
     opened_at: Number
     closed_at: Number
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMemberDetail:
-    """One sample of a group, next to the others."""
+    """One member of a group, for the comparison with the others."""
 
     row: TrajectoryRow
     parts: dict[str, float]
-    """The parts of its reward, by name."""
+    """Components of the reward by name."""
     turns: int
     tests_passed: int
     tests: int
     ms: dict[str, float]
-    """Milliseconds by stage."""
+    """Duration of each stage in milliseconds."""
     error: str
     problem: str = ""
-    """Why its record cannot be read; all fields but ``row`` are empty then."""
+    """Why the trajectory cannot be read; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
+    """A group with its members."""
+
     row: GroupRow
     members: list[GroupMemberDetail]
     missing: list[int]
-    """Samples that have not arrived: still running if the group is open, else given up."""
+    """Samples that have not arrived: running if the group is open, otherwise given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
-    """A span of tokens of a segment."""
+    """A turn: a span of tokens of a segment."""
 
     kind: str
     """``prompt``, ``model`` or ``observation``."""
     index: int
-    """Counts the model's turns from 0 over all segments; of other turns −1."""
+    """Number of the model's turn, from 0 over all segments; −1 for other turns."""
     start: int
     end: int
     text: str
-    """The text, at most 8,000 characters of its head and tail."""
+    """The text; a long one is cut to 8,000 characters of its head and tail."""
     cut_chars: int
     tool: str
     exit_code: int | None
@@ -248,18 +254,18 @@ class TurnView:
     cuts: int
     reward: float
     version: str
-    """The version of the weights when the engine was asked."""
+    """Version of the weights when the turn was requested."""
     sampled: int
     trained: int
-    """Tokens of it, with loss."""
+    """Number of tokens with loss."""
     logprob_mean: Number
     logprob_gap_mean: Number
     logprob_gap_max: Number
     staleness_max: int | None
     at_s: Number
-    """Where the turn is in the recording, in seconds from its start."""
+    """Start of the turn in the recording, in seconds."""
     recording_offset: int | None
-    """The same in bytes of the recording's file."""
+    """Start of the turn in the recording's file, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,11 +294,13 @@ class RecordingView:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryDetail:
+    """A trajectory with its turns, tests and recording."""
+
     row: TrajectoryRow
     directory: str
-    """:attr:`Head.directory`."""
+    """See :attr:`RunProgress.directory`."""
     size: int
-    """The number of samples of its group."""
+    """Number of samples of the group."""
     seed: int
     parts: dict[str, float]
     tests: list[TestView]
@@ -304,7 +312,7 @@ class TrajectoryDetail:
     started_at: float
     ms: dict[str, float]
     trained_version: str
-    """The version of the weights of the step that used it; empty if none did."""
+    """Version of the weights in the step that used the trajectory; empty if none did."""
     max_staleness: Number
     segments: list[SegmentView]
     recording: RecordingView | None
@@ -318,20 +326,20 @@ class TokenPage:
     start: int
     end: int
     total: int
-    """The length of the segment."""
+    """Number of tokens of the segment."""
     id: list[int]
     text: list[str]
-    """A character that several tokens make stands at the last of them."""
+    """A character that spans several tokens is at the last of them."""
     logprob: list[Number]
     """The engine's log-probability at the sampling temperature; None for tokens that were not sampled."""
     probability: list[Number]
     version: list[str]
-    """The version of the weights that sampled the token; empty for tokens that were not sampled."""
+    """Version of the weights that sampled the token; empty for other tokens."""
     age: list[int | None]
-    """Staleness in optimizer steps at the step that used the token."""
+    """Staleness at the step that used the token, in optimizer steps."""
     fate: list[TokenFate]
     learner_logprob: list[Number]
-    """The learner's log-probability before the update that used the token."""
+    """The learner's log-probability before the update."""
     logprob_gap: list[Number]
     """``learner_logprob − logprob``."""
     advantage: list[Number]
@@ -339,18 +347,20 @@ class TokenPage:
 
 @dataclass(frozen=True, slots=True)
 class ActivityLane:
-    """The activity of one engine, worker or learner."""
+    """Activity of one engine, worker or learner."""
 
     name: str
     kind: str
     """``engine``, ``worker`` or ``learner``."""
     states: dict[str, list[float]]
-    """State → for each slot the mean number of things in it: episodes of a worker, requests of an engine, else 0 to 1.
-    """
+    """State → for each time slot the mean number of episodes (worker) or requests (engine) in it, or a share
+    (learner)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActivityTimeline:
+    """The activity of all processes over a span of time."""
+
     since: float
     until: float
     slot_s: float
@@ -359,7 +369,7 @@ class ActivityTimeline:
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """The body of every error, and the data of the stream's ``gone``."""
+    """The body of an error, and the data of the event ``gone``."""
 
     error: str
     """One line: what happened, why, and what to do."""

@@ -1,7 +1,7 @@
-"""Starts the monitor as a process of its own, beside a run.  Should it fail to start or die, the run goes on.
+"""Starts the monitor as a separate process of a run.  The run continues if it fails to start or dies.
 
-Its session is its own too: Ctrl-C in a terminal is the driver's, which stops in order while the page still shows it.
-It carries the run's token, so that :mod:`launch.processes.process_reaper` ends it where the driver could not.
+The process has its own session, so that Ctrl-C reaches only the driver, which stops while the page still shows it.  It
+carries the run's token, so that :mod:`launch.processes.process_reaper` ends it if the driver cannot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _START_S, _STOP_S = 20.0, 3.0
 
 @asynccontextmanager
 async def run_monitor_process(run_dir: Path, *, port: int = 0, log: Path) -> AsyncGenerator[str]:
-    """Yields the page's URL, or "" if it could not be started (``log`` says why); ends the process on the way out."""
+    """Yield the page's URL, or an empty text if the start failed (``log`` says why), and stop the process at exit."""
     log.parent.mkdir(parents=True, exist_ok=True)
     command = (sys.executable, "-m", "launch.monitor", str(run_dir), "--port", str(port))
     with log.open("ab") as errors:

@@ -1,6 +1,6 @@
-"""A run's progress in the terminal that started it: a live panel on a terminal, one line a step elsewhere.
+"""Shows a run's progress in the terminal that started it: a live panel, or one line per step without a terminal.
 
-It reads the run directory like every other reader, in a thread, so it can neither slow nor stop the run.
+It reads the run directory in a thread like every other reader, so it can neither slow nor stop the run.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _log = logging.getLogger(__name__)
 POLL_S = 0.5
 _TICKS = "▁▂▃▄▅▆▇█"
 _ACCENT = "cyan"
-_PARTS = 5
-"""Lines that a phase without steps is worth where there is no terminal."""
-_TOLD = ("reward_mean", "pass_rate", "tokens_per_s_sampled", "staleness_mean", "staleness_max")
-_BESIDE, _ENDS = 3, {"before", "after"}
-"""Evaluations beside training that have room, and those that are not beside it."""
+_PHASE_LINES = 5
+"""Number of lines for a phase without optimizer steps, without a terminal."""
+_STEP_METRICS = ("reward_mean", "pass_rate", "tokens_per_s_sampled", "staleness_mean", "staleness_max")
+_SHOWN_ONLINE_EVALUATIONS, _OFFLINE_EVALUATIONS = 3, {"before", "after"}
+"""Number of online evaluations in the panel, and the names of the evaluations before and after training."""
 _NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
 
 
 async def show_progress(store: RunStore, console: Console) -> None:
-    """Show the run until it is finished or this is cancelled; what happened until then is shown before it ends.
-    A display that fails is logged and never raised.
+    """Show the run until it is finished or this is cancelled; the state until then is shown before it ends.
 
-    ``store`` must be this reader's own.  What others print on the same ``console`` meanwhile stands above the panel.
+    Errors of the display are logged and never raised.  No other reader may use ``store``.  Other output on the same
+    ``console`` appears above the panel.
     """
     try:
         await _show(store, console)
@@ -56,12 +56,12 @@ async def _show(store: RunStore, console: Console) -> None:
         with Live(console=console, auto_refresh=False) as live:
             await _follow(store, lambda view: live.update(render_panel(view), refresh=True))
     else:
-        said = ProgressLog()
-        await _follow(store, lambda view: _write(said.new_lines(view), console.file))
+        log = ProgressLog()
+        await _follow(store, lambda view: _write(log.new_lines(view), console.file))
 
 
 async def _follow(store: RunStore, show: Callable[[RunView], None]) -> None:
-    one_at_a_time = Lock()  # a cancelled wait leaves its thread at work
+    one_at_a_time = Lock()  # a cancelled wait leaves its thread running
 
     def poll() -> RunView:
         with one_at_a_time:
@@ -86,18 +86,18 @@ def _write(lines: list[str], stream: IO[str]) -> None:
 
 
 class ProgressLog:
-    """What the plain log has already printed.  Earlier attempts printed their own lines."""
+    """Lines of progress that are new.  Earlier attempts of the run printed their own lines."""
 
     def __init__(self) -> None:
         self._phases = 0.0
         self._part = (0.0, 0)
-        """Begin of the phase that was told last, and the fifths of it that were done."""
+        """Start of the last printed phase, and the number of fifths of it that were done."""
         self._step = 0
         self._evaluations: set[str] = set()
         self._notices: set[tuple[float, str]] = set()
 
     def new_lines(self, view: RunView) -> list[str]:
-        """Lines for what is new: the page's address, phases, steps, evaluations, mishaps, an early end."""
+        """Return lines for what is new: the page's address, phases, steps, evaluations, problems, an early end."""
         lines: list[str] = []
         since = view.run.attempt_at
         if self._phases == 0.0 and view.phases and view.run.url:
@@ -131,32 +131,32 @@ class ProgressLog:
         return lines
 
     def _new_part(self, view: RunView) -> str | None:
-        """Another fifth of a phase that has no steps of the learner to tell of."""
+        """Return a line for another fifth of a phase without optimizer steps."""
         span = view.phases[-1] if view.phases else None
         if span is None or not span.total or span.name == "training":
             return None
-        fifths = int(_PARTS * span.done / span.total)
-        told = self._part[1] if self._part[0] == span.since else 0
-        if not told < fifths:
+        fifths = int(_PHASE_LINES * span.done / span.total)
+        printed = self._part[1] if self._part[0] == span.since else 0
+        if not printed < fifths:
             return None
         self._part = (span.since, fifths)
         return f"{_NAMES.get(span.name, span.name)}: {span.done:.0f} of {span.total:.0f}"
 
 
 def _counted(line: LogLine) -> bool:
-    """Said by a step's line or by the last one.  No step counts what fails in an evaluation."""
+    """Return whether the lines of steps or the last line report this already."""
     return line.kind == "run.finished" or (line.kind == "episode.failed" and is_training_trajectory(line.trajectory))
 
 
-def format_missed_steps(view: RunView, told: int) -> list[str]:
-    """The steps between the one that was told last and the newest, each by what it measured itself."""
-    columns = [view.curves[name] for name in _TOLD]
+def format_missed_steps(view: RunView, last: int) -> list[str]:
+    """Return a line of metrics for each step between the ``last`` printed one and the newest."""
+    columns = [view.curves[name] for name in _STEP_METRICS]
     steps = [int(step) for step in view.curves["step"] if step is not None]
     rows = zip(steps, zip(*columns, strict=True), strict=True)
     return [
-        " · ".join(_measured(view, step, dict(zip(_TOLD, row, strict=True))))
+        " · ".join(_measured(view, step, dict(zip(_STEP_METRICS, row, strict=True))))
         for step, row in rows
-        if told < step < view.step
+        if last < step < view.step
     ]
 
 
@@ -172,7 +172,7 @@ def _measured(view: RunView, step: int, values: Mapping[str, float | None]) -> l
 
 
 def format_step_line(view: RunView) -> str:
-    """The newest step for a log file, and where the run stands with it."""
+    """Return a line for the newest step, with totals of the run."""
     facts = [
         *_measured(view, view.step, view.latest),
         f"pause {_pause(view)}",
@@ -186,7 +186,7 @@ def format_step_line(view: RunView) -> str:
 
 
 def render_panel(view: RunView) -> RenderableType:
-    """The panel."""
+    """Return the live panel."""
     facts = Table.grid(padding=(0, 3), expand=True)
     for _ in range(4):
         facts.add_column(ratio=1)
@@ -207,8 +207,8 @@ def render_panel(view: RunView) -> RenderableType:
     for found in _shown(view.evaluations):
         score = f"[b]{100 * found.pass_at_1:.1f} %[/]{_spread(found)}"
         parts.append(Text.from_markup(f"[dim]{escape(found.name)}[/]  pass@1 {score}"))
-    mishaps = (line for line in reversed(view.log) if line.level in {"bad", "warn"} and line.t >= view.run.attempt_at)
-    if (last := next(mishaps, None)) is not None:
+    problems = (line for line in reversed(view.log) if line.level in {"bad", "warn"} and line.t >= view.run.attempt_at)
+    if (last := next(problems, None)) is not None:
         parts.append(
             Text(last.text, style="red" if last.level == "bad" else "yellow", no_wrap=True, overflow="ellipsis")
         )
@@ -220,9 +220,9 @@ def render_panel(view: RunView) -> RenderableType:
 
 
 def _shown(evaluations: Sequence[EvaluationScore]) -> list[EvaluationScore]:
-    """Return the last few evaluations beside training."""
-    beside = [found for found in evaluations if found.name not in _ENDS]
-    left_out = {found.name for found in beside[:-_BESIDE]}
+    """Return the evaluations without all but the last few online ones."""
+    online = [found for found in evaluations if found.name not in _OFFLINE_EVALUATIONS]
+    left_out = {found.name for found in online[:-_SHOWN_ONLINE_EVALUATIONS]}
     return [found for found in evaluations if found.name not in left_out]
 
 
@@ -244,8 +244,8 @@ def _phase_row(view: RunView) -> RenderableType:
         if span.total
         else Text(span.detail, "dim")
     )
-    told = f"{span.done:.0f} / {span.total:.0f}" if span.total else ""
-    row.add_row(Text(name, style=f"bold {style}"), bar, told)
+    progress = f"{span.done:.0f} / {span.total:.0f}" if span.total else ""
+    row.add_row(Text(name, style=f"bold {style}"), bar, progress)
     return row
 
 
@@ -282,7 +282,7 @@ def _age(view: RunView, values: Mapping[str, float | None]) -> str:
 
 def _pause(view: RunView) -> str:
     if view.blocked_share is not None:
-        return f"the learner's turn {_percent(view.blocked_share)}"
+        return f"offloaded {_percent(view.blocked_share)} of the time"
     pauses = [engine.pause_ms for engine in view.engines if engine.pause_ms is not None]
     return f"{max(pauses):.0f} ms" if pauses else "–"
 

@@ -1,7 +1,7 @@
-"""One run as the server has it: followed by one poller, asked by any number of readers.
+"""Follows one run with one poller, for any number of readers.
 
-Whoever asks waits for the poller's present piece of work, some milliseconds, and for nothing else: what takes reading
-(one trajectory's record, lanes, a recording) is read without the lock.  The run itself never waits for any of it.
+A reader waits at most for the poller's current piece of work, some milliseconds: single trajectories, activity and
+recordings are read without the lock.  The run itself never waits.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from protocol.weights import Lineage
 
 T = TypeVar("T")
 
-_LINES = 5_000
-"""Events that are read while others wait."""
-_MOST = 1 << 12
-"""The largest number of samples of a group that are listed as missing; a damaged line may say any size."""
+_POLL_LINES = 5_000
+"""Maximum number of events that one poll reads under the lock."""
+_MAX_SAMPLES = 1 << 12
+"""Maximum number of samples of a group that are listed as missing; a damaged line may have any size."""
 _STATUS_INTERVAL_S = 2.0
-"""Seconds between two looks at whether the driver lives."""
+"""Seconds between two checks of whether the driver is alive."""
 
 
 class RunFollower:
-    """See the module.  Raises NoSuchRunError where ``run_dir`` is no folder."""
+    """Follows one run.  Raises NoSuchRunError if ``run_dir`` is not a folder."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
@@ -53,22 +53,22 @@ class RunFollower:
         self._lineage, self._lineage_bytes = Lineage(), -1
         self._vocabulary = EMPTY_VOCABULARY
         self.revision = 0
-        """Changes whenever anything may have."""
+        """Changes whenever a response may have changed."""
         self.is_gone = False
-        """Whether the directory was removed or replaced: nothing is followed any more."""
+        """Whether the directory was removed or replaced, which ends the following."""
 
     @property
     def name(self) -> str:
         return self.run_dir.resolve().name
 
     def poll(self) -> bool:
-        """Take in what is new, or a piece of it; whether there may be more."""
+        """Read what is new, or a part of it, and return whether there may be more."""
         with self._lock:
             if self._is_gone():
                 return False
             before = self._status
             listed = self._catalog.poll()
-            taken = self._store.poll(_LINES)
+            taken = self._store.poll(_POLL_LINES)
             self._refresh_status()
             self._catalog.set_ended(self._store.state.header.ok is True)
             if listed or taken or before is not self._status:
@@ -76,8 +76,7 @@ class RunFollower:
             return listed or taken > 0
 
     def load_initial(self) -> None:
-        """Take in all that lists are made of, and the newest events: before it is asked for the first time, so that no
-        list is half there and no run looks empty."""
+        """Read everything that lists need, and the newest events, so that the first response is complete."""
         while not self.is_gone:
             with self._lock:
                 if self._is_gone() or not self._catalog.poll():
@@ -98,22 +97,22 @@ class RunFollower:
         if time.monotonic() - self._looked_at > _STATUS_INTERVAL_S:
             self._status, self._looked_at = read_run_status(self.run_dir, look_only=True), time.monotonic()
 
-    # -- what is asked ---------------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------------
 
-    def query_catalog(self, question: Callable[[RunCatalog], T]) -> T:
-        """An answer from the catalog."""
+    def query_catalog(self, query_: Callable[[RunCatalog], T]) -> T:
+        """Return the result of a query on the catalog."""
         with self._lock:
-            return question(self._catalog)
+            return query_(self._catalog)
 
     @property
     def cursor(self) -> Cursor:
-        """Up to where events are taken in: what a stream tells, lists know."""
+        """Position up to which events are read; event streams never go beyond it."""
         with self._lock:
             return self._store.cursor
 
     @property
     def live_recordings(self) -> frozenset[str]:
-        """Names of the recordings that are being written."""
+        """Names of the recordings that are still being written."""
         with self._lock:
             return self._live_recordings
 
@@ -131,15 +130,16 @@ class RunFollower:
             return view if self._is_running else as_stopped(view)
 
     def encode_view(self) -> bytes:
-        """Return the state as ``/state`` answers it."""
+        """Return the view as the response of ``/state``."""
         return encode_run_view(self.view())
 
     def head(self) -> RunProgress:
+        """Return the progress of the run."""
         with self._lock:
             state, catalog = self._store.state, self._catalog
             last = state.curve.last
             values = last.values if last else {}
-            asked = self._is_running and state.header.flow != "run"
+            requested = self._is_running and state.header.flow != "run"
             return RunProgress(
                 run=self.name,
                 revision=self.revision,
@@ -155,7 +155,7 @@ class RunFollower:
                 last_event_at=state.last_event_at,
                 behind_bytes=self._store.behind_bytes + catalog.unread_bytes,
                 problem=self._problem(),
-                flow=RUN_FLOWS.get(state.header.flow, "") if asked else "",
+                flow=RUN_FLOWS.get(state.header.flow, "") if requested else "",
                 directory=str(display_path(self.run_dir)),
                 resume_command=self._resume_command(),
             )
@@ -168,7 +168,7 @@ class RunFollower:
 
     def _problem(self) -> str:
         if self.is_gone:
-            return f"{self.run_dir} is gone: it was removed while this monitor watched it"
+            return f"{self.run_dir} was removed while this monitor watched it"
         if lost := self._catalog.damaged_lines + self._catalog.steps.damaged:
             return f"{lost} lines of this run's files are damaged and were left out"
         return ""
@@ -192,17 +192,19 @@ class RunFollower:
         known = self.read_context()
         members = [read_group_member(known, where) for where in self.members(number)]
         here = {each.row.sample for each in members}
-        return GroupDetail(row, members, [sample for sample in range(min(row.size, _MOST)) if sample not in here])
+        return GroupDetail(
+            row, members, [sample for sample in range(min(row.size, _MAX_SAMPLES)) if sample not in here]
+        )
 
     def read_context(self) -> ReadContext:
-        """Return what reading a trajectory's details needs."""
+        """Return the facts that reading a trajectory needs."""
         with self._lock:
             bound, live = self._store.state.header.max_staleness, self._live_recordings
         lineage, vocabulary = self._read_lineage(), self._read_vocabulary()
         return ReadContext(self.run_dir, lineage, vocabulary, bound, live)
 
     def _read_lineage(self) -> Lineage:
-        """Return the lineage, read again whenever the file has grown; one that cannot be read leaves what was known."""
+        """Return the lineage, which is read again when the file has grown and readable."""
         try:
             size = (self.run_dir / LINEAGE_FILE).stat().st_size
             if size != self._lineage_bytes:
@@ -212,7 +214,7 @@ class RunFollower:
         return self._lineage
 
     def _read_vocabulary(self) -> TokenVocabulary:
-        if self._vocabulary is EMPTY_VOCABULARY:  # the model may be yet to come
+        if self._vocabulary is EMPTY_VOCABULARY:  # the model may not be prepared yet
             config = get_mapping(self._store.read_json_object(CONFIG_FILE) or {}, "config")
             model = get_text(get_mapping(config, "model"), "path")
             weights = sorted((self.run_dir / "weights").glob("v*"))[-1:]
@@ -221,7 +223,7 @@ class RunFollower:
         return self._vocabulary
 
     def read_object(self, name: str) -> bytes | None:
-        """``config.json`` or ``summary.json`` as JSON; None while there is none."""
+        """Return ``config.json`` or ``summary.json`` as JSON; None while it is absent or damaged."""
         value = self._store.read_json_object(name)
         return None if value is None else orjson.dumps(value)
 

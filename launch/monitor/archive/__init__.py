@@ -1,7 +1,8 @@
-"""Everything of one run that a person may ask for, by files that are followed and never read anew.
+"""The full record of a run: every acknowledged trajectory, group and step.
 
-``lines`` follows a file.  ``columns``, ``steps`` and ``catalog`` hold what every trajectory, group and step came to;
-``query`` filters, sorts and pages it.  ``details`` reads one trajectory where it lies, ``vocabulary`` its text,
-``recordings`` its terminal, ``activity`` what processes were at; ``cards`` are the runs beside.  Memory is bounded by
-some hundred bytes a trajectory; no file is written, and the journal is never opened.
+``catalog`` follows the run's files into ``trajectory_table``, ``step_table`` and ``group_table``; ``query`` filters,
+sorts and pages them.  ``trajectory_reader``, ``trajectory_details`` and ``token_pages`` read single trajectories on
+request, ``vocabulary`` decodes their tokens, ``recordings`` reads terminals, ``activity`` the activity of processes,
+and ``run_cards`` summarises other runs.  The tables need about a hundred bytes per trajectory.  Nothing is written, and
+the journal is never opened.
 """

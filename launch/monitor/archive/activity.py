@@ -1,7 +1,7 @@
 """Reads the activity of engines, workers and the learner over a span of time from ``activity/``.
 
-Sums are exact between any two lines, so that a long span needs no more lines than slots: of a large file so many are
-read at even distances.  A process that began anew counts from 0 again, and its ``started`` says so.
+Lines hold running sums, so that any two lines give the exact activity between them: of a large file about as many lines
+are read as there are time slots.  A restarted process counts from 0 again with a new ``started``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_ACTIVITY_FILES = 512
 _WHOLE_BYTES = 1 << 20
 """A span of at most this many bytes is read line by line."""
 _LINE_BYTES = 4_096
-"""No line of ours is longer."""
+"""Maximum length of a line."""
 
 
 class _Line(msgspec.Struct):
@@ -39,6 +39,8 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 @dataclass(frozen=True, slots=True)
 class TimeSlots:
+    """A span of time in equal slots."""
+
     since: float
     until: float
     slots: int
@@ -54,8 +56,7 @@ class _Ends(NamedTuple):
 
 
 def read_activity(run_dir: Path, since: float | None, until: float | None, slots: int) -> ActivityTimeline:
-    """Return the activity of every process that logs it; without ``since`` or ``until`` from the first line, to the
-    last."""
+    """Return the activity of every process; ``since`` and ``until`` default to the first and the last line."""
     paths = sorted((run_dir / ACTIVITY_FOLDER).glob("*.jsonl"))[:MAX_ACTIVITY_FILES]
     ends = {path: found for path in paths if (found := _ends(path)) is not None}
     if not ends:
@@ -80,7 +81,7 @@ def _lane(path: Path, span: TimeSlots) -> ActivityLane | None:
 
 
 def mean_activity(lines: Sequence[_Line], span: TimeSlots) -> dict[str, list[float]]:
-    """State → mean number of things in it, slot by slot, of lines in their order."""
+    """Return state → mean activity in each slot; ``lines`` are in order of time."""
     edges = np.linspace(span.since, span.until, span.slots + 1)
     found: dict[str, list[float]] = {}
     times, sums = _running(lines)
@@ -92,8 +93,7 @@ def mean_activity(lines: Sequence[_Line], span: TimeSlots) -> dict[str, list[flo
 
 
 def _running(lines: Sequence[_Line]) -> tuple[list[float], Mapping[str, list[float]]]:
-    """Return the times, and for each state sums that never decrease: what began anew goes on from where the one before
-    it was."""
+    """Return the times, and for each state sums that never decrease: a restarted process continues the earlier sums."""
     times: list[float] = []
     sums: dict[str, list[float]] = {state: [] for line in lines for state in line.seconds}
     base, last, started = dict.fromkeys(sums, 0.0), dict.fromkeys(sums, 0.0), lines[0].started
@@ -123,7 +123,7 @@ def _ends(path: Path) -> _Ends | None:
 
 
 def _lines(path: Path, span: TimeSlots) -> Iterator[_Line]:
-    """Yield the lines of the span and one on either side, or about as many as there are slots."""
+    """Yield the lines of the span and one on either side, or an even selection of about one per slot."""
     with suppress(OSError), path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         start = max(0, _offset_of(file, size, span.since) - _LINE_BYTES)

@@ -1,9 +1,9 @@
 """Keeps every trajectory, group and step of one run, followed by offset in four files.
 
-``trajectories/index.jsonl`` says what there is, ``trained/index.jsonl`` what a step made of it, ``events/buffer.jsonl``
-how groups opened and closed, ``metrics.jsonl`` the steps' numbers.  Files are written by several processes: what one of
-them says of a trajectory that another has not told of yet waits for it.  Where one was replaced or cut, all of it
-begins anew.  Not thread-safe: :class:`launch.monitor.run_follower.Follower` owns it.
+``trajectories/index.jsonl`` lists trajectories, ``trained/index.jsonl`` their use by steps, ``events/buffer.jsonl`` the
+opening and closing of groups, and ``metrics.jsonl`` the metrics of steps.  Several processes write these files: facts
+about a trajectory that is not listed yet wait until it is.  If a file was replaced or cut, everything is read again.
+Not thread-safe: :class:`launch.monitor.run_follower.RunFollower` owns it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CHUNK_BYTES = 4 << 20
 _GROUP_EVENT = b'"kind":"group.'
 _DROPS = {str(outcome): str(reason) for outcome, reason in OUTCOME_DROP_REASONS.items()}
 _DAMAGE = (msgspec.DecodeError, UnicodeDecodeError)
-_MOST_SAMPLES = 1 << 16
+_MAX_SAMPLES = 1 << 16
 
 
 @dataclass(slots=True)
@@ -73,23 +73,25 @@ _ENTRY, _EVENT = msgspec.json.Decoder(ExportIndexEntry), msgspec.json.Decoder(_G
 
 
 class RunCatalog:
+    """The tables of one run."""
+
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
-        self._begin()
+        self._reset()
         self.revision = 0
         """Changes whenever an answer may have changed."""
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self.trajectories, self.steps = TrajectoryTable(), StepTable()
         self.groups: dict[int, GroupFacts] = {}
         self._dropped: dict[int, str] = {}
-        """Group → why its members are dropped, including those that are not listed yet."""
+        """Group → reason for which its members are dropped, including members that are not listed yet."""
         self.versions: dict[int, int] = {}
-        """Step → version of the weights that it updated."""
+        """Step → version of the weights that the step updated."""
         self.ended = False
-        """Whether the run has ended, so that what is left in its buffer counts as dropped."""
+        """Whether the run has ended, so that trajectories left in the buffer count as dropped."""
         self.damaged_lines = 0
-        """The number of damaged lines, which were left out."""
+        """Number of damaged lines, which were left out."""
         self._uses_before_index: dict[str, TrajectoryUse] = {}
         """Uses of trajectories that are not in the index yet."""
         self._index = FileTail(self.run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX)
@@ -101,28 +103,28 @@ class RunCatalog:
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that are not read yet."""
+        """Number of bytes that are not read yet."""
         return sum(file.unread_bytes for file in self._files)
 
     def poll(self) -> bool:
         """Read appended lines, a few megabytes at most, and return whether there may be more."""
         index = self._index.read_lines(_CHUNK_BYTES)
-        self._add(index)
-        if self._index.unread_bytes and index.lines:  # what others say of trajectories comes when these are listed
-            return self._note_news([index])
+        self._add_entries(index)
+        if self._index.unread_bytes and index.lines:  # their uses follow once all are listed
+            return self._finish_poll([index])
         trained, buffer, metrics = (file.read_lines(_CHUNK_BYTES) for file in self._files[1:])
         found = [index, trained, buffer, metrics]
         if not any(fresh.replaced for fresh in found):
             self._read_ledger()
             self._apply_trained(trained)
-            self._group(buffer)
+            self._apply_group_events(buffer)
             self.steps.add_lines(metrics)
-        return self._note_news(found)
+        return self._finish_poll(found)
 
-    def _note_news(self, found: Sequence[AppendedLines]) -> bool:
+    def _finish_poll(self, found: Sequence[AppendedLines]) -> bool:
         """Return whether anything was new; start over if a file was replaced."""
         if replaced := any(fresh.replaced for fresh in found):
-            self._begin()
+            self._reset()
         more = replaced or any(fresh.lines for fresh in found)
         self.revision += more
         return more
@@ -133,7 +135,7 @@ class RunCatalog:
             self.ended = ended
             self.revision += 1
 
-    def _add(self, fresh: AppendedLines) -> None:
+    def _add_entries(self, fresh: AppendedLines) -> None:
         entries: list[ExportIndexEntry] = []
         for raw, _ in fresh.lines:
             try:
@@ -185,7 +187,7 @@ class RunCatalog:
         self.trajectories.mark_used([row for row, _ in known], [use for _, use in known])
 
     def _read_ledger(self) -> None:
-        """Read, once, the newest checkpoint's ledger for a run without ``trained/``."""
+        """Read the newest checkpoint's ledger once, for a run without ``trained/``."""
         if self._ledger_read or self._trained.path.exists():
             return
         self._ledger_read = True
@@ -196,13 +198,13 @@ class RunCatalog:
             )
             self._mark_used(self._uses(TrainedStepEntry(line.step, 0.0, line.version, list(entries))))
 
-    def _group(self, fresh: AppendedLines) -> None:
+    def _apply_group_events(self, fresh: AppendedLines) -> None:
         for raw, _ in fresh.lines:
             if _GROUP_EVENT in raw:
                 with suppress(*_DAMAGE):
-                    self._take_group(_EVENT.decode(raw))
+                    self._apply_group_event(_EVENT.decode(raw))
 
-    def _take_group(self, event: _GroupEvent) -> None:
+    def _apply_group_event(self, event: _GroupEvent) -> None:
         facts = self.groups.setdefault(event.group, GroupFacts())
         facts.task, facts.size = event.task or facts.task, max(facts.size, event.size)
         if event.kind == "group.opened":
@@ -214,13 +216,13 @@ class RunCatalog:
             self._drop(event.group, reason)
 
     def _drop(self, group: int, reason: str) -> None:
-        size = min(self.groups[group].size, _MOST_SAMPLES)
+        size = min(self.groups[group].size, _MAX_SAMPLES)
         rows = (self.trajectories.find_row(make_trajectory_id(group, sample)) for sample in range(size))
         if known := [row for row in rows if row is not None]:
             self.trajectories.mark_dropped(known, reason)
 
     def group_rows(self, group: int) -> list[int]:
-        """Return the rows of a group, by sample."""
+        """Return the rows of a group's trajectories, by sample."""
         rows = np.flatnonzero(self.trajectories["group"] == group)
         return sorted(rows.tolist(), key=lambda row: int(self.trajectories["sample"][row]))
 

@@ -1,4 +1,4 @@
-"""Groups as columns, from their members' rows and from what the buffer's events say of them."""
+"""Builds the table of groups from their members' rows and the buffer's events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protocol.groups import GroupOutcome
 
 
 class GroupTable(NamedTuple):
-    """Ascending by number; columns of equal length.  Rewards are NaN where no member has arrived."""
+    """Columns of equal length, ascending by group.  Rewards are NaN if no member has arrived."""
 
     group: Array
     arrived: Array
@@ -27,29 +27,29 @@ class GroupTable(NamedTuple):
     passed: Array
     sampled: Array
     step: Array
-    """The last step that used one of its members; −1 if none did."""
+    """Last step that used a member; −1 if none did."""
     state: Array
-    """The state, named as in :class:`launch.monitor.api_types.GroupRow`."""
+    """State as in :class:`launch.monitor.api_types.GroupRow`."""
 
 
 def build_group_table(catalog: RunCatalog) -> GroupTable:
-    """All groups."""
+    """Return the table of all groups."""
     rows = catalog.trajectories
     known = np.union1d(rows["group"], np.fromiter(catalog.groups, np.int64, len(catalog.groups)))
-    place, count = np.searchsorted(known, rows["group"]), len(known)
+    index, count = np.searchsorted(known, rows["group"]), len(known)
 
     def total(values: Array) -> Array:
-        return np.bincount(place, values, count)
+        return np.bincount(index, values, count)
 
-    arrived = np.bincount(place, minlength=count)
+    arrived = np.bincount(index, minlength=count)
     low, high, step = np.full(count, np.inf), np.full(count, -np.inf), np.full(count, UNKNOWN, np.int64)
-    np.minimum.at(low, place, rows["reward"])
-    np.maximum.at(high, place, rows["reward"])
-    np.maximum.at(step, place, rows["step"])
+    np.minimum.at(low, index, rows["reward"])
+    np.maximum.at(high, index, rows["reward"])
+    np.maximum.at(step, index, rows["step"])
     empty = arrived == 0
     low[empty] = high[empty] = np.nan
     mean = np.divide(total(rows["reward"]), arrived, out=np.full(count, np.nan), where=~empty)
-    states = [np.bincount(place[rows["state"] == each], minlength=count) for each in (BUFFERED, TRAINED, DROPPED)]
+    states = [np.bincount(index[rows["state"] == each], minlength=count) for each in (BUFFERED, TRAINED, DROPPED)]
     return GroupTable(
         known,
         arrived,
@@ -64,31 +64,32 @@ def build_group_table(catalog: RunCatalog) -> GroupTable:
 
 
 def _state_names(catalog: RunCatalog, known: Array, arrived: Array, states: Sequence[Array]) -> Array:
-    held, trained, dropped = states
+    buffered, trained, dropped = states
     open_ = np.fromiter(
         (_facts(catalog, group).outcome == GroupOutcome.OPEN and not catalog.ended for group in known.tolist()),
         np.bool_,
         len(known),
     )
     left = "dropped" if catalog.ended else "buffered"
-    named = [open_, (dropped == arrived), (trained == arrived), (held == arrived)]
+    named = [open_, (dropped == arrived), (trained == arrived), (buffered == arrived)]
     return np.select(named, ["open", "dropped", "trained", left], "mixed")
 
 
 def _facts(catalog: RunCatalog, group: int) -> GroupFacts:
-    """Return the group as closed although no event says so: the journal exports before it tells."""
+    """Return the facts of a group; one without events counts as closed, as trajectories are exported before the
+    event."""
     return catalog.groups.get(group) or _CLOSED
 
 
 _CLOSED = GroupFacts(outcome=GroupOutcome.READY.value)
 
 
-def group_rows(catalog: RunCatalog, table: GroupTable, places: Sequence[int]) -> list[GroupRow]:
-    return [group_row(catalog, table, place) for place in places]
+def group_rows(catalog: RunCatalog, table: GroupTable, indices: Sequence[int]) -> list[GroupRow]:
+    return [group_row(catalog, table, index) for index in indices]
 
 
-def group_row(catalog: RunCatalog, table: GroupTable, place: int) -> GroupRow:
-    group, step = int(table.group[place]), int(table.step[place])
+def group_row(catalog: RunCatalog, table: GroupTable, index: int) -> GroupRow:
+    group, step = int(table.group[index]), int(table.step[index])
     facts, members, rows = _facts(catalog, group), catalog.group_rows(group), catalog.trajectories
     task = rows.task_of(members[0]) if members else facts.task
     reasons = Counter(rows.drop_reason_of(row) for row in members if rows.integer_at("state", row) == DROPPED)
@@ -96,16 +97,16 @@ def group_row(catalog: RunCatalog, table: GroupTable, place: int) -> GroupRow:
         group=group,
         task=sanitize_text(task),
         size=max(facts.size, len(members)),
-        arrived=int(table.arrived[place]),
+        arrived=int(table.arrived[index]),
         outcome=facts.outcome,
-        state=str(table.state[place]),
+        state=str(table.state[index]),
         reasons=dict(reasons),
         step=None if step == UNKNOWN else step,
-        reward_mean=finite_or_none(table.mean[place]),
-        reward_min=finite_or_none(table.low[place]),
-        reward_max=finite_or_none(table.high[place]),
-        passed=int(table.passed[place]),
-        sampled=int(table.sampled[place]),
+        reward_mean=finite_or_none(table.mean[index]),
+        reward_min=finite_or_none(table.low[index]),
+        reward_max=finite_or_none(table.high[index]),
+        passed=int(table.passed[index]),
+        sampled=int(table.sampled[index]),
         opened_at=facts.opened_at,
         closed_at=facts.closed_at,
     )

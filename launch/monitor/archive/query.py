@@ -1,7 +1,7 @@
-"""Lists: what is asked for, which rows that is, in which order, and a page of it.  Pure; a catalog in, rows out.
+"""Filters, sorts and pages the tables of a catalog.  Pure.
 
-Every order is by one number, and by arrival where that is equal, so that a cursor (the last row's two numbers) stays
-true while rows are added, and while what is listed changes.
+Every order is by one number and then by arrival, so that a cursor (the two numbers of a page's last row) stays valid
+while rows are added and change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RUN_ENDED = DropReason.RUN_ENDED.value
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """Both included."""
+    """A range of values, bounds included."""
 
     low: float = -np.inf
     high: float = np.inf
@@ -52,10 +52,10 @@ class PageCursor(NamedTuple):
 
 
 def parse_page_cursor(text: str) -> PageCursor:
-    """Raises ValueError for what is no :class:`Position`."""
+    """Parse the text of a :class:`PageCursor`.  Raises ValueError."""
     value, colon, row = text.partition(":")
     if not colon or not row.lstrip("-").isdigit() or np.isnan(float(value)):
-        raise ValueError(f"{text!r} is not a cursor of ours")
+        raise ValueError(f"{text!r} is not a cursor")
     return PageCursor(float(value), int(row))
 
 
@@ -70,7 +70,7 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryFilter:
-    """Empty fields keep everything."""
+    """The requested trajectories; empty fields match everything."""
 
     step: int | None = None
     group: int | None = None
@@ -86,48 +86,52 @@ class TrajectoryFilter:
 
 @dataclass(frozen=True, slots=True)
 class GroupFilter:
+    """The requested groups; empty fields match everything."""
+
     step: int | None = None
     states: Sequence[str] = ()
     reasons: Sequence[str] = ()
     task: str = ""
     words: str = ""
     reward: ValueRange = field(default_factory=ValueRange)
-    """The bounds of the mean reward."""
+    """Bounds of the mean reward."""
 
 
 def newest_step(catalog: RunCatalog) -> int | None:
     return catalog.steps.numbers[-1] if catalog.steps.numbers else max(catalog.versions, default=None)
 
 
-def list_trajectories(catalog: RunCatalog, wanted: TrajectoryFilter, ask: PageRequest) -> ResultPage[TrajectoryRow]:
+def list_trajectories(
+    catalog: RunCatalog, criteria: TrajectoryFilter, request: PageRequest
+) -> ResultPage[TrajectoryRow]:
     """Return a page of the acknowledged trajectories."""
-    matching = np.flatnonzero(_matching(catalog, wanted))
-    keys = _trajectory_key(catalog, ask.sort)[matching]
-    shown, next_, total = _paged(keys, matching, ask)
+    matching = np.flatnonzero(_matching(catalog, criteria))
+    keys = _trajectory_key(catalog, request.sort)[matching]
+    shown, next_, total = _paged(keys, matching, request)
     return ResultPage([build_trajectory_row(catalog, int(row)) for row in shown], next_, total)
 
 
-def list_groups(catalog: RunCatalog, wanted: GroupFilter, ask: PageRequest) -> ResultPage[GroupRow]:
-    """Return a page of the groups that were opened or have a trajectory."""
+def list_groups(catalog: RunCatalog, criteria: GroupFilter, request: PageRequest) -> ResultPage[GroupRow]:
+    """Return a page of the groups."""
     table = build_group_table(catalog)
-    matching = np.flatnonzero(_matching_groups(catalog, table, wanted))
-    keys = _group_key(table, ask.sort)[matching]
-    shown, next_, total = _paged(keys, table.group[matching], ask)
+    matching = np.flatnonzero(_matching_groups(catalog, table, criteria))
+    keys = _group_key(table, request.sort)[matching]
+    shown, next_, total = _paged(keys, table.group[matching], request)
     places = np.searchsorted(table.group, shown)
     return ResultPage(group_rows(catalog, table, places.tolist()), next_, total)
 
 
-def list_steps(catalog: RunCatalog, ask: PageRequest) -> ResultPage[StepRow]:
-    """Newest first."""
+def list_steps(catalog: RunCatalog, request: PageRequest) -> ResultPage[StepRow]:
+    """Return a page of the steps, newest first."""
     numbers = np.array(catalog.steps.numbers, np.int64)
-    shown, next_, total = _paged(-numbers.astype(np.float64), numbers, ask)
+    shown, next_, total = _paged(-numbers.astype(np.float64), numbers, request)
     places = (catalog.steps.find_index(int(step)) for step in shown)
     return ResultPage([build_step_row(catalog, place) for place in places if place is not None], next_, total)
 
 
 def select_metrics(catalog: RunCatalog, *, names: Sequence[str], after: int, points: int) -> MetricColumns:
-    """Return the metrics of the steps after ``after``, thinned evenly to ``points`` (0: all); without ``names`` every
-    one."""
+    """Return metrics of the steps after ``after``, thinned evenly to ``points`` (0: all); all metrics without
+    ``names``."""
     steps = catalog.steps
     chosen = steps.thinned_indices(after, points)
     known = sorted(steps.columns)
@@ -139,21 +143,21 @@ def select_metrics(catalog: RunCatalog, *, names: Sequence[str], after: int, poi
 
 
 def find_group(catalog: RunCatalog, number: int) -> GroupRow | None:
-    """None where there is no such group."""
+    """Return a group's row; None if there is no such group."""
     table = build_group_table(catalog)
     place = int(np.searchsorted(table.group, number))
     known = place < len(table.group) and int(table.group[place]) == number
     return group_row(catalog, table, place) if known else None
 
 
-def _paged(keys: Array, rows: Array, ask: PageRequest) -> tuple[Array, str | None, int]:
-    """Rows of the page, ``next``, and how many there are; ``keys`` ascend."""
+def _paged(keys: Array, rows: Array, request: PageRequest) -> tuple[Array, str | None, int]:
+    """Return the rows of the page by ascending ``keys``, the next page's cursor, and the number of all rows."""
     total = len(rows)
-    if ask.after is not None:
-        value, row = ask.after
+    if request.after is not None:
+        value, row = request.after
         behind = (keys > value) | ((keys == value) & (rows > row))
         keys, rows = keys[behind], rows[behind]
-    order = np.lexsort((rows, keys))[: ask.limit]
+    order = np.lexsort((rows, keys))[: request.limit]
     shown = rows[order]
     left = len(rows) > len(order)
     next_ = str(PageCursor(float(keys[order[-1]]), int(shown[-1]))) if left and len(order) else None
@@ -185,25 +189,25 @@ def _group_key(table: GroupTable, sort: str) -> Array:
     return np.nan_to_num(by[sort], nan=np.inf, posinf=np.inf, neginf=-np.inf)
 
 
-def _matching(catalog: RunCatalog, wanted: TrajectoryFilter) -> Array:
+def _matching(catalog: RunCatalog, criteria: TrajectoryFilter) -> Array:
     rows = catalog.trajectories
-    keep = wanted.reward.matches(rows["reward"]) & wanted.sampled.matches(rows["sampled"])
-    if wanted.step is not None:
-        keep &= rows["step"] == wanted.step
-    if wanted.group is not None:
-        keep &= rows["group"] == wanted.group
-    if wanted.passed is not None:
-        keep &= rows["passed"] == int(wanted.passed)
-    if wanted.statuses:
-        keep &= np.isin(rows["status"], rows.statuses.find_numbers(wanted.statuses))
-    if wanted.states:
-        keep &= np.isin(_states(catalog), [STATES.index(state) for state in wanted.states])
-    if wanted.reasons:
-        keep &= _has_reason(catalog, wanted.reasons)
-    if wanted.task:
-        keep &= _has_task(catalog, wanted.task)
-    if wanted.words:
-        keep &= _has_words(catalog, wanted.words)
+    keep = criteria.reward.matches(rows["reward"]) & criteria.sampled.matches(rows["sampled"])
+    if criteria.step is not None:
+        keep &= rows["step"] == criteria.step
+    if criteria.group is not None:
+        keep &= rows["group"] == criteria.group
+    if criteria.passed is not None:
+        keep &= rows["passed"] == int(criteria.passed)
+    if criteria.statuses:
+        keep &= np.isin(rows["status"], rows.statuses.find_numbers(criteria.statuses))
+    if criteria.states:
+        keep &= np.isin(_states(catalog), [STATES.index(state) for state in criteria.states])
+    if criteria.reasons:
+        keep &= _has_reason(catalog, criteria.reasons)
+    if criteria.task:
+        keep &= _has_task(catalog, criteria.task)
+    if criteria.words:
+        keep &= _has_words(catalog, criteria.words)
     return keep
 
 
@@ -226,7 +230,7 @@ def _has_task(catalog: RunCatalog, part: str) -> Array:
 
 
 def _has_words(catalog: RunCatalog, words: str) -> Array:
-    """Match the task's name or the id: of that as far as it names a group, or a group and a sample."""
+    """Match the task's name or the trajectory id."""
     keep, rows = _has_task(catalog, words), catalog.trajectories
     ids = np.fromiter(
         (
@@ -239,21 +243,21 @@ def _has_words(catalog: RunCatalog, words: str) -> Array:
     return keep | ids
 
 
-def _matching_groups(catalog: RunCatalog, table: GroupTable, wanted: GroupFilter) -> Array:
-    keep = wanted.reward.matches(table.mean)
-    if wanted.step is not None:
-        keep &= table.step == wanted.step
-    if wanted.states:
-        keep &= np.isin(table.state, list(wanted.states))
-    if wanted.reasons:
-        members = catalog.trajectories["group"][_has_reason(catalog, wanted.reasons)]
+def _matching_groups(catalog: RunCatalog, table: GroupTable, criteria: GroupFilter) -> Array:
+    keep = criteria.reward.matches(table.mean)
+    if criteria.step is not None:
+        keep &= table.step == criteria.step
+    if criteria.states:
+        keep &= np.isin(table.state, list(criteria.states))
+    if criteria.reasons:
+        members = catalog.trajectories["group"][_has_reason(catalog, criteria.reasons)]
         keep &= np.isin(table.group, members)
-    if wanted.words.isdecimal():
-        return keep & (table.group == int(wanted.words[:15]))
-    for part in filter(None, (wanted.task, wanted.words)):
+    if criteria.words.isdecimal():
+        return keep & (table.group == int(criteria.words[:15]))
+    for part in filter(None, (criteria.task, criteria.words)):
         named = catalog.trajectories["group"][_has_task(catalog, part)]
-        told = [group for group, facts in catalog.groups.items() if part.casefold() in facts.task.casefold()]
-        keep &= np.isin(table.group, np.union1d(named, np.array(told, np.int64)))
+        matching = [group for group, facts in catalog.groups.items() if part.casefold() in facts.task.casefold()]
+        keep &= np.isin(table.group, np.union1d(named, np.array(matching, np.int64)))
     return keep
 
 

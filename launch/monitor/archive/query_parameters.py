@@ -1,4 +1,4 @@
-"""Parses query parameters, of the API and of the terminal UI's search line, into filters.  Pure: no I/O."""
+"""Parses the query parameters of the API, and of the terminal UI's search line, into filters.  Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GROUP_STATES = ("open", "buffered", "trained", "dropped", "mixed")
 
 
 class InvalidQueryError(LongshoreError):
-    """A parameter makes no sense; the message is one line for the person."""
+    """A query parameter is invalid."""
 
 
 def parse_integer(given: Parameters, name: str, default: int, *, low: int = 0, high: int = (1 << 53) - 1) -> int:
@@ -48,7 +48,7 @@ def parse_integer(given: Parameters, name: str, default: int, *, low: int = 0, h
 
 
 def parse_number(given: Parameters, name: str) -> float | None:
-    """A number; None where none is given."""
+    """Return a number; None if none is given."""
     text = given.get(name, "")
     try:
         value = float(text) if text else None
@@ -60,10 +60,10 @@ def parse_number(given: Parameters, name: str) -> float | None:
 
 
 def reject_unknown(given: Parameters, known: Sequence[str]) -> None:
-    """Refuse parameters that mean nothing here: a filter that is spelt wrong would show everything."""
+    """Refuse unknown parameters: a misspelt filter would show everything."""
     for name in given:
         if name not in known:
-            raise InvalidQueryError(f"there is no parameter {name[:40]!r} here{did_you_mean(name, known)}")
+            raise InvalidQueryError(f"unknown parameter {name[:40]!r}{did_you_mean(name, known)}")
 
 
 def parse_trajectory_page(given: Parameters) -> PageRequest:
@@ -82,7 +82,7 @@ def parse_step_page(given: Parameters) -> PageRequest:
 
 
 def parse_trajectory_filter(given: Parameters, last_step: int | None) -> TrajectoryFilter:
-    """``last_step``: what ``step=last`` means."""
+    """Parse a filter; ``step=last`` means ``last_step``."""
     return TrajectoryFilter(
         step=_step(given, last_step),
         group=parse_integer(given, "group", 0) if given.get("group") else None,
@@ -115,7 +115,7 @@ def _parse_page(given: Parameters, sorts: Sequence[str]) -> PageRequest:
     try:
         after = parse_page_cursor(cursor) if cursor else None
     except ValueError:
-        raise InvalidQueryError(f"cursor={cursor[:40]!r} is not one of ours: leave it out for the first page") from None
+        raise InvalidQueryError(f"cursor={cursor[:40]!r} is not valid: leave it out for the first page") from None
     return PageRequest(sort, parse_integer(given, "limit", 100, low=1, high=MAX_ROWS), after)
 
 
@@ -123,7 +123,7 @@ def _step(given: Parameters, last_step: int | None) -> int | None:
     if not given.get("step"):
         return None
     if given["step"] == "last":
-        return -2 if last_step is None else last_step  # before the first step nothing is of the last
+        return -2 if last_step is None else last_step  # there is no last step yet: match nothing
     return parse_integer(given, "step", 0)
 
 

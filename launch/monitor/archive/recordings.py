@@ -1,4 +1,4 @@
-"""Terminal recordings for players: whole, filtered, and where the model's turns stand in them."""
+"""Reads terminal recordings for players: sanitized, with the positions of the model's turns."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from protocol.run_directory.json_fields import parse_json_object
 from protocol.run_directory.terminal_recordings import turn_marker_label
 
 MAX_BYTES = 8 << 20
-"""A recording's writer stops far below."""
+"""Maximum number of bytes read; recordings are shorter."""
 _MARKER = b',"m","turn '
 
 
 class TurnPosition(NamedTuple):
+    """The start of a turn in a recording."""
+
     at_s: float
     """Seconds from the start of the recording."""
     offset: int
-    """Bytes."""
+    """Offset in the file, in bytes."""
 
 
 def find_turn_positions(path: Path) -> dict[int, TurnPosition]:
-    """Model's turn → where it begins; nothing of a recording that cannot be read."""
+    """Return turn → its start in the recording; nothing if the recording cannot be read."""
     found: dict[int, TurnPosition] = {}
     for raw, offset in _lines(path):
         if _MARKER in raw[:64]:
@@ -38,7 +40,7 @@ def find_turn_positions(path: Path) -> dict[int, TurnPosition]:
 
 
 def read_recording_title(path: Path) -> str:
-    """Return the instruction of the agent."""
+    """Return the title of a recording, which is the task's instruction."""
     for raw, _ in _lines(path):
         title = (parse_json_object(raw) or {}).get("title")
         return sanitize_text(title) if isinstance(title, str) else ""
@@ -46,7 +48,7 @@ def read_recording_title(path: Path) -> str:
 
 
 def read_sanitized_recording(path: Path) -> Iterator[bytes]:
-    """Lines of an asciicast v2 that is safe to play; none of a file that cannot be read."""
+    """Yield the lines of an asciicast v2 file that is safe to play; none if the file cannot be read."""
     screen = TerminalSanitizer()
     for raw, offset in _lines(path):
         if not offset and (header := parse_json_object(raw)) is not None:
@@ -64,7 +66,7 @@ def read_sanitized_recording(path: Path) -> Iterator[bytes]:
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Whole lines with their offsets."""
+    """Yield complete lines with their offsets."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES)

@@ -35,14 +35,14 @@ def list_run_cards(folder: Path) -> list[RunCard]:
 def read_run_card(run_dir: Path) -> RunCard:
     """Return the card of one run, whatever state its directory is in."""
     record, last = read_json_object(run_dir / CONFIG_FILE), _last_step(run_dir / METRICS_FILE)
-    asked = get_mapping(get_mapping(record or {}, "config"), "run")
+    section = get_mapping(get_mapping(record or {}, "config"), "run")
     return RunCard(
         id=run_dir.name,
-        recipe=get_text(asked, "name"),
-        mode=get_text(asked, "mode"),
+        recipe=get_text(section, "name"),
+        mode=get_text(section, "mode"),
         status=read_run_status(run_dir, look_only=True),
         step=get_integer(last, "step"),
-        steps=get_integer(asked, "steps"),
+        steps=get_integer(section, "steps"),
         reward_mean=get_number(last, "reward_mean"),
         pass_rate=get_number(last, "pass_rate"),
         changed_at=max(_changed(run_dir / METRICS_FILE), _changed(run_dir / CONFIG_FILE)),

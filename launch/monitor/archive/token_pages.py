@@ -13,14 +13,14 @@ from protocol.trajectory import DropReason, Segment, TurnKind
 from protocol.weights import format_version
 
 MAX_TOKENS = 4_000
-"""The largest number of tokens of a page."""
+"""Maximum number of tokens of a page."""
 
 
 def read_token_page(
-    known: ReadContext, where: LocatedTrajectory, segment: int, start: int, limit: int
+    context: ReadContext, where: LocatedTrajectory, segment: int, start: int, limit: int
 ) -> TokenPage | None:
-    """None where there is no such segment.  Raises UnreadableError."""
-    read = read_trajectory_record(known, where)
+    """Return a page of tokens; None if there is no such segment.  Raises UnreadableTrajectoryError."""
+    read = read_trajectory_record(context, where)
     if not 0 <= segment < len(read.trajectory.segments):
         return None
     own, tokens = read.trajectory.segments[segment], read.tokens[segment]
@@ -35,12 +35,12 @@ def read_token_page(
         end=end,
         total=len(own),
         id=ids,
-        text=known.vocabulary.decode_each(ids),
+        text=context.vocabulary.decode_each(ids),
         logprob=to_json_numbers(logprobs),
         probability=to_json_numbers(np.exp(logprobs)),
         version=[format_version(version) if version >= 0 else "" for version in own.versions[here].tolist()],
         age=[age if age >= 0 else None for age in tokens.ages[here].tolist()],
-        fate=_fates(own, tokens, where, known.max_staleness)[here],
+        fate=_fates(own, tokens, where, context.max_staleness)[here],
         learner_logprob=to_json_numbers(tokens.logprobs[here]),
         logprob_gap=to_json_numbers(tokens.logprobs[here] - logprobs),
         advantage=to_json_numbers(tokens.advantages[here]),
@@ -80,6 +80,7 @@ _FATE_OF_MARK = {
 
 
 def to_json_numbers(values: Array) -> list[Number]:
+    """Return rounded values, with None for NaN."""
     return [None if value != value else round_for_display(value) for value in values.tolist()]  # noqa: PLR0124  NaN is not itself
 
 

@@ -1,4 +1,4 @@
-"""One trajectory's page: its turns with their text, and its group's members side by side."""
+"""Reads the details of a trajectory with its turns, and of a group's members for their comparison."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from protocol.weights import NO_VERSION, format_version
 _TEXT_CHARS = 8_000
 
 
-def read_trajectory_detail(known: ReadContext, where: LocatedTrajectory) -> TrajectoryDetail:
-    """Raises UnreadableError."""
-    read = read_trajectory_record(known, where)
+def read_trajectory_detail(context: ReadContext, where: LocatedTrajectory) -> TrajectoryDetail:
+    """Read a trajectory with all its turns.  Raises UnreadableTrajectoryError."""
+    read = read_trajectory_record(context, where)
     trajectory = read.trajectory
-    path = recording_path(known.run_dir, where.row.recording)
-    places = find_turn_positions(path) if path is not None else {}
+    path = recording_path(context.run_dir, where.row.recording)
+    positions = find_turn_positions(path) if path is not None else {}
     return TrajectoryDetail(
         row=where.row,
-        directory=str(display_path(known.run_dir)),
+        directory=str(display_path(context.run_dir)),
         size=trajectory.request.group_size,
         seed=trajectory.request.seed,
         parts=trajectory.reward.parts,
@@ -49,16 +49,16 @@ def read_trajectory_detail(known: ReadContext, where: LocatedTrajectory) -> Traj
         started_at=trajectory.started_at,
         ms=trajectory.timings_ms,
         trained_version="" if where.version == NO_VERSION else format_version(where.version),
-        max_staleness=known.max_staleness,
-        segments=_segments(known, read, places),
-        recording=_recording(known, where.row.recording, path),
+        max_staleness=context.max_staleness,
+        segments=_segments(context, read, positions),
+        recording=_recording(context, where.row.recording, path),
     )
 
 
-def read_group_member(known: ReadContext, where: LocatedTrajectory) -> GroupMemberDetail:
+def read_group_member(context: ReadContext, where: LocatedTrajectory) -> GroupMemberDetail:
     """Return one member of a group for the comparison, also if its record is damaged."""
     try:
-        trajectory = read_trajectory(known.run_dir, where)
+        trajectory = read_trajectory(context.run_dir, where)
     except UnreadableTrajectoryError as error:
         return GroupMemberDetail(where.row, {}, 0, 0, 0, {}, "", problem=str(error))
     return GroupMemberDetail(
@@ -72,22 +72,22 @@ def read_group_member(known: ReadContext, where: LocatedTrajectory) -> GroupMemb
     )
 
 
-def _segments(known: ReadContext, read: TrajectoryRecord, places: dict[int, TurnPosition]) -> list[SegmentView]:
+def _segments(context: ReadContext, read: TrajectoryRecord, positions: dict[int, TurnPosition]) -> list[SegmentView]:
     found: list[SegmentView] = []
     index = 0
     for segment, tokens in zip(read.trajectory.segments, read.tokens, strict=True):
         turns: list[TurnView] = []
         for turn in segment.turns:
             is_model = turn.kind is TurnKind.MODEL
-            number, place = (index, places.get(index)) if is_model else (-1, None)
-            turns.append(_turn(known, (segment, tokens), turn, number, place))
+            number, position = (index, positions.get(index)) if is_model else (-1, None)
+            turns.append(_turn(context, (segment, tokens), turn, number, position))
             index += is_model
         found.append(SegmentView(len(segment), segment.parent, segment.offset, turns))
     return found
 
 
 def _turn(
-    known: ReadContext, whole: tuple[Segment, TokenArrays], turn: Turn, index: int, place: TurnPosition | None
+    context: ReadContext, whole: tuple[Segment, TokenArrays], turn: Turn, index: int, position: TurnPosition | None
 ) -> TurnView:
     segment, tokens = whole
     here = slice(turn.start, turn.end)
@@ -95,7 +95,7 @@ def _turn(
     gaps = np.abs(tokens.logprobs[here] - segment.logprobs[here])[sampled]
     gaps, ages = gaps[~np.isnan(gaps)], tokens.ages[here][sampled]
     own = segment.logprobs[here][sampled]
-    text = known.vocabulary.decode(segment.token_ids[here].tolist())
+    text = context.vocabulary.decode(segment.token_ids[here].tolist())
     cut = max(0, len(text) - _TEXT_CHARS)
     half = _TEXT_CHARS // 2
     return TurnView(
@@ -119,14 +119,14 @@ def _turn(
         logprob_gap_mean=round_for_display(float(gaps.mean())) if gaps.size else None,
         logprob_gap_max=round_for_display(float(gaps.max())) if gaps.size else None,
         staleness_max=int(ages.max()) if ages.size and ages.max() >= 0 else None,
-        at_s=place.at_s if place else None,
-        recording_offset=place.offset if place else None,
+        at_s=position.at_s if position else None,
+        recording_offset=position.offset if position else None,
     )
 
 
-def _recording(known: ReadContext, name: str, path: Path | None) -> RecordingView | None:
+def _recording(context: ReadContext, name: str, path: Path | None) -> RecordingView | None:
     try:
         size = path.stat().st_size if path is not None else 0
     except OSError:  # recordings may be deleted at any time
         return None
-    return RecordingView(name, size, name in known.live) if size else None
+    return RecordingView(name, size, name in context.live) if size else None

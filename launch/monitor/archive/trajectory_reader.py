@@ -1,6 +1,6 @@
-"""One trajectory's record where it lies, with what the learner made of its tokens.
+"""Reads one trajectory from the export, with the learner's facts about its tokens from ``trained/``.
 
-It is read from the export and from ``trained/`` when it is asked for, and nothing of it is kept.
+Both are read on request, and nothing is cached.
 """
 
 from __future__ import annotations
@@ -25,74 +25,74 @@ from protocol.weights import NO_VERSION, Lineage
 
 
 class UnreadableTrajectoryError(LongshoreError):
-    """A trajectory's record cannot be read: one line says why."""
+    """A trajectory cannot be read; the message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedTrajectory:
-    """A trajectory's row, and where the rest of it is."""
+    """A trajectory's row, and the locations of its record and its token facts."""
 
     row: TrajectoryRow
     entry: ExportIndexEntry
     used: TrainedTrajectoryEntry
     version: int
-    """The version of the weights of the step that used it; −1 if none did."""
+    """Version of the weights in the step that used the trajectory; −1 if none did."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """What all trajectories of a run have in common."""
+    """The facts of a run that reading a trajectory needs."""
 
     run_dir: Path
     lineage: Lineage = field(default_factory=Lineage)
     vocabulary: TokenVocabulary = EMPTY_VOCABULARY
     max_staleness: Number = None
     live: frozenset[str] = frozenset()
-    """Recordings that are being made."""
+    """Names of the recordings that are still being written."""
 
 
 class TokenArrays(NamedTuple):
-    """The tokens of one segment, [T] each."""
+    """Facts about the tokens of one segment; each array has shape [T]."""
 
     ages: Array
-    """−1 for what was not sampled, and where no step has used it."""
+    """Staleness in optimizer steps; −1 for tokens that were not sampled or not used."""
     logprobs: Array
-    """The learner's; NaN where there is none."""
+    """The learner's log-probabilities; NaN if uncontext."""
     advantages: Array
     marks: Array
 
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryRecord:
-    """A trajectory, and what became of its tokens."""
+    """A trajectory with the facts about its tokens."""
 
     trajectory: Trajectory
     tokens: list[TokenArrays]
-    """One for each segment."""
+    """One entry for each segment."""
 
 
 def read_trajectory(run_dir: Path, where: LocatedTrajectory) -> Trajectory:
-    """Raises UnreadableError."""
-    place = f"the record of {where.row.id} in {where.entry.file}"
+    """Read a trajectory.  Raises UnreadableTrajectoryError."""
+    record = f"the record of {where.row.id} in {where.entry.file}"
     try:
         found = read_exported_trajectory(run_dir, where.entry)
     except (CodecError, OSError) as error:
-        raise UnreadableTrajectoryError(f"{place} cannot be read: {error}") from error
+        raise UnreadableTrajectoryError(f"{record} cannot be read: {error}") from error
     if found.request.trajectory_id != where.row.id:
-        raise UnreadableTrajectoryError(f"{place} is that of {found.request.trajectory_id}: the file was replaced")
+        raise UnreadableTrajectoryError(f"{record} is that of {found.request.trajectory_id}: the file was replaced")
     return found
 
 
-def read_trajectory_record(known: ReadContext, where: LocatedTrajectory) -> TrajectoryRecord:
-    """Raises UnreadableError."""
-    trajectory = read_trajectory(known.run_dir, where)
+def read_trajectory_record(context: ReadContext, where: LocatedTrajectory) -> TrajectoryRecord:
+    """Read a trajectory with its token facts, if these are readable.  Raises UnreadableTrajectoryError."""
+    trajectory = read_trajectory(context.run_dir, where)
     try:
-        facts = read_trained_tokens(known.run_dir, where.used)
+        facts = read_trained_tokens(context.run_dir, where.used)
     except (ValueError, OSError):
-        facts = None  # without them the rest can be shown all the same
+        facts = None  # the rest can still be shown
     if facts is not None and len(facts.loss_flags) != trajectory.tokens:
         facts = None
-    return TrajectoryRecord(trajectory, list(_per_segment(known.lineage, where.version, trajectory, facts)))
+    return TrajectoryRecord(trajectory, list(_per_segment(context.lineage, where.version, trajectory, facts)))
 
 
 def _per_segment(
@@ -121,5 +121,5 @@ def _ages(segment: Segment, lineage: Lineage, version: int) -> Array:
         return unknown
     try:
         return token_ages(segment.versions, segment.loss_mask, lineage, version)
-    except KeyError:  # lineage.jsonl is not whole
+    except KeyError:  # lineage.jsonl is incomplete
         return unknown

@@ -1,7 +1,7 @@
-"""The outcome of every trajectory, as columns: 100,000 rows take ten megabytes.
+"""The table of all trajectories as columns; 100,000 rows take ten megabytes.
 
-Rows are only appended, in the order of arrival; their later columns are filled when a step has used them.  Strings that
-repeat (tasks, statuses, reasons, segments) are numbers into a list of names.
+Rows are appended in the order of arrival; some columns are filled when a step has used the trajectory.  Repeated
+strings (tasks, statuses, reasons, file names) are stored as numbers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Array: TypeAlias = npt.NDArray[Any]
 BUFFERED, TRAINED, DROPPED = 0, 1, 2
 """Values of the column ``state``."""
 UNKNOWN = -1
-"""The missing value of integer columns; float columns have NaN."""
-_MOST = 1 << 40
-"""The largest group number; a damaged line may have any."""
+"""Missing value of integer columns; float columns use NaN."""
+_MAX_GROUP = 1 << 40
+"""Limit of group numbers; a damaged line may have any number."""
 _DTYPES: Mapping[str, npt.DTypeLike] = {
     **dict.fromkeys(("group", "offset", "facts_offset"), np.int64),
     **dict.fromkeys(("sample", "task", "status", "reason", "length", "tokens", "sampled", "step"), np.int32),
@@ -40,9 +40,9 @@ class TrajectoryUse(NamedTuple):
 
     entry: TrainedTrajectoryEntry
     step: int | None
-    """None: of a batch that made no step."""
+    """None for a batch that made no step."""
     version: int
-    """The version of the weights that the step updated."""
+    """Version of the weights that the step updated."""
 
 
 class StringTable:
@@ -60,7 +60,7 @@ class StringTable:
         return found
 
     def find_numbers(self, names: Sequence[str]) -> list[int]:
-        """Return the numbers of those names that are known."""
+        """Return the numbers of the known names."""
         return [self._numbers[name] for name in names if name in self._numbers]
 
 
@@ -73,7 +73,7 @@ def _within(values: Sequence[float], dtype: np.dtype[Any]) -> Array:
 
 
 class TrajectoryTable:
-    """See the module.  Not thread-safe."""
+    """The columns and their rows.  Not thread-safe."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -83,11 +83,11 @@ class TrajectoryTable:
         self.segments, self.facts_segments = StringTable(), StringTable([""])
 
     def __getitem__(self, column: str) -> Array:
-        """A column as it is now; valid until rows are added."""
+        """Return a column, which is valid until rows are added."""
         return self._columns[column][: self.count]
 
     def integer_at(self, column: str, row: int) -> int:
-        """One value of a column of whole numbers."""
+        """Return one value of an integer column."""
         return int(self._columns[column][row])
 
     def float_at(self, column: str, row: int) -> float:
@@ -100,7 +100,7 @@ class TrajectoryTable:
         return self.statuses.strings[self.integer_at("status", row)]
 
     def drop_reason_of(self, row: int) -> str:
-        """Why it was dropped; empty where it was not."""
+        """Return why a trajectory was dropped; empty if it was not."""
         return self.reasons.strings[self.integer_at("reason", row)]
 
     def export_entry(self, row: int) -> ExportIndexEntry:
@@ -128,14 +128,14 @@ class TrajectoryTable:
         )
 
     def find_row(self, trajectory: str) -> int | None:
-        """The row of a trajectory."""
+        """Return the row of a trajectory; None if it is not listed."""
         return self._by_name.get(trajectory)
 
     def append_entries(self, entries: Sequence[ExportIndexEntry]) -> None:
-        """Append trajectories; one that is there already (exported twice) is passed over."""
+        """Append trajectories; one that was exported twice is added once."""
         fresh: list[ExportIndexEntry] = []
         for entry in entries:
-            if entry.trajectory not in self._by_name and 0 <= entry.group < _MOST:
+            if entry.trajectory not in self._by_name and 0 <= entry.group < _MAX_GROUP:
                 self._by_name[entry.trajectory] = self.count + len(fresh)
                 fresh.append(entry)
         if fresh:
@@ -172,7 +172,7 @@ class TrajectoryTable:
                 self._columns[name] = larger
 
     def _reset(self, which: slice | Array) -> None:
-        """No step has used these."""
+        """Mark rows as not used by a step."""
         for name, value in {"state": BUFFERED, "reason": 0, "step": UNKNOWN, "version": UNKNOWN}.items():
             self._columns[name][which] = value
         for name in ("advantage", "logprob_gap"):
@@ -198,7 +198,7 @@ class TrajectoryTable:
             self._columns[name][list(rows)] = _within(column, self._columns[name].dtype)
 
     def mark_dropped(self, rows: Sequence[int], reason: str) -> None:
-        """Their group closed without anything to train."""
+        """Mark rows whose group closed without anything to train."""
         self._columns["state"][list(rows)] = DROPPED
         self._columns["reason"][list(rows)] = self.reasons.intern(reason)
 

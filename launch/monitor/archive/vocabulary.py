@@ -1,4 +1,4 @@
-"""Tokens as text, from a folder's ``tokenizer.json`` alone: no library of models is loaded for it."""
+"""Decodes tokens with a folder's ``tokenizer.json``, without loading a tokenizer library."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from launch.monitor.run_state.sanitize import sanitize_text
 
 
 class TokenVocabulary:
-    """Bytes of each token; an unknown one is its number in angle brackets."""
+    """The bytes of each token; an unknown token reads as its id in angle brackets."""
 
     def __init__(self, pieces: Mapping[int, bytes]) -> None:
         self._pieces = pieces
 
     def decode_each(self, ids: Sequence[int]) -> list[str]:
-        """Text of each token; a character that several make stands at the last of them."""
+        """Return the text of each token; a character that spans several tokens is at the last of them."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         texts = [decoder.decode(self._bytes(token)) for token in ids]
         if texts:
@@ -27,7 +27,7 @@ class TokenVocabulary:
         return [sanitize_text(text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """All of them together."""
+        """Return the text of all tokens together."""
         return sanitize_text(b"".join(map(self._bytes, ids)).decode("utf-8", "replace"))
 
     def _bytes(self, token: int) -> bytes:
@@ -38,7 +38,7 @@ EMPTY_VOCABULARY = TokenVocabulary({})
 
 
 def read_vocabulary(folders: Sequence[Path]) -> TokenVocabulary:
-    """Read the first readable tokenizer of these folders; :data:`NONE` where none has."""
+    """Read the first readable tokenizer of these folders; :data:`EMPTY_VOCABULARY` if there is none."""
     for folder in folders:
         try:
             return TokenVocabulary(_pieces(orjson.loads((folder / "tokenizer.json").read_bytes())))
@@ -48,7 +48,7 @@ def read_vocabulary(folders: Sequence[Path]) -> TokenVocabulary:
 
 
 def _pieces(tokenizer: Mapping[str, Any]) -> dict[int, bytes]:
-    """Raises KeyError, TypeError or AttributeError for what is no tokenizer."""
+    """Return token id → bytes.  Raises KeyError, TypeError or AttributeError for anything but a tokenizer."""
     vocabulary = cast("dict[str, int]", tokenizer["model"]["vocab"])
     decode = _byte_level if _is_byte_level(tokenizer.get("decoder")) else _as_it_is
     found = {index: decode(piece) for piece, index in vocabulary.items()}

@@ -1,8 +1,8 @@
-"""report.html: what a run came to, in one file that needs no network and can be sent to somebody.
+"""Writes report.html: the results of a run in one file that needs no network.
 
-Its figures are the summary's; where a run ended without one, they are derived from its events and metrics and the
-page says so.  Text from sandboxes is embedded as JSON and drawn as text nodes, under a policy that runs only the
-script whose hash it names.
+Its figures are those of the summary; for a run without one they are derived from events and metrics, and the page
+says so.  Text from sandboxes is embedded as JSON and drawn as text nodes, under a policy that runs only the script
+whose hash it names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAX_RECORDING_BYTES = 200_000
 
 
 def write_run_report(run_dir: Path) -> Path:
-    """Write ``report.html`` into ``run_dir``.  Raises NoSuchRunError if that is no folder."""
+    """Write ``report.html`` into ``run_dir`` and return its path.  Raises NoSuchRunError."""
     store = RunStore(run_dir)
     store.catch_up()
     view = store.view()
@@ -53,7 +53,7 @@ def write_run_report(run_dir: Path) -> Path:
 
 
 def _families(run_dir: Path, step: int, config: dict[str, JsonValue] | None) -> dict[str, JsonValue]:
-    """The table by family of the evaluations that were finished, which a run without a summary has too."""
+    """Return the finished evaluations by task family, also for a run without a summary."""
     found = {name: read_run_evaluation(run_dir, name, at) for name, at in (("before", 0), ("after", step))}
     return family_table({name: attempts for name, attempts in found.items() if attempts}, {get_held_out_family(config)})
 
@@ -91,7 +91,7 @@ def _body(facts: ReportFacts, recordings: list[dict[str, JsonValue]], config: di
     )
     sections = [
         f'<section class="cards wide">{headline}</section>',
-        html_section(PageSection("What the run promises", f'<ul class="promises">{promises}</ul>')),
+        html_section(PageSection("Guarantees", f'<ul class="promises">{promises}</ul>')),
         _chart_pair("reward", "pass"),
     ]
     if facts.evaluation_rows or facts.step_rows:
@@ -99,30 +99,30 @@ def _body(facts: ReportFacts, recordings: list[dict[str, JsonValue]], config: di
     sections.append(_chart_pair("staleness", "clip"))
     sections.append(
         '<div class="columns even">'
-        + html_section(PageSection("Not trained, and why", html_table(("reason", "episodes"), facts.drops)))
+        + html_section(PageSection("Dropped episodes", html_table(("reason", "episodes"), facts.drops)))
         + html_section(PageSection("Engines and sandboxes", html_facts(facts.machines)))
         + "</div>"
     )
     if recordings:
         players = "".join(f'<div class="replay" id="replay-{index}"></div>' for index in range(len(recordings)))
-        note = "Pauses are evened out so that a person can read."
+        note = "Pauses are shortened."
         sections.append(html_section(PageSection("Terminals", f'<div class="replays">{players}</div>', note)))
     if config is not None:
         pretty = orjson.dumps(config, option=orjson.OPT_INDENT_2).decode()
         body = f"<details><summary>Show</summary><pre>{escape(pretty)}</pre></details>"
-        sections.append(html_section(PageSection("Configuration and record", body)))
+        sections.append(html_section(PageSection("Configuration", body)))
     return "\n".join(sections)
 
 
 def _evaluation(facts: ReportFacts) -> PageSection:
     head = ("family", "before", "after", "difference", "greedy", "episodes")
-    note = "pass@1 ± standard error, the difference paired by task; greedy: one attempt at the likeliest tokens"
+    note = "pass@1 ± standard error, difference paired by task; greedy: one attempt with greedy decoding"
     body = html_table(head, facts.evaluation_rows, total=facts.evaluation_total) if facts.evaluation_rows else ""
     if facts.held_out_rows:
         body += "<h3>Held-out family, never trained on</h3>" + html_table(head, facts.held_out_rows)
     if facts.step_rows:
         steps = html_table(("step", "pass@1", "greedy", "episodes", "checkpoint"), facts.step_rows)
-        body += "<h3>Beside training</h3>" + steps
+        body += "<h3>During training</h3>" + steps
     return PageSection("Evaluation", body, note)
 
 
@@ -136,7 +136,7 @@ def _spans(texts: list[str]) -> str:
 
 
 def _recordings(run_dir: Path, sessions: list[EpisodeProgress]) -> list[dict[str, JsonValue]]:
-    """The best, the worst and any one of the newest episodes that have a reward and a recording."""
+    """Return the best, the worst and a random one of the recent episodes with a reward and a recording."""
     graded = [session for session in sessions if session.reward is not None and _recorded(run_dir, session)]
     if not graded:
         return []
@@ -144,7 +144,7 @@ def _recordings(run_dir: Path, sessions: list[EpisodeProgress]) -> list[dict[str
     chosen = {"best": by_reward[-1], "worst": by_reward[0]}
     rest = [session for session in graded if session not in chosen.values()]
     if rest:
-        chosen["picked at random"] = random.Random(run_dir.name).choice(rest)
+        chosen["random"] = random.Random(run_dir.name).choice(rest)
     return [_recording(run_dir, label, session) for label, session in chosen.items()]
 
 

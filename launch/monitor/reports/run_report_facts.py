@@ -1,4 +1,4 @@
-"""Derives the report's text and numbers from a view and a summary."""
+"""Derives the texts and figures of the report from a view and a summary."""
 
 from __future__ import annotations
 
@@ -20,24 +20,30 @@ from protocol.run_directory.json_fields import (
 
 
 class ReportFigure(NamedTuple):
+    """A figure of the headline."""
+
     label: str
     value: str
     note: str = ""
 
 
 class GuaranteeCheck(NamedTuple):
+    """Whether the run kept one of its guarantees."""
+
     name: str
     kind: str
     """``kept``, ``broken`` or ``unknown``."""
     statement: str
 
 
-_NOT_BESIDE = {"before", "after"}
-"""Evaluations that are before training and after it."""
+_OFFLINE_EVALUATIONS = {"before", "after"}
+"""Names of the evaluations before and after training."""
 
 
 @dataclass(slots=True)
 class ReportFacts:
+    """Everything that the report shows besides curves and recordings."""
+
     run: str
     verdict: str
     verdict_kind: str
@@ -52,8 +58,7 @@ class ReportFacts:
     evaluation_total: tuple[str, ...] | None = None
     held_out_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     step_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
-    """Rows of the evaluations beside training: step, pass@1, greedy, episodes, and whether its checkpoint is the best.
-    """
+    """Rows of the online evaluations: step, pass@1, greedy, episodes, and whether its checkpoint is the best."""
     drops: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     machines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
@@ -61,8 +66,9 @@ class ReportFacts:
 def collect_report_facts(
     view: RunView, summary: Event | None, config: Event | None = None, families: Event | None = None
 ) -> ReportFacts:
-    """``summary`` is summary.json, ``config`` config.json; None when the run has none.  ``families`` is the table of
-    its evaluations by family, for a run without a summary."""
+    """Return the facts, given summary.json and config.json (None if the run has none).
+
+    ``families`` is the table of its evaluations by task family, for a run without a summary."""
     known: Event = summary or {}
     age = get_mapping(known, "token_age")
     bound = get_number(age, "bound")
@@ -72,15 +78,15 @@ def collect_report_facts(
         verdict=verdict,
         verdict_kind=kind,
         subtitle=_subtitle(view, known),
-        source="its summary, events and metrics" if summary else "its events and metrics; it left no summary",
+        source="summary, events and metrics" if summary else "events and metrics (the run left no summary)",
         steps=view.step or view.run.steps,
         max_staleness=view.run.max_staleness if bound is None else bound,
     )
-    books = _trajectory_accounting(view, known)
+    accounting = _trajectory_accounting(view, known)
     before, after = _evaluations(view, known)
     facts.headline = _headline(view, known, before, after)
     facts.guarantees = [
-        _check_no_loss(books, measured=bool(get_mapping(known, "trajectories"))),
+        _check_no_loss(accounting, measured=bool(get_mapping(known, "trajectories"))),
         _check_freshness(view, age, facts.max_staleness),
         _check_colocation(view, get_mapping(known, "placement"))
         or _check_pauses(
@@ -91,15 +97,17 @@ def collect_report_facts(
         ),
     ]
     facts.marks = [_mark(found, at) for found, at in ((before, "start"), (after, "end")) if found is not None]
-    told: Event = get_mapping(known, "eval") if summary is not None else {"families": families or {}}
-    _fill_evaluation(facts, told, before, after, held_out=get_held_out_family(config) != "")
-    beside, best = _beside(view, known), get_number(get_mapping(known, "best"), "step")
-    facts.step_rows = [_step_row(row, best) for row in beside]
-    facts.marks += [_step_mark(row) for row in beside]
+    evaluation: Event = get_mapping(known, "eval") if summary is not None else {"families": families or {}}
+    _fill_evaluation(facts, evaluation, before, after, held_out=get_held_out_family(config) != "")
+    online, best = _online_evaluations(view, known), get_number(get_mapping(known, "best"), "step")
+    facts.step_rows = [_step_row(row, best) for row in online]
+    facts.marks += [_step_mark(row) for row in online]
     failures = [
         (f"{humanize_name(reason)}: issued again", format_count(n)) for reason, n in sorted(view.totals.failed.items())
     ]
-    facts.drops = [(humanize_name(reason), format_count(n)) for reason, n in sorted(books.dropped.items())] + failures
+    facts.drops = [
+        (humanize_name(reason), format_count(n)) for reason, n in sorted(accounting.dropped.items())
+    ] + failures
     facts.machines = _machines(view, known)
     return facts
 
@@ -132,27 +140,29 @@ def _subtitle(view: RunView, known: Event) -> list[str]:
 
 
 def _trajectory_accounting(view: RunView, known: Event) -> TrajectoryAccounting[str]:
-    told = get_mapping(known, "trajectories")
-    if told:
-        dropped = {reason: int(n) for reason, n in get_mapping(told, "dropped").items() if isinstance(n, int) and n}
-        superseded, buffered = get_integer(told, "superseded"), get_integer(told, "in_buffer")
+    counts = get_mapping(known, "trajectories")
+    if counts:
+        dropped = {reason: int(n) for reason, n in get_mapping(counts, "dropped").items() if isinstance(n, int) and n}
+        superseded, buffered = get_integer(counts, "superseded"), get_integer(counts, "in_buffer")
         return TrajectoryAccounting(
-            get_integer(told, "acknowledged"), get_integer(told, "trained"), dropped, superseded, buffered
+            get_integer(counts, "acknowledged"), get_integer(counts, "trained"), dropped, superseded, buffered
         )
     totals = view.totals
     buffered = max(0, totals.acknowledged - sum(totals.dropped.values()) - totals.superseded - totals.trained)
     return TrajectoryAccounting(totals.acknowledged, totals.trained, dict(totals.dropped), totals.superseded, buffered)
 
 
-def _check_no_loss(books: TrajectoryAccounting[str], *, measured: bool) -> GuaranteeCheck:
-    out = f"{format_count(books.trained)} trained + {format_count(sum(books.dropped.values()))} dropped"
-    rest = f"{format_count(books.superseded)} superseded + {format_count(books.in_buffer)} in the buffer"
-    said = f"{format_count(books.acknowledged)} acknowledged = {out} + {rest}."
+def _check_no_loss(accounting: TrajectoryAccounting[str], *, measured: bool) -> GuaranteeCheck:
+    out = f"{format_count(accounting.trained)} trained + {format_count(sum(accounting.dropped.values()))} dropped"
+    rest = f"{format_count(accounting.superseded)} superseded + {format_count(accounting.in_buffer)} in the buffer"
+    statement = f"{format_count(accounting.acknowledged)} acknowledged = {out} + {rest}."
     if not measured:
         return GuaranteeCheck(
-            "Lossless", "unknown", f"{format_count(books.acknowledged)} acknowledged; the run left no books to check."
+            "Lossless",
+            "unknown",
+            f"{format_count(accounting.acknowledged)} acknowledged; the run left no accounting to check.",
         )
-    return GuaranteeCheck("Lossless", "kept" if books.balanced else "broken", said)
+    return GuaranteeCheck("Lossless", "kept" if accounting.balanced else "broken", statement)
 
 
 def _check_freshness(view: RunView, age: Event, bound: float | None) -> GuaranteeCheck:
@@ -163,62 +173,62 @@ def _check_freshness(view: RunView, age: Event, bound: float | None) -> Guarante
         return GuaranteeCheck("Fresh", "unknown", "No token was trained, or no bound was set.")
     steps = "step" if oldest == 1 else "steps"
     masked = f"; {format_count(view.tokens.masked)} older tokens were masked" if view.tokens.masked else ""
-    said = f"The oldest trained token was {oldest:g} {steps} old; the bound is {bound:g}{masked}."
-    return GuaranteeCheck("Fresh", "kept" if oldest <= bound else "broken", said)
+    statement = f"The oldest trained token was {oldest:g} {steps} old; the bound is {bound:g}{masked}."
+    return GuaranteeCheck("Fresh", "kept" if oldest <= bound else "broken", statement)
 
 
 def _check_colocation(view: RunView, placement: Event) -> GuaranteeCheck | None:
-    """Check how long a colocated run was blocked; None for a run that is not colocated."""
+    """Check how long a colocated run was blocked; return None for any other run."""
     share = get_number(placement, "blocked_share") if placement else view.blocked_share
     if share is None or get_text(placement, "kind", "colocated") != "colocated":
         return None
     turns = get_integer(placement, "turns")
-    times = f" in {format_count(turns)} turns" if turns else ""
+    times = f" in {format_count(turns)} periods" if turns else ""
     return GuaranteeCheck(
         "Never blocking",
         "broken",
-        "Learner and engines shared a device (cluster.placement = colocated): rollout stood still while the learner "
-        f"computed and its weights were loaded,{times} {format_percent(share)} of the time.",
+        "Learner and engines shared a device (cluster.placement = colocated): rollout was blocked while the learner "
+        f"computed and weights were loaded,{times} {format_percent(share)} of the time.",
     )
 
 
 def _pause_bound_ms(config: Event) -> float | None:
-    """Return how long the configuration lets an engine pause for a weight update."""
+    """Return the configured limit of an engine's pause for a weight update, in milliseconds."""
     seconds = get_number(get_mapping(get_mapping(config, "config"), "engine"), "update_timeout_s")
     return None if seconds is None else 1000 * seconds
 
 
 def _check_pauses(view: RunView, weights: Event, bound_ms: float | None, spanning: float | None) -> GuaranteeCheck:
-    """``spanning``: trajectories that more than one version sampled.  Kept while no engine stood still longer than the
-    run allows a load to take, loads that failed included."""
+    """Check that no engine paused longer than the configuration allows, failed loads included.  ``spanning`` is the
+    number of trajectories that several versions sampled."""
     longest = max([get_number(weights, "pause_ms_max") or 0.0, *(engine.pause_ms_max for engine in view.engines)])
     loads = get_integer(weights, "loads", sum(engine.loads for engine in view.engines))
     if not loads and not longest:
         return GuaranteeCheck("Never blocking", "unknown", "No engine loaded new weights.")
     if not longest:
         return GuaranteeCheck(
-            "Never blocking", "kept", f"Engines loaded weights {format_count(loads)} times and never stood still."
+            "Never blocking", "kept", f"Engines loaded weights {format_count(loads)} times without a pause."
         )
     middle = get_number(weights, "pause_ms_p50")
     median = "" if middle is None else f", half of them below {format_milliseconds(middle)}"
     share = get_number(weights, "paused_share")
     total = "" if share is None else f", {100 * share:.2g} % of the time"
     times = f"at most {format_milliseconds(longest)}{median}{total}"
-    said = f"Engines stood still {format_count(loads)} times, to load weights: {times}"
+    statement = f"Engines paused {format_count(loads)} times to load weights: {times}"
     if bound_ms is None:
-        return GuaranteeCheck("Never blocking", "unknown", f"{said}; the run left no bound to hold it to.")
+        return GuaranteeCheck("Never blocking", "unknown", f"{statement}; the run left no bound to compare with.")
     kind = "kept" if longest <= bound_ms else "broken"
-    through = "" if spanning is None else f" {format_count(spanning)} trajectories went on through a load."
+    through = "" if spanning is None else f" {format_count(spanning)} trajectories continued across a load."
     return GuaranteeCheck(
-        "Never blocking", kind, f"{said}. engine.update_timeout_s allows {format_milliseconds(bound_ms)}.{through}"
+        "Never blocking", kind, f"{statement}. engine.update_timeout_s allows {format_milliseconds(bound_ms)}.{through}"
     )
 
 
 def _evaluations(view: RunView, known: Event) -> tuple[EvaluationScore | None, EvaluationScore | None]:
-    told = get_mapping(known, "eval")
+    summary = get_mapping(known, "eval")
     found = {evaluation.name: evaluation for evaluation in view.evaluations}
     for name in ("before", "after"):
-        if row := get_mapping(told, name):
+        if row := get_mapping(summary, name):
             score, spread = get_number(row, "pass_at_1") or 0.0, get_number(row, "stderr")
             found[name] = EvaluationScore(name, score, spread, get_integer(row, "n"), get_number(row, "greedy"))
     return found.get("before"), found.get("after")
@@ -228,11 +238,11 @@ def _headline(
     view: RunView, known: Event, before: EvaluationScore | None, after: EvaluationScore | None
 ) -> list[ReportFigure]:
     figures: list[ReportFigure] = []
-    told = get_mapping(known, "eval")
+    summary = get_mapping(known, "eval")
     if before is not None and after is not None:
-        change = get_number(told, "difference")
+        change = get_number(summary, "difference")
         change = after.pass_at_1 - before.pass_at_1 if change is None else change
-        interval = get_numbers(told, "ci95")
+        interval = get_numbers(summary, "ci95")
         note = (
             f"95 % interval {format_points(interval[0])} to {format_points(interval[1])}" if len(interval) == 2 else ""
         )
@@ -264,24 +274,29 @@ def _mark(found: EvaluationScore, at: str) -> dict[str, str | float | None]:
 
 
 def get_held_out_family(config: Event | None) -> str:
-    """The family that pass@1 leaves out; empty when there is none."""
+    """Return the task family that pass@1 excludes; empty if there is none."""
     return get_text(get_mapping(get_mapping(config or {}, "config"), "data"), "held_out_family")
 
 
 def _fill_evaluation(
-    facts: ReportFacts, told: Event, before: EvaluationScore | None, after: EvaluationScore | None, *, held_out: bool
+    facts: ReportFacts,
+    evaluation: Event,
+    before: EvaluationScore | None,
+    after: EvaluationScore | None,
+    *,
+    held_out: bool,
 ) -> None:
-    families = {name: row for name, row in get_mapping(told, "families").items() if isinstance(row, dict)}
+    families = {name: row for name, row in get_mapping(evaluation, "families").items() if isinstance(row, dict)}
     for name, row in families.items():
         rows = facts.held_out_rows if row.get("held_out") is True else facts.evaluation_rows
         rows.append((humanize_name(name), *_scores(row)))
     if before is not None or after is not None:
-        sides: Event = {side: get_mapping(told, side) for side in ("before", "after")}
+        sides: Event = {side: get_mapping(evaluation, side) for side in ("before", "after")}
         for found in (before, after):
             if found is not None and not sides[found.name]:
                 scores: Event = {"pass_at_1": found.pass_at_1, "stderr": found.stderr, "n": found.n}
                 sides[found.name] = scores | {"greedy": found.greedy}
-        change: Event = {key: told[key] for key in ("difference", "difference_stderr") if key in told}
+        change: Event = {key: evaluation[key] for key in ("difference", "difference_stderr") if key in evaluation}
         facts.evaluation_total = (
             "all but the held-out family" if held_out or facts.held_out_rows else "all",
             *_scores(sides | change),
@@ -291,11 +306,13 @@ def _fill_evaluation(
             facts.evaluation_total = None
 
 
-def _beside(view: RunView, known: Event) -> list[Event]:
-    """Evaluations beside training: by the summary, else what the events told last of each."""
-    if told := [row for row in get_list(get_mapping(known, "eval"), "steps") if isinstance(row, dict)]:
-        return told
-    found = {each.step: each for each in view.evaluations if each.step is not None and each.name not in _NOT_BESIDE}
+def _online_evaluations(view: RunView, known: Event) -> list[Event]:
+    """Return the online evaluations from the summary, or else from the events."""
+    if rows := [row for row in get_list(get_mapping(known, "eval"), "steps") if isinstance(row, dict)]:
+        return rows
+    found = {
+        each.step: each for each in view.evaluations if each.step is not None and each.name not in _OFFLINE_EVALUATIONS
+    }
     return [
         {"step": step, "pass_at_1": each.pass_at_1, "stderr": each.stderr, "n": each.n, "greedy": each.greedy}
         for step, each in sorted(found.items())
@@ -304,9 +321,9 @@ def _beside(view: RunView, known: Event) -> list[Event]:
 
 def _step_row(row: Event, best: float | None) -> tuple[str, ...]:
     step, greedy = get_number(row, "step"), get_number(row, "greedy")
-    likeliest = "–" if greedy is None else format_percent(greedy)
+    greedy_score = "–" if greedy is None else format_percent(greedy)
     is_best = best is not None and step == best
-    return format_count(step), _score(row), likeliest, format_count(get_integer(row, "n")), "best" if is_best else ""
+    return format_count(step), _score(row), greedy_score, format_count(get_integer(row, "n")), "best" if is_best else ""
 
 
 def _step_mark(row: Event) -> dict[str, str | float | None]:
@@ -320,7 +337,7 @@ def _step_mark(row: Event) -> dict[str, str | float | None]:
 
 
 def _scores(row: Event) -> tuple[str, ...]:
-    """Before, after, difference, greedy before and after, number of episodes, as text."""
+    """Return before, after, difference, greedy scores and number of episodes as text."""
     before, after = get_mapping(row, "before"), get_mapping(row, "after")
     change, spread = get_number(row, "difference"), get_number(row, "difference_stderr")
     difference = "–" if change is None else format_points(change) + ("" if spread is None else f" ± {100 * spread:.1f}")
@@ -350,18 +367,18 @@ def _machines(view: RunView, known: Event) -> list[tuple[str, str]]:
     restarts = sum(engine.restarts for engine in view.engines)
     facts = [
         ("Engines", format_count(len(view.engines))),
-        ("Weights pushed", format_count(get_integer(weights, "pushes", view.published))),
-        ("Loads in place", format_count(get_integer(weights, "loads", sum(engine.loads for engine in view.engines)))),
+        ("Weight versions published", format_count(get_integer(weights, "pushes", view.published))),
+        ("Weight loads", format_count(get_integer(weights, "loads", sum(engine.loads for engine in view.engines)))),
         ("Engine restarts", format_count(restarts)),
         ("Sandboxes started", format_count(get_integer(sandbox, "started", view.sandboxes.started))),
     ]
     if (leaked := get_number(sandbox, "leaked")) is not None:
-        facts.append(("Sandboxes left behind", format_count(leaked)))
+        facts.append(("Sandboxes leaked", format_count(leaked)))
     facts += [
         ("Process deaths", format_count(view.totals.deaths)),
         ("Events lost", format_count(get_number(get_mapping(known, "events"), "lost"))),
         ("Messages refused", format_count(view.totals.refused_messages)),
-        ("Damaged lines left out", format_count(view.reading.get("damaged", 0))),
+        ("Damaged lines skipped", format_count(view.reading.get("damaged", 0))),
     ]
     return facts
 

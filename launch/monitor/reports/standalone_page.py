@@ -1,8 +1,8 @@
-"""A trajectory or a group as one file: the page itself, its player and the answers that it would ask for.
+"""Renders a trajectory or a group as one file: the monitor's page, its player and the API responses that it needs.
 
-It opens without a monitor and without a network, under a policy that runs only the scripts whose hashes it names.  What
-sandboxes printed is data in it, which the page draws as text.  A file is bounded: what goes beyond is left out, tokens
-first, and the page says so where it is asked for.
+The file needs no monitor and no network; its policy runs only the scripts whose hashes it names.  Output of sandboxes
+is embedded as data, which the page draws as text.  The size is bounded: tokens are left out first, and the page says
+so.
 """
 
 from __future__ import annotations
@@ -25,58 +25,64 @@ from launch.pages.static_files import static_text
 from protocol.run_directory.recording_reader import recording_path
 
 TOKENS = 2_000
-"""The tokens of one answer: what static/page/tokens.js asks for at once."""
+"""Tokens of one response, as static/page/tokens.js requests them."""
 MAX_BYTES = 48 << 20
 EmbeddedAnswers: TypeAlias = dict[str, object]
 
 _STYLES = ("tokens.css", "page/page.css", "page/views.css", "page/chart.css", "page/terminal.css")
 
 
-def render_trajectory_page(run: str, known: ReadContext, where: LocatedTrajectory) -> bytes:
-    """A page that shows this one.  Raises UnreadableError."""
+def render_trajectory_page(run: str, context: ReadContext, where: LocatedTrajectory) -> bytes:
+    """Render the page of a trajectory.  Raises UnreadableTrajectoryError."""
     answers: EmbeddedAnswers = {}
-    _add_trajectories(answers, run, known, [where])
+    _add_trajectories(answers, run, context, [where])
     return _page(where.row.id, f"/run/{run}/trajectories/{where.row.id}", answers)
 
 
-def render_group_page(run: str, known: ReadContext, group: GroupDetail, members: list[LocatedTrajectory]) -> bytes:
-    """A page that shows the group and each of its members that can be read."""
+def render_group_page(run: str, context: ReadContext, group: GroupDetail, members: list[LocatedTrajectory]) -> bytes:
+    """Render the page of a group and of each readable member."""
     answers: EmbeddedAnswers = {f"/api/runs/{run}/groups/{group.row.group}": group}
     damaged = {each.row.id for each in group.members if each.problem}
     readable = [where for where in members if where.row.id not in damaged]
-    _add_trajectories(answers, run, known, readable)
+    _add_trajectories(answers, run, context, readable)
     return _page(f"group {group.row.group}", f"/run/{run}/groups/{group.row.group}", answers)
 
 
-def _add_trajectories(answers: EmbeddedAnswers, run: str, known: ReadContext, members: list[LocatedTrajectory]) -> None:
-    """Details of all, then recordings, then tokens, as far as the file's bound goes."""
-    details = {where.row.id: (where, read_trajectory_detail(known, where)) for where in members}
+def _add_trajectories(
+    answers: EmbeddedAnswers, run: str, context: ReadContext, members: list[LocatedTrajectory]
+) -> None:
+    """Add details of all, then recordings, then tokens, up to the maximum size."""
+    details = {where.row.id: (where, read_trajectory_detail(context, where)) for where in members}
     of = f"/api/runs/{run}"
     left = MAX_BYTES
     for name, (_, found) in details.items():
         left -= _put(answers, f"{of}/trajectories/{name}", found)
     for _, found in details.values():
         if found.recording is not None and found.recording.bytes <= left:
-            left -= _put(answers, f"{of}/recordings/{found.recording.name}", _cast(known.run_dir, found.recording.name))
+            left -= _put(
+                answers, f"{of}/recordings/{found.recording.name}", _cast(context.run_dir, found.recording.name)
+            )
     for where, found in details.values():
-        for address, page in _token_pages(known, where, found):
+        for address, page in _token_pages(context, where, found):
             if left <= 0:
                 return
             left -= _put(answers, f"{of}/trajectories/{where.row.id}/{address}", page)
 
 
-def _token_pages(known: ReadContext, where: LocatedTrajectory, found: TrajectoryDetail) -> Iterator[tuple[str, object]]:
+def _token_pages(
+    context: ReadContext, where: LocatedTrajectory, found: TrajectoryDetail
+) -> Iterator[tuple[str, object]]:
     for number, segment in enumerate(found.segments):
         for start in range(0, segment.length, TOKENS):
             try:
-                page = read_token_page(known, where, number, start, TOKENS)
+                page = read_token_page(context, where, number, start, TOKENS)
             except UnreadableTrajectoryError:
                 return
             yield f"tokens?segment={number}&start={start}&limit={TOKENS}", page
 
 
 def _put(answers: EmbeddedAnswers, address: str, answer: object) -> int:
-    """Its size."""
+    """Add a response and return its size."""
     data = orjson.dumps(answer, option=orjson.OPT_NON_STR_KEYS)
     answers[address] = orjson.Fragment(data)
     return len(data)
@@ -88,7 +94,7 @@ def _cast(run_dir: Path, name: str) -> str:
 
 
 def _page(title: str, at: str, answers: Mapping[str, object]) -> bytes:
-    """``at``: the view that opens first."""
+    """Return the file; ``at`` is the view that opens first."""
     data = orjson.dumps({"at": at, "answers": answers}, option=orjson.OPT_NON_STR_KEYS).replace(b"<", b"\\u003c")
     styles = "\n".join([package_text("player.css"), *(static_text(name) for name in _STYLES)])
     player, page = inline_script(package_text("player.js")), inline_script(bundle_scripts("page/app.js"))

@@ -1,6 +1,6 @@
-"""Rules that update a run's state from its events and metrics, without clock or I/O.
+"""The rules that update a run's state from its events and metrics.  Pure.
 
-Order across processes is only nearly right, so each rule tolerates an event that comes early, late or never.
+Events of different processes are only nearly in order, so each rule tolerates an event that comes early, late or never.
 """
 # ruff: noqa: ARG001 - one signature for every rule
 
@@ -38,7 +38,7 @@ EventRule = Callable[[MonitorState, Event, float], None]
 
 
 def apply_event(state: MonitorState, event: Event) -> None:
-    """Update the state with one event; a kind that is not known only enters the log."""
+    """Update the state with one event; an unknown kind only enters the log."""
     t = get_number(event, "t") or 0.0
     state.last_event_at = max(state.last_event_at or 0.0, t)
     if (rule := _RULES.get(get_text(event, "kind"))) is not None:
@@ -136,7 +136,7 @@ def _eval_finished(state: MonitorState, event: Event, t: float) -> None:
 
 
 def _eval_ended(state: MonitorState, event: Event, t: float) -> None:
-    """Remove what belonged to an evaluation beside training."""
+    """Remove the state of an evaluation, and the engine and worker of an online one."""
     state.evaluating.pop(get_text(event, "name"), None)
     if "version" in event:
         state.engines.pop(EVALUATION_ENGINE, None)
@@ -149,7 +149,7 @@ def _node_up(state: MonitorState, event: Event, t: float) -> None:
 
 
 def _node_down(state: MonitorState, event: Event, t: float) -> None:
-    """Mark what ran on the node as gone: nobody else says so."""
+    """Mark the node's engines and sandboxes as gone, as no other event does."""
     node = get_text(event, "name")
     state.nodes.discard(node)
     for engine in state.engines.values():
@@ -178,7 +178,7 @@ def _group_closed(state: MonitorState, event: Event, t: float) -> None:
     group.task, group.outcome = get_text(event, "task", group.task), get_text(event, "outcome")
     group.size = max(group.size, get_integer(event, "size"))
     for sample, reward in enumerate(get_list(event, "rewards")):
-        if isinstance(reward, int | float):  # null: the sample was given up
+        if isinstance(reward, int | float):  # null if the sample was given up
             group.members.setdefault(sample, GroupMember(sample)).reward = float(reward)
     if (reason := _GROUP_DROPS.get(group.outcome)) is not None:
         state.totals.dropped[reason] = state.totals.dropped.get(reason, 0) + len(get_numbers(event, "rewards"))
@@ -230,12 +230,12 @@ def _episode_finished(state: MonitorState, event: Event, t: float) -> None:
 
 
 def _episode_failed(state: MonitorState, event: Event, t: float) -> None:
-    reason, ticket = get_text(event, "reason", "unexpected"), get_text(event, "trajectory")
-    for name in [name for name in state.running if name == ticket or name.startswith(f"{ticket}-a")]:
+    reason, trajectory = get_text(event, "reason", "unexpected"), get_text(event, "trajectory")
+    for name in [name for name in state.running if name == trajectory or name.startswith(f"{trajectory}-a")]:
         state.end_episode({"trajectory": name}, t, f"infra:{reason}").detail = sanitize_text(
             get_text(event, "detail")[:400]
         )
-    if is_training_trajectory(ticket):
+    if is_training_trajectory(trajectory):
         state.totals.failed[reason] = state.totals.failed.get(reason, 0) + 1
 
 
@@ -271,12 +271,12 @@ def _engine_onloaded(state: MonitorState, event: Event, t: float) -> None:
     engine = state.engine(event)
     engine.version, engine.loads = get_integer(event, "version", -1), engine.loads + (event.get("new") is True)
     engine.offloaded_s += get_number(event, "offloaded_s") or 0.0
-    if engine.state == "offloaded":  # else its server was lost meanwhile
+    if engine.state == "offloaded":  # otherwise its server died meanwhile
         engine.state = "serving"
 
 
 def _engine_load_failed(state: MonitorState, event: Event, t: float) -> None:
-    if (pause := get_number(event, "pause_ms")) is not None:  # without: it never stood still
+    if (pause := get_number(event, "pause_ms")) is not None:  # absent if the engine never paused
         engine = state.engine(event)
         engine.pause_ms_max = max(engine.pause_ms_max, pause)
 

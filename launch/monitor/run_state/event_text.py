@@ -1,9 +1,10 @@
-"""Formats events as sentences for the log that a person reads."""
+"""Formats events as the lines of the log that people read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from launch.monitor.run_state.sanitize import sanitize_text
 from protocol.run_directory.json_fields import (
@@ -17,14 +18,19 @@ from protocol.run_directory.json_fields import (
 )
 from protocol.weights import format_version
 
+RUN_FLOWS = {"run": "running", "pause": "paused", "drain": "draining"}
+"""Flow that a person requested → its text."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
+    """One line of the log."""
+
     t: float
     kind: str
     node: str
     level: str
-    """``detail`` (hidden unless asked for), ``info``, ``good``, ``warn`` or ``bad``."""
+    """``detail`` (hidden by default), ``info``, ``good``, ``warn`` or ``bad``."""
     text: str
     trajectory: str = ""
 
@@ -34,20 +40,47 @@ def describe_event(event: Event) -> LogLine | None:
     kind = get_text(event, "kind")
     if not kind or kind in _SILENT:
         return None
-    sentence = _SENTENCES.get(kind)
-    said = sentence(event) if sentence else kind
-    return LogLine(
-        *(get_number(event, "t") or 0.0, kind, get_text(event, "node"), _level(kind, event)),
-        *(sanitize_text(said[:300]), get_text(event, "trajectory")),
-    )
-
-
-def _level(kind: str, event: Event) -> str:
-    if kind == "run.finished":
-        return "good" if event.get("ok") is True else "bad"
+    level, sentence = _LINES.get(kind, ("info", kind))
+    text = sentence.format_map(_EventFields(event)) if isinstance(sentence, str) else sentence(event)
+    if kind == "run.finished" and event.get("ok") is not True:
+        level = "bad"
     if kind == "group.closed" and get_text(event, "outcome") == "infra_short":
-        return "warn"
-    return _LEVELS.get(kind, "info")
+        level = "warn"
+    t, node, trajectory = get_number(event, "t") or 0.0, get_text(event, "node"), get_text(event, "trajectory")
+    return LogLine(t, kind, node, level, sanitize_text(text[:300]), trajectory)
+
+
+class _EventFields(dict[str, "_EventField"]):
+    """The fields of an event, for templates."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__()
+        self._event = event
+
+    def __missing__(self, key: str) -> _EventField:
+        return _EventField(self._event, key)
+
+
+class _EventField(NamedTuple):
+    """A field of an event, whose format specification says how it reads; a damaged field reads as empty or 0."""
+
+    event: Event
+    key: str
+
+    def __format__(self, spec: str) -> str:
+        match spec:
+            case "words":
+                return get_text(self.event, self.key).replace("_", " ")
+            case "d":
+                return str(get_integer(self.event, self.key))
+            case "version":
+                return format_version(get_integer(self.event, self.key, -1))
+            case "s":
+                return f"{get_number(self.event, self.key) or 0.0:,.1f} s"
+            case "count":
+                return str(len(get_list(self.event, self.key)))
+            case _:
+                return get_text(self.event, self.key)
 
 
 def _ms(event: Event, key: str) -> str:
@@ -60,47 +93,37 @@ def _reward(event: Event, key: str = "reward") -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def _episode_finished(event: Event) -> str:
-    total = get_number(get_mapping(event, "ms"), "total")
-    took = "" if total is None else f" in {total / 1000:.1f} s"
-    status = get_text(event, "status").replace("_", " ")
-    return (
-        f"{get_text(event, 'trajectory')} {status}, reward {_reward(event)}, {get_integer(event, 'turns')} turns{took}"
-    )
-
-
-def _eval_finished(event: Event) -> str:
-    spread = get_number(event, "stderr")
-    error = "" if spread is None else f" ± {100 * spread:.1f}"
-    score = 100 * (get_number(event, "pass_at_1") or 0.0)
-    known = get_integer(event, "tasks")
-    tasks = f" at {known} tasks" if known else ""
-    attempts = f"{get_integer(event, 'n')} attempts"
-    return f"evaluation {get_text(event, 'name')}: pass@1 {score:.1f} %{error} over {attempts}{tasks}"
-
-
-def _learner_step(event: Event) -> str:
-    loss = get_number(event, "loss")
-    tail = "" if loss is None else f", loss {loss:.4f}"
-    return f"step {get_integer(event, 'step')}: reward {_reward(event, 'reward_mean')}{tail}"
-
-
-def _run_started(event: Event) -> str:
-    return f"run {get_text(event, 'run')} started: {get_text(event, 'recipe')}, {get_text(event, 'mode')}"
+def _reason(event: Event, key: str = "reason") -> str:
+    return f": {get_text(event, key)}" if get_text(event, key) else ""
 
 
 def _run_finished(event: Event) -> str:
-    why = get_text(event, "reason")
-    return ("run finished" if event.get("ok") is True else "run stopped") + (f": {why}" if why else "")
+    return ("run finished" if event.get("ok") is True else "run stopped") + _reason(event)
 
 
 def _run_phase(event: Event) -> str:
-    detail = get_text(event, "detail")
-    return get_text(event, "phase").replace("_", " ") + (f": {detail}" if detail else "")
+    return get_text(event, "phase").replace("_", " ") + _reason(event, "detail")
+
+
+def _node_refused(event: Event) -> str:
+    return f"node {get_text(event, 'name') or 'that joins'} cannot be used: {get_text(event, 'why')}"
+
+
+def _episode_turn(event: Event) -> str:
+    action = get_text(event, "command") or get_text(event, "tool") or f"{get_integer(event, 'sampled')} tokens"
+    return f"{get_text(event, 'trajectory')} turn {get_integer(event, 'turn') + 1}: {action}"
+
+
+def _episode_finished(event: Event) -> str:
+    total = get_number(get_mapping(event, "ms"), "total")
+    took = "" if total is None else f" in {total / 1000:.1f} s"
+    status, turns = get_text(event, "status").replace("_", " "), get_integer(event, "turns")
+    return f"{get_text(event, 'trajectory')} {status}, reward {_reward(event)}, {turns} turns{took}"
 
 
 def _suspicious(event: Event) -> str:
-    return f"{get_text(event, 'trajectory')} passed, and should be read: {'; '.join(map(str, get_list(event, 'why')))}"
+    reasons = "; ".join(map(str, get_list(event, "why")))
+    return f"{get_text(event, 'trajectory')} passed suspiciously: {reasons}"
 
 
 def _group_closed(event: Event) -> str:
@@ -109,269 +132,179 @@ def _group_closed(event: Event) -> str:
     return f"group {get_integer(event, 'group')} closed with {members}: {get_text(event, 'outcome').replace('_', ' ')}"
 
 
-def _turn(event: Event) -> str:
-    did = get_text(event, "command") or get_text(event, "tool") or f"{get_integer(event, 'sampled')} tokens"
-    return f"{get_text(event, 'trajectory')} turn {get_integer(event, 'turn') + 1}: {did}"
+def _batch_skipped(event: Event) -> str:
+    reasons = {"all_stale": "every token is too old", "nonfinite": "loss or gradient was not finite"}
+    reason = get_text(event, "reason")
+    return f"{get_integer(event, 'groups')} groups skipped: {reasons.get(reason, reason)}"
+
+
+def _learner_step(event: Event) -> str:
+    loss = get_number(event, "loss")
+    tail = "" if loss is None else f", loss {loss:.4f}"
+    return f"step {get_integer(event, 'step')}: reward {_reward(event, 'reward_mean')}{tail}"
+
+
+def _eval_requested(event: Event) -> str:
+    return f"evaluation {get_text(event, 'name')} requested {get_text(event, 'reason')}".rstrip()
+
+
+def _eval_finished(event: Event) -> str:
+    spread = get_number(event, "stderr")
+    error = "" if spread is None else f" ± {100 * spread:.1f}"
+    score = 100 * (get_number(event, "pass_at_1") or 0.0)
+    tasks = f" at {known} tasks" if (known := get_integer(event, "tasks")) else ""
+    attempts = f"{get_integer(event, 'n')} attempts"
+    return f"evaluation {get_text(event, 'name')}: pass@1 {score:.1f} %{error} over {attempts}{tasks}"
 
 
 def _engine_load(event: Event) -> str:
     version = format_version(get_integer(event, "version", -1))
-    return f"engine {get_text(event, 'engine')} serves version {version}: stood still {_ms(event, 'pause_ms')}"
-
-
-def _engine_onloaded(event: Event) -> str:
-    version, why = format_version(get_integer(event, "version", -1)), get_text(event, "why")
-    stood = f"was offloaded for {get_number(event, 'offloaded_s') or 0.0:,.1f} s"
-    return f"engine {get_text(event, 'engine')} serves version {version}: {stood}" + (f" ({why})" if why else "")
-
-
-def _clock_jumped(event: Event) -> str:
-    seconds = get_number(event, "seconds") or 0.0
-    way = "forward" if seconds > 0 else "back"
-    node, writer = get_text(event, "node"), get_text(event, "writer")
-    return f"the clock of {node} was set {abs(seconds):,.1f} s {way}, as {writer} sees it"
+    return f"engine {get_text(event, 'engine')} serves version {version} after a pause of {_ms(event, 'pause_ms')}"
 
 
 def _weights_copied(event: Event) -> str:
     version, base = get_integer(event, "version", -1), get_integer(event, "base", -1)
-    since = "whole" if base < 0 else f"as what changed since {format_version(base)}"
-    share = f"{get_integer(event, 'bytes') / 1e6:,.1f} MB, {get_number(event, 'share') or 0.0:.1%} of it"
-    return (
-        f"version {format_version(version)} came to {get_text(event, 'host')} {since}: {share}, in {_ms(event, 'ms')}"
-    )
+    form = "in full" if base < 0 else f"as changes since {format_version(base)}"
+    size = f"{get_integer(event, 'bytes') / 1e6:,.1f} MB, {get_number(event, 'share') or 0.0:.1%} of the full size"
+    host = get_text(event, "host")
+    return f"version {format_version(version)} copied to {host} {form}: {size}, in {_ms(event, 'ms')}"
 
 
 def _weights_mismatch(event: Event) -> str:
-    again = "again, though their servers are new: look for other processors, or for one that is broken"
-    then = again if event.get("again") is True else "all start anew"
+    again = "again, with new servers: check for different or broken processors"
+    outcome = again if event.get("again") is True else "all are restarted"
     version = format_version(get_integer(event, "version", -1))
-    return f"engines hold different weights as version {version} ({get_text(event, 'engines')}): {then}"
-
-
-def _weights_full_fetch(event: Event) -> str:
-    version = format_version(get_integer(event, "version", -1))
-    return f"version {version} is sent whole to {get_text(event, 'host')}: {get_text(event, 'why')}"
+    return f"engines hold different weights as version {version} ({get_text(event, 'engines')}): {outcome}"
 
 
 def _parity_measured(event: Event) -> str:
     version, k3 = format_version(get_integer(event, "version", -1)), get_number(event, "k3")
-    found = "not finite" if k3 is None else f"{k3:.2g}"
-    return f"parity at version {version}: mean k3 {found} over {get_integer(event, 'tokens')} tokens"
+    value = "not finite" if k3 is None else f"{k3:.2g}"
+    return f"logprob parity at version {version}: mean k3 {value} over {get_integer(event, 'tokens')} tokens"
 
 
 def _config_changed(event: Event) -> str:
     before, after = (
         f"{value:g}" if (value := get_number(event, key)) is not None else "none" for key in ("before", "after")
     )
-    return f"{get_text(event, 'key')} is {after} from now on, and was {before}" + _why(event)
+    return f"{get_text(event, 'key')} changed from {before} to {after}{_reason(event)}"
 
 
 def _control_request_accepted(event: Event) -> str:
     by = f" by {get_text(event, 'by')}" if get_text(event, "by") else ""
-    return f"{get_text(event, 'action')} was asked for{by}{_why(event)}"
+    return f"{get_text(event, 'action')} requested{by}{_reason(event)}"
 
 
-def _why(event: Event) -> str:
-    return f": {get_text(event, 'reason')}" if get_text(event, "reason") else ""
+def _control_request_answered(event: Event) -> str:
+    outcome = "done" if event.get("ok") is True else "refused"
+    return f"{get_text(event, 'action') or 'request'} {outcome}: {get_text(event, 'text')}"
 
 
-_SKIP_REASONS = {
-    "all_stale": "every token of theirs is too old",
-    "nonfinite": "loss or gradient was not finite",
-}
-RUN_FLOWS = {"run": "going on", "pause": "paused", "drain": "draining"}
-"""The state that a person asked for → its text."""
+def _scheduler_flow(event: Event) -> str:
+    flow = get_text(event, "flow")
+    return f"{RUN_FLOWS.get(flow, flow)}, requested by `python -m launch.ctl`"
 
-_SENTENCES: dict[str, Callable[[Event], str]] = {
-    "run.started": _run_started,
-    "run.phase": _run_phase,
-    "run.finished": _run_finished,
-    "eval.finished": _eval_finished,
-    "eval.requested": lambda e: " ".join(
-        f"evaluation {get_text(e, 'name')} was asked for {get_text(e, 'reason')}".split()
-    ),
-    "eval.started": lambda e: f"evaluation {get_text(e, 'name')} has begun, beside training",
-    "eval.skipped": lambda e: f"no evaluation {get_text(e, 'name')}: {get_text(e, 'why')}",
-    "eval.failed": lambda e: f"evaluation {get_text(e, 'name')} failed: {get_text(e, 'why')}",
-    "eval.aborted": lambda e: f"evaluation {get_text(e, 'name')} is broken off: {get_text(e, 'why')}",
-    "best_checkpoint.exported": lambda e: (
-        f"best checkpoint: step {get_integer(e, 'step')}, its weights are in {get_text(e, 'path')}"
-    ),
-    "node.up": lambda e: f"node {get_text(e, 'name') or get_text(e, 'node')} is up",
-    "worker.started": lambda e: f"worker {get_text(e, 'worker')} started",
-    "node.down": lambda e: f"node {get_text(e, 'name')} ({get_text(e, 'address')}) is gone",
-    "node.refused": lambda e: f"node {get_text(e, 'name') or 'that joins'} cannot be used: {get_text(e, 'why')}",
-    "host.ready": lambda e: f"{get_text(e, 'name')} ({get_text(e, 'address')}) has the model and is heard of",
-    "host.log_sync_failed": lambda e: f"nothing is heard of what {get_text(e, 'what')} writes: {get_text(e, 'why')}",
-    "rollout_request.redelivered": lambda e: (
-        f"{get_text(e, 'trajectory')} is given again to its worker, whose answer was lost"
-    ),
-    "worker.failed": lambda e: f"worker {get_text(e, 'worker')} failed and is started again: {get_text(e, 'why')}",
-    "group.opened": lambda e: (
-        f"group {get_integer(e, 'group')} opened: {get_integer(e, 'size')} × {get_text(e, 'task')}"
-    ),
-    "group.closed": _group_closed,
-    "episode.started": lambda e: f"{get_text(e, 'trajectory')} started: {get_text(e, 'task')}",
-    "episode.turn": _turn,
-    "episode.tool": lambda e: f"{get_text(e, 'trajectory')} ran {get_text(e, 'command') or get_text(e, 'tool')}",
-    "episode.finished": _episode_finished,
-    "episode.failed": lambda e: f"{get_text(e, 'trajectory')} failed: {get_text(e, 'reason')}, {get_text(e, 'detail')}",
-    "episode.cancelled": lambda e: f"{get_text(e, 'trajectory')} is no longer needed",
-    "episode.suspicious": _suspicious,
-    "trajectory.stored": lambda e: f"{get_text(e, 'trajectory')} arrived: {get_text(e, 'outcome')}",
-    "trajectory.acknowledged": lambda e: f"{get_text(e, 'trajectory')} acknowledged: {get_text(e, 'outcome')}",
-    "trajectory.rejected": lambda e: f"{get_text(e, 'trajectory')} came too late: no group waits for it",
-    "learner.step": _learner_step,
-    "weights.published": lambda e: f"version {format_version(get_integer(e, 'version', -1))} published",
-    "weights.checksum_mismatch": _weights_mismatch,
-    "weights.copied": _weights_copied,
-    "weights.full_fetch": _weights_full_fetch,
-    "engine.load": _engine_load,
-    "engine.offloaded": lambda e: f"engine {get_text(e, 'engine')} gives its GPU memory to the learner",
-    "engine.offload_failed": lambda e: f"{get_text(e, 'engine')} keeps its memory: {get_text(e, 'why')}",
-    "engine.onloaded": _engine_onloaded,
-    "engine.started": lambda e: f"engine {get_text(e, 'engine')} started",
-    "engine.load_failed": lambda e: f"engine {get_text(e, 'engine')} did not load: {get_text(e, 'why')}",
-    "engine.weights_repaired": lambda e: (
-        f"{get_text(e, 'engine')} had wrong weights as version {format_version(get_integer(e, 'version', -1))}; "
-        "they are right now"
-    ),
-    "engine.restart_failed": lambda e: f"engine {get_text(e, 'engine')} did not restart: {get_text(e, 'why')}",
-    "checkpoint.saved": lambda e: f"checkpoint of step {get_integer(e, 'step')} saved",
-    "checkpoint.failed": lambda e: (
-        f"checkpoint of step {get_integer(e, 'step')} could not be written: {get_text(e, 'why')}"
-    ),
-    "checkpoint.damaged": lambda e: (
-        f"checkpoint {get_text(e, 'path')} is damaged and passed over: {get_text(e, 'why')}"
-    ),
-    "learner.restarted": lambda e: (
-        f"learner goes on from the checkpoint of step {get_integer(e, 'step')}; later steps are taken again"
-    ),
-    "stop.failed": lambda e: f"not everything stopped: {get_text(e, 'why')}",
-    "engine.draining": lambda e: f"{get_text(e, 'engine')} takes no new request, as it was asked to",
-    "engine.drained": lambda e: f"{get_text(e, 'engine')} is drained and gets another server",
-    "engine.died": lambda e: f"{get_text(e, 'engine')}'s server died: {get_text(e, 'why')}",
-    "engine.restarted": lambda e: f"{get_text(e, 'engine')}'s server is there again",
-    "admission.blocked": lambda e: f"no new group: {get_text(e, 'reason')}",
-    "admission.held": lambda e: f"no new group for now: {get_text(e, 'reason').replace('_', ' ')}",
-    "epoch.ordered": lambda e: (
-        f"epoch {get_integer(e, 'epoch')} of {get_integer(e, 'tasks')} tasks, {get_text(e, 'reason')}"
-    ),
-    "group.admitted": lambda e: f"group {get_integer(e, 'group')} admitted {get_text(e, 'reason')}",
-    "task.requeued": lambda e: f"{get_text(e, 'task')} comes again: {get_text(e, 'reason').replace('_', ' ')}",
-    "rollout_request.reissued": lambda e: (
-        f"{get_text(e, 'trajectory')} begins again: {get_text(e, 'reason').replace('_', ' ')}"
-    ),
-    "rollout_request.withdrawn": lambda e: (
-        f"{get_text(e, 'trajectory')} need not begin: {get_text(e, 'reason').replace('_', ' ')}"
-    ),
-    "rollout_requests.dropped": lambda e: (
-        f"{get_integer(e, 'tickets')} tickets forgotten: {get_text(e, 'reason').replace('_', ' ')}"
-    ),
-    "infra.failure_rates": lambda e: (
-        f"infrastructure failed {get_integer(e, 'failed')} of {get_integer(e, 'attempts')} attempts"
-    ),
-    "sample.abandoned": lambda e: f"{get_text(e, 'trajectory')} given up after {get_integer(e, 'attempts')} attempts",
-    "scheduler.flow": lambda e: (
-        f"{RUN_FLOWS.get(get_text(e, 'flow'), get_text(e, 'flow'))}, as `python -m launch.ctl` asked"
-    ),
-    "run.config_changed": _config_changed,
-    "control_request.accepted": _control_request_accepted,
-    "control_request.answered": lambda e: (
-        f"{get_text(e, 'action') or 'a request'} {'done' if e.get('ok') is True else 'refused'}: {get_text(e, 'text')}"
-    ),
-    "rollout_request.cancelled": lambda e: f"{get_text(e, 'trajectory')} is given up, as somebody asked",
-    "scheduler.retuned": lambda e: f"asked for {get_integer(e, 'in_flight')} episodes in flight",
-    "scheduler.drained": lambda e: f"drained: {get_integer(e, 'ready')} groups are ready",
-    "scheduler.restored": lambda e: f"scheduler goes on with {get_integer(e, 'open_groups')} open groups",
-    "batch.skipped": lambda e: (
-        f"{get_integer(e, 'groups')} groups skipped: {_SKIP_REASONS.get(get_text(e, 'reason'), get_text(e, 'reason'))}"
-    ),
-    "learner.nonfinite": lambda e: (
-        f"loss or gradient not finite, update left out; its batch is in {get_text(e, 'path')}"
-    ),
-    "alert.raised": lambda e: get_text(e, "text"),
-    "alert.resolved": lambda e: f"{get_text(e, 'name').replace('_', ' ')}: no longer",
-    "run.stalled": lambda e: f"no progress for {get_number(e, 'seconds') or 0.0:,.0f} s: {get_text(e, 'text')}",
-    "parity.measured": _parity_measured,
-    "parity.skipped": lambda e: f"parity was not looked for before step {get_integer(e, 'step')}: {get_text(e, 'why')}",
-    "ack.unroutable": lambda e: f"{get_text(e, 'sender')} is gone: an answer was not delivered",
-    "sender.closed": lambda e: (
-        f"{get_text(e, 'worker')} closed its stream, unacknowledged: {len(get_list(e, 'unacknowledged'))}"
-    ),
-    "message.refused": lambda e: f"{get_text(e, 'sender')} refused: {get_text(e, 'reason')}, {get_text(e, 'detail')}",
-    "peer.disconnected": lambda e: f"the connection from {get_text(e, 'peer')} ended",
-    "process.died": lambda e: f"{get_text(e, 'what')} died: {get_text(e, 'why')}",
-    "process.hung": lambda e: f"{get_text(e, 'what')} hangs: {get_text(e, 'why')}",
-    "clock.jumped": _clock_jumped,
-    "disk.full": lambda e: f"nothing that arrives can be stored, and it waits: {get_text(e, 'reason')}",
-    "disk.freed": lambda e: f"what waited {get_number(e, 'seconds') or 0.0:,.1f} s for a full disk is stored",
-    "events.dropped": lambda e: (
-        f"{get_text(e, 'writer')} could not write {get_integer(e, 'events')} events: a full disk?"
-    ),
-}
+
+def _clock_jumped(event: Event) -> str:
+    seconds = get_number(event, "seconds") or 0.0
+    way = "forward" if seconds > 0 else "back"
+    node, writer = get_text(event, "node"), get_text(event, "writer")
+    return f"the clock of {node} jumped {way} by {abs(seconds):,.1f} s (seen by {writer})"
+
+
+_LINES: dict[str, tuple[str, str | Callable[[Event], str]]] = {
+    "run.started": ("info", "run {run} started: {recipe}, {mode}"),
+    "run.phase": ("info", _run_phase),
+    "run.finished": ("good", _run_finished),
+    "run.stalled": ("detail", "no progress for {seconds:s}: {text}"),
+    "run.config_changed": ("info", _config_changed),
+    "eval.requested": ("info", _eval_requested),
+    "eval.started": ("info", "evaluation {name} started during training"),
+    "eval.skipped": ("warn", "evaluation {name} skipped: {why}"),
+    "eval.failed": ("warn", "evaluation {name} failed: {why}"),
+    "eval.aborted": ("warn", "evaluation {name} aborted: {why}"),
+    "eval.finished": ("good", _eval_finished),
+    "best_checkpoint.exported": ("good", "best checkpoint: step {step:d}, its weights are in {path}"),
+    "node.up": ("info", "node {name} is up"),
+    "node.down": ("bad", "node {name} ({address}) is gone"),
+    "node.refused": ("warn", _node_refused),
+    "host.ready": ("detail", "host {name} ({address}) is ready"),
+    "host.log_sync_failed": ("warn", "logs of {what} cannot be synced: {why}"),
+    "worker.started": ("info", "worker {worker} started"),
+    "worker.failed": ("info", "worker {worker} failed and is restarted: {why}"),
+    "rollout_request.redelivered": ("detail", "{trajectory} redelivered to its worker, whose answer was lost"),
+    "rollout_request.reissued": ("detail", "{trajectory} issued again: {reason:words}"),
+    "rollout_request.withdrawn": ("detail", "{trajectory} withdrawn before it started: {reason:words}"),
+    "rollout_request.cancelled": ("info", "{trajectory} cancelled on request"),
+    "rollout_requests.dropped": ("detail", "{requests:d} rollout requests dropped: {reason:words}"),
+    "group.opened": ("detail", "group {group:d} opened: {size:d} × {task}"),
+    "group.closed": ("info", _group_closed),
+    "group.admitted": ("detail", "group {group:d} admitted {reason}"),
+    "episode.started": ("detail", "{trajectory} started: {task}"),
+    "episode.turn": ("detail", _episode_turn),
+    "episode.tool": ("detail", lambda event: (
+        f"{get_text(event, 'trajectory')} ran {get_text(event, 'command') or get_text(event, 'tool')}"
+    )),
+    "episode.finished": ("info", _episode_finished),
+    "episode.failed": ("warn", "{trajectory} failed: {reason}, {detail}"),
+    "episode.cancelled": ("detail", "{trajectory} cancelled"),
+    "episode.suspicious": ("warn", _suspicious),
+    "trajectory.stored": ("detail", "{trajectory} arrived: {outcome}"),
+    "trajectory.acknowledged": ("detail", "{trajectory} acknowledged: {outcome}"),
+    "trajectory.rejected": ("detail", "{trajectory} arrived too late: its group is closed"),
+    "sample.abandoned": ("warn", "{trajectory} given up after {attempts:d} attempts"),
+    "task.requeued": ("info", "{task} queued again: {reason:words}"),
+    "epoch.ordered": ("info", "epoch {epoch:d} of {tasks:d} tasks, {reason}"),
+    "admission.blocked": ("detail", "no new group: {reason}"),
+    "admission.held": ("detail", "no new group for now: {reason:words}"),
+    "infra.failure_rates": ("detail", "infrastructure failed {failed:d} of {attempts:d} attempts"),
+    "scheduler.flow": ("warn", _scheduler_flow),
+    "scheduler.retuned": ("detail", "episodes in flight set to {in_flight:d}"),
+    "scheduler.drained": ("info", "drained: {ready:d} groups are ready"),
+    "scheduler.restored": ("info", "scheduler resumed with {open_groups:d} open groups"),
+    "control_request.accepted": ("info", _control_request_accepted),
+    "control_request.answered": ("warn", _control_request_answered),
+    "batch.skipped": ("warn", _batch_skipped),
+    "learner.step": ("good", _learner_step),
+    "learner.nonfinite": ("bad", "loss or gradient not finite, update skipped; its batch is in {path}"),
+    "learner.restarted": ("warn", "learner resumed from the checkpoint of step {step:d}; later steps are taken again"),
+    "checkpoint.saved": ("info", "checkpoint of step {step:d} saved"),
+    "checkpoint.failed": ("warn", "checkpoint of step {step:d} could not be written: {why}"),
+    "checkpoint.damaged": ("bad", "checkpoint {path} is damaged and was skipped: {why}"),
+    "weights.published": ("info", "version {version:version} published"),
+    "weights.copied": ("detail", _weights_copied),
+    "weights.full_fetch": ("warn", "version {version:version} is sent in full to {host}: {why}"),
+    "weights.checksum_mismatch": ("bad", _weights_mismatch),
+    "engine.started": ("info", "engine {engine} started"),
+    "engine.load": ("info", _engine_load),
+    "engine.load_failed": ("warn", "engine {engine} did not load new weights: {why}"),
+    "engine.offloaded": ("detail", "engine {engine} released its GPU memory for the learner"),
+    "engine.offload_failed": ("warn", "engine {engine} kept its GPU memory: {why}"),
+    "engine.onloaded": ("info", lambda event: (
+        "engine {engine} serves version {version:version} after {offloaded_s:s} offloaded"
+        .format_map(_EventFields(event)) + (f" ({why})" if (why := get_text(event, "why")) else "")
+    )),
+    "engine.weights_repaired": ("bad", "engine {engine} had wrong weights as version {version:version}; repaired"),
+    "engine.draining": ("info", "engine {engine} is draining on request"),
+    "engine.drained": ("info", "engine {engine} is drained, its server restarts"),
+    "engine.died": ("bad", "the server of engine {engine} died: {why}"),
+    "engine.restarted": ("warn", "the server of engine {engine} is back"),
+    "engine.restart_failed": ("bad", "the server of engine {engine} did not restart: {why}"),
+    "alert.raised": ("warn", "{text}"),
+    "alert.resolved": ("detail", "alert resolved: {name:words}"),
+    "parity.measured": ("detail", _parity_measured),
+    "parity.skipped": ("info", "logprob parity not measured before step {step:d}: {why}"),
+    "message.refused": ("warn", "message from {sender} refused: {reason}, {detail}"),
+    "ack.unroutable": ("detail", "{sender} is gone: an acknowledgement was not delivered"),
+    "sender.closed": ("detail", "{worker} closed its stream with {unacknowledged:count} unacknowledged trajectories"),
+    "peer.disconnected": ("detail", "connection from {peer} closed"),
+    "process.died": ("bad", "{what} died: {why}"),
+    "process.hung": ("bad", "{what} hangs: {why}"),
+    "clock.jumped": ("warn", _clock_jumped),
+    "disk.full": ("warn", "the disk is full, arriving trajectories wait: {reason}"),
+    "disk.freed": ("warn", "trajectories that waited {seconds:s} for a full disk are stored"),
+    "events.dropped": ("warn", "{writer} could not write {events:d} events: a full disk?"),
+    "stop.failed": ("warn", "not everything stopped: {why}"),
+}  # fmt: skip
+"""Kind of event → its level in the log, and its text: a template over the event's fields, or a function."""
 _SILENT = frozenset({"sandbox.stats", "sandbox.started", "warm_start.progress", "eval.progress"})
-_LEVELS = {
-    "episode.turn": "detail",
-    "episode.tool": "detail",
-    "admission.blocked": "detail",
-    "admission.held": "detail",
-    "group.admitted": "detail",
-    "rollout_request.reissued": "detail",
-    "rollout_request.redelivered": "detail",
-    "host.ready": "detail",
-    "host.log_sync_failed": "warn",
-    "node.down": "bad",
-    "node.refused": "warn",
-    "rollout_request.withdrawn": "detail",
-    "infra.failure_rates": "detail",
-    "rollout_requests.dropped": "detail",
-    "sample.abandoned": "warn",
-    "disk.full": "warn",
-    "disk.freed": "warn",
-    "scheduler.flow": "warn",
-    "learner.restarted": "warn",
-    "control_request.answered": "warn",
-    "scheduler.retuned": "detail",
-    "episode.started": "detail",
-    "episode.cancelled": "detail",
-    "trajectory.stored": "detail",
-    "trajectory.acknowledged": "detail",
-    "trajectory.rejected": "detail",
-    "group.opened": "detail",
-    "engine.offloaded": "detail",
-    "parity.measured": "detail",
-    "learner.step": "good",
-    "eval.finished": "good",
-    "eval.skipped": "warn",
-    "eval.failed": "warn",
-    "eval.aborted": "warn",
-    "best_checkpoint.exported": "good",
-    "engine.died": "bad",
-    "engine.restarted": "warn",
-    "process.died": "bad",
-    "process.hung": "bad",
-    "clock.jumped": "warn",
-    "events.dropped": "warn",
-    "episode.failed": "warn",
-    "episode.suspicious": "warn",
-    "ack.unroutable": "detail",
-    "sender.closed": "detail",
-    "peer.disconnected": "detail",
-    "alert.raised": "warn",
-    "alert.resolved": "detail",
-    "run.stalled": "detail",
-    "batch.skipped": "warn",
-    "learner.nonfinite": "bad",
-    "message.refused": "warn",
-    "weights.copied": "detail",
-    "weights.full_fetch": "warn",
-    "engine.load_failed": "warn",
-    "engine.offload_failed": "warn",
-    "engine.restart_failed": "bad",
-    "engine.weights_repaired": "bad",
-    "weights.checksum_mismatch": "bad",
-    "stop.failed": "warn",
-    "checkpoint.failed": "warn",
-    "checkpoint.damaged": "bad",
-}

@@ -1,5 +1,5 @@
-"""The state of a run.  Every field is bounded, whatever the run's length; :mod:`launch.monitor.run_state.event_rules`
-fills it."""
+"""The state of a run, which :mod:`launch.monitor.run_state.event_rules` updates.  Its size does not grow with the
+run."""
 
 from __future__ import annotations
 
@@ -17,41 +17,45 @@ MAX_RUNNING, MAX_RECENT, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 60, 120, 
 
 @dataclass(slots=True)
 class RunHeader:
+    """The identity, settings and outcome of a run."""
+
     id: str = ""
     recipe: str = ""
     mode: str = ""
     nodes: int = 0
     seed: int | None = None
     steps: int = 0
-    """Steps that the run is to take; 0 while unknown."""
+    """Planned number of steps; 0 while unknown."""
     url: str = ""
     max_staleness: float | None = None
     started_at: float | None = None
     attempt_at: float = 0.0
-    """When the newest attempt began."""
+    """Start of the newest attempt."""
     finished_at: float | None = None
     ok: bool | None = None
     reason: str = ""
     attempts: int = 0
     flow: str = "run"
-    """The flow that a person asked for: ``run``, ``pause`` or ``drain``."""
+    """Requested flow: ``run``, ``pause`` or ``drain``."""
     evaluates: bool = True
 
 
 @dataclass(slots=True)
 class PhaseSpan:
+    """A phase of the run."""
+
     name: str
     since: float
     until: float | None = None
     detail: str = ""
     done: float = 0.0
     total: float = 0.0
-    """``done`` of ``total`` in the phase's own unit; a total of 0 means that it has no measure."""
+    """Value of ``done`` at the end of the phase, in the phase's own unit; 0 if it has no measure."""
 
 
 @dataclass(slots=True)
 class EpisodeProgress:
-    """One episode, as far as it got."""
+    """The progress of one episode."""
 
     trajectory: str
     purpose: str
@@ -63,7 +67,7 @@ class EpisodeProgress:
     worker: str = ""
     started_at: float = 0.0
     turn: int = 0
-    """The present turn, from 1; 0 before the model has replied."""
+    """Current turn, from 1; 0 before the first reply."""
     sampled: int = 0
     versions: tuple[int, int] = (-1, -1)
     tool: str = ""
@@ -102,7 +106,7 @@ class MonitoredEngine:
     load_ms: float | None = None
     pause_ms_max: float = 0.0
     offloaded_s: float = 0.0
-    """How long the engine's memory was offloaded for the learner."""
+    """Seconds for which the engine's memory was offloaded for the learner."""
     loads: int = 0
     restarts: int = 0
 
@@ -128,43 +132,45 @@ class EvaluationScore:
     stderr: float | None = None
     n: int = 0
     greedy: float | None = None
-    """pass@1 of the likeliest tokens, where it was measured too."""
+    """pass@1 with greedy decoding, if it was measured."""
     at: float = 0.0
-    """When it was finished."""
+    """Time at which it finished."""
     step: int | None = None
-    """The step of the evaluated weights, if known."""
+    """Step of the evaluated weights, if known."""
 
 
 @dataclass(slots=True)
 class RunTotals:
+    """Totals since the start of the run."""
+
     finished: int = 0
     acknowledged: int = 0
     superseded: int = 0
     failed: dict[str, int] = field(default_factory=dict[str, int])
-    """Infrastructure failures by reason; their rollout requests were issued again."""
+    """Number of infrastructure failures by reason."""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
-    """Acknowledged trajectories that were dropped, by reason.  Those of the learner's steps are in the curve."""
+    """Number of dropped acknowledged trajectories by reason, without those of the learner's steps (in the curve)."""
     trained: int = 0
-    """Trajectories.  From the curve, as a step may be taken back."""
+    """Number of trained trajectories; filled from the curve, as a step may be taken back."""
     published: int = 0
-    """Versions of the weights that the learner published."""
+    """Number of weight versions that the learner published."""
     refused_messages: int = 0
     lost_events: int = 0
-    """Events that processes could not write, by their own count."""
+    """Number of events that processes could not write."""
     deaths: int = 0
     rewinds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StepSums:
-    """The counts that one step, or all steps up to one, add to a run's accounting."""
+    """Counts of one step, or of all steps up to one."""
 
     trained: int = 0
-    """Trajectories."""
+    """Number of trained trajectories."""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
-    """Trajectories in trained batches that were not trained, by reason."""
+    """Number of dropped trajectories of trained batches by reason."""
     ages: tuple[float, ...] = ()
-    """Tokens with loss, by age in steps."""
+    """Number of tokens with loss, by age in steps."""
 
     def __add__(self, other: StepSums) -> StepSums:
         ages = tuple(map(sum, zip_longest(self.ages, other.ages, fillvalue=0.0)))
@@ -172,13 +178,13 @@ class StepSums:
 
 
 def add_counts(some: dict[str, int], more: dict[str, int]) -> dict[str, int]:
-    """Return the sum of two counts by reason; reasons that never came are left out."""
+    """Return the sum of two counts by reason, without zeros."""
     return dict(Counter(some) + Counter(more))
 
 
 @dataclass(slots=True)
 class CurvePoint:
-    """One learner step, with running sums up to it."""
+    """One step, with running sums up to it."""
 
     step: int
     values: dict[str, float]
@@ -190,18 +196,18 @@ class CurvePoint:
 
 @dataclass(slots=True)
 class MetricCurve:
-    """The metrics of the current lineage; thinned evenly when long, the last point always kept."""
+    """The metrics of the current steps, thinned evenly when long; the last point is always kept."""
 
     points: list[CurvePoint] = field(default_factory=list[CurvePoint])
     _every: int = 1
 
     def rewind(self, step: int) -> None:
-        """Forget the steps after ``step``: they are taken again."""
+        """Remove the steps after ``step``, which are taken again."""
         while self.points and self.points[-1].step > step:
             self.points.pop()
 
     def append_step(self, step: int, values: dict[str, float], sums: StepSums) -> None:
-        """Append a step; one that was taken before replaces it and all after it."""
+        """Append a step; a step that is taken again replaces its earlier point and all later ones."""
         self.rewind(step - 1)
         last = self.points[-1] if self.points else None
         if len(self.points) >= MAX_POINTS:
@@ -232,12 +238,14 @@ class OpenAlert:
     name: str
     text: str
     health: bool
-    """Something is wrong; else something could be better."""
+    """Whether something is wrong; otherwise something could be better."""
     since: float
 
 
 @dataclass(slots=True)
 class MonitorState:
+    """Everything that the monitor knows of a run, besides its archive."""
+
     header: RunHeader = field(default_factory=RunHeader)
     phases: list[PhaseSpan] = field(default_factory=list[PhaseSpan])
     running: dict[str, EpisodeProgress] = field(default_factory=dict[str, EpisodeProgress])
@@ -280,7 +288,7 @@ class MonitorState:
         if group is None:
             group = self.groups[number_] = GroupState(number_)
             if len(self.groups) > MAX_GROUPS:
-                self.groups.pop(min(self.groups))  # this one, where an old group has a straggler
+                self.groups.pop(min(self.groups))  # may be this very group, if it is a late sample of an old one
         return group
 
     def end_episode(self, event: Event, t: float, status: str) -> EpisodeProgress:

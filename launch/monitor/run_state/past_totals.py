@@ -1,7 +1,7 @@
-"""Counts the totals of a run's long past, beside the present.
+"""Counts the totals of a long run's past in the background.
 
-Of files that grow with every episode a reader begins near the end, so that a run of a hundred thousand episodes is on
-the screen at once.  What lies before is counted here, a piece at a time, from the lines that the totals are of.
+A reader starts near the end of files that grow with every episode, so that even a run of a hundred thousand episodes
+shows at once.  The lines before that point are counted here, a piece at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from protocol.run_directory.cursors import Cursor
 from protocol.run_directory.json_fields import parse_json_object
 
 RECENT_BYTES = 2 << 20
-"""The last bytes of a long file, which are read as the present."""
+"""Size of the end of a long file that is read first."""
 _CHUNK_BYTES = 1 << 20
 _EPISODIC = ("events/worker-", "events/buffer", "events/scheduler")
 _COUNTED = tuple(
@@ -29,7 +29,7 @@ _COUNTED = tuple(
 
 
 def find_recent_offsets(run_dir: Path) -> Cursor:
-    """Return where the recent part of long files begins."""
+    """Return the offsets at which the recent part of long files begins."""
     found: Cursor = {}
     for path in (run_dir / "events").glob("*.jsonl"):
         source = path.relative_to(run_dir).with_suffix("").as_posix()
@@ -39,7 +39,7 @@ def find_recent_offsets(run_dir: Path) -> Cursor:
 
 
 def _line_near_end(path: Path) -> int:
-    """Offset of a line about :data:`RECENT_BYTES` before the end; 0 in a shorter file."""
+    """Return the offset of a line about :data:`RECENT_BYTES` before the end; 0 in a shorter file."""
     try:
         with path.open("rb") as file:
             start = file.seek(0, 2) - RECENT_BYTES
@@ -52,16 +52,16 @@ def _line_near_end(path: Path) -> int:
 
 
 class PastTotals:
-    """Counts the totals of what lies before ``present`` in its files.  Not thread-safe."""
+    """Counts the totals of the lines before ``present``.  Not thread-safe."""
 
     def __init__(self, run_dir: Path, present: Cursor) -> None:
         self._run_dir, self._left = run_dir, {source: (0, end) for source, end in present.items()}
         self.state = MonitorState()
-        """Only its totals and workers mean anything."""
+        """State of which only the totals and workers are meaningful."""
 
     @property
     def remaining_bytes(self) -> int:
-        """Bytes that are not counted yet."""
+        """Number of bytes that are not counted yet."""
         return sum(end - at for at, end in self._left.values())
 
     def count_next_chunk(self) -> int:

@@ -1,8 +1,7 @@
-"""A run directory as a reader sees it: the files in, a view out.
+"""Reads a run directory into the state of the run.
 
-``RunStore`` only reads, and holds no state that the files do not give back: a new one at the same directory shows the
-same, once it has counted what a long run did long ago (:mod:`launch.monitor.run_state.past_totals`).  It is not
-thread-safe; one owner polls it and hands out immutable views.
+A new store on the same directory gives the same state, once it has counted a long run's past
+(:mod:`launch.monitor.run_state.past_totals`).  It is not thread-safe: one owner polls it and hands out views.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _METRICS = "metrics"
 
 
 class RunStore:
-    """Follows one run.  Raises NoSuchRunError if ``run_dir`` is not a folder; an empty or damaged one is fine."""
+    """Follows one run.  Raises NoSuchRunError if ``run_dir`` is not a folder; an empty or damaged one is accepted."""
 
     def __init__(self, run_dir: Path) -> None:
         if not run_dir.is_dir():
@@ -37,8 +36,8 @@ class RunStore:
         self._config_read = False
 
     def poll(self, limit: int = 20_000) -> int:
-        """Read at most ``limit`` appended lines, or else a piece of the long past, and return their number; 0
-        when there is neither."""
+        """Read at most ``limit`` new lines, or else a piece of the past, and return their number; 0 if there is
+        nothing."""
         if not self._config_read:
             self._read_config()
         lines = self._reader.read(limit)
@@ -53,12 +52,12 @@ class RunStore:
 
     @property
     def cursor(self) -> Cursor:
-        """The position up to which events are read."""
+        """Position up to which events are read."""
         return {source: at for source, at in self._reader.cursor.items() if source != _METRICS}
 
     @property
     def behind_bytes(self) -> int:
-        """Bytes of the long past that are not counted yet."""
+        """Number of bytes of the past that are not counted yet."""
         return self._history.remaining_bytes
 
     def catch_up(self) -> None:
@@ -72,11 +71,11 @@ class RunStore:
         return build_run_view(whole, self._reader.statistics(), format_cursor(self.cursor))
 
     def read_json_object(self, name: str) -> Event | None:
-        """``config.json`` or ``summary.json``; None while it is absent or damaged."""
+        """Return ``config.json`` or ``summary.json``; None while it is absent or damaged."""
         return read_json_object(self.run_dir / name)
 
     def _read_config(self) -> None:
-        """The age bound and the number of steps, from before the run says that it started."""
+        """Read settings that are shown before the run emits its first event."""
         if (config := self.read_json_object("config.json")) is None:
             return
         self._config_read = True

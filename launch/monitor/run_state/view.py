@@ -1,4 +1,4 @@
-"""A :class:`RunState` as readers get it: what ``/api/runs/RUN/state`` and ``--json`` answer, and the panel reads."""
+"""The view of a run's state: the response of ``/api/runs/RUN/state`` and ``--json``, and the input of all displays."""
 
 from __future__ import annotations
 
@@ -86,50 +86,52 @@ class TokenTotals:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
+    """The present state of a run."""
+
     run: RunHeader
     phase: str
     phases: list[PhaseSpan]
     order: Sequence[str]
-    """All phases in order, including those to come."""
+    """Names of all phases in order, including future ones."""
     step: int
     latest: dict[str, float]
-    """The metrics of the last step."""
+    """Metrics of the last step."""
     curves: dict[str, list[float | None]]
-    """Columns of equal length, ``step`` first; thinned evenly."""
+    """Metric → values over the steps, thinned evenly; the first column is ``step``."""
     staleness_histogram: list[float]
-    """Tokens with loss, by age in steps, over the steps that stand."""
+    """Number of tokens with loss, by age in steps, over all current steps."""
     evaluations: list[EvaluationScore]
     evaluating: dict[str, EvaluationProgress]
     running: list[EpisodeProgress]
     running_count: int
     recent: list[EpisodeProgress]
-    """Newest first."""
+    """Recently ended episodes, newest first."""
     groups: list[GroupSummary]
-    """Newest first."""
+    """Recent groups, newest first."""
     tokens: TokenTotals
     totals: RunTotals
     engines: list[EngineSummary]
     blocked_share: float | None
-    """The share of training time during which the engines were offloaded for the learner; None if they never were."""
+    """Share of training time in which engines were offloaded for the learner; None if they never were."""
     published: int
-    """Versions of the weights that the learner published."""
+    """Number of weight versions that the learner published."""
     nodes: int
     workers: int
     sandboxes: SandboxCounts
     alerts: list[OpenAlert]
-    """Health first, then the oldest first."""
+    """Open alerts: health alerts first, then the oldest first."""
     log: list[LogLine]
-    """Oldest first."""
+    """Recent log lines, oldest first."""
     last_event_at: float | None
     reading: dict[str, int]
     cursor: str
-    """The cursor from which ``/api/runs/RUN/events?cursor=`` continues."""
+    """Cursor from which ``/api/runs/RUN/events?cursor=`` continues."""
     empty: bool
-    """The run directory holds nothing to show yet."""
+    """Whether the run directory has nothing to show yet."""
 
 
 def as_stopped(view: RunView) -> RunView:
-    """Return the view of a run without a driver: nothing runs, whatever its last events say."""
+    """Return the view of a run without a driver, in which nothing runs."""
     return replace(view, running=[], running_count=0, sandboxes=replace(view.sandboxes, live=0, waiting=0))
 
 
@@ -181,7 +183,7 @@ def _phase(state: MonitorState) -> str:
 
 
 def _order(state: MonitorState) -> list[str]:
-    """Phases as they came, then those that are still to come."""
+    """Return the phases so far and then the future ones."""
     visited = list(dict.fromkeys(span.name for span in state.phases))
     last = max((PHASES.index(name) for name in visited if name in PHASES), default=-1)
     coming = [name for name in PHASES[last + 1 :] if state.header.evaluates or not name.startswith("eval")]

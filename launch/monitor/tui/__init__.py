@@ -1,8 +1,6 @@
-"""The monitor in a terminal: the same run, from the same store as the page, without HTTP.
+"""The monitor in a terminal: the same data as the page, without HTTP.
 
-``app`` follows the run and shows one page at a time: ``pages`` puts a ``View`` between the head and the keys.  A view
-(``overview``, ``listing`` with ``trajectories``, ``groups`` and ``log``, ``group``, ``trajectory``, ``wall``) asks the
-follower in a thread whenever there is news, one question at a time, so that nothing here waits for a file.  What is
-drawn is made by pure functions (``panels``, ``plot``, ``words``, ``paint``, ``colouring``, ``reel``).  All of it ends
-with the app: by q, Ctrl-C or SIGTERM.
+``app`` follows the run and shows one of ``screens`` at a time, which puts a view between the header and the keys.  The
+``views`` read from the follower in a thread whenever there is news, one request at a time, so that the UI never waits
+for a file.  Pure functions in ``drawing`` turn data into text.  The app ends by q, Ctrl-C or SIGTERM.
 """

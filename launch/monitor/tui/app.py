@@ -1,7 +1,7 @@
 """The monitor in a terminal: ``python -m launch.monitor RUN --tui``.
 
-One follower takes in what the run writes, in a thread; whatever is shown asks it again when there is news.  It ends by
-q, Ctrl-C or SIGTERM, within a piece of reading, and leaves the terminal as it was.
+A follower reads the run's files in a thread, and the shown view reloads when there is news.  The app ends by q, Ctrl-C
+or SIGTERM, and restores the terminal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from launch.monitor.tui.views.trajectory_view import TrajectoryView
 
 POLL_S = 0.25
 NEWS_S = 1.0
-"""Seconds between two reloads of what is shown."""
+"""Minimum seconds between two reloads of the shown view."""
 TABS = (
     Tab("1", "overview", "Overview"),
     Tab("2", "trajectories", "Trajectories"),
@@ -53,7 +53,7 @@ _ATTEMPT = re.compile(r"-a\d+\Z")
 
 
 class MonitorApp(App[None]):
-    """Raises NoSuchRunError where ``run_dir`` is no folder."""
+    """The terminal UI of one run.  Raises NoSuchRunError if ``run_dir`` is not a folder."""
 
     CSS = """
     * { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; border-subtitle-color: $text-muted; }
@@ -82,13 +82,13 @@ class MonitorApp(App[None]):
         self._head: RunProgress | None = None
 
     def get_default_screen(self) -> Screen[None]:
-        of = self.follower
+        follower = self.follower
         views = (
-            Overview(of, id="overview"),
-            TrajectoryList(of, id="trajectories"),
-            GroupList(of, id="groups"),
-            TerminalWall(of, id="terminals"),
-            LogList(of, id="log"),
+            Overview(follower, id="overview"),
+            TrajectoryList(follower, id="trajectories"),
+            GroupList(follower, id="groups"),
+            TerminalWall(follower, id="terminals"),
+            LogList(follower, id="log"),
         )
         return TabbedScreen(TABS, views)
 
@@ -100,20 +100,20 @@ class MonitorApp(App[None]):
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
 
     async def _follow(self) -> None:
-        """Until the app ends."""
+        """Poll the run until the app ends."""
         await asyncio.to_thread(self.follower.load_initial)
-        told, told_at = -1, -math.inf
+        shown, shown_at = -1, -math.inf
         while True:
             more = await asyncio.to_thread(self.follower.poll)
             now = time.monotonic()
-            if self.follower.revision != told and now - told_at >= NEWS_S:
-                told, told_at = self.follower.revision, now
+            if self.follower.revision != shown and now - shown_at >= NEWS_S:
+                shown, shown_at = self.follower.revision, now
                 self._head = await asyncio.to_thread(self.follower.head)
                 self._announce_news()
             await asyncio.sleep(0 if more else POLL_S)
 
     def _announce_news(self) -> None:
-        """Whatever is shown that there is news."""
+        """Update the header, and request a reload of the shown view."""
         page = self.screen
         if self._head is None or not isinstance(page, TabbedScreen | DetailScreen):
             return
@@ -131,16 +131,16 @@ class MonitorApp(App[None]):
     def on_screen_shown(self) -> None:
         self._announce_news()
 
-    # -- what views ask for ------------------------------------------------------------------------------------------
+    # -- requests of views --------------------------------------------------------------------------------------------
 
     def on_trajectory_requested(self, event: TrajectoryRequested) -> None:
         self.run_worker(self._open_trajectory(event.trajectory), exclusive=True, group="open")
 
-    async def _open_trajectory(self, asked: str) -> None:
-        """One that was not acknowledged has at most a terminal."""
-        name = _ATTEMPT.sub("", asked)
+    async def _open_trajectory(self, attempt: str) -> None:
+        """Open a trajectory; one that was not acknowledged has at most a terminal."""
+        name = _ATTEMPT.sub("", attempt)
         known = await asyncio.to_thread(self.follower.locate, name)
-        self._open(LiveTerminal(self.follower, asked) if known is None else TrajectoryView(self.follower, name))
+        self._open(LiveTerminal(self.follower, attempt) if known is None else TrajectoryView(self.follower, name))
 
     def on_group_requested(self, event: GroupRequested) -> None:
         self._open(GroupView(self.follower, event.group))
@@ -173,13 +173,13 @@ class MonitorApp(App[None]):
             self.push_screen(HelpScreen(self._keys(page)))
 
     def _keys(self, page: TabbedScreen | DetailScreen) -> list[KeySection]:
-        """Return the keys that work now, without those of textual's own parts."""
+        """Return the keys that work now, without those of textual's own widgets."""
         here, everywhere = dict[str, list[str]](), dict[str, list[str]]()
         for active in page.active_bindings.values():
             if active.enabled and active.binding.description in _described(active.node):
                 keys = everywhere if active.node is self else here
                 keys.setdefault(active.binding.description, []).append(self.get_key_display(active.binding))
-        moving = {"Move": ["arrows", "PageUp", "PageDown"], "Next part, part before": ["Tab", "Shift-Tab"]}
+        moving = {"Move": ["arrows", "PageUp", "PageDown"], "Next or previous pane": ["Tab", "Shift-Tab"]}
         return [KeySection("Here", here | moving), KeySection("Everywhere", everywhere)]
 
 

@@ -1,4 +1,4 @@
-"""A page: the head, what it is about, and the keys.  The first page has tabs; others lie on it until Escape."""
+"""The screens of the app: one with tabs, others that are opened on top of it, and the help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from launch.monitor.tui.views.header import HeadLine, Tab, TabLine
 
 
 class MonitorScreen(Screen[None]):
-    """Base of both."""
+    """Base of the screens that show a view."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012  a ClassVar or None, as textual says it
 
@@ -27,7 +27,7 @@ class MonitorScreen(Screen[None]):
 
 
 class TabbedScreen(MonitorScreen):
-    """The tabs."""
+    """The first screen, with tabs."""
 
     DEFAULT_CSS = "TabbedScreen > ContentSwitcher { height: 1fr; }"
 
@@ -35,7 +35,7 @@ class TabbedScreen(MonitorScreen):
         super().__init__()
         self._tabs, self._views = tabs, {view.id: view for view in views}
         self.shown = views[0]
-        """Of the tabs' views."""
+        """View of the selected tab."""
 
     def compose(self) -> ComposeResult:
         yield HeadLine()
@@ -56,7 +56,7 @@ class TabbedScreen(MonitorScreen):
 
 
 class DetailScreen(MonitorScreen):
-    """Something that was opened."""
+    """A screen on top of the tabs, for one opened view."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.back", "Back")]
 
@@ -77,7 +77,7 @@ class KeySection(NamedTuple):
 
 
 class HelpScreen(ModalScreen[None]):
-    """Every key of the page below."""
+    """The keys of the screen below."""
 
     DEFAULT_CSS = """
     HelpScreen { align: center middle; }
@@ -99,11 +99,11 @@ class HelpScreen(ModalScreen[None]):
 
 
 def render_key_table(sections: Sequence[KeySection]) -> Text:
-    """Pure: what each key does."""
+    """Return the table of keys.  Pure."""
     lines: list[Text] = []
     for section in sections:
         lines.append(Text(section.title, f"bold {ACCENT}"))
-        for told, keys in section.keys.items():
-            lines.append(Text.assemble((f"  {' '.join(keys):<24} ", "bold"), (told, QUIET)))
+        for action, keys in section.keys.items():
+            lines.append(Text.assemble((f"  {' '.join(keys):<24} ", "bold"), (action, QUIET)))
         lines.append(Text())
     return Text("\n").join(lines[:-1])

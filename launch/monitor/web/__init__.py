@@ -1,3 +1,5 @@
-"""The monitor's HTTP side: ``app`` puts it together, ``runs`` keeps runs followed, ``api`` answers about them and
-``streams`` goes on answering; ``page`` is what the page at ``/`` asks for; ``parameters`` reads what is asked,
-``access`` who may ask."""
+"""The HTTP server of the monitor.
+
+``app`` wires it, ``watched_runs`` follows runs, ``api`` answers requests, ``event_streams`` streams events and
+terminals, ``responses`` builds responses, and ``access`` controls who may read.
+"""

@@ -1,5 +1,7 @@
-"""Controls access: everybody on loopback, elsewhere only clients with the token, by header or cookie; and the same
-strict headers on every answer."""
+"""Controls access: everybody on loopback, otherwise only clients with the token, by header or cookie.
+
+Every response has the same strict security headers.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from protocol.processes.loopback import is_loopback
 
 COOKIE = "longshore_monitor"
 _SCHEME = "bearer "
-_DOOR = """<!doctype html>
+_REFUSAL_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><title>Token needed · longshore</title></head>
-<body><h1>This monitor is not open to everybody</h1><p>{line}</p></body></html>
+<body><h1>This monitor needs a token</h1><p>{line}</p></body></html>
 """
-"""The refusal page has no style, as clients without a token get no file."""
+"""Page for clients without a token, without style, as they get no file."""
 _HEADERS = {
-    # WebAssembly is asciinema-player's terminal; its name has "eval" in it, and lets no text be run.
+    # asciinema-player needs WebAssembly; 'wasm-unsafe-eval' does not allow text to be run.
     "content-security-policy": "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
@@ -35,7 +37,7 @@ _HEADERS = {
 
 
 class SecurityHeadersMiddleware:
-    """Puts the same strict headers on every answer."""
+    """Adds the security headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -51,8 +53,7 @@ class SecurityHeadersMiddleware:
 
 
 class LoopbackOnlyMiddleware:
-    """Answers no other host name than this machine's own: a page elsewhere that a browser is lured to, and whose name
-    leads here, reads nothing."""
+    """Refuses requests for other host names than loopback's, as protection against DNS rebinding."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -61,11 +62,11 @@ class LoopbackOnlyMiddleware:
         if scope["type"] != "http" or is_loopback(_host(Headers(scope=scope).get("host", ""))):
             await self._app(scope, receive, send)
         else:
-            await error_response(400, "this monitor answers on 127.0.0.1 and localhost alone")(scope, receive, send)
+            await error_response(400, "this monitor only answers for 127.0.0.1 and localhost")(scope, receive, send)
 
 
 def _host(header: str) -> str:
-    """Return a host name without its port; empty if it is none."""
+    """Return a host name without its port; empty if it is invalid."""
     try:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:
@@ -73,7 +74,7 @@ def _host(header: str) -> str:
 
 
 class TokenMiddleware:
-    """Lets nobody in without the token.  ``/?token=…`` with the right one sets the cookie, and is forgotten."""
+    """Refuses clients without the token.  ``/?token=…`` with the right token sets the cookie and redirects."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, token
@@ -88,11 +89,11 @@ class TokenMiddleware:
             answer.set_cookie(COOKIE, given, httponly=True, samesite="strict")
         else:
             line = (
-                f"{'this token is wrong' if given else 'this monitor asks for a token'}: open the address that it "
-                "printed when it was started, or send the token as Authorization: Bearer"
+                f"{'the token is wrong' if given else 'this monitor needs a token'}: open the address that it "
+                "printed at its start, or send the token as Authorization: Bearer"
             )
             is_api = scope["path"].startswith("/api/")
-            answer = error_response(401, line) if is_api else HTMLResponse(_DOOR.format(line=escape(line)), 401)
+            answer = error_response(401, line) if is_api else HTMLResponse(_REFUSAL_PAGE.format(line=escape(line)), 401)
             answer.headers["www-authenticate"] = "Bearer"
         await answer(scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""The API of docs/monitor.md: one handler an address.  What a handler reads it reads in a thread."""
+"""The API of docs/monitor.md: one handler per address.  Handlers read files in a thread."""
 
 from __future__ import annotations
 
@@ -102,29 +102,29 @@ class MonitorApi:
         return json_response(await asyncio.to_thread(follower.query_catalog, found))
 
     async def steps(self, request: Request) -> Response:
-        ask = query_parameters.parse_step_page(request.query_params)
+        page = query_parameters.parse_step_page(request.query_params)
         follower = await self._follower(request)
         return json_response(
-            await asyncio.to_thread(follower.query_catalog, lambda catalog: query.list_steps(catalog, ask))
+            await asyncio.to_thread(follower.query_catalog, lambda catalog: query.list_steps(catalog, page))
         )
 
     async def step(self, request: Request) -> Response:
-        """Its line of metrics.jsonl."""
+        """Return the step's line of metrics.jsonl."""
         follower, text = await self._follower(request), request.path_params["step"]
         number = query_parameters.parse_integer({"step": text}, "step", 0)
-        place = await asyncio.to_thread(follower.query_catalog, lambda catalog: _line_position(catalog, number))
-        line = None if place is None else await asyncio.to_thread(_read, follower.run_dir / METRICS_FILE, *place)
+        position = await asyncio.to_thread(follower.query_catalog, lambda catalog: _line_position(catalog, number))
+        line = None if position is None else await asyncio.to_thread(_read, follower.run_dir / METRICS_FILE, *position)
         if line is None:
-            raise ApiError(404, f"step {number} was not taken, or was taken back")
+            raise ApiError(404, f"there is no step {number}, or it was taken back")
         return Response(line, media_type="application/json")
 
     async def groups(self, request: Request) -> Response:
         given = request.query_params
-        ask = query_parameters.parse_group_page(given)
+        page = query_parameters.parse_group_page(given)
 
         def found(catalog: RunCatalog) -> object:
             return query.list_groups(
-                catalog, query_parameters.parse_group_filter(given, query.newest_step(catalog)), ask
+                catalog, query_parameters.parse_group_filter(given, query.newest_step(catalog)), page
             )
 
         follower = await self._follower(request)
@@ -135,7 +135,7 @@ class MonitorApi:
         return json_response(found)
 
     async def group_file(self, request: Request) -> Response:
-        """It and its members as one file that needs no monitor."""
+        """Return the group with its members as one file that needs no monitor."""
         follower, found = await self._grouped(request)
         number = found.row.group
         made = await _readable(
@@ -153,11 +153,11 @@ class MonitorApi:
 
     async def trajectories(self, request: Request) -> Response:
         given = request.query_params
-        ask = query_parameters.parse_trajectory_page(given)
+        page = query_parameters.parse_trajectory_page(given)
 
         def found(catalog: RunCatalog) -> object:
             return query.list_trajectories(
-                catalog, query_parameters.parse_trajectory_filter(given, query.newest_step(catalog)), ask
+                catalog, query_parameters.parse_trajectory_filter(given, query.newest_step(catalog)), page
             )
 
         follower = await self._follower(request)
@@ -182,7 +182,7 @@ class MonitorApi:
         return json_response(page)
 
     async def trajectory_file(self, request: Request) -> Response:
-        """Return a trajectory or group as one file that needs no monitor."""
+        """Return the trajectory as one file that needs no monitor."""
         follower, where = await self._located(request)
         made = await _readable(lambda: render_trajectory_page(follower.name, follower.read_context(), where))
         return download_response(made, f"{follower.name}-{where.row.id}.html")
@@ -191,14 +191,14 @@ class MonitorApi:
         follower, name = await self._follower(request), request.path_params["trajectory"]
         where = await asyncio.to_thread(follower.locate, name)
         if where is None:
-            raise ApiError(404, f"no trajectory {name[:80]!r} was acknowledged in {follower.name}")
+            raise ApiError(404, f"{follower.name} has no trajectory {name[:80]!r}")
         return follower, where
 
     async def recording(self, request: Request) -> Response:
         follower, name = await self._follower(request), request.path_params["recording"]
         path = recording_path(follower.run_dir, name)
         if path is None or not await asyncio.to_thread(path.exists):
-            raise ApiError(404, f"no terminal was recorded for {name[:80]!r}, or it was deleted")
+            raise ApiError(404, f"there is no terminal recording {name[:80]!r}, or it was deleted")
         body = await asyncio.to_thread(b"".join, read_sanitized_recording(path))
         return Response(body, media_type="application/x-asciicast")
 
@@ -208,7 +208,7 @@ class MonitorApi:
         slots = query_parameters.parse_integer(given, "slots", 300, low=1, high=MAX_SLOTS)
         since, until = query_parameters.parse_number(given, "since"), query_parameters.parse_number(given, "until")
         if since is not None and until is not None and since > until:
-            raise ApiError(400, f"since={given['since'][:40]} lies behind until={given['until'][:40]}")
+            raise ApiError(400, f"since={given['since'][:40]} is after until={given['until'][:40]}")
         follower = await self._follower(request)
         found = await asyncio.to_thread(read_activity, follower.run_dir, since, until, slots)
         return json_response(found)
@@ -225,14 +225,14 @@ class MonitorApi:
         watched, given = await self._run(request), request.query_params
         query_parameters.reject_unknown(given, ("watch", "cursor", "from"))
         paths = event_streams.find_recordings(watched.follower.run_dir, given.get("watch", "").split(","))
-        places = event_streams.parse_recording_cursor(paths, request.headers.get("last-event-id"), given.get("cursor"))
+        offsets = event_streams.parse_recording_cursor(paths, request.headers.get("last-event-id"), given.get("cursor"))
         return event_stream_response(
-            event_streams.stream_terminals(watched, paths, places, from_end=given.get("from") == "end")
+            event_streams.stream_terminals(watched, paths, offsets, from_end=given.get("from") == "end")
         )
 
 
 async def _readable(read: Callable[[], T]) -> T:
-    """Read from a record.  Raises ApiError where it is damaged."""
+    """Read a trajectory in a thread.  Raises ApiError if it is damaged."""
     try:
         return await asyncio.to_thread(read)
     except UnreadableTrajectoryError as error:
@@ -245,7 +245,7 @@ def _line_position(catalog: RunCatalog, step: int) -> LinePosition | None:
 
 
 def _read(path: Path, offset: int, length: int) -> bytes | None:
-    """A line of a file; None where it is no object any more."""
+    """Return a line of a file; None if it is no longer a JSON object."""
     try:
         with path.open("rb") as file:
             file.seek(offset)

@@ -1,7 +1,7 @@
-"""The monitor's HTTP side: a page, the API of docs/monitor.md, and live streams that resume exactly.
+"""The HTTP application of the monitor: a page, the API of docs/monitor.md, and event streams that resume exactly.
 
-It only reads run directories.  One poller a run follows its files; requests ask what that knows, so none can slow
-another.  On loopback it answers no other host name; beyond it, nobody without the token.
+It only reads run directories.  One poller per run follows its files, and requests read what the poller knows.  On
+loopback the application answers only loopback's host names; beyond it, only clients with the token.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from launch.pages.static_files import STATIC_FOLDER
 
 
 def create_monitor_app(run_dir: Path, token: str = "") -> Starlette:
-    """The application for one run and those beside it.  ``token``: what everybody has to show, and then under whatever
-    host name; without one only loopback's names are answered.  Raises NoSuchRunError."""
+    """Create the application for a run and the other runs in its folder.
+
+    With a ``token`` every client needs it, under any host name; without one only loopback's names are answered.  Raises
+    NoSuchRunError."""
     runs = WatchedRuns(RunFollower(run_dir))
 
     @asynccontextmanager
@@ -39,7 +41,7 @@ def create_monitor_app(run_dir: Path, token: str = "") -> Starlette:
         async with runs.run_pollers():
             yield
 
-    gate = Middleware(TokenMiddleware, token) if token else Middleware(LoopbackOnlyMiddleware)
+    access = Middleware(TokenMiddleware, token) if token else Middleware(LoopbackOnlyMiddleware)
     return Starlette(
         routes=[
             Route("/", _page),
@@ -49,7 +51,7 @@ def create_monitor_app(run_dir: Path, token: str = "") -> Starlette:
             Route("/packages/{name}", _package),
             Route("/{rest:path}", _unknown),
         ],
-        middleware=[Middleware(SecurityHeadersMiddleware), gate],
+        middleware=[Middleware(SecurityHeadersMiddleware), access],
         exception_handlers={
             ApiError: _refused,
             InvalidQueryError: _invalid,
@@ -66,7 +68,7 @@ async def _page(_: Request) -> Response:
 
 async def _package(request: Request) -> Response:
     path = package_file(request.path_params["name"])
-    return error_response(404, "not installed here: make setup") if path is None else FileResponse(path)
+    return error_response(404, "not installed: run `make setup`") if path is None else FileResponse(path)
 
 
 async def _unknown(request: Request) -> Response:
@@ -74,10 +76,10 @@ async def _unknown(request: Request) -> Response:
 
 
 async def _no_such(request: Request, error: Exception) -> Response:
-    """Answer what the framework itself refuses: a method, or a missing file."""
+    """Answer requests that the framework refuses: a wrong method, or a missing file."""
     assert isinstance(error, HTTPException)  # noqa: S101  # as below
-    asked_wrongly = error.status_code == HTTPStatus.METHOD_NOT_ALLOWED
-    line = "only GET is answered" if asked_wrongly else f"{request.url.path[:200]}: {error.detail}"
+    wrong_method = error.status_code == HTTPStatus.METHOD_NOT_ALLOWED
+    line = "only GET is allowed" if wrong_method else f"{request.url.path[:200]}: {error.detail}"
     return error_response(error.status_code, line)
 
 
@@ -91,7 +93,8 @@ async def _invalid(_: Request, error: Exception) -> Response:
 
 
 async def _defect(_: Request, error: Exception) -> Response:
-    """The server writes the stack to its log after this; the run is not touched by it."""
+    """Answer after an unexpected error; the server logs its traceback."""
     return error_response(
-        500, f"a defect of the monitor ({type(error).__name__}); its log, monitor.log of a run, says where"
+        500,
+        f"internal error of the monitor ({type(error).__name__}); the run's monitor.log has the traceback",
     )

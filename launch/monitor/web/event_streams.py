@@ -1,5 +1,8 @@
-"""Event streams.  Ids are cursors of byte offsets in the run's own files, so that a client that comes back with one, to
-this monitor or to another, misses nothing and sees nothing twice.  What a client does not read stays in the files."""
+"""Server-sent event streams of a run's events and terminals.
+
+Event ids are cursors of byte offsets in the run's files, so that a client that reconnects, to this monitor or another
+one, misses nothing and gets nothing twice.  A slow client costs no memory, as the data stays in the files.
+"""
 
 from __future__ import annotations
 
@@ -31,46 +34,46 @@ _END_BYTES = 64 << 10
 _IDLE_POLLS_TO_END = 4
 
 
-def parse_event_cursor(last_id: str | None, asked: str | None, watched: WatchedRun) -> Cursor:
-    """Return where an event stream starts.  Raises ApiError."""
-    text = last_id or asked or ""
+def parse_event_cursor(last_id: str | None, given: str | None, watched: WatchedRun) -> Cursor:
+    """Return the start of an event stream.  Raises ApiError."""
+    text = last_id or given or ""
     if text == "now":
         return watched.follower.cursor
     try:
         return parse_cursor(text)
     except ValueError as error:
-        raise ApiError(400, f"the cursor is not one of ours: {error}") from None
+        raise ApiError(400, f"the cursor is invalid: {error}") from None
 
 
 async def stream_events(watched: WatchedRun, cursor: Cursor) -> AsyncIterator[bytes]:
-    """``events`` with ids, ``head`` between them, ``gone`` at last.  Never ahead of what lists know."""
+    """Stream ``events`` with ids, ``head`` in between and ``gone`` at the end; never ahead of the lists."""
     follower = watched.follower
     reader = RunTail(follower.run_dir, EVENT_FILES, cursor, bounds=lambda: follower.cursor)
-    told, told_at, said_at = -1, 0.0, time.monotonic()
+    sent, sent_at, last_message_at = -1, 0.0, time.monotonic()
     while True:
         revision, before = follower.revision, reader.cursor
         lines = await asyncio.to_thread(reader.read, _BATCH)
-        for told_message in encode_event_messages(lines, before, reader.cursor):
-            said_at = time.monotonic()
-            yield told_message
+        for message in encode_event_messages(lines, before, reader.cursor):
+            last_message_at = time.monotonic()
+            yield message
         if not reader.at_end:
             continue
         if follower.is_gone:
             yield event_message("gone", orjson.dumps(ErrorResponse(follower.head().problem)))
             return
         now = time.monotonic()
-        if revision != told and now - told_at >= HEAD_S:
-            told, told_at, said_at = revision, now, now
+        if revision != sent and now - sent_at >= HEAD_S:
+            sent, sent_at, last_message_at = revision, now, now
             yield event_message("head", orjson.dumps(follower.head()))
             continue
-        due = told_at + HEAD_S if revision != told else said_at + HEARTBEAT_S
-        if not await watched.wait_for_change(revision, max(0.01, due - now)) and revision == told:
-            said_at = time.monotonic()
+        due = sent_at + HEAD_S if revision != sent else last_message_at + HEARTBEAT_S
+        if not await watched.wait_for_change(revision, max(0.01, due - now)) and revision == sent:
+            last_message_at = time.monotonic()
             yield HEARTBEAT
 
 
 def encode_event_messages(lines: Sequence[JsonlLine], before: Cursor, after: Cursor) -> Iterator[bytes]:
-    """``lines``, read from ``before`` to ``after``, in messages so small that a client on a poor line gets on."""
+    """Yield ``lines``, read from ``before`` to ``after``, as small messages, so that a slow client makes progress."""
     at = dict(before)
     for first in range(0, len(lines), MESSAGE_EVENTS):
         part = lines[first : first + MESSAGE_EVENTS]
@@ -80,12 +83,12 @@ def encode_event_messages(lines: Sequence[JsonlLine], before: Cursor, after: Cur
 
 
 def describe_lines(lines: Sequence[JsonlLine]) -> list[dict[str, object]]:
-    """Each event, made harmless, with its sentence if there is one."""
+    """Return each event, sanitized, with its log line if there is one."""
     found: list[dict[str, object]] = []
     for line in lines:
         if line.value is not None:
-            said = describe_event(line.value)
-            found.append({"event": _clean(line.value), "line": said and asdict(said)})
+            text = describe_event(line.value)
+            found.append({"event": _clean(line.value), "line": text and asdict(text)})
     return found
 
 
@@ -94,7 +97,7 @@ def _clean(event: Event) -> Event:
 
 
 def find_recordings(run_dir: Path, names: Sequence[str]) -> Mapping[str, Path]:
-    """The recordings of these names.  Raises ApiError for none, too many, or what no recording is called."""
+    """Return the paths of recordings.  Raises ApiError for no name, too many, or an invalid one."""
     paths = {name: recording_path(run_dir, name) for name in names if name}
     known = {name: path for name, path in paths.items() if path is not None}
     if not known or len(known) < len(paths) or len(known) > MAX_WATCHED:
@@ -102,28 +105,28 @@ def find_recordings(run_dir: Path, names: Sequence[str]) -> Mapping[str, Path]:
     return known
 
 
-def parse_recording_cursor(paths: Mapping[str, Path], last_id: str | None, asked: str | None) -> Cursor:
-    """Return where a stream starts in each recording.  Raises ApiError."""
+def parse_recording_cursor(paths: Mapping[str, Path], last_id: str | None, given: str | None) -> Cursor:
+    """Return the start of a stream in each recording.  Raises ApiError."""
     try:
-        cursor = parse_cursor(last_id or asked or "")
+        cursor = parse_cursor(last_id or given or "")
     except ValueError as error:
-        raise ApiError(400, f"the cursor is not one of ours: {error}") from None
+        raise ApiError(400, f"the cursor is invalid: {error}") from None
     return {name: at for name, at in cursor.items() if name in paths}
 
 
 async def stream_terminals(
-    watched: WatchedRun, paths: Mapping[str, Path], places: Cursor, *, from_end: bool
+    watched: WatchedRun, paths: Mapping[str, Path], offsets: Cursor, *, from_end: bool
 ) -> AsyncIterator[bytes]:
-    """``cast`` of whichever recording has grown, ``end`` after the last event of each; ends with all of them."""
-    at = {name: places.get(name, 0) for name in paths}
+    """Stream ``cast`` when a recording has grown and ``end`` after its last event, until all have ended."""
+    at = {name: offsets.get(name, 0) for name in paths}
     screens = {name: TerminalSanitizer() for name in paths}
     idle = dict.fromkeys(paths, 0)
-    said_at = time.monotonic()
+    last_message_at = time.monotonic()
     while at:
         grown = await asyncio.to_thread(_read_all, paths, at, from_end=from_end)
         live = watched.follower.live_recordings
         for name, chunk in grown.items():
-            at[name], idle[name], said_at = chunk.offset, 0, time.monotonic()
+            at[name], idle[name], last_message_at = chunk.offset, 0, time.monotonic()
             safe = replace(
                 chunk,
                 events=[(t, screens[name].sanitize(text)) for t, text in chunk.events],
@@ -136,14 +139,14 @@ async def stream_terminals(
                 yield event_message("end", orjson.dumps({"trajectory": name}), format_cursor(at))
                 del at[name]
         if not grown:
-            if time.monotonic() - said_at >= HEARTBEAT_S:
-                said_at = time.monotonic()
+            if time.monotonic() - last_message_at >= HEARTBEAT_S:
+                last_message_at = time.monotonic()
                 yield HEARTBEAT
             await asyncio.sleep(POLL_S)
 
 
 def _read_all(paths: Mapping[str, Path], at: Mapping[str, int], *, from_end: bool) -> dict[str, RecordingChunk]:
-    """Return what each recording has gained; of one that is begun at its end, its header and its last events."""
+    """Return what each recording has gained; one that is read from its end gives its header and last events."""
     found: dict[str, RecordingChunk] = {}
     for name, offset in at.items():
         if _size(paths[name]) <= offset:
@@ -159,7 +162,7 @@ def _end_of(path: Path) -> RecordingChunk:
     start = _size(path) - _END_BYTES
     if start <= header.offset:
         return read_recording(path, 0, MAX_BYTES)
-    rest = read_recording(path, start, MAX_BYTES)  # its first line, which is cut, is left out as a damaged one
+    rest = read_recording(path, start, MAX_BYTES)  # the cut first line is skipped as damaged
     return replace(header, events=rest.events, offset=rest.offset)
 
 

@@ -14,7 +14,7 @@ HEARTBEAT_S = 15.0
 
 
 class ApiError(Exception):
-    """A request is answered with this status and one line."""
+    """A request that is answered with an error status and one line."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
@@ -22,7 +22,7 @@ class ApiError(Exception):
 
 
 def json_response(value: object) -> Response:
-    """Numbers that JSON does not have become null."""
+    """Return a value as JSON; NaN and infinities become null."""
     return Response(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), media_type="application/json")
 
 
@@ -31,12 +31,12 @@ def error_response(status: int, line: str) -> Response:
 
 
 def download_response(page: bytes, name: str) -> Response:
-    """A page to be kept under this name, which has no quote in it."""
+    """Return a page as a download; ``name`` must not contain a quote."""
     return Response(page, media_type="text/html", headers={"content-disposition": f'attachment; filename="{name}"'})
 
 
 def event_message(name: str, data: bytes, id_: str = "") -> bytes:
-    """Return one message of an event stream.  ``data`` has no newline: JSON has none."""
+    """Return one message of an event stream; ``data`` must not contain a newline."""
     head = f"id: {id_}\n" if id_ else ""
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
 

@@ -1,7 +1,7 @@
-"""The runs that are followed: the one that the monitor was started on, and those beside it that somebody looks at.
+"""The followed runs: the one that the monitor was started on, and other runs of its folder that clients read.
 
-Each has one poller, which every reader waits for and none can slow.  A run beside is opened when it is asked for; those
-that were not for longest are let go of.  All pollers end with :meth:`Runs.following`.
+Each run has one poller.  Another run is opened when it is first requested, and the least recently used one is closed
+when there are too many.  All pollers end with :meth:`WatchedRuns.run_pollers`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from protocol.run_directory.layout import CONFIG_FILE, RUN_ID_PATTERN, NoSuchRun
 
 POLL_S = 0.5
 CURRENT = "-"
-_MAX_BESIDE = 3
+_MAX_OTHERS = 3
 
 
 class WatchedRun:
-    """A run and who waits for news of it."""
+    """A followed run, with its poller and the readers that wait for changes."""
 
     def __init__(self, follower: RunFollower) -> None:
         self.follower = follower
@@ -43,14 +43,14 @@ class WatchedRun:
             await asyncio.sleep(0 if more else POLL_S)
 
     async def wait_for_change(self, revision: int, timeout_s: float) -> bool:
-        """Wait for another revision than this one, and return whether it came in time."""
+        """Wait for a change since this revision, and return whether it came in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(lambda: self.follower.revision != revision)
         return self.follower.revision != revision
 
     async def encoded_state(self) -> bytes:
-        """The whole view; made once for each revision, and for nobody who does not ask."""
+        """Return the encoded view, which is made once per revision and only on request."""
         revision = self.follower.revision
         if self._state_of != revision:
             self._state, self._state_of = await asyncio.to_thread(self.follower.encode_view), revision
@@ -58,18 +58,18 @@ class WatchedRun:
 
 
 class WatchedRuns:
-    """See the module."""
+    """The runs that this monitor follows."""
 
     def __init__(self, current: RunFollower) -> None:
         self.current = WatchedRun(current)
         self._folder = current.run_dir.resolve().parent
-        self._beside: dict[str, WatchedRun] = {}
+        self._others: dict[str, WatchedRun] = {}
         self._opening = asyncio.Lock()
         self._group: asyncio.TaskGroup | None = None
 
     @asynccontextmanager
     async def run_pollers(self) -> AsyncGenerator[None]:
-        """Pollers run within."""
+        """Run the pollers while the body runs."""
         await asyncio.to_thread(self.current.follower.load_initial)
         async with asyncio.TaskGroup() as group:
             self._group = group
@@ -78,7 +78,7 @@ class WatchedRuns:
                 yield
             finally:
                 self._group = None
-                for watched in (self.current, *self._beside.values()):
+                for watched in (self.current, *self._others.values()):
                     _stop(watched)
 
     def list_cards(self) -> list[RunCard]:
@@ -89,7 +89,7 @@ class WatchedRuns:
         return found
 
     async def open_run(self, name: str) -> WatchedRun:
-        """A run by its id.  Raises ApiError where there is none, or it has been removed."""
+        """Return a run by its id.  Raises ApiError if there is none, or if it was removed."""
         watched = await self._opened(name)
         watched.used_at = time.monotonic()
         if watched.follower.is_gone:
@@ -101,8 +101,8 @@ class WatchedRuns:
         if name in {CURRENT, self.current.follower.name}:
             return self.current
         async with self._opening:
-            if name in self._beside:
-                return self._beside[name]
+            if name in self._others:
+                return self._others[name]
             path = self._folder / name
             if not RUN_ID_PATTERN.fullmatch(name) or not (path / CONFIG_FILE).is_file():
                 raise ApiError(404, f"there is no run {name[:80]!r} in {self._folder}; /api/runs lists them")
@@ -112,18 +112,18 @@ class WatchedRuns:
                 raise ApiError(404, str(error)) from error
             await asyncio.to_thread(watched.follower.load_initial)
             self._start(watched)
-            self._beside[name] = watched
-            if len(self._beside) > _MAX_BESIDE:
-                self._forget(min(self._beside, key=lambda each: self._beside[each].used_at))
+            self._others[name] = watched
+            if len(self._others) > _MAX_OTHERS:
+                self._forget(min(self._others, key=lambda each: self._others[each].used_at))
             return watched
 
     def _start(self, watched: WatchedRun) -> None:
         if self._group is None:
-            raise ApiError(503, "the monitor is ending")
+            raise ApiError(503, "the monitor is shutting down")
         watched.poller = self._group.create_task(watched.poll_forever())
 
     def _forget(self, name: str) -> None:
-        if (watched := self._beside.pop(name, None)) is not None:
+        if (watched := self._others.pop(name, None)) is not None:
             _stop(watched)
 
 

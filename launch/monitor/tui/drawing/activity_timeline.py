@@ -17,14 +17,14 @@ _COLORS = {
     **dict.fromkeys(("paused", "down"), "red"),
     **dict.fromkeys(("waiting", "offloaded"), "dim"),
 }
-_FULL, _HALF, _LITTLE = "█", "▌", "▏"
+_FULL, _HALF, _LOW = "█", "▌", "▏"
 
 
 def render_activity(activity: ActivityTimeline) -> Text:
-    """A line a process, a character a slot: coloured by what it was at most, dark where it was at nothing."""
+    """Return a line per process with a character per time slot, coloured by the dominant state."""
     shown = activity.lanes[:SHOWN]
     if not shown:
-        return Text("No process has told what it is at.", formatting.QUIET)
+        return Text("No activity was recorded yet.", formatting.QUIET)
     lines = [*map(_line, shown), _legend(activity)]
     if more := len(activity.lanes) - len(shown):
         lines.append(Text(f"and {more} more processes", formatting.QUIET))
@@ -36,13 +36,13 @@ def _line(lane: ActivityLane) -> Text:
     for at in range(max(map(len, lane.states.values()), default=0)):
         state = max(lane.states, key=lambda name: lane.states[name][at])
         value = lane.states[state][at]
-        block = _FULL if value > 0.5 else _HALF if value > 0.1 else _LITTLE if value > 0 else " "
+        block = _FULL if value > 0.5 else _HALF if value > 0.1 else _LOW if value > 0 else " "
         line.append(block, _COLORS.get(state, ""))
     return line
 
 
 def _legend(activity: ActivityTimeline) -> Text:
-    """Each colour with the states that have it, and over which time."""
+    """Return the colours with their states, and the span of time."""
     here = {state for lane in activity.lanes[:SHOWN] for state in lane.states}
     by_color = dict[str, list[str]]()
     for name in [name for name in _COLORS if name in here] + sorted(here - _COLORS.keys()):

@@ -1,4 +1,4 @@
-"""Numbers, states and times as a person reads them.  Pure."""
+"""Formats numbers, states and times for people.  Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol.run_directory.run_status import RunStatus
 
 MISSING = "–"
 WIDE = 110
-"""Columns of a screen that has room beside the most important."""
+"""Number of columns from which a screen counts as wide."""
 ACCENT, GOOD, WARN, BAD, QUIET = "cyan", "green", "yellow", "red", "dim"
 _LEVELS = {"good": GOOD, "warn": WARN, "bad": BAD, "detail": QUIET}
 _STATES = {
@@ -84,7 +84,7 @@ def format_age(seconds: float) -> str:
 
 
 def humanize_name(name: str) -> str:
-    """A name of the code as words."""
+    """Return an identifier as words."""
     return _PHASES.get(name, name.replace("_", " "))
 
 
@@ -100,7 +100,7 @@ def render_state(name: str, reason: str = "") -> Text:
 
 
 def render_run_status(value: RunStatus, flow: str = "") -> Text:
-    """``flow``: what a person has made of it."""
+    """Format the status of a run; ``flow`` is ``paused`` or ``draining`` if a person requested it."""
     return Text(f"● {flow or value.value}", f"bold {WARN if flow else _STATUS_STYLES[value]}")
 
 

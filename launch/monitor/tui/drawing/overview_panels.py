@@ -1,4 +1,4 @@
-"""Draws the panels of the overview.  Pure: a view of the run and a width in, text out."""
+"""Draws the panels of the overview from a view of the run.  Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OverviewMetric:
     name: str
     title: str
     share: bool = False
-    """Whether the value is shown as a percentage."""
+    """Whether values are shares, shown as percentages."""
 
 
 MAIN_METRICS = (
@@ -33,20 +33,20 @@ MAIN_METRICS = (
     OverviewMetric("trained_share", "trained share", share=True),
     OverviewMetric("tokens_per_s_sampled", "tokens/s"),
     OverviewMetric("step_s", "step, s"),
-    OverviewMetric("wait_s", "learner waits, s"),
+    OverviewMetric("wait_s", "batch wait, s"),
     OverviewMetric("pause_ms", "engine pause, ms"),
 )
-_CELL = 22
-"""Columns that a figure wants."""
-_ROOMY = 100
-"""Columns of a screen that has lines to spare."""
+_FIGURE_WIDTH = 22
+"""Minimum columns of a figure."""
+_SPACIOUS_WIDTH = 100
+"""Number of columns from which rows of figures are separated by blank lines."""
 _PLOT_WIDTH, _PLOT_HEIGHT = 36, 2
 _LABEL = 12
 _SHOWN_SESSIONS, _SHOWN_ALERTS = 6, 6
 
 
 def render_facts(view: RunView, width: int) -> Text:
-    """The head figures, as many beside each other as there is room for."""
+    """Return the headline figures in as many columns as fit."""
     oldest = formatting.format_decimal(view.latest.get("staleness_max"), 0)
     age = f"{formatting.format_decimal(view.latest.get('staleness_mean'), 1)}, oldest {oldest}"
     bound = "" if view.run.max_staleness is None else f"of {view.run.max_staleness:.0f}"
@@ -63,19 +63,17 @@ def render_facts(view: RunView, width: int) -> Text:
         _figure("token age", age, bound),
         _figure("episodes running", f"{view.running_count}", f"{view.totals.finished:,} finished"),
         _figure("tokens trained", f"{view.tokens.trained:,}", f"{view.tokens.masked:,} masked"),
-        _figure(
-            "engine pause", formatting.format_duration(max(pauses)) if pauses else formatting.MISSING, "longest now"
-        ),
+        _figure("engine pause", formatting.format_duration(max(pauses)) if pauses else formatting.MISSING, "longest"),
         _figure("sandboxes", f"{view.sandboxes.live}", f"{view.sandboxes.waiting} waiting"),
         _figure("trajectories", f"{view.totals.acknowledged:,}", f"{dropped:,} dropped"),
         _figure("infra failures", f"{failed:,}", f"{view.totals.deaths:,} deaths", BAD if failed else ""),
     ]
-    return arrange_blocks(cells, width, _CELL, apart=width >= _ROOMY)
+    return arrange_blocks(cells, width, _FIGURE_WIDTH, spaced=width >= _SPACIOUS_WIDTH)
 
 
-def _figure(label: str, value: str, beside: str, style: str = "") -> list[Text]:
-    beside_style = ACCENT if beside[:1] in "▁▂▃▄▅▆▇█" else QUIET
-    return [Text(label, QUIET), Text.assemble((value, f"bold {style}".strip()), "  ", (beside, beside_style))]
+def _figure(label: str, value: str, extra: str, style: str = "") -> list[Text]:
+    extra_style = ACCENT if extra[:1] in "▁▂▃▄▅▆▇█" else QUIET
+    return [Text(label, QUIET), Text.assemble((value, f"bold {style}".strip()), "  ", (extra, extra_style))]
 
 
 def _trend(view: RunView, name: str) -> str:
@@ -83,15 +81,15 @@ def _trend(view: RunView, name: str) -> str:
     return sparkline(known, 10) if len(known) > 1 else ""
 
 
-def arrange_blocks(cells: Sequence[Sequence[Text]], width: int, least: int, *, apart: bool = True) -> Text:
-    """Blocks of equal height beside each other, each at least so wide, row upon row; ``apart``: a line between."""
-    count = min(len(cells), max(1, width // least)) if cells else 1
+def arrange_blocks(cells: Sequence[Sequence[Text]], width: int, min_width: int, *, spaced: bool = True) -> Text:
+    """Arrange blocks of equal height in rows, each block at least ``min_width`` wide; ``spaced`` adds blank lines."""
+    count = min(len(cells), max(1, width // min_width)) if cells else 1
     room = max(1, width // count)
     lines: list[Text] = []
     for first in range(0, len(cells), count):
         row = cells[first : first + count]
         lines += [Text.assemble(*(_fitted(part, room) for part in line)) for line in zip(*row, strict=True)]
-        if apart and first + count < len(cells):
+        if spaced and first + count < len(cells):
             lines.append(Text())
     return Text("\n").join(lines)
 
@@ -103,7 +101,7 @@ def _fitted(text: Text, width: int) -> Text:
 
 
 def render_alerts(view: RunView) -> Text:
-    """Health first.  One line says that there is none."""
+    """Return the open alerts, health alerts first."""
     if not view.alerts:
         return Text("No open alerts.", QUIET)
     shown = view.alerts[:_SHOWN_ALERTS]
@@ -117,10 +115,10 @@ def render_alerts(view: RunView) -> Text:
 
 
 def render_curves(view: RunView, width: int) -> Text:
-    """The main metrics over the steps, those that the run has."""
+    """Return curves of the main metrics that the run has."""
     steps = view.curves["step"]
     if not steps:
-        return Text("No step was taken yet.", QUIET)
+        return Text("No optimizer step yet.", QUIET)
     known = [metric for metric in MAIN_METRICS if any(each is not None for each in view.curves.get(metric.name, []))]
     count = max(1, width // _PLOT_WIDTH)
     room = max(12, width // count - 3)
@@ -128,11 +126,11 @@ def render_curves(view: RunView, width: int) -> Text:
 
 
 def render_metric(metric: OverviewMetric, values: Sequence[float | None], width: int) -> list[Text]:
-    """Its title with the last value and its bounds, and its line."""
-    told = formatting.format_percent if metric.share else formatting.format_short
+    """Return the title with the last value and the range, and the curve."""
+    format_value = formatting.format_percent if metric.share else formatting.format_short
     known = [value for value in values if value is not None]
-    bounds = f"{told(min(known))} … {told(max(known))}" if known else ""
-    title = Text.assemble((metric.title, QUIET), "  ", (told(known[-1] if known else None), "bold"))
+    bounds = f"{format_value(min(known))} … {format_value(max(known))}" if known else ""
+    title = Text.assemble((metric.title, QUIET), "  ", (format_value(known[-1] if known else None), "bold"))
     title.truncate(max(1, width - len(bounds) - 1), pad=True)
     return [
         title.append(f" {bounds}", QUIET),
@@ -142,7 +140,7 @@ def render_metric(metric: OverviewMetric, values: Sequence[float | None], width:
 
 def render_engines(view: RunView) -> Text:
     if not view.engines:
-        return Text("No engine has spoken yet.", QUIET)
+        return Text("No engine has started yet.", QUIET)
     return Text("\n").join(map(_engine, view.engines))
 
 
@@ -159,7 +157,7 @@ def _engine(engine: EngineSummary) -> Text:
 
 
 def render_evaluations(view: RunView) -> Text:
-    """Evaluations, and those that are under way."""
+    """Return the finished evaluations and the running ones."""
     lines = [_evaluation(each) for each in view.evaluations]
     lines += [
         Text.assemble(_label(name), f"{each.done} of {each.total}", (f"  {each.passed} passed", QUIET))
@@ -180,13 +178,13 @@ def _label(name: str) -> tuple[str, str]:
 
 
 def render_episodes(view: RunView, width: int) -> Text:
-    """The episodes that run longest, by the time of the newest event."""
+    """Return the longest running episodes, as of the newest event."""
     if not view.running:
         return Text("No episode is running.", QUIET)
     longest = sorted(view.running, key=lambda each: each.started_at)[:_SHOWN_SESSIONS]
     lines = [_session(each, width, view.last_event_at or 0.0) for each in longest]
     if more := view.running_count - len(longest):
-        lines.append(Text(f"and {more} more: 4 shows their terminals", QUIET))
+        lines.append(Text(f"and {more} more; press 4 for their terminals", QUIET))
     return Text("\n").join(lines)
 
 

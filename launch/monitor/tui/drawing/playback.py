@@ -1,7 +1,6 @@
-"""A terminal's recording as it was at any moment of it.  No clock: who plays it says which moment.
+"""Reproduces the screen of a terminal recording at any moment.
 
-Moments are of the film, in which nobody waits longer than :data:`MOST_IDLE_S` for the next thing to be printed.  Not
-thread-safe: one owner asks, in whatever thread.
+Playback time shortens every pause to :data:`MAX_IDLE_S`.  Not thread-safe: one owner, in any thread.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from launch.monitor.run_state.sanitize import TerminalSanitizer
 from protocol.run_directory.recording_reader import RecordingEvent, read_recording
 from sandbox.session.terminal_emulator import StyledText, TerminalEmulator
 
-MOST_IDLE_S = 2.0
+MAX_IDLE_S = 2.0
 _DRAWN_CHARS = 256 << 10
-"""Printed before a moment that is jumped to: what came earlier has left the screen."""
+"""Number of characters before a moment that are drawn after a jump; earlier ones have left the screen."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScreenImage:
-    """A screen to look at."""
+    """The content of a terminal's screen."""
 
     lines: tuple[tuple[StyledText, ...], ...]
     cursor: tuple[int, int]
-    """Row and column, from 0."""
+    """Row and column of the cursor, from 0."""
 
 
 def capture_screen(drawing: TerminalEmulator) -> ScreenImage:
@@ -38,21 +37,23 @@ def capture_screen(drawing: TerminalEmulator) -> ScreenImage:
 
 
 def playback_times(real: Sequence[float]) -> list[float]:
-    """Moments of the film, of what was printed at these times; neither goes back."""
+    """Return the playback times of output that was printed at these times; both never decrease."""
     times: list[float] = []
     at, before = 0.0, 0.0
     for time in real:
-        at += min(MOST_IDLE_S, max(0.0, time - before))
+        at += min(MAX_IDLE_S, max(0.0, time - before))
         before = max(before, time)
         times.append(at)
     return times
 
 
 class RecordingPlayback:
+    """Plays one recording."""
+
     def __init__(
         self, events: Sequence[RecordingEvent], marks: Sequence[float], size: tuple[int, int] = (24, 80)
     ) -> None:
-        """``marks``: when turns began, in the recording's time.  ``size``: rows and columns."""
+        """``marks`` are the starts of turns in recording time; ``size`` is (rows, columns)."""
         self._real, self._texts = [t for t, _ in events], [text for _, text in events]
         self._times = playback_times(self._real)
         self._drawing = TerminalEmulator(*size)
@@ -68,26 +69,26 @@ class RecordingPlayback:
         return self._times[-1] if self._times else 0.0
 
     def playback_time(self, real_s: float) -> float:
-        """When that is shown which was printed at or after this time of the recording."""
+        """Return the playback time of a time in the recording."""
         after = bisect_right(self._real, real_s)
         if after < len(self._times):
-            return max(0.0, self._times[after] - min(MOST_IDLE_S, self._real[after] - real_s))
+            return max(0.0, self._times[after] - min(MAX_IDLE_S, self._real[after] - real_s))
         return self.length_s
 
-    def screen_at(self, film_s: float) -> ScreenImage:
-        """The screen at a moment."""
-        wanted = bisect_right(self._times, film_s)
-        if wanted < self._fed:
+    def screen_at(self, playback_s: float) -> ScreenImage:
+        """Return the screen at a playback time."""
+        count = bisect_right(self._times, playback_s)
+        if count < self._fed:
             self._drawing.clear()
             self._fed = 0
-        for text in self._texts[max(self._fed, self._first_drawn(wanted)) : wanted]:
+        for text in self._texts[max(self._fed, self._first_drawn(count)) : count]:
             self._drawing.feed(text)
-        self._fed = wanted
+        self._fed = count
         return capture_screen(self._drawing)
 
-    def _first_drawn(self, wanted: int) -> int:
+    def _first_drawn(self, count: int) -> int:
         room = _DRAWN_CHARS
-        for index in range(wanted, self._fed, -1):
+        for index in range(count, self._fed, -1):
             room -= len(self._texts[index - 1])
             if room < 0:
                 return index
@@ -95,7 +96,7 @@ class RecordingPlayback:
 
 
 def read_playback(path: Path) -> RecordingPlayback:
-    """Return the filtered playback of a finished recording; an empty one if there is none."""
+    """Return the sanitized playback of a finished recording; an empty one if there is none."""
     size, events, marks = (24, 80), list[RecordingEvent](), list[float]()
     header = read_recording(path, 0, 1)
     size = (header.height, header.width)
@@ -111,7 +112,7 @@ def read_playback(path: Path) -> RecordingPlayback:
 
 
 class LiveScreen:
-    """A recording that grows: the screen as it is now."""
+    """The current screen of a recording that is still being written."""
 
     _END_BYTES = 64 << 10
 
@@ -127,7 +128,7 @@ class LiveScreen:
         self._shown: ScreenImage | None = None
 
     def current_image(self) -> ScreenImage:
-        """Return the screen with everything that was printed since the last call."""
+        """Return the screen after everything that was printed so far."""
         chunk = read_recording(self._path, self._offset)
         if chunk.offset > self._offset or self._shown is None:
             self._offset = chunk.offset

@@ -1,4 +1,4 @@
-"""A terminal's screen in a part of ours.  Pure."""
+"""Draws the screen of a recorded terminal.  Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sandbox.session.terminal_emulator import StyledText
 _HEX = re.compile(r"[0-9a-f]{6}")
 _NAMES = frozenset({"black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"})
 _PYTES = {"brown": "yellow", "brightbrown": "bright_yellow", "bfightmagenta": "bright_magenta"}
-"""Names that pyte has for colours."""
+"""Colour names of pyte → those of rich."""
 
 
 def render_screen(shown: ScreenImage, width: int, height: int) -> Text:
-    """The screen's left part, and the lines around the cursor where there is no room for all."""
+    """Return the screen, cut on the right, and to the lines around the cursor if it is too high."""
     row, column = shown.cursor
     used = max([row, *(index for index, line in enumerate(shown.lines) if any(run.text.strip() for run in line))])
     first = 0 if used < height else max(0, min(row - height + 1, len(shown.lines) - height))

@@ -1,4 +1,4 @@
-"""Curves of characters.  Pure: numbers in, lines of one width out."""
+"""Draws curves as characters.  Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Sequence
 _TICKS = "▁▂▃▄▅▆▇█"
 _BLANK = 0x2800
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-"""Bits of a braille character, by column, from the top."""
+"""Bits of the dots of a braille character by column, from the top."""
 _PER_CELL = 4
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The last ``width`` values as one line; blanks where there is none."""
+    """Return the last ``width`` values as one line, with blanks for missing ones."""
     shown = list(values)[-width:]
     low, high = _bounds(shown)
     return "".join(" " if value is None else _TICKS[_level(value, low, high, len(_TICKS))] for value in shown)
 
 
 def braille_curve(values: Sequence[float | None], width: int, height: int) -> list[str]:
-    """A line through all values, as ``height`` lines of ``width`` braille characters."""
+    """Return a curve as ``height`` lines of ``width`` braille characters."""
     columns, rows = 2 * width, _PER_CELL * height
     known = _resampled(values, columns)
     low, high = _bounds(known)
@@ -39,7 +39,7 @@ def braille_curve(values: Sequence[float | None], width: int, height: int) -> li
 
 
 def _resampled(values: Sequence[float | None], columns: int) -> list[float | None]:
-    """Resample to the number of columns: evenly chosen, or where there are fewer with what lies between them."""
+    """Resample to the number of columns, with linear interpolation."""
     last = len(values) - 1
     return [_between(values, column * last / max(1, columns - 1)) for column in range(columns)] if values else []
 
@@ -58,7 +58,7 @@ def _bounds(values: Sequence[float | None]) -> tuple[float, float]:
 
 
 def _level(value: float, low: float, high: float, levels: int) -> int:
-    """Scale to 0 … ``levels`` − 1; the middle where all values are one."""
+    """Scale to 0 … ``levels`` − 1; the middle if all values are equal."""
     if not high > low:
         return levels // 2
     if math.isinf(high - low):

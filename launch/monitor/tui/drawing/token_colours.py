@@ -1,6 +1,6 @@
-"""Tokens as text in colours, and a sentence about one of them.  Pure.
+"""Draws tokens in colours, and describes one of them.  Pure.
 
-A token is coloured by one thing at a time.  What the policy did not sample is dim under each.
+Tokens are coloured by one property at a time; tokens that the policy did not sample are always dim.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from launch.monitor.tui.drawing.formatting import BAD, GOOD, QUIET, WARN
 
 
 class TokenColouring(StrEnum):
-    """What the colour of a token shows."""
+    """The property that the colour of a token shows."""
 
     PROBABILITY = "probability"
     AGE = "age"
-    FATE = "what became of it"
-    GAP = "gap between learner and engine"
+    FATE = "use in training"
+    GAP = "log-probability gap"
     ADVANTAGE = "advantage"
 
 
@@ -51,10 +51,10 @@ LEGENDS: Mapping[TokenColouring, tuple[tuple[str, str], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class TokenPiece:
-    """A part of a line that is of one token."""
+    """The part of one token in a line."""
 
     token: int
-    """Its place in the page."""
+    """Index of the token in the page."""
     text: str
 
 
@@ -93,12 +93,12 @@ _STYLES: Mapping[TokenColouring, Callable[[TokenPage, int], str]] = {
 
 
 def _step(value: float | None, bounds: tuple[tuple[float, str], ...], least: str) -> str:
-    """The style of the first bound that is reached."""
+    """Return the style of the first bound that the value reaches."""
     return "" if value is None else next((found for bound, found in bounds if value >= bound), least)
 
 
 def wrap_tokens(page: TokenPage, width: int) -> list[list[TokenPiece]]:
-    """Lines of at most ``width`` cells; every token in at least one of them, in order."""
+    """Wrap tokens into lines of at most ``width`` cells; every token appears, in order."""
     lines: list[list[TokenPiece]] = [[]]
     room = width
     for token, text in enumerate(page.text):
@@ -116,12 +116,12 @@ def wrap_tokens(page: TokenPage, width: int) -> list[list[TokenPiece]]:
 
 
 def _shown(text: str) -> str:
-    """A token that is nothing to see, and the end of a line, have a sign of their own."""
+    """Return a token's text with visible signs for tabs, line ends and empty tokens."""
     return text.replace("\t", "→   ").replace("\n", "⏎\n") or "·"
 
 
 def _parts(text: str, room: int, width: int) -> Iterator[str]:
-    """The first fits into ``room``, the others into ``width``, as far as one character does."""
+    """Split text into parts: the first fits into ``room`` cells, the others into ``width``."""
     part, left = "", room
     for char in text:
         cells = cell_len(char)
@@ -136,7 +136,7 @@ def _parts(text: str, room: int, width: int) -> Iterator[str]:
 
 
 def render_tokens(page: TokenPage, lines: list[list[TokenPiece]], by: TokenColouring, cursor: int) -> Text:
-    """All lines; the token under the cursor stands out."""
+    """Return all lines, with the token under the cursor highlighted."""
     return Text("\n", no_wrap=True).join(
         Text.assemble(
             *((piece.text, _cursor(token_style(page, piece.token, by), piece.token == cursor)) for piece in line)
@@ -150,12 +150,12 @@ def _cursor(found: str, here: bool) -> str:
 
 
 def render_legend(by: TokenColouring) -> Text:
-    parts = [part for found, told in LEGENDS[by] for part in (("██ ", found), (f"{told}  ", QUIET))]
+    parts = [part for style, label in LEGENDS[by] for part in (("██ ", style), (f"{label}  ", QUIET))]
     return Text.assemble((f"{by.value}  ", "bold"), *parts)
 
 
 def describe_token(page: TokenPage, at: int) -> Text:
-    """Everything that is known of one token."""
+    """Return the facts about one token as one line."""
     if not page.id:
         return Text("no tokens", QUIET)
     known = [

@@ -1,7 +1,7 @@
-"""A part of the screen that shows what a run's files say, and asks them again when there is news.
+"""The base of all views, which load their data in a thread and reload it when there is news.
 
-A view asks one question at a time, in a thread; what is asked for while one is under way is asked once, after it.  So
-a slow disk makes a view late and nothing else.  What cannot be read is a line in the view's place.
+A view loads once at a time; requests during a load lead to one more load after it.  So a slow disk only delays the
+view. Data that cannot be read is reported as one line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocol.errors import LongshoreError
 
 
 class MonitorView(Widget):
-    """The base of all views.  A view that is not shown asks nothing until it is."""
+    """The base of all views.  A hidden view does not load."""
 
     DEFAULT_CSS = "MonitorView { height: 1fr; }"
 
@@ -37,7 +37,7 @@ class MonitorView(Widget):
         self.request_reload()
 
     def request_reload(self) -> None:
-        """Ask again: there is news, or something else is wanted."""
+        """Request a reload, as there is news or other data is needed."""
         self._wanted.set()
 
     async def _reload_on_request(self) -> None:
@@ -45,7 +45,7 @@ class MonitorView(Widget):
             await self._wanted.wait()
             self._wanted.clear()
             if not (self.display and self.size):
-                continue  # it is asked again when it is shown, and when it has its place
+                continue  # showing and resizing request a reload
             try:
                 await self.load()
             except (LongshoreError, OSError) as error:
@@ -56,41 +56,43 @@ class MonitorView(Widget):
         self.post_message(ReadFailed(line))
 
     async def load(self) -> None:
-        """Read in a thread, and show.  Errors of reading may be raised."""
+        """Read the data in a thread and show it.  May raise LongshoreError or OSError."""
         raise NotImplementedError
 
 
 def focus_first(part: Widget) -> None:
-    """Keys go to it, or to the first thing in it that takes them."""
-    takers = (each for each in (part, *part.query("*")) if each.focusable and each.display)
-    part.screen.set_focus(next(takers, None))
+    """Focus a widget, or its first focusable child."""
+    focusable = (each for each in (part, *part.query("*")) if each.focusable and each.display)
+    part.screen.set_focus(next(focusable, None))
 
 
 @dataclass
 class ReadFailed(Message):
-    """A line for the person."""
+    """Data could not be read."""
 
     line: str
 
 
 class ScreenShown(Message):
-    """A page is on the screen, for the first time or again."""
+    """A screen is shown, for the first time or again."""
 
 
 @dataclass
 class TrajectoryRequested(Message):
-    """An acknowledged one, by its id."""
+    """A trajectory was selected."""
 
     trajectory: str
 
 
 @dataclass
 class GroupRequested(Message):
+    """A group was selected."""
+
     group: int
 
 
 @dataclass
 class TerminalRequested(Message):
-    """A recording by its name, also of an episode that still runs."""
+    """A terminal recording was selected, which may still be written."""
 
     recording: str

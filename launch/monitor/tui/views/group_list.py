@@ -1,4 +1,4 @@
-"""Every group: how its samples came out, and what became of it."""
+"""The list of groups, with their rewards and their use in training."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _COLUMNS: Sequence[ListColumn[GroupRow]] = (
     ListColumn("group", 8, lambda row: str(row.group)),
     ListColumn("task", STRETCHED, lambda row: row.task),
     ListColumn("state", 13, _state),
-    ListColumn("here", 5, lambda row: f"{row.arrived}/{row.size}"),
+    ListColumn("arrived", 7, lambda row: f"{row.arrived}/{row.size}"),
     ListColumn("mean", 6, lambda row: formatting.render_reward(row.reward_mean)),
     ListColumn(
-        "least … most",
+        "min … max",
         12,
         lambda row: f"{formatting.format_decimal(row.reward_min)} … {formatting.format_decimal(row.reward_max)}",
     ),
@@ -40,10 +40,10 @@ _COLUMNS: Sequence[ListColumn[GroupRow]] = (
 
 
 class GroupList(Listing[GroupRow]):
-    """See the module."""
+    """The list of groups."""
 
     SORTS = query.GROUP_SORTS
-    HINT = "a group's number or words, and step=last state=open reason=… task=… reward_max=0.5"
+    HINT = "group number or words, filters: step=last state=open reason=… task=… reward_max=0.5"
     NOUN = "groups"
 
     def columns(self) -> Sequence[ListColumn[GroupRow]]:
@@ -52,10 +52,10 @@ class GroupList(Listing[GroupRow]):
     def key(self, row: GroupRow) -> str:
         return str(row.group)
 
-    def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> ResultPage[GroupRow]:
+    def read(self, words: str, sort: str, cursor: str | None, limit: int) -> ResultPage[GroupRow]:
         def found(catalog: RunCatalog) -> ResultPage[GroupRow]:
-            wanted = search_line.parse_group_search(asked, query.newest_step(catalog))
-            return query.list_groups(catalog, wanted, search_line.build_page_request(sort, cursor, limit))
+            criteria = search_line.parse_group_search(words, query.newest_step(catalog))
+            return query.list_groups(catalog, criteria, search_line.build_page_request(sort, cursor, limit))
 
         return self.follower.query_catalog(found)
 

@@ -1,4 +1,4 @@
-"""A group's members side by side: what told them apart is what it teaches."""
+"""Compares the members of a group side by side."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CELL = 16
 
 
 class GroupMemberTable(DataTable[Text]):
-    """A column each."""
+    """A column for each member."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select_cursor", "Open"),
@@ -34,7 +34,7 @@ class GroupMemberTable(DataTable[Text]):
 
 
 class GroupView(MonitorView):
-    """See the module."""
+    """The members of one group."""
 
     DEFAULT_CSS = """
     GroupView > Static { height: auto; padding: 1 2; }
@@ -79,26 +79,26 @@ class GroupView(MonitorView):
 
 
 def render_group_heading(found: GroupDetail) -> Text:
-    """Pure: what is the same for all members."""
+    """Return the facts that all members share.  Pure."""
     row = found.row
     parts: list[str | Text | tuple[str, str]] = [
         (f"group {row.group}  ", "bold"), f"{row.task}  ", formatting.render_state(row.state),
-        (f"  closed as {formatting.humanize_name(row.outcome)}, {row.arrived} of {row.size} here", QUIET),
+        (f"  closed as {formatting.humanize_name(row.outcome)}, {row.arrived} of {row.size} arrived", QUIET),
         ("" if row.step is None else f", step {row.step}", QUIET),
         "\nreward ", formatting.render_reward(row.reward_mean),
         (f"  from {formatting.format_decimal(row.reward_min)} to {formatting.format_decimal(row.reward_max)}", QUIET),
         (f", {row.passed} passed", QUIET),
     ]  # fmt: skip
     if row.reasons:
-        told = ", ".join(f"{count} {formatting.humanize_name(reason)}" for reason, count in row.reasons.items())
-        parts.append((f"  dropped: {told}", BAD))
+        reasons = ", ".join(f"{count} {formatting.humanize_name(reason)}" for reason, count in row.reasons.items())
+        parts.append((f"  dropped: {reasons}", BAD))
     if found.missing:
-        parts.append((f"  not here: {', '.join(map(str, found.missing[:16]))}", formatting.WARN))
+        parts.append((f"  missing: {', '.join(map(str, found.missing[:16]))}", formatting.WARN))
     return Text.assemble(*parts)
 
 
 def compare_members(members: Sequence[GroupMemberDetail]) -> list[tuple[str, list[Text]]]:
-    """Pure: a title and a cell a member, line by line."""
+    """Return lines of a title and a cell for each member.  Pure."""
     lines: list[tuple[str, Callable[[GroupMemberDetail], Text]]] = [
         ("state", lambda each: formatting.render_state(each.row.state, each.row.reason)),
         ("ended by", lambda each: Text(formatting.humanize_name(each.row.status))),
@@ -109,7 +109,7 @@ def compare_members(members: Sequence[GroupMemberDetail]) -> list[tuple[str, lis
         ("tests", lambda each: Text(f"{each.tests_passed}/{each.tests}")),
         ("turns", lambda each: Text(str(each.turns))),
         ("tokens sampled", lambda each: Text(f"{each.row.sampled:,}")),
-        ("gap", lambda each: Text(formatting.format_short(each.row.logprob_gap))),
+        ("log-prob gap", lambda each: Text(formatting.format_short(each.row.logprob_gap))),
         *((f"  {name}", _time(name)) for name in _names(members, lambda each: each.ms)),
         ("error", lambda each: Text(formatting.truncate_text(_problem(each), _CELL), BAD)),
     ]

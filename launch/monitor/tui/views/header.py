@@ -1,4 +1,4 @@
-"""The two lines at the top of every page: where the run stands, and where the person is in it."""
+"""The two lines at the top of every screen: the state of the run, and the tabs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from launch.monitor.tui.drawing import formatting
 from launch.monitor.tui.drawing.formatting import ACCENT, BAD, QUIET
 from protocol.run_directory.run_status import RunStatus
 
-_BAR, _ROOMY = 16, 100
+_BAR_WIDTH, _SPACIOUS_WIDTH = 16, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Tab:
 
 
 class HeadLine(Static):
-    """Shows the state of the run; a second line says what is wrong with its directory."""
+    """Shows the state of the run, and problems of its directory in a second line."""
 
     DEFAULT_CSS = "HeadLine { height: auto; padding: 0 1; background: $panel; }"
 
@@ -49,11 +49,11 @@ class HeadLine(Static):
 
 
 def render_head_line(head: RunProgress, width: int, now: float) -> Text:
-    """Pure: as much of it as there is room for."""
+    """Return as much of the state as fits.  Pure."""
     parts = [
         Text.assemble(("longshore ", f"bold {ACCENT}"), (formatting.truncate_text(head.run, 24), "bold")),
         formatting.render_run_status(head.status, head.flow),
-        _step(head, _BAR if width >= _ROOMY else _BAR // 2),
+        _step(head, _BAR_WIDTH if width >= _SPACIOUS_WIDTH else _BAR_WIDTH // 2),
         Text.assemble(
             ("reward ", QUIET),
             formatting.format_decimal(head.reward_mean),
@@ -71,7 +71,7 @@ def render_head_line(head: RunProgress, width: int, now: float) -> Text:
         line = Text.assemble(line, "\n", (head.problem, f"bold {BAD}"))
     elif head.behind_bytes:
         line = Text.assemble(
-            line, "\n", (f"{head.behind_bytes / 1e6:,.1f} MB of its past are yet to be counted", QUIET)
+            line, "\n", (f"{head.behind_bytes / 1e6:,.1f} MB of past events still to be counted", QUIET)
         )
     return line
 
@@ -89,7 +89,7 @@ def _step(head: RunProgress, width: int) -> Text:
 def _news(head: RunProgress, now: float) -> str:
     if head.last_event_at is None or head.status is not RunStatus.RUNNING:
         return ""
-    return f"news {formatting.format_age(now - head.last_event_at)}"
+    return f"last event {formatting.format_age(now - head.last_event_at)}"
 
 
 class TabLine(Static):
@@ -109,7 +109,7 @@ class TabLine(Static):
     def __init__(self, tabs: Sequence[Tab]) -> None:
         super().__init__()
         self._tabs = tabs
-        self._current, self._beside = tabs[0].name, dict[str, str]()
+        self._current, self._notes = tabs[0].name, dict[str, str]()
 
     def on_mount(self) -> None:
         self._show()
@@ -118,10 +118,10 @@ class TabLine(Static):
         self._current = name
         self._show()
 
-    def note(self, name: str, beside: str) -> None:
-        """A few characters beside a title."""
-        if self._beside.get(name, "") != beside:
-            self._beside[name] = beside
+    def note(self, name: str, text: str) -> None:
+        """Show a short text next to a tab's title."""
+        if self._notes.get(name, "") != text:
+            self._notes[name] = text
             self._show()
 
     def _show(self) -> None:
@@ -129,8 +129,8 @@ class TabLine(Static):
         for tab in self._tabs:
             here = tab.name == self._current
             shown = Text.assemble((f" {tab.key} ", QUIET), (tab.title, f"bold {ACCENT} reverse" if here else ""))
-            if beside := self._beside.get(tab.name):
-                shown.append(f" {beside}", QUIET)
+            if note := self._notes.get(tab.name):
+                shown.append(f" {note}", QUIET)
             shown.stylize(Style.from_meta({"@click": f"choose('{tab.name}')"}))
             line.append_text(shown.append(" "))
         self.update(line)

@@ -1,8 +1,8 @@
-"""A long list that goes on growing: searched, ordered, read page by page, and followed.
+"""A long, growing list with search, orders, paging and following.
 
-At its first row a list follows the run: what is new appears above.  Further down it stands still, so that nothing moves
-under the person's eyes, and says how many rows have come meanwhile.  Pages are asked for as they are reached; they stay
-true while the run goes on, by the store's cursors.
+At its first row a list follows the run, and new rows appear at the top.  Further down it stands still and shows the
+number of new rows.  Pages are loaded when they are reached; the store's cursors keep them consistent while the run
+goes on.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Row = TypeVar("Row")
 
 PAGE_ROWS = 100
 _NEAR_END = 20
-"""Rows above the last one from which the next page is asked for."""
+"""Distance from the last row at which the next page is loaded."""
 STRETCHED = 0
-"""The width of a column that has what the others leave."""
-_LEAST = 12
+"""Width of a column that takes the remaining width."""
+_MIN_STRETCHED_WIDTH = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ListColumn(Generic[Row]):
     width: int
     cell: Callable[[Row], Text | str]
     wide: bool = False
-    """Left out where there is little room."""
+    """Whether the column is only shown on wide screens."""
 
 
 class RowTable(DataTable[Text | str]):
@@ -75,13 +75,13 @@ class Listing(MonitorView, Generic[Row]):
     ]
     SORTS: Sequence[str] = ("newest",)
     HINT = ""
-    """The placeholder of the search line."""
+    """Placeholder of the search line."""
     NOUN = "rows"
 
     def __init__(self, follower: RunFollower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
         super().__init__(follower, id=id)
         self.words = ""
-        """As they stand in the search line."""
+        """Content of the search line."""
         self.sort = self.SORTS[0]
         self.following = True
         self.unseen = 0
@@ -91,27 +91,27 @@ class Listing(MonitorView, Generic[Row]):
         self._refused = ""
         self._more = False
         self._shown_width = 0
-        self._whole = True
-        """All of it is to be read anew: something else is asked for."""
+        self._reload_all = True
+        """Whether everything has to be loaded again, as the search or the order changed."""
 
-    # -- what a list has of its own --------------------------------------------------------------------------------
+    # -- implemented by each list -----------------------------------------------------------------------------------
 
     @abstractmethod
     def columns(self) -> Sequence[ListColumn[Row]]: ...
 
     @abstractmethod
     def key(self, row: Row) -> str:
-        """Tells rows apart."""
+        """Return the unique key of a row."""
 
     @abstractmethod
-    def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> ResultPage[Row]:
-        """Read a page, in a thread.  Raises InvalidQueryError for words that make no sense."""
+    def read(self, words: str, sort: str, cursor: str | None, limit: int) -> ResultPage[Row]:
+        """Read a page, in a thread.  Raises InvalidQueryError for an invalid search."""
 
     @abstractmethod
     def open(self, row: Row) -> None:
-        """Enter was pressed on it."""
+        """Open a row, as Enter was pressed on it."""
 
-    # -- what is shown -----------------------------------------------------------------------------------------------
+    # -- display -----------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
         yield Static(classes="title")
@@ -134,15 +134,15 @@ class Listing(MonitorView, Generic[Row]):
 
     async def load(self) -> None:
         more, self._more = self._more, False
-        whole, self._whole = self._whole, False
-        asked = (self.words, self.sort)
+        reload_all, self._reload_all = self._reload_all, False
+        search = (self.words, self.sort)
         try:
-            if more and self._next is not None and not whole:
-                self._append(await asyncio.to_thread(self.read, *asked, self._next, PAGE_ROWS))
-            elif self.following or whole:
-                self._replace(await asyncio.to_thread(self.read, *asked, None, PAGE_ROWS))
+            if more and self._next is not None and not reload_all:
+                self._append(await asyncio.to_thread(self.read, *search, self._next, PAGE_ROWS))
+            elif self.following or reload_all:
+                self._replace(await asyncio.to_thread(self.read, *search, None, PAGE_ROWS))
             else:
-                self._count(await asyncio.to_thread(self.read, *asked, None, 1))
+                self._count(await asyncio.to_thread(self.read, *search, None, 1))
             self._refused = ""
         except InvalidQueryError as error:
             self._refused = str(error)
@@ -154,7 +154,7 @@ class Listing(MonitorView, Generic[Row]):
             self._fill(page.rows)
 
     def _append(self, page: ResultPage[Row]) -> None:
-        """The page behind; rows that came meanwhile are on the first."""
+        """Append the next page; new rows meanwhile are on the first page."""
         self._next = page.next
         self._rows += page.rows
         for row in page.rows:
@@ -169,12 +169,12 @@ class Listing(MonitorView, Generic[Row]):
 
     def _widths(self) -> list[int]:
         """Return the columns' widths, with a blank before each."""
-        asked = [column.width + 1 for column in self._shown_columns()]
-        left = self.table.size.width - sum(asked) - 2  # where the scrollbar goes
-        return [max(_LEAST, left) if width == STRETCHED + 1 else width for width in asked]
+        widths = [column.width + 1 for column in self._shown_columns()]
+        left = self.table.size.width - sum(widths) - 2  # space for the scrollbar
+        return [max(_MIN_STRETCHED_WIDTH, left) if width == STRETCHED + 1 else width for width in widths]
 
     def _fill(self, rows: list[Row]) -> None:
-        """These rows; the cursor stays where it was, but for a list that follows."""
+        """Show these rows; the cursor stays on its row, unless the list follows."""
         table, chosen = self.table, self.chosen
         with self.prevent(DataTable.RowHighlighted):
             table.clear(columns=True)
@@ -197,20 +197,22 @@ class Listing(MonitorView, Generic[Row]):
         if self._refused:
             line = Text(self._refused, BAD)
         else:
-            asked = f" · {self.words}" if self.words else ""
-            line = Text.assemble((f"{self._total:,} ", "bold"), f"{self.NOUN} · {self.sort}{asked}  ", self._standing())
+            search = f" · {self.words}" if self.words else ""
+            line = Text.assemble(
+                (f"{self._total:,} ", "bold"), f"{self.NOUN} · {self.sort}{search}  ", self._follow_state()
+            )
         self.query_one(".title", Static).update(line)
 
-    def _standing(self) -> Text:
+    def _follow_state(self) -> Text:
         if self.following:
-            return Text("● follows", ACCENT)
+            return Text("● following", ACCENT)
         new = Text(f"  ▲ {self.unseen:,} new", f"bold {WARN}") if self.unseen else Text()
-        return Text.assemble(("○ stands still, f follows", QUIET), new)
+        return Text.assemble(("○ paused, press f to follow", QUIET), new)
 
-    # -- what the person does ----------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Further down the list stands still, and goes on at its first row; near its end more of it is read."""
+        """Stop following below the first row, follow again at it, and load the next page near the end."""
         event.stop()
         at = self.table.cursor_row  # the event may be of an earlier move
         if self.following == bool(at):
@@ -233,14 +235,14 @@ class Listing(MonitorView, Generic[Row]):
         self.table.focus()
 
     def search(self, words: str, sort: str | None = None) -> None:
-        """Show another list."""
+        """Start another search, in another order."""
         self.words, self.sort = words, sort or self.sort
         self.query_one(Input).value = words
         self._begin()
 
     def _begin(self) -> None:
-        """Start at the first row, which follows the run."""
-        self.following = self._whole = True
+        """Go to the first row, and follow the run."""
+        self.following = self._reload_all = True
         self.table.move_cursor(row=0)
         self.request_reload()
 

@@ -1,4 +1,4 @@
-"""Shows what happened as sentences, newest first."""
+"""Shows the events of the run as sentences, newest first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from protocol.run_directory.run_tail import RunTail
 
 _KEPT = 20_000
 _PAST_BYTES = 512 << 10
-"""Bytes of each process's events that are read from before the log was opened."""
+"""Number of bytes of each process's past events that are read when the log is opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class EventLogReader:
         self._lock = Lock()
 
     def read_page(
-        self, asked: str, levels: Sequence[str], before: int | None, limit: int
+        self, words: str, levels: Sequence[str], before: int | None, limit: int
     ) -> ResultPage[NumberedLogLine]:
         """Return a page of the lines that contain all words, newest first, before a line number."""
         with self._lock:
             self._read_new()
-            found = [each for each in reversed(self._lines) if each.line.level in levels and _has(each.line, asked)]
+            found = [each for each in reversed(self._lines) if each.line.level in levels and _matches(each.line, words)]
         shown = list(islice((each for each in found if before is None or each.number < before), limit))
         left = bool(shown) and shown[-1].number > found[-1].number
         return ResultPage(shown, str(shown[-1].number) if left else None, len(found))
@@ -62,9 +62,9 @@ class EventLogReader:
                 self._lines.append(NumberedLogLine(self._count, line))
 
 
-def _has(line: LogLine, asked: str) -> bool:
+def _matches(line: LogLine, words: str) -> bool:
     text = f"{line.kind} {line.node} {line.text}".casefold()
-    return all(word in text for word in asked.casefold().split())
+    return all(word in text for word in words.casefold().split())
 
 
 def _sentence(row: NumberedLogLine) -> Text:
@@ -74,21 +74,21 @@ def _sentence(row: NumberedLogLine) -> Text:
 _COLUMNS: Sequence[ListColumn[NumberedLogLine]] = (
     ListColumn("at", 8, lambda row: Text(formatting.format_time_of_day(row.line.t), formatting.QUIET)),
     ListColumn("node", 10, lambda row: Text(row.line.node, formatting.QUIET), wide=True),
-    ListColumn("what happened", STRETCHED, _sentence),
+    ListColumn("event", STRETCHED, _sentence),
 )
 _LEVELS = {
-    "all but details": ("info", "good", "warn", "bad"),
-    "details too": ("detail", "info", "good", "warn", "bad"),
-    "mishaps": ("warn", "bad"),
+    "without details": ("info", "good", "warn", "bad"),
+    "with details": ("detail", "info", "good", "warn", "bad"),
+    "problems": ("warn", "bad"),
 }
 
 
 class LogList(Listing[NumberedLogLine]):
-    """See the module.  Its orders are how much of it is told."""
+    """The log of events, whose orders are levels of detail."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "order", "How much")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "order", "Level")]
     SORTS = tuple(_LEVELS)
-    HINT = "words that a line has in it"
+    HINT = "words in a line"
     NOUN = "lines"
 
     def __init__(self, follower: RunFollower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
@@ -101,10 +101,10 @@ class LogList(Listing[NumberedLogLine]):
     def key(self, row: NumberedLogLine) -> str:
         return str(row.number)
 
-    def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> ResultPage[NumberedLogLine]:
+    def read(self, words: str, sort: str, cursor: str | None, limit: int) -> ResultPage[NumberedLogLine]:
         if self._sentences is None:
             self._sentences = EventLogReader(self.follower.run_dir)
-        return self._sentences.read_page(asked, _LEVELS[sort], None if cursor is None else int(cursor), limit)
+        return self._sentences.read_page(words, _LEVELS[sort], None if cursor is None else int(cursor), limit)
 
     def open(self, row: NumberedLogLine) -> None:
         if row.line.trajectory:

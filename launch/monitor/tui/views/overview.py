@@ -1,4 +1,4 @@
-"""The first page: how the run is doing, and why it is slow or not learning."""
+"""The first tab: how the run is doing, and why it is slow or not learning."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from launch.monitor.tui.drawing import overview_panels
 from launch.monitor.tui.drawing.activity_timeline import render_activity
 from launch.monitor.tui.views.base import MonitorView
 
-_LANE_LABEL = 20
-"""Columns of a line of the timeline that are no slots, borders among them."""
+_TIMELINE_MARGIN = 20
+"""Columns of the timeline for labels and borders."""
 
 
 class Overview(MonitorView):
-    """Panels, one below the other; a wide screen has some beside each other."""
+    """Panels below each other; some are side by side on a wide screen."""
 
     DEFAULT_CSS = """
     Overview > VerticalScroll { padding: 0 1; }
@@ -46,14 +46,14 @@ class Overview(MonitorView):
                 yield _panel("engines", "Engines")
                 yield _panel("evaluations", "Evaluations")
             yield _panel("activity", "Activity")
-            yield _panel("sessions", "Running longest")
+            yield _panel("sessions", "Longest running episodes")
 
     def action_scroll(self, lines: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
     async def load(self) -> None:
         width = max(40, self.size.width - 6)
-        view, activity = await asyncio.to_thread(self._read, min(MAX_SLOTS, max(10, width - _LANE_LABEL)))
+        view, activity = await asyncio.to_thread(self._read, min(MAX_SLOTS, max(10, width - _TIMELINE_MARGIN)))
         self._show("facts", overview_panels.render_facts(view, width))
         self._show("alerts", overview_panels.render_alerts(view))
         self.query_one("#alerts").set_class(bool(view.alerts), "some")

@@ -1,6 +1,6 @@
-"""Parses a search line: the filters of the API (docs/monitor.md), and words.  Pure.
+"""Parses a search line of the API's filters (docs/monitor.md) and words.  Pure.
 
-``state=dropped reward_max=0.5 sort`` are two filters and a word; what a filter may be is what the API says.
+For example, ``state=dropped reward_max=0.5 sort`` has two filters and a word.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ def parse_search_line(words: str) -> dict[str, str]:
         if not equals:
             free.append(word)
         elif name in {"limit", "cursor", "sort"}:
-            raise InvalidQueryError(f"{name} is no filter: s changes the order, and pages come by themselves")
+            raise InvalidQueryError(f"{name} is not a filter: press s for another order; pages load automatically")
         else:
             found[name] = value
     return found | ({"q": " ".join(free)} if free else {})
 
 
 def parse_trajectory_search(words: str, last_step: int | None) -> TrajectoryFilter:
-    """Raises InvalidQueryError, as the next one does."""
-    asked = parse_search_line(words)
-    query_parameters.parse_trajectory_page(asked)
-    return query_parameters.parse_trajectory_filter(asked, last_step)
+    """Parse the search line of trajectories.  Raises InvalidQueryError."""
+    parameters = parse_search_line(words)
+    query_parameters.parse_trajectory_page(parameters)
+    return query_parameters.parse_trajectory_filter(parameters, last_step)
 
 
 def parse_group_search(words: str, last_step: int | None) -> GroupFilter:
-    asked = parse_search_line(words)
-    query_parameters.parse_group_page(asked)
-    return query_parameters.parse_group_filter(asked, last_step)
+    parameters = parse_search_line(words)
+    query_parameters.parse_group_page(parameters)
+    return query_parameters.parse_group_filter(parameters, last_step)
 
 
 def build_page_request(sort: str, cursor: str | None, limit: int) -> PageRequest:
-    """Return the request for a page of a list; ``cursor`` is the store's own."""
+    """Return the request for a page of a list."""
     return PageRequest(sort, limit, None if cursor is None else parse_page_cursor(cursor))

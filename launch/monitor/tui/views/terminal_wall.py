@@ -1,4 +1,4 @@
-"""Many live terminals at once; one of them large."""
+"""Shows live terminals as tiles, or one of them enlarged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _POLL_S = 0.5
 
 
 class TerminalTile(Static, can_focus=True):
-    """One terminal."""
+    """The tile of one terminal."""
 
     DEFAULT_CSS = """
     TerminalTile { height: 1fr; border: round $foreground 25%; padding: 0 1; border-title-color: $text; }
@@ -43,7 +43,7 @@ class TerminalTile(Static, can_focus=True):
         self.recording = session.trajectory
         self.border_title = Text(f"{formatting.truncate_text(session.task, 22)} · {session.sample}")
         self.border_subtitle = Text(f"turn {session.turn} · {session.sampled:,} tokens")
-        empty = Text("nothing was printed yet", QUIET)
+        empty = Text("no output yet", QUIET)
         self.update(
             empty if shown is None else render_screen(shown, self.content_size.width, max(1, self.content_size.height))
         )
@@ -53,7 +53,7 @@ class TerminalTile(Static, can_focus=True):
 
 
 class TerminalWall(MonitorView):
-    """The episodes that run longest, as many as there is room for, page by page."""
+    """Terminals of the running episodes, the longest running first, page by page."""
 
     DEFAULT_CSS = """
     TerminalWall > Static { height: 1; padding: 0 1; }
@@ -67,7 +67,7 @@ class TerminalWall(MonitorView):
     def __init__(self, follower: RunFollower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
         super().__init__(follower, id=id)
         self._first = 0
-        self._reels: dict[str, LiveScreen] = {}
+        self._screens: dict[str, LiveScreen] = {}
 
     def compose(self) -> ComposeResult:
         yield Static()
@@ -77,16 +77,16 @@ class TerminalWall(MonitorView):
         self.set_interval(_POLL_S, self._poll)
 
     def _poll(self) -> None:
-        """Terminals go on between two events of the run."""
-        if self.is_on_screen and self._reels:
+        """Reload, as terminals change between two events of the run."""
+        if self.is_on_screen and self._screens:
             self.request_reload()
 
     async def load(self) -> None:
         across = max(1, self.size.width // _TILE_WIDTH)
         room = across * max(1, (self.size.height - 1) // _TILE_HEIGHT)
         count, sessions, pictures = await asyncio.to_thread(self._read, room)
-        line = f"{count} episodes running" if count else "No episode is running: 2 has those that have ended."
-        here = f", {self._first + 1} to {self._first + len(sessions)} here" if count > len(sessions) else ""
+        line = f"{count} episodes running" if count else "No episode is running; press 2 for finished ones."
+        here = f", {self._first + 1} to {self._first + len(sessions)} shown" if count > len(sessions) else ""
         self.query_one(Static).update(Text(line + here, QUIET if not count else ""))
         await self._arrange(len(sessions), min(across, max(1, len(sessions))))
         for tile, session, shown in zip(self.query(TerminalTile), sessions, pictures, strict=True):
@@ -98,14 +98,14 @@ class TerminalWall(MonitorView):
         self._first = min(self._first, max(0, (len(running) - 1) // room * room))
         shown = running[self._first : self._first + room]
         names = {session.trajectory for session in shown}
-        self._reels = {name: reel for name, reel in self._reels.items() if name in names}
+        self._screens = {name: screen for name, screen in self._screens.items() if name in names}
         return view.running_count, shown, [self._picture(session.trajectory) for session in shown]
 
     def _picture(self, name: str) -> ScreenImage | None:
         path = recording_path(self.follower.run_dir, name)
-        if name not in self._reels and path is not None and path.exists():
-            self._reels[name] = LiveScreen(path)
-        return self._reels[name].current_image() if name in self._reels else None
+        if name not in self._screens and path is not None and path.exists():
+            self._screens[name] = LiveScreen(path)
+        return self._screens[name].current_image() if name in self._screens else None
 
     async def _arrange(self, count: int, across: int) -> None:
         grid = self.query_one(Container)
@@ -125,7 +125,7 @@ class TerminalWall(MonitorView):
 
 
 class LiveTerminal(MonitorView):
-    """One terminal, as large as there is room for."""
+    """One enlarged terminal."""
 
     DEFAULT_CSS = "LiveTerminal > Static { height: 1fr; border: round $accent; padding: 0 1; }"
 
@@ -133,7 +133,7 @@ class LiveTerminal(MonitorView):
         super().__init__(follower)
         path = recording_path(follower.run_dir, recording)
         self._recording, self._path = recording, path
-        self._reel: LiveScreen | None = None
+        self._screen: LiveScreen | None = None
 
     def compose(self) -> ComposeResult:
         yield Static()
@@ -145,14 +145,14 @@ class LiveTerminal(MonitorView):
     async def load(self) -> None:
         shown, live = await asyncio.to_thread(self._read)
         screen = self.query_one(Static)
-        screen.border_subtitle = "live" if live else "it has ended"
+        screen.border_subtitle = "live" if live else "ended"
         empty = Text("No terminal was recorded, or it was deleted.", QUIET)
         room = screen.content_size
         screen.update(empty if shown is None else render_screen(shown, room.width, max(1, room.height)))
 
     def _read(self) -> tuple[ScreenImage | None, bool]:
-        if self._reel is None and self._path is not None and self._path.exists():
-            self._reel = LiveScreen(self._path)
+        if self._screen is None and self._path is not None and self._path.exists():
+            self._screen = LiveScreen(self._path)
         return (
-            None if self._reel is None else self._reel.current_image()
+            None if self._screen is None else self._screen.current_image()
         ), self._recording in self.follower.live_recordings

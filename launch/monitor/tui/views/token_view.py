@@ -1,4 +1,4 @@
-"""A segment's tokens, page by page, with a cursor that goes from one to the next."""
+"""Shows the tokens of a segment, page by page, with a cursor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BY = tuple(TokenColouring)
 
 
 class TokenView(MonitorView):
-    """See the module."""
+    """The tokens of one segment."""
 
     DEFAULT_CSS = """
     TokenView > Static { height: 1; padding: 0 1; }
@@ -40,13 +40,13 @@ class TokenView(MonitorView):
     TokenView > VerticalScroll:focus { border: round $accent; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("c", "colour", "Coloured by"),
-        Binding("left,h", "move(-1)", "Token before", show=False, priority=True),
-        Binding("right,l", "move(1)", "Token after", show=False, priority=True),
+        Binding("c", "colour", "Colour by"),
+        Binding("left,h", "move(-1)", "Previous token", show=False, priority=True),
+        Binding("right,l", "move(1)", "Next token", show=False, priority=True),
         Binding("up,k", "line(-1)", "Line up", show=False, priority=True),
         Binding("down,j", "line(1)", "Line down", show=False, priority=True),
-        Binding("left_square_bracket", "page(-1)", "Page before", show=False),
-        Binding("right_square_bracket", "page(1)", "Page"),
+        Binding("left_square_bracket", "page(-1)", "Previous page", show=False),
+        Binding("right_square_bracket", "page(1)", "Next page"),
         Binding("n", "segment", "Segment", show=False),
     ]
 
@@ -82,8 +82,8 @@ class TokenView(MonitorView):
         where = self._where
         if where is None:
             return
-        asked = (self.segment, self.start, _PAGE)
-        self.page = await asyncio.to_thread(lambda: read_token_page(self.follower.read_context(), where, *asked))
+        request = (self.segment, self.start, _PAGE)
+        self.page = await asyncio.to_thread(lambda: read_token_page(self.follower.read_context(), where, *request))
         self._wrap()
 
     def _wrap(self) -> None:

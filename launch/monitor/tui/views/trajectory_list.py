@@ -1,4 +1,4 @@
-"""Every acknowledged trajectory, by the filters and the orders that the API has."""
+"""The list of acknowledged trajectories, with the filters and orders of the API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COLUMNS: Sequence[ListColumn[TrajectoryRow]] = (
 
 
 class TrajectoryList(Listing[TrajectoryRow]):
-    """See the module."""
+    """The list of trajectories."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("t", "state", "State"),
@@ -40,7 +40,9 @@ class TrajectoryList(Listing[TrajectoryRow]):
         Binding("u", "group", "Group"),
     ]
     SORTS = query.TRAJECTORY_SORTS
-    HINT = "words, and step=last state=dropped status=… reason=… task=… passed=false reward_max=0.5 sampled_min=100"
+    HINT = (
+        "words, filters: step=last state=dropped status=… reason=… task=… passed=false reward_max=0.5 sampled_min=100"
+    )
     NOUN = "trajectories"
 
     def columns(self) -> Sequence[ListColumn[TrajectoryRow]]:
@@ -49,10 +51,10 @@ class TrajectoryList(Listing[TrajectoryRow]):
     def key(self, row: TrajectoryRow) -> str:
         return row.id
 
-    def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> ResultPage[TrajectoryRow]:
+    def read(self, words: str, sort: str, cursor: str | None, limit: int) -> ResultPage[TrajectoryRow]:
         def found(catalog: RunCatalog) -> ResultPage[TrajectoryRow]:
-            wanted = search_line.parse_trajectory_search(asked, query.newest_step(catalog))
-            return query.list_trajectories(catalog, wanted, search_line.build_page_request(sort, cursor, limit))
+            criteria = search_line.parse_trajectory_search(words, query.newest_step(catalog))
+            return query.list_trajectories(catalog, criteria, search_line.build_page_request(sort, cursor, limit))
 
         return self.follower.query_catalog(found)
 
@@ -60,11 +62,11 @@ class TrajectoryList(Listing[TrajectoryRow]):
         self.post_message(TrajectoryRequested(row.id))
 
     def action_state(self) -> None:
-        """The next state; what else is asked for stays."""
+        """Filter by the next state, and keep the other filters."""
         kept = [word for word in self.words.split() if not word.startswith("state=")]
-        here = next((word.removeprefix("state=") for word in self.words.split() if word.startswith("state=")), "")
-        wanted = _STATES[(_STATES.index(here) + 1) % len(_STATES)] if here in _STATES else ""
-        self.search(" ".join([*kept, *([f"state={wanted}"] if wanted else [])]))
+        current = next((word.removeprefix("state=") for word in self.words.split() if word.startswith("state=")), "")
+        state = _STATES[(_STATES.index(current) + 1) % len(_STATES)] if current in _STATES else ""
+        self.search(" ".join([*kept, *([f"state={state}"] if state else [])]))
 
     def action_worst(self) -> None:
         self.search("step=last", "worst")

@@ -1,4 +1,4 @@
-"""One trajectory: what it came to, its turns, its tokens and its terminal."""
+"""Shows one trajectory: its outcome, turns, tokens and terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TABS = (
 
 
 class TrajectoryView(MonitorView):
-    """See the module."""
+    """One trajectory."""
 
     DEFAULT_CSS = """
     TrajectoryView > #about { height: auto; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
@@ -67,7 +67,7 @@ class TrajectoryView(MonitorView):
     async def load(self) -> None:
         where = await asyncio.to_thread(self.follower.locate, self.trajectory)
         if where is None:
-            self.show_error(f"no trajectory {self.trajectory} was acknowledged in {self.follower.name}")
+            self.show_error(f"{self.follower.name} has no acknowledged trajectory {self.trajectory}")
             return
         found = await asyncio.to_thread(lambda: read_trajectory_detail(self.follower.read_context(), where))
         if found != self._shown:
@@ -96,8 +96,8 @@ class TrajectoryView(MonitorView):
         self.query_one(RecordingPlayer).play_from(event.at_s)
 
     def action_part(self, name: str) -> None:
-        if name == "tokens" and (place := self.query_one(TurnList).first_sampled) is not None:
-            self.query_one(TokenView).go_to_token(place.segment, place.turn.start)
+        if name == "tokens" and (first := self.query_one(TurnList).first_sampled) is not None:
+            self.query_one(TokenView).go_to_token(first.segment, first.turn.start)
         self.query_one(ContentSwitcher).current = name
         self.query_one(TabLine).select(name)
         focus_first(self.query_one(f"#{name}"))
@@ -108,7 +108,7 @@ class TrajectoryView(MonitorView):
 
 
 def render_trajectory_heading(found: TrajectoryDetail) -> Text:
-    """Pure: the lines above the tabs."""
+    """Return the lines above the tabs.  Pure."""
     row = found.row
     tests = f"{sum(test.passed for test in found.tests)} of {len(found.tests)} tests" if found.tests else "no tests"
     parts: list[str | Text | tuple[str, str]] = [
@@ -116,7 +116,7 @@ def render_trajectory_heading(found: TrajectoryDetail) -> Text:
         ("" if row.step is None else f" at step {row.step}", QUIET), f"  {formatting.humanize_name(row.status)}",
         "\nreward ", formatting.render_reward(row.reward), (f"  {_parts(found)}", QUIET),
         f"  {tests}  advantage {formatting.format_decimal(row.advantage)}",
-        (f"  gap {formatting.format_short(row.logprob_gap)}", QUIET),
+        (f"  log-prob gap {formatting.format_short(row.logprob_gap)}", QUIET),
         (f"  {row.sampled:,} of {row.tokens:,} tokens sampled", QUIET),
     ]  # fmt: skip
     if found.error:
@@ -131,7 +131,7 @@ def _parts(found: TrajectoryDetail) -> str:
 
 
 def render_trajectory_facts(found: TrajectoryDetail) -> Text:
-    """Pure: what the other tabs leave out."""
+    """Return the facts that are on no other tab.  Pure."""
     row = found.row
     facts = {
         "instruction": found.instruction,
@@ -142,8 +142,8 @@ def render_trajectory_facts(found: TrajectoryDetail) -> Text:
         "started, acknowledged": ", ".join(map(formatting.format_time_of_day, (found.started_at, row.at))),
         "group, sample": f"{row.group}, {row.sample} of {found.size}",
         "seed, attempt": f"{found.seed}, {row.attempt}",
-        "weights that it trained": found.trained_version or formatting.MISSING,
-        "bound on age": formatting.format_decimal(found.max_staleness, 0),
+        "trained weights": found.trained_version or formatting.MISSING,
+        "max staleness": formatting.format_decimal(found.max_staleness, 0),
     }
     lines = [Text.assemble((f"{name:<24}", QUIET), value) for name, value in facts.items() if value]
     lines += [Text(), Text("time", "bold")]

@@ -1,4 +1,4 @@
-"""A trajectory's turns: a line each, and the text of the chosen one."""
+"""Lists the turns of a trajectory, with the text of the selected one."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _KINDS = {"model": ACCENT, "observation": "", "prompt": QUIET}
 
 @dataclass(frozen=True, slots=True)
 class SegmentTurn:
-    """A turn, and the segment that it is in."""
+    """A turn with the number of its segment."""
 
     segment: int
     turn: TurnView
 
 
 class TurnList(Widget):
-    """See the module."""
+    """The turns of one trajectory."""
 
     DEFAULT_CSS = """
     TurnList { height: 1fr; layout: vertical; }
     TurnList > OptionList { height: 2fr; border: round $foreground 25%; padding: 0; text-wrap: nowrap; }
     TurnList > VerticalScroll { height: 3fr; border: round $foreground 25%; padding: 0 1; }
-    TurnList > OptionList:focus, Turns > VerticalScroll:focus { border: round $accent; }
+    TurnList > OptionList:focus, TurnList > VerticalScroll:focus { border: round $accent; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "play", "Play from here"),
@@ -46,7 +46,7 @@ class TurnList(Widget):
 
     @dataclass
     class Play(Message):
-        """The terminal, from this turn on."""
+        """Requests to play the terminal from a turn on."""
 
         at_s: float
 
@@ -66,7 +66,7 @@ class TurnList(Widget):
 
     @property
     def first_sampled(self) -> SegmentTurn | None:
-        """Play the terminal from the chosen turn."""
+        """The first model turn at or after the selected turn."""
         at = self.query_one(OptionList).highlighted or 0
         return next((place for place in self._places[at:] if place.turn.kind == TurnKind.MODEL), self.chosen)
 
@@ -94,7 +94,7 @@ class TurnList(Widget):
 
 
 def render_turn_line(place: SegmentTurn, *, many: bool) -> Text:
-    """Pure: what it was and what it came to."""
+    """Return the line of a turn.  Pure."""
     turn = place.turn
     segment = f"{place.segment + 1}." if many else ""
     number = f"{turn.index + 1}" if turn.index >= 0 else ""
@@ -119,19 +119,19 @@ def render_turn_line(place: SegmentTurn, *, many: bool) -> Text:
 
 
 def render_turn_text(turn: TurnView) -> Text:
-    """Pure: its figures and its words."""
+    """Return the figures and the text of a turn.  Pure."""
     figures: list[str] = []
     if turn.index >= 0:
         mean = formatting.format_decimal(turn.logprob_mean, 3)
         gap, most = map(formatting.format_short, (turn.logprob_gap_mean, turn.logprob_gap_max))
         figures = [f"{turn.sampled:,} sampled, {turn.trained:,} trained", f"mean log π {mean}",
-                   f"gap {gap}, at most {most}",
+                   f"log-prob gap {gap}, max {most}",
                    f"version {turn.version or formatting.MISSING}"]  # fmt: skip
     if turn.reward:
         figures.append(f"reward {formatting.format_decimal(turn.reward, 3)}")
     if turn.mixed_prefix:
-        figures.append("its prefix is of several versions")
+        figures.append("prefix from several versions")
     if turn.cut_chars:
-        figures.append(f"{turn.cut_chars:,} characters of it are left out")
+        figures.append(f"{turn.cut_chars:,} characters left out")
     head = Text("  ·  ".join(figures) + "\n\n", QUIET) if figures else Text()
     return Text.assemble(head, turn.text)

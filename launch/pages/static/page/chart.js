@@ -111,7 +111,8 @@ export class Chart {
     const several = this.spec.series.length;
     const hue = colour(HUES[(index % several) % HUES.length]);
     const few = this.data[0].length < (this.spec.labels ? 16 : 3);
-    if (this.spec.bars) return { stroke: hue, fill: hue, width: 0, points: { show: false }, paths: this.barPaths(index) };
+    if (this.spec.bars)
+      return { stroke: hue, fill: hue, width: 0, points: { show: false }, paths: this.barPaths(index) };
     const faint = this.smoothed && index < several;
     const points = { show: few, size: 5, fill: hue };
     return { stroke: hue, width: index % several ? 1.25 : 1.75, alpha: faint ? 0.3 : 1, points, spanGaps: false };

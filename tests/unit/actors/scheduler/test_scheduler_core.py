@@ -380,7 +380,7 @@ def test_tickets_that_the_end_of_training_leaves_are_told_of() -> None:
     desk.open(free=1)
     desk.dispatch.assign_requests("w#1", 1, 0.0)
     desk.dispatch.set_run_state(SchedulerRunState())
-    assert desk.last("rollout_requests.dropped") == {"tickets": SIZE, "reason": "training_over"}
+    assert desk.last("rollout_requests.dropped") == {"requests": SIZE, "reason": "training_over"}
 
 
 def test_ready_groups_that_cannot_be_waiting_any_more_are_forgotten() -> None:

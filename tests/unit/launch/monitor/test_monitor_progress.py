@@ -68,7 +68,7 @@ def test_a_person_sees_that_the_run_is_paused(tmp_path: Path):
     store.catch_up()
     said.new_lines(store.view())
     log = EventLog(tmp_path, "scheduler-2", "node-0")
-    for flow, line, shown in (("pause", "paused, as", True), ("run", "going on, as", False)):
+    for flow, line, shown in (("pause", "paused, requested", True), ("run", "running, requested", False)):
         log.emit("scheduler.flow", flow=flow, was="", open_groups=0)
         store.catch_up()
         assert said.new_lines(store.view()) == [f"{line} `python -m launch.ctl` asked"]
@@ -85,7 +85,7 @@ def test_steps_that_a_death_took_back_are_told_again_when_they_are_taken_again(t
     EventLog(tmp_path, "driver-2", "node-0").emit("learner.restarted", step=2)
     store.catch_up()
     assert said.new_lines(store.view()) == [
-        "learner goes on from the checkpoint of step 2; later steps are taken again"
+        "learner resumed from the checkpoint of step 2; later steps are taken again"
     ]
     with (tmp_path / "metrics.jsonl").open("ab") as metrics:
         metrics.write(orjson.dumps({"step": 3, "t": time.time(), "reward_mean": 0.5}) + b"\n")

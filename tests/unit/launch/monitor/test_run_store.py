@@ -233,7 +233,7 @@ def test_the_learners_turns_are_counted_and_are_no_pause(tmp_path: Path):
     )
     assert view.blocked_share == 0.25
     assert "the learner's turn 25 %" in format_step_line(view)
-    assert "was offloaded for 10.0 s" in view.log[-1].text
+    assert "after 10.0 s offloaded" in view.log[-1].text
 
 
 def test_two_readers_at_different_paces_come_to_the_same_state(tmp_path: Path):
