@@ -1,1 +1,1 @@
-"""Measurements that a person can repeat, a package or module each."""
+"""Benchmarks of the parts of longshore, one package or module each."""

@@ -50,7 +50,7 @@ class _Report(Protocol):
 
 
 def run(given: BenchArguments, out: JsonOutput) -> int:
-    """Measure, and return 0 where what the benchmark promises holds."""
+    """Measure, and return 0 if the benchmark's promises hold."""
     os.environ.update(resolve_ray_environment(""))
     report = asyncio.run(_measure(given))
     out.set_result(report.as_json())
@@ -59,22 +59,22 @@ def run(given: BenchArguments, out: JsonOutput) -> int:
 
 async def _measure(given: BenchArguments) -> _Report:
     match given.benchmark:
-        case transport.TransportArguments() as asked:
-            return await transport.measure_transport(transport.parse_options(asked))
-        case engine_throughput.EngineArguments() as asked:
-            return await engine_throughput.measure_engine(engine_throughput.parse_options(asked))
-        case learner.LearnerArguments() as asked:
-            return await learner.measure_learner(learner.parse_options(asked))
-        case weights.WeightsArguments() as asked:
-            return await weights.measure_weights(weights.parse_options(asked))
-        case training_modes.ModesArguments() as asked:
-            return await training_modes.measure_modes(training_modes.parse_options(asked))
-        case chaos.ChaosArguments() as asked:
-            return await chaos.measure_chaos(chaos.parse_options(asked))
-        case monitor.MonitorBenchmarkArguments() as asked:
-            return await monitor.measure_monitor(monitor.parse_options(asked))
-        case recipes.RecipesArguments() as asked:
-            return await recipes.measure_recipes(recipes.parse_options(asked))
+        case transport.TransportArguments() as arguments:
+            return await transport.measure_transport(transport.parse_options(arguments))
+        case engine_throughput.EngineArguments() as arguments:
+            return await engine_throughput.measure_engine(engine_throughput.parse_options(arguments))
+        case learner.LearnerArguments() as arguments:
+            return await learner.measure_learner(learner.parse_options(arguments))
+        case weights.WeightsArguments() as arguments:
+            return await weights.measure_weights(weights.parse_options(arguments))
+        case training_modes.ModesArguments() as arguments:
+            return await training_modes.measure_modes(training_modes.parse_options(arguments))
+        case chaos.ChaosArguments() as arguments:
+            return await chaos.measure_chaos(chaos.parse_options(arguments))
+        case monitor.MonitorBenchmarkArguments() as arguments:
+            return await monitor.measure_monitor(monitor.parse_options(arguments))
+        case recipes.RecipesArguments() as arguments:
+            return await recipes.measure_recipes(recipes.parse_options(arguments))
 
 
 COMMAND = Command("launch.bench", BenchArguments, run)

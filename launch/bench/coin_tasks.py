@@ -1,7 +1,6 @@
-"""Tasks that take no time, and whose hidden test tosses a coin.
+"""Tasks that take no time, whose hidden test flips a coin.
 
-The rewards of a group mostly differ, so that the learner has something to step on; now and then they do not, and the
-group is dropped.
+The rewards of a group usually differ, so that the learner can train; sometimes they do not, and the group is dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
 
 COUNT = 24
-"""Few enough for many epochs in one run."""
+"""Number of tasks, few enough for many epochs in one run."""
 _TOSS = """#!/bin/sh
 read -r uuid < /proc/sys/kernel/random/uuid
 echo "short test summary info"
@@ -26,7 +25,7 @@ esac
 
 
 def write_coin_tasks(folder: Path) -> Sequence[str]:
-    """:data:`COUNT` task folders; their names."""
+    """Write :data:`COUNT` task folders, and return their names."""
     names = [f"coin-{number:02d}" for number in range(COUNT)]
     for name in names:
         write_task(coin_task(name, f"Write a number to note.txt ({name}).", "echo 1 > note.txt\n"), folder)
@@ -48,5 +47,5 @@ def coin_task(name: str, instruction: str, solution: str) -> Task:
 
 
 def order_tasks(names: Sequence[str], seed: int) -> Sequence[str]:
-    """As a run of ``seed`` lists a folder's tasks: by a hash of seed and name."""
+    """Return the tasks in the order of a run with ``seed``: by a hash of seed and name."""
     return sorted(names, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).hexdigest())

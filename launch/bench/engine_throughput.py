@@ -1,10 +1,10 @@
-"""Tokens a second of an engine by the requests that it decodes at once: the curve of :mod:`launch.simulate`; and what
-it costs to pause it, by each of the two ways of ``engine.pause_mode``.
+"""Measures an engine's throughput by the number of concurrent requests, and the cost of the two values of
+``engine.pause``.
 
-The engines, one for each way, are a run's own, on a model of the demo's shape with random weights.  Of each load so
-many requests begin together, each for as many tokens; one that the model ends before goes on, so that all end together.
-The loads and the engines take turns within each round, and the median over the rounds counts.  In the end of a round
-each engine takes the largest load once more, and meanwhile new versions of its weights, one right after the other.
+There is one engine for each value, as a run starts it, with a model of the demo's shape and random weights.  For each
+load that many requests start together, each for a fixed number of tokens; a reply that ends early is continued.  Loads
+and engines take turns within each round, and the median over the rounds counts.  At the end of a round each engine
+gets the largest load again, with a series of weight updates.  :mod:`launch.simulate` uses such curves.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 REQUESTS = (1, 16, 32, 64)
 _PAUSES: tuple[PauseMode, ...] = ("in_place", "retract")
 _EXCHANGES = 5
-"""Of each engine, each round."""
+"""Number of weight updates of each engine in each round."""
 _PROMPT_TOKENS = 20
 _DEADLINE_S = 600.0
 _GPU_SHARE = 0.6
-"""Of a GPU's memory, for both."""
+"""Share of a GPU's memory for both engines."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineBenchmarkOptions:
     requests: tuple[int, ...]
     tokens: int
-    """Of each request."""
+    """Number of tokens of each request."""
     rounds: int
     device: Literal["cpu", "cuda"]
 
@@ -55,21 +55,21 @@ class EngineBenchmarkOptions:
 @dataclass(frozen=True, slots=True)
 class LoadThroughput:
     requests: int
-    """Decoded at once."""
+    """Number of concurrent requests."""
     tokens_per_s: float
-    """Of all together."""
+    """Total tokens per second."""
 
 
 @dataclass(slots=True)
 class EngineMeasurement:
-    """One engine."""
+    """The measurements of one engine."""
 
     rates: dict[int, list[float]] = field(default_factory=lambda: defaultdict[int, list[float]](list))
-    """Requests at once → tokens a second, each round."""
+    """Concurrent requests → tokens per second in each round."""
     rates_while_loading: list[float] = field(default_factory=list[float])
-    """Tokens a second of the largest load while weights are exchanged, each round."""
+    """Tokens per second at the largest load during weight updates, in each round."""
     stall_ms: list[float] = field(default_factory=list[float])
-    """Of each exchange."""
+    """Pause of each weight update, in milliseconds."""
 
     @property
     def loads(self) -> tuple[LoadThroughput, ...]:
@@ -89,7 +89,7 @@ class EngineBenchmarkReport:
 
     @property
     def holds(self) -> bool:
-        """Nothing is to be reached."""
+        """There is no goal."""
         return True
 
     def as_json(self) -> dict[str, JsonValue]:
@@ -126,31 +126,31 @@ class EngineArguments(CommandArguments):
 
 
 def parse_options(given: EngineArguments) -> EngineBenchmarkOptions:
-    """Raises UserError."""
+    """Check the arguments.  Raises UserError."""
     if min(given.requests, default=0) < 1:
         raise UserError("--requests: a load is 1 request or more: write --requests 1,16,64")
     return EngineBenchmarkOptions(given.requests, given.tokens, given.rounds, given.device)
 
 
-async def measure_engine(asked: EngineBenchmarkOptions) -> EngineBenchmarkReport:
-    """Raises InfraError where an engine does not come up, or is lost."""
+async def measure_engine(options: EngineBenchmarkOptions) -> EngineBenchmarkReport:
+    """Run the benchmark.  Raises InfraError if an engine does not start, or is lost."""
     with tempfile.TemporaryDirectory(prefix="ls-bench-") as name:
         folder, config = Path(name), load_recipe("demo")
         await asyncio.to_thread(build_demo_model, folder / "model", config.model, config.run.seed)
         engines: dict[PauseMode, SGLangEngine] = {
-            pause: SGLangEngine(_engine_spec(folder, asked, pause)) for pause in _PAUSES
+            pause: SGLangEngine(_engine_spec(folder, options, pause)) for pause in _PAUSES
         }
         try:
             for engine in engines.values():
                 await engine.start(_manifest(folder, 0))
-            return await measure_loads(engines, asked, partial(_manifest, folder), error_console().print)
+            return await measure_loads(engines, options, partial(_manifest, folder), error_console().print)
         finally:
             for engine in engines.values():
                 await engine.stop()
 
 
 class MeasurableEngine(Protocol):
-    """An engine, as it is measured."""
+    """The interface of an engine that is needed here."""
 
     async def generate(self, request: GenerateRequest) -> GenerateReply: ...
     async def load_weights(self, manifest: WeightManifest, deadline_s: float) -> WeightLoadReport: ...
@@ -158,31 +158,31 @@ class MeasurableEngine(Protocol):
 
 async def measure_loads(
     engines: Mapping[PauseMode, MeasurableEngine],
-    asked: EngineBenchmarkOptions,
+    options: EngineBenchmarkOptions,
     version: Callable[[int], WeightManifest],
     say: Callable[[str], None],
 ) -> EngineBenchmarkReport:
-    """Every load of each engine in each round; ``version`` has the weights of a number from 1 on."""
+    """Measure every load of each engine in each round; ``version`` makes the weights of a number from 1 on."""
     report = EngineBenchmarkReport({pause: EngineMeasurement() for pause in engines})
-    for number in range(asked.rounds):
+    for number in range(options.rounds):
         for pause, engine in engines.items():
             measured = report.pauses[pause]
-            for requests in asked.requests:
-                rate = await _measure_rate(engine, requests, asked.tokens)
+            for requests in options.requests:
+                rate = await _measure_rate(engine, requests, options.tokens)
                 measured.rates[requests].append(rate)
                 say(f"round {number + 1}: {pause:<8} {requests:>4} requests at once {rate:>9,.0f} tokens/s")
             first = number * _EXCHANGES + 1
             versions = [version(index) for index in range(first, first + _EXCHANGES)]
-            await _measure_while_loading(engine, max(asked.requests), asked.tokens, versions, measured)
+            await _measure_while_loading(engine, max(options.requests), options.tokens, versions, measured)
     return report
 
 
-def _engine_spec(folder: Path, asked: EngineBenchmarkOptions, pause: PauseMode) -> EngineSpec:
-    context = _PROMPT_TOKENS + asked.tokens
+def _engine_spec(folder: Path, options: EngineBenchmarkOptions, pause: PauseMode) -> EngineSpec:
+    context = _PROMPT_TOKENS + options.tokens
     settings = EngineSettings(
-        max_total_tokens=max(asked.requests) * context,
-        max_running=max(asked.requests),
-        device=asked.device,
+        max_total_tokens=max(options.requests) * context,
+        max_running=max(options.requests),
+        device=options.device,
         mem_fraction_static=_GPU_SHARE / len(_PAUSES),
         start_timeout_s=_DEADLINE_S,
         pause_mode=pause,
@@ -194,12 +194,12 @@ def _engine_spec(folder: Path, asked: EngineBenchmarkOptions, pause: PauseMode) 
 
 
 def _manifest(folder: Path, number: int) -> WeightManifest:
-    """Always the same weights."""
+    """Return a manifest of the same weights under another version."""
     return WeightManifest(WeightVersion(number), number, NO_VERSION, str(folder / "model"), "", 0, 0)
 
 
 async def _measure_rate(engine: MeasurableEngine, requests: int, tokens: int) -> float:
-    """Tokens a second of so many requests at once."""
+    """Return the tokens per second of this many concurrent requests."""
     begun = time.monotonic()
     async with asyncio.TaskGroup() as together:
         for slot in range(requests):
@@ -214,7 +214,7 @@ async def _measure_while_loading(
     versions: Sequence[WeightManifest],
     measured: EngineMeasurement,
 ) -> None:
-    """So many requests at once, and these versions meanwhile."""
+    """Return the tokens per second during updates to these versions."""
     async with asyncio.TaskGroup() as both:
         rate = both.create_task(_measure_rate(engine, requests, tokens))
         for manifest in versions:
@@ -223,7 +223,7 @@ async def _measure_while_loading(
 
 
 async def _sample_tokens(generate: GenerateFunction, prompt: Sequence[int], tokens: int) -> None:
-    """As many tokens after ``prompt``, going on where the model ended a reply."""
+    """Sample a number of tokens after ``prompt``, continuing replies that end early."""
     sampled: list[int] = []
     while len(sampled) < tokens:
         reply = await generate(

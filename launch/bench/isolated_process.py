@@ -1,4 +1,4 @@
-"""A process for what is measured, so that neither its memory nor its threads are another's."""
+"""Runs an object in a separate process, so that its memory and threads are its own."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ Result = TypeVar("Result")
 P = ParamSpec("P")
 
 _made: list[object] = []
-"""In the process: what it is for."""
+"""The object, in its process."""
 
 
 class IsolatedProcess(Generic[Made]):
-    """An object that lives in a process of its own."""
+    """An object in a separate process."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
 
     def call(self, function: Callable[Concatenate[Made, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
-        """``function(object, …)`` there.  Raises InfraError where the process has died, and what it raises."""
+        """Call ``function(object, …)`` in the process.  Raises InfraError if the process has died, and the function's
+        own errors."""
         try:
             return self._pool.submit(_call, function, *args, **kwargs).result()
         except BrokenProcessPool as error:
@@ -35,7 +36,7 @@ class IsolatedProcess(Generic[Made]):
 
 @contextmanager
 def isolate(make: Callable[[], Made]) -> Generator[IsolatedProcess[Made]]:
-    """``make`` is called there, and crosses over by name."""
+    """Start a process that calls ``make``, which is pickled by name."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin, initargs=(make,)) as pool:
         yield IsolatedProcess[Made](pool)
 

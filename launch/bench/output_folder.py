@@ -1,4 +1,4 @@
-"""Where a measurement of whole runs writes: a folder of the caller's, which stays, or one of its own."""
+"""The output folder of a benchmark of whole runs: the caller's, or a temporary one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ OutputFolder = Annotated[
 
 
 def require_empty_folder(folder: Path | None) -> Path | None:
-    """Raises UserError for one in which something is."""
+    """Raise UserError if the folder is not empty."""
     if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is no empty folder: remove what is there, or name another --output")
     return folder
 
 
 def make_output_folder(folder: Path | None) -> Path:
-    """Of everything that is written; made if need be."""
+    """Yield the output folder, which is created if needed."""
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="ls-bench-"))
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a process says of its own memory."""
+"""Reads the memory of this process."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 def reset_peak() -> None:
-    """The peak begins again at what is resident now."""
+    """Reset the peak to the current resident memory."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_bytes() -> int:
-    """Most that was resident of this process since it began, or since :func:`forget_peak`."""
+    """Return the peak of the resident memory since the start, or since :func:`reset_peak`."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024

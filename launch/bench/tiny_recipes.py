@@ -1,7 +1,7 @@
-"""What a recipe for a cluster is told, to run whole on two cores: a tiny model, small batches, short episodes.
+"""Overrides that let a cluster's recipe run completely on two cores: a tiny model, small batches and short episodes.
 
-What makes it that recipe stays: agent, tools, prompt, reward, shape, advantage, loss, penalty, mode and placement.
-Only sizes, places and times are others.
+Agent, tools, prompt, reward, shape, advantage, loss, penalty, mode and placement stay the recipe's; only sizes, paths
+and times differ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from launch.demo.model import build_demo_model
 from protocol.files.filesystem import build_folder
 
 POSITIONS = 8192
-"""Room for the first prompt of every agent, in tokens of which one is hardly more than two letters."""
+"""Number of positions, enough for the first prompt of every agent in tokens of about two letters."""
 TINY_MODEL = ModelSettings(hidden=64, intermediate=128, heads=2)
 
 _EVERYWHERE = (
@@ -74,12 +74,13 @@ _ALONE: Mapping[str, Sequence[str]] = {
 
 
 def tiny_overrides(recipe: str) -> tuple[str, ...]:
-    """``section.key=value`` for each key that is another one in a try of ``recipe``.  Its ``model.path`` and
-    ``data.path`` are to be given too."""
+    """Return ``section.key=value`` for each key that differs from ``recipe``; ``model.path`` and ``data.path`` have
+    to be given too.
+    """
     return (*_EVERYWHERE, *_ALONE.get(recipe, ()))
 
 
 def build_tiny_model(folder: Path) -> None:
-    """A model that any of the recipes can be tried on; it has learned nothing."""
+    """Write an untrained model that every recipe can use."""
     with build_folder(folder) as partial:
         build_demo_model(partial, TINY_MODEL, seed=0, positions=POSITIONS)

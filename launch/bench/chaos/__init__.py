@@ -1,4 +1,4 @@
-"""Kill processes of a whole run, and account for every trajectory that was acknowledged.
+"""Kills processes of a whole run, and accounts for every acknowledged trajectory.
 
-``benchmark`` has the arguments and the report; it stands on the other modules of this folder.
+``benchmark`` has the arguments and the report, and uses the other modules of this folder.
 """

@@ -1,4 +1,4 @@
-"""Where every acknowledged trajectory of a run has gone, and what must never be.  Pure: from :mod:`.evidence` alone."""
+"""Accounts for every acknowledged trajectory of a run, from :mod:`.evidence` alone.  Pure."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from protocol.trajectory import DropReason
 
 _REASONS: frozenset[str] = frozenset(DropReason)
 _SOON = 64
-"""The task of a group that was wasted comes again before so many others are opened."""
+"""Number of groups within which the task of a wasted group has to come again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChaosAccounting:
     acknowledged: int
-    """Acknowledgements that workers had: one for each trajectory of theirs that is durable."""
+    """Number of acknowledgements that workers received, one for each durable trajectory."""
     trained_exactly_once: int
     dropped: int
-    """With a reason."""
+    """Number of trajectories that were dropped with a reason."""
     in_buffer: int
-    """To be leased yet, also after a resume from the last checkpoint."""
+    """Number of trajectories that can still be leased, also after a resume from the last checkpoint."""
     superseded: int
-    """Another trajectory of the same sample was there first."""
+    """Number of trajectories that came second for their sample."""
     lost: int
-    """Acknowledged, and in none of these."""
+    """Acknowledged trajectories that are in none of these states."""
     duplicated: int
-    """Trajectories that were used twice in the lineage of a checkpoint, or once and can be again."""
+    """Trajectories that were used twice in the lineage of a checkpoint, or that were used and can be leased again."""
     cursor_skips: int
-    """Groups whose task was not the next one, groups that nobody knows, tasks that never came again."""
+    """Groups with another task than the next one, unknown groups, and tasks that never came again."""
     versions_with_two_hashes: int
     negative_ages: int
-    """Trained tokens younger than the weights that used them, or of weights that are no relation of theirs."""
+    """Number of trained tokens that are newer than the weights that used them, or of unrelated weights."""
 
     @property
     def is_balanced(self) -> bool:
@@ -42,13 +42,13 @@ class ChaosAccounting:
 
     @property
     def is_clean(self) -> bool:
-        """Nothing that must never be."""
+        """Whether nothing was lost, duplicated, skipped or too new."""
         wrong = (self.lost, self.duplicated, self.cursor_skips, self.versions_with_two_hashes, self.negative_ages)
         return not any(wrong)
 
 
 def account_trajectories(evidence: RunEvidence, order: Sequence[str], seed: int) -> ChaosAccounting:
-    """``order``: the run's tasks as it lists them; ``seed``: the run's."""
+    """Account for all trajectories; ``order`` lists the run's tasks, and ``seed`` is the run's."""
     fates = Counter(_fate(evidence, name, outcomes) for name, outcomes in _first_acks(evidence))
     superseded, unheard = _superseded(evidence)
     return ChaosAccounting(
@@ -66,8 +66,9 @@ def account_trajectories(evidence: RunEvidence, order: Sequence[str], seed: int)
 
 
 def _first_acks(evidence: RunEvidence) -> list[tuple[str, int]]:
-    """(trajectory, which acknowledgement of it that is) for those that were told that theirs is the one: a second one
-    for the same sample is of another trajectory, for which there is no place."""
+    """Return (trajectory, number of its acknowledgement) for the first acknowledgement of each sample; a second one
+    for the same sample belongs to a superseded trajectory.
+    """
     counts: Counter[str] = Counter()
     found: list[tuple[str, int]] = []
     for name, outcome in evidence.acks:
@@ -95,10 +96,10 @@ def _fate(evidence: RunEvidence, name: str, number: int) -> str:
 
 
 def _superseded(evidence: RunEvidence) -> tuple[int, int]:
-    """Acknowledgements of trajectories that came second: those that the journal took note of, and the others."""
-    told = Counter(name for name, outcome in evidence.acks if outcome in ("superseded", "superseded_again"))
-    noted = sum(min(count, evidence.superseded.get(name, 0)) for name, count in told.items())
-    return noted, told.total() - noted
+    """Return the acknowledgements of superseded trajectories: those in the journal, and the others."""
+    counts = Counter(name for name, outcome in evidence.acks if outcome in ("superseded", "superseded_again"))
+    noted = sum(min(count, evidence.superseded.get(name, 0)) for name, count in counts.items())
+    return noted, counts.total() - noted
 
 
 def _duplicated(evidence: RunEvidence) -> set[str]:
@@ -113,7 +114,7 @@ def _duplicated(evidence: RunEvidence) -> set[str]:
 
 
 def _is_used(row: JournalRow | None, how: str, line: LedgerStep) -> bool:
-    """Whether the journal would not give it again after a resume from the ledger's checkpoint."""
+    """Return whether the journal would not lease the trajectory again after a resume from the ledger's checkpoint."""
     return row is not None and (row.state, row.step) == (how, line.step)
 
 
@@ -129,8 +130,9 @@ def _negative_ages(evidence: RunEvidence) -> int:
 
 
 def _staleness(lineage: Mapping[int, tuple[int, int]], sampled: int, using: int) -> int | None:
-    """Optimizer steps from ``sampled`` back to the nearest common ancestor and on to ``using``; None without one, or
-    where ``sampled`` was made of ``using``, and so after it."""
+    """Return the optimizer steps from ``sampled`` back to the nearest common ancestor and on to ``using``; None if
+    there is no such ancestor, or if ``sampled`` descends from ``using``.
+    """
     mine = _ancestors(lineage, using)
     common = next((version for version in _ancestors(lineage, sampled) if version in mine), None)
     if common is None or common == using != sampled:
@@ -140,7 +142,7 @@ def _staleness(lineage: Mapping[int, tuple[int, int]], sampled: int, using: int)
 
 
 def _ancestors(lineage: Mapping[int, tuple[int, int]], version: int) -> list[int]:
-    """``version`` and its ancestors, nearest first."""
+    """Return ``version`` and its ancestors, nearest first."""
     found: list[int] = []
     while version in lineage and version not in found:
         found.append(version)
@@ -149,8 +151,9 @@ def _ancestors(lineage: Mapping[int, tuple[int, int]], version: int) -> list[int
 
 
 def count_sampler_skips(opened: Mapping[int, set[str]], wasted: Sequence[int], order: Sequence[str], seed: int) -> int:
-    """Walk the groups beside the order that the seed gives.  The task of a group that was wasted comes once more at any
-    time after it, and only the first time that this befalls it."""
+    """Count deviations of the groups from the order that the seed gives.  The task of a wasted group comes once more
+    at any later time, and only for its first wasted group.
+    """
     skips, position, last = 0, 0, max(opened, default=-1)
     owed: dict[str, int] = {}
     for group in wasted:
@@ -173,7 +176,7 @@ def count_sampler_skips(opened: Mapping[int, set[str]], wasted: Sequence[int], o
 
 
 def _task_at(position: int, order: Sequence[str], seed: int) -> str:
-    """Every epoch is a permutation of its own."""
+    """Return the task at a position; every epoch is its own permutation."""
     epoch, index = divmod(position, len(order))
     indices = list(range(len(order)))
     random.Random(f"{seed}/{epoch}").shuffle(indices)

@@ -1,9 +1,9 @@
-"""A whole run whose processes are killed again and again, and what became of every trajectory that was acknowledged.
+"""Kills processes of a whole run again and again, and accounts for every acknowledged trajectory.
 
-Driver, conductor, buffer, workers, sandboxes and learner are those of any run, each in its own process; the engine is a
-fake (:mod:`.fake_engine`).  A run whose driver was killed is gone on with (:mod:`.command`).  The books are settled
-from what lies on the disk in the end, by rules of the bench's own (:mod:`.evidence`, :mod:`.books`).  It ends by
-stopping the run as an interrupt would.
+Driver, scheduler, buffer, workers, sandboxes and learner are those of any run, each in its own process; only the
+engine is fake (:mod:`.fake_engine`).  A run whose driver was killed is resumed (:mod:`.run_supervisor`).  Afterwards
+the accounting (:mod:`.accounting`) uses the files on disk (:mod:`.evidence`) and rules of its own.  The run is stopped
+by an interrupt.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ class ChaosOptions:
     goal: ChaosGoal
     seed: int
     folder: Path | None
-    """Where the run stays when it is over."""
+    """Folder that keeps the run; None deletes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChaosReport:
     goal: ChaosGoal
     kills_by_process: Mapping[KilledProcess, int]
-    """Kills that count."""
+    """Number of counted kills by process."""
     kills_at_point: Mapping[tuple[KillPoint, KilledProcess], int]
     accounting: ChaosAccounting
 
     @property
     def failures(self) -> Sequence[str]:
-        """What does not hold, one line each."""
-        goal, books = self.goal, self.accounting
+        """The promises that do not hold, one line each."""
+        goal, accounting = self.goal, self.accounting
         found = [
             f"{process}: {self.kills_by_process[process]} kills"
             for process in AT_RANDOM
@@ -84,9 +84,12 @@ class ChaosReport:
                 sum(self.kills_by_process.values()) >= goal.kills,
                 f"{sum(self.kills_by_process.values())} of {goal.kills} kills",
             ),
-            (books.acknowledged >= goal.trajectories, f"{books.acknowledged} of {goal.trajectories} trajectories"),
-            (books.is_balanced, "the books do not balance"),
-            (books.is_clean, "something was lost, trained twice, skipped or mistaken"),
+            (
+                accounting.acknowledged >= goal.trajectories,
+                f"{accounting.acknowledged} of {goal.trajectories} trajectories",
+            ),
+            (accounting.is_balanced, "the accounting does not balance"),
+            (accounting.is_clean, "something was lost, trained twice, skipped or too new"),
         )
         return [*found, *(line for held, line in checks if not held)]
 
@@ -109,7 +112,7 @@ class ChaosArguments(CommandArguments):
     """Kill processes of a run, and account for every trajectory."""
 
     kills: Annotated[int, option("N")] = 100
-    """Processes to kill."""
+    """Number of kills."""
     seed: Count = 0
     """Seed of the run and of the kills."""
     output: OutputFolder = None
@@ -117,58 +120,58 @@ class ChaosArguments(CommandArguments):
 
 
 def parse_options(given: ChaosArguments) -> ChaosOptions:
-    """Raises UserError."""
+    """Check the arguments.  Raises UserError."""
     return ChaosOptions(scale_goal(given.kills), given.seed, require_empty_folder(given.output))
 
 
-async def measure_chaos(asked: ChaosOptions) -> ChaosReport:
-    """Raises UserError where the machine cannot run it, InfraError where the run stands still."""
+async def measure_chaos(options: ChaosOptions) -> ChaosReport:
+    """Run the benchmark.  Raises UserError if the machine cannot run it, InfraError if the run stalls."""
     say = error_console().print
-    place = make_output_folder(asked.folder)
-    tasks = write_coin_tasks(place / "tasks")
-    values = (f"run.dir='{place / 'runs'}'", f"data.path='{place / 'tasks'}'", f"run.seed={asked.seed}")
+    output = make_output_folder(options.folder)
+    tasks = write_coin_tasks(output / "tasks")
+    values = (f"run.dir='{output / 'runs'}'", f"data.path='{output / 'tasks'}'", f"run.seed={options.seed}")
     try:
         run_preflight_checks(load_recipe(str(RECIPE), values))
     except UserError:
-        shutil.rmtree(place / "tasks")
-        if asked.folder is None:
-            place.rmdir()
+        shutil.rmtree(output / "tasks")
+        if options.folder is None:
+            output.rmdir()
         raise
-    say(f"run directory: {place / 'runs' / _RUN}")
-    kills, witness = await _run(values, place, asked)
-    books = account_trajectories(read_evidence(witness.run_dir), order_tasks(tasks, asked.seed), asked.seed)
-    report = _report(asked.goal, kills, witness, books)
+    say(f"run directory: {output / 'runs' / _RUN}")
+    kills, observer = await _run(values, output, options)
+    accounting = account_trajectories(read_evidence(observer.run_dir), order_tasks(tasks, options.seed), options.seed)
+    report = _report(options.goal, kills, observer, accounting)
     for line in report.failures:
         say(f"failed: {line}")
-    if report.holds and asked.folder is None:
-        shutil.rmtree(place)
+    if report.holds and options.folder is None:
+        shutil.rmtree(output)
     return report
 
 
-async def _run(values: Sequence[str], place: Path, asked: ChaosOptions) -> tuple[Sequence[Kill], RunObserver]:
-    """Run until the killer has seen enough; whom it killed, and who saw it."""
+async def _run(values: Sequence[str], output: Path, options: ChaosOptions) -> tuple[Sequence[Kill], RunObserver]:
+    """Run until the killer is done, and return the killer and the observer."""
     from launch.bench.chaos.killable_actors import RAY_CLASS_NAMES
 
-    folder = place / "kills"
+    folder = output / "kills"
     folder.mkdir(exist_ok=True)
     os.environ[KILLS_FOLDER_VARIABLE] = str(folder)
     words = [str(RECIPE), *(word for value in values for word in ("--set", value))]
-    witness = RunObserver(place / "runs" / _RUN)
+    observer = RunObserver(output / "runs" / _RUN)
     with ProcessReaper(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
         command = RunSupervisor(folder, words, _RUN)
-        killer = Killer(folder, witness, command, RAY_CLASS_NAMES, asked.goal, error_console().print)
+        killer = Killer(folder, observer, command, RAY_CLASS_NAMES, options.goal, error_console().print)
         async with background_services(command.keep_running()):
-            await killer.run(plan_kills(asked.goal, asked.seed, _SPREAD_S))
-    witness.read_new_events()
-    return read_kills(folder), witness
+            await killer.run(plan_kills(options.goal, options.seed, _SPREAD_S))
+    observer.read_new_events()
+    return read_kills(folder), observer
 
 
-def _report(goal: ChaosGoal, kills: Sequence[Kill], witness: RunObserver, books: ChaosAccounting) -> ChaosReport:
-    busy = count_in_flight_at_kills(witness.events, kills)
+def _report(goal: ChaosGoal, kills: Sequence[Kill], observer: RunObserver, accounting: ChaosAccounting) -> ChaosReport:
+    busy = count_in_flight_at_kills(observer.events, kills)
     counted = [kill for kill, number in zip(kills, busy, strict=True) if number]
     return ChaosReport(
         goal,
         Counter(kill.process for kill in counted),
         Counter((kill.point, kill.process) for kill in counted if kill.point is not None),
-        books,
+        accounting,
     )

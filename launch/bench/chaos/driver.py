@@ -1,4 +1,4 @@
-"""``python -m launch.bench.chaos.driver TOKEN WORD…``: ``launch.cluster WORD…`` with a crew that is mortal."""
+"""``python -m launch.bench.chaos.driver TOKEN WORD…``: ``launch.cluster WORD…`` with actors that can be killed."""
 
 from __future__ import annotations
 

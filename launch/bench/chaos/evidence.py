@@ -1,8 +1,8 @@
-"""What a run has left behind, read without journal, checkpoint store and conductor, which are on trial: SQLite alone,
-JSON lines, checkpoints as files.
+"""Reads what a run has left behind, without the journal, checkpoint store and scheduler that are under test.
 
-Bytes are read by :mod:`protocol.codec`, and the export by :mod:`protocol.run_directory.trajectory_export`: what is
-judged of it is its tokens' versions; what is missing from it counts against the run.
+It uses SQLite, JSON lines and checkpoint files.  Only blobs are read by :mod:`protocol.codec`, and the export by
+:mod:`protocol.run_directory.trajectory_export`, for the versions of tokens; what is missing there counts against the
+run.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from protocol.trajectory import is_training_trajectory, make_trajectory_id
 _USABLE = {GroupOutcome.OPEN, GroupOutcome.READY}
 
 JsonLine: TypeAlias = dict[str, Any]
-"""One object of a JSON file."""
+"""One object of a JSON-lines file."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRow:
-    """What the journal says of a trajectory."""
+    """The journal's row of a trajectory."""
 
     state: str
     step: int | None
     reason: str | None
     stored: bool
-    """Its payload is there, and is that trajectory."""
+    """Whether its payload is stored and holds that trajectory."""
     usable: bool = True
-    """Its group is open or ready, and has not been used where this one is held."""
+    """Whether its group is open or ready, and has not been used while this trajectory is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class LedgerStep:
 
     step: int
     version: int
-    """The one that the step started from."""
+    """Version from which the step started."""
     trained: tuple[str, ...]
     dropped: Mapping[str, str]
 
@@ -60,29 +60,30 @@ class LedgerStep:
 @dataclass(frozen=True, slots=True)
 class RunEvidence:
     acks: Sequence[tuple[str, str]]
-    """(trajectory, outcome) as workers were told, each time."""
+    """(trajectory, outcome) of every acknowledgement, as workers received it."""
     rows: Mapping[str, JournalRow]
     superseded: Mapping[str, int]
-    """Trajectory → how many others of the same sample the journal took note of."""
+    """Trajectory → number of other trajectories of the same sample that the journal superseded."""
     ledgers: Sequence[Sequence[LedgerStep]]
-    """Of each checkpoint that is kept, oldest first."""
+    """Ledgers of the kept checkpoints, oldest first."""
     checkpoint_step: int
-    """Of the last one: what the journal says of later steps is undone by a resume."""
+    """Step of the last checkpoint; a resume undoes later steps in the journal."""
     lineage: Mapping[int, tuple[int, int]]
     """Version → (step, parent)."""
     sampled: Mapping[str, Mapping[int, int]]
-    """Exported trajectory → version → tokens that it sampled."""
+    """Exported trajectory → version → number of tokens that it sampled."""
     hashes: Mapping[int, set[str]]
-    """Version → every digest that was promised, loaded or left for it."""
+    """Version → all digests in its manifest, in load events and of its files."""
     opened: Mapping[int, set[str]]
-    """Group → its tasks by all who named one."""
+    """Group → its tasks according to all processes."""
     wasted: Sequence[int]
-    """Groups that closed short of members, oldest first: their tasks come once more."""
+    """Groups that closed with missing members, oldest first; their tasks come once more."""
 
 
 def read_evidence(run_dir: Path) -> RunEvidence:
-    """Raises OSError or ValueError where the run has left too little to judge: no journal, no checkpoint, or events
-    that a process could not write, of which one may be an acknowledgement."""
+    """Read the evidence.  Raises OSError or ValueError if there is too little: no journal, no checkpoint, or missing
+    events, of which one may be an acknowledgement.
+    """
     events = require_complete_events(read_events(run_dir))
     with closing(sqlite3.connect(run_dir / "buffer" / "journal.sqlite")) as journal:
         rows = {
@@ -133,7 +134,7 @@ def read_evidence(run_dir: Path) -> RunEvidence:
 
 
 def require_complete_events(events: Iterable[JsonLine]) -> list[JsonLine]:
-    """Raises ValueError where a writer's numbers have a hole."""
+    """Return the events.  Raises ValueError if a writer's sequence numbers have a gap."""
     found: list[JsonLine] = []
     last: dict[str, int] = {}
     for event in events:
@@ -175,7 +176,7 @@ def _sampled(run_dir: Path) -> dict[str, dict[int, int]]:
 
 
 def _version_digests(run_dir: Path, events: Sequence[JsonLine]) -> dict[int, set[str]]:
-    """What the driver promised, what the engine read, and what still lies there."""
+    """Return version → digests in manifests, in load events and of the files."""
     found: dict[int, set[str]] = {}
     for event in events:
         if "sha256" in event:
@@ -186,7 +187,7 @@ def _version_digests(run_dir: Path, events: Sequence[JsonLine]) -> dict[int, set
 
 
 def weights_digest(folder: Path) -> str:
-    """SHA-256 of the weights in a folder, file by file."""
+    """Return the SHA-256 of the weights in a folder, file by file."""
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.safetensors")):
         digest.update(file.read_bytes())
@@ -196,8 +197,9 @@ def weights_digest(folder: Path) -> str:
 def _opened_groups(
     events: Sequence[JsonLine], groups: Sequence[tuple[int, str, bool, int | None]]
 ) -> dict[int, set[str]]:
-    """By the events of buffer, conductor and workers, of which each may have died before it could say so; the journal
-    speaks only for groups of which nobody else has."""
+    """Return group → tasks, from the events of buffer, scheduler and workers, any of which may have died before it
+    wrote them; the journal counts only for groups without events.
+    """
     found: dict[int, set[str]] = {}
     for event in events:
         named = event["kind"] in ("group.opened", "group.admitted", "group.closed", "episode.started")

@@ -1,9 +1,9 @@
-"""A fake: an engine without SGLang, which recites what an agent could have said.
+"""A fake engine without SGLang, which recites replies of an agent.
 
-It answers the engine actor's interface fast, so that the processes around it, all of them real, are busy with their
-own work.  What it does truly: it reads each version's files, checks them as the real one does, and says in its events
-what it read; and a token carries the version that was loaded when it came, so that a reply that was under way during a
-load has tokens of both.  What it makes up: the words, and their log-probabilities.
+It implements the interface of the engine actor and answers fast, so that the real processes around it are busy.  It
+reads and checks the files of each version like the real engine and reports them in its events, and each token carries
+the version that was loaded when it was sampled, so that a reply during a load has tokens of both.  Texts and
+log-probabilities are made up.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _CALL = '<tool_call>\n{{"name": "shell_exec", "arguments": {{"command": "echo {n
 _LAST_WORD = "done"
 _TOKENS_AT_ONCE = 8
 _PAUSE_S = 0.02
-"""After so many tokens others have their turn, a load for one."""
+"""Seconds of pause after these tokens, in which other requests and loads run."""
 _PROMPT_TURNS = 2
-"""System and user."""
+"""Number of messages in a first prompt: system and user."""
 
 
 class FakeEngine:
-    """First a command, then the last word, in every episode."""
+    """Replies with a command first and then with a final answer, in every episode."""
 
     def __init__(self, spec: EngineSpec, sender: BroadcastSender | None = None) -> None:
         del sender
@@ -89,18 +89,18 @@ class FakeEngine:
         return replace(self._counts)
 
     async def drain(self, patience_s: float) -> bool:
-        """It has no server to replace."""
+        """Do nothing: there is no server to replace."""
         del patience_s
         return True
 
     async def distrust_weights(self, version: WeightVersion, checksum: str) -> None:
-        """Its weights are files that it checks itself."""
+        """Do nothing: the weights are files that are checked anyway."""
 
     async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
-        """It holds no memory."""
+        """Do nothing: there is no memory to release."""
 
     async def stage_weights(self, manifest: WeightManifest, deadline_s: float) -> None:
-        """Nothing to do: :meth:`load_weights` reads the files."""
+        """Do nothing: :meth:`load_weights` reads the files."""
 
     async def load_weights(
         self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True
@@ -122,7 +122,7 @@ class FakeEngine:
         )
 
     async def _read(self, manifest: WeightManifest) -> str:
-        """The SHA-256 of what lies there.  Raises BadWeights where that is not what the manifest says."""
+        """Return the SHA-256 of the files.  Raises BadWeights if it is not the manifest's."""
         await asyncio.to_thread(weight_files.check_weights, manifest, self._shape)
         return await asyncio.to_thread(weights_digest, Path(manifest.path))
 
@@ -132,8 +132,8 @@ class FakeEngine:
             raise EngineUnavailable(f"engine {self._spec.name} is {self._state}")
         begun, key = time.monotonic(), self._manifest.version
         dice = random.Random(f"{request.session}/{request.seed}/{len(request.input_ids)}")
-        said = self._recite(request, dice)
-        ids, versions = said[: request.max_new_tokens], list[int]()
+        reply = self._recite(request, dice)
+        ids, versions = reply[: request.max_new_tokens], list[int]()
         for index in range(len(ids)):
             if index % _TOKENS_AT_ONCE == 0:
                 await asyncio.sleep(_PAUSE_S)
@@ -145,7 +145,7 @@ class FakeEngine:
             token_ids=ids,
             logprobs=[-dice.expovariate(1.0) for _ in ids],
             versions=versions,
-            finish="stop" if len(ids) == len(said) else "length",
+            finish="stop" if len(ids) == len(reply) else "length",
             key_version=key,
             mixed_prefix=versions[0] != key,
             server_switches=0,
@@ -155,11 +155,11 @@ class FakeEngine:
         )
 
     async def partial_replies(self, known: Mapping[str, int]) -> dict[str, PartialReply]:  # noqa: ARG002  the real one's
-        """Nothing: a recital is begun anew."""
+        """Return nothing: a reply starts again from its beginning."""
         return {}
 
     async def snapshot(self, known: Mapping[str, int]) -> EngineSnapshot:
-        """It is never full."""
+        """Return an engine that is never full."""
         status, nothing = await self.status(), TokensInFlight(running=0, queued=0, of_caller=0)
         load = EngineLoad(state=status.state, paused_s=0.0, version=status.version, tokens=nothing)
         return EngineSnapshot(await self.partial_replies(known), load)

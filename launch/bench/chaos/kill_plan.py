@@ -1,4 +1,4 @@
-"""Who is to be killed, how often and in which order.  Pure: the same seed, the same plan."""
+"""Plans the kills: which processes, how often and in which order.  Pure: the same seed gives the same plan."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ _OF_100 = 100
 _EACH_PROCESS, _EACH_POINT = 15, 2
 _TRAJECTORIES_EACH = 20
 _READY = (KilledProcess.WORKER, KilledProcess.BUFFER, KilledProcess.SCHEDULER)
-"""Those that are back soon: what is left over falls to them.  A learner has to be loaded and to take a step again."""
+"""Processes that recover quickly, which get the remaining kills; a learner has to load and take a step first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChaosGoal:
-    """What a run has to have come to."""
+    """The kills and trajectories that a run has to reach."""
 
     kills: int
     by_process: int
-    """Least kills of each process that is killed at moments of chance too."""
+    """Minimum number of random kills by process."""
     at_point: int
-    """Least kills at each point, of each that is killed there."""
+    """Minimum number of kills at each kill point, for each process that is killed there."""
     trajectories: int
-    """Least acknowledged."""
+    """Minimum number of acknowledged trajectories."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedKill:
     process: KilledProcess
     point: KillPoint | None
-    """None: at a moment of chance."""
+    """Kill point; None for a random moment."""
     delay_s: float
-    """From when it is due."""
+    """Seconds after the order is due."""
 
 
 def scale_goal(kills: int) -> ChaosGoal:
-    """Of 100 kills: 15 of each process that is killed at random, 2 of each that is killed at a point there, 2,000
-    trajectories; in proportion of any other number, but each of them once.  Raises UserError for fewer than that
-    takes."""
+    """Return the goal for a number of kills.  100 kills mean 15 of each process that is killed at random, 2 of each
+    process at each of its kill points, and 2,000 trajectories; other numbers scale, with at least one each.  Raises
+    UserError for too few.
+    """
     placed = {victim for _, victim in POINT_VICTIMS}
     least = len(POINT_VICTIMS) + sum(process not in placed for process in AT_RANDOM)
     if kills < least:
@@ -55,7 +56,7 @@ def scale_goal(kills: int) -> ChaosGoal:
 
 
 def plan_kills(goal: ChaosGoal, seed: int, spread_s: float) -> Sequence[PlannedKill]:
-    """``goal.kills`` orders, each due up to ``spread_s`` after it could be carried out."""
+    """Return ``goal.kills`` orders, each due up to ``spread_s`` after it could be carried out."""
     dice = random.Random(seed)
     victims: list[tuple[KilledProcess, KillPoint | None]] = [
         (victim, point) for point, victim in POINT_VICTIMS

@@ -1,8 +1,8 @@
-"""Moments at which a process ends itself with SIGKILL, if the killer has armed them; and the list of the killed.
+"""Kill points, at which a process kills itself with SIGKILL if the killer has armed them, and the list of kills.
 
-A point is armed for one kind of process by a file, and the first of them that reaches it takes the file away, so that
-each arming costs one process.  A process writes down its end before it ends; the killer does the same for those whom it
-kills.  Both are in one folder, which the processes of the run find by a variable of their environment.
+A point is armed for one kind of process by a file, and the first process that reaches it removes the file, so that
+each arming costs one process.  Every kill is written down before it happens.  Both are in one folder, which the
+processes of the run find by an environment variable.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ class KilledProcess(StrEnum):
     SCHEDULER = "scheduler"
     LEARNER = "learner"
     DRIVER = "driver"
-    """Takes all the others with it; the run goes on by ``--resume``."""
+    """The driver, whose death ends all other processes; the run is resumed."""
 
 
 class KillPoint(StrEnum):
     APPEND_ACK = "append_ack"
-    """Trajectories are in the journal, and nobody has been told."""
+    """Trajectories are in the journal, but not acknowledged."""
     LEASE_STEP = "lease_step"
-    """A batch is leased, and the step on it not taken."""
+    """A batch is leased, but its step is not taken."""
     STEP_SHARD = "step_shard"
-    """The step is taken and marked in the journal, and no shard of its checkpoint written."""
+    """The step is taken and marked in the journal, but no shard of its checkpoint is written."""
     SHARDS_MANIFEST = "shards_manifest"
-    """All shards are written, and no manifest says so."""
+    """All shards are written, but not the manifest."""
     MANIFEST_COMMIT = "manifest_commit"
-    """The checkpoint is complete, and the journal does not know."""
+    """The checkpoint is complete, but not committed in the journal."""
     COMMIT_COMPACT = "commit_compact"
-    """The journal knows, and still has the payloads that no checkpoint needs."""
+    """The checkpoint is committed, but unneeded payloads are not removed."""
 
     @property
     def victims(self) -> Sequence[KilledProcess]:
-        """Whom it kills, each in its turn."""
+        """Processes that are killed at this point, in turn."""
         match self:
             case KillPoint.APPEND_ACK:
                 return (KilledProcess.BUFFER,)
@@ -59,9 +59,9 @@ class KillPoint(StrEnum):
 
 
 POINT_VICTIMS = tuple((point, victim) for point in KillPoint for victim in point.victims)
-"""Who is killed where."""
+"""Kill point → process that is killed there."""
 AT_RANDOM = tuple(process for process in KilledProcess if process is not KilledProcess.DRIVER)
-"""Those that are killed at moments of chance too: what a driver's death leaves to a resume, it leaves at its points."""
+"""Processes that are also killed at random; drivers are only killed at their points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,16 @@ class Kill:
     process: KilledProcess
     pid: int
     point: KillPoint | None
-    """None for a moment that the dice chose."""
+    """Kill point; None for a random moment."""
 
 
 def write_kill(folder: Path, kill: Kill) -> None:
-    """Append it."""
+    """Append a kill to the list."""
     append_atomically(folder / _KILLS, orjson.dumps(asdict(kill)) + b"\n")
 
 
 def read_kills(folder: Path) -> Sequence[Kill]:
-    """In the order in which they were written."""
+    """Return the kills in the order in which they were written."""
     path = folder / _KILLS
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [
@@ -92,7 +92,7 @@ def read_kills(folder: Path) -> Sequence[Kill]:
 
 
 def arm_kill_point(folder: Path, point: KillPoint, victim: KilledProcess) -> None:
-    """The next ``victim`` that reaches ``point`` ends there."""
+    """Arm a point, so that the next ``victim`` that reaches it is killed."""
     _arming_file(folder, point, victim).touch()
 
 
@@ -101,7 +101,7 @@ def disarm_kill_point(folder: Path, point: KillPoint, victim: KilledProcess) -> 
 
 
 def reach_kill_point(point: KillPoint, victim: KilledProcess) -> None:
-    """This process, a ``victim``, is at ``point``: it ends here if that is armed."""
+    """Kill this process, a ``victim``, if ``point`` is armed for it."""
     folder = Path(os.environ[KILLS_FOLDER_VARIABLE])
     try:
         _arming_file(folder, point, victim).unlink()

@@ -1,5 +1,4 @@
-"""The run's own actors and checkpoints, with points at which their processes may be killed, and the scripted engine in
-the place of SGLang."""
+"""The run's actors and checkpoint store with kill points, and the fake engine instead of SGLang."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ class KillableLearnerRank(LearnerRank):
 
 
 class KillableCheckpointStore(CheckpointStore):
-    """The driver's: its process ends here."""
+    """The driver's checkpoint store, with its kill points."""
 
     def finish(self, manifest: CheckpointManifest, ledger: Iterable[LedgerLine]) -> Checkpoint:
         checkpoint = super().finish(manifest, ledger)
@@ -68,4 +67,4 @@ RAY_CLASS_NAMES = {
     KilledProcess.SCHEDULER: CHAOS_ACTOR_CLASSES.scheduler.__name__,
     KilledProcess.LEARNER: CHAOS_ACTOR_CLASSES.learner.__name__,
 }
-"""What Ray calls the processes of those that are killed at random."""
+"""Names in Ray of the processes that are killed at random."""

@@ -1,8 +1,9 @@
-"""Carries the plan out: waits until an order is due and its victim at work, kills it, and goes on while it comes back.
+"""Carries out the kill plan: waits until an order is due and its victim is busy, kills it, and continues when it is
+back.
 
-Orders are spread over the trajectories of the goal.  A kill counts only where something was in flight, by the workers'
-own event files at the moment that stands beside it; one that does not count is ordered again.  Deaths of different
-processes overlap; of one process the next waits until the last has been got over.
+Orders are spread over the goal's trajectories.  A kill counts only if something was in flight, according to the
+workers' event files at that moment; otherwise it is ordered again.  Kills of different processes overlap; a process is
+killed again only after it has recovered.
 """
 
 from __future__ import annotations
@@ -34,27 +35,28 @@ from protocol.errors import InfraError
 
 _LOOK_S = 0.25
 _PATIENCE_S = 600.0
-"""For a victim to be at work, a point to be reached, or another trajectory to be acknowledged."""
+"""Seconds to wait for a busy victim, for a kill point to be reached, or for another acknowledged trajectory."""
 
 
 @dataclass(slots=True)
 class Killer:
     folder: Path
-    """Where points are armed and kills written down."""
+    """Folder of armed points and of the list of kills."""
     observer: RunObserver
     supervisor: RunSupervisor
-    """The run; nothing but its own processes is ever killed."""
+    """The supervised run, whose processes are the only ones that are killed."""
     ray_class_names: Mapping[KilledProcess, str]
-    """What Ray calls them."""
+    """Name of each process in Ray."""
     goal: ChaosGoal
     say: Callable[[str], None]
     _killed: set[int] = field(default_factory=set[int])
     _steps_at: dict[KilledProcess, int] = field(default_factory=dict[KilledProcess, int])
-    """Steps that had been taken when one was killed last that takes a while to be back."""
+    """Number of steps at the last kill of a process that recovers slowly."""
 
     async def run(self, plan: Sequence[PlannedKill]) -> None:
-        """Return when every order has cost a process that counts, and the goal's trajectories are acknowledged.  Raises
-        InfraError where the run stands still."""
+        """Return when every order has a counted kill and the goal's trajectories are acknowledged.  Raises InfraError
+        if the run stalls.
+        """
         await self._wait_until(lambda: self.observer.training and self.observer.steps > 0, "the first step")
         waiting, counted = deque(plan), 0
         while waiting:
@@ -107,7 +109,7 @@ class Killer:
             self._steps_at[kill.process] = self.observer.steps
 
     async def _await_busy_process(self, process: KilledProcess) -> int:
-        """A live process, with something in flight: of a worker, in that very process."""
+        """Wait for a live process with something in flight; for a worker, in that very process."""
         found: list[int] = []
 
         def look() -> bool:
@@ -123,7 +125,7 @@ class Killer:
         return found[0]
 
     def _live_pids(self, process: KilledProcess) -> list[int]:
-        """The run's processes of this kind that were not killed yet."""
+        """Return the live processes of this kind that were not killed yet."""
         name = f"ray::{self.ray_class_names[process]}".encode()
         found: list[int] = []
         for pid, _ in find_run_processes(self.supervisor.token):
@@ -141,7 +143,7 @@ class Killer:
             )
 
     async def _await_recovery(self) -> None:
-        """All processes are back and a step was taken after the last death."""
+        """Wait until all processes are back and a step was taken after the last kill."""
         steps = self.observer.steps
         await self._wait_until(lambda: self.observer.steps > steps, "a step after the last death")
 

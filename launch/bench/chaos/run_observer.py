@@ -1,8 +1,7 @@
-"""What a run's own event files say while it runs, and how much was in flight when a process was killed.
+"""Follows a run's event files, and counts what was in flight when a process was killed.
 
-In flight is what the workers say is: episodes that began and whose trajectory is not acknowledged, given back or gone
-with its worker's process, or with the driver's.  Each holds an open ticket.  A worker that was killed says nothing of
-its end: the list of the killed does.
+In flight are episodes that started and whose trajectory is neither acknowledged nor given back, in a live worker of a
+live driver.  Each of them holds a rollout request.  A killed worker writes no event, so the list of kills is used too.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from protocol.run_directory.run_tail import RunTail
 
 
 def trajectory_of_event(event: Event) -> str:
-    """The trajectory of an event, without the attempt that some say with it."""
+    """Return the trajectory of an event, without its attempt."""
     return str(event["trajectory"]).partition("-a")[0]
 
 
 @dataclass(slots=True)
 class EpisodesInFlight:
-    """Taken in the order of time."""
+    """Tracks episodes in flight; events are applied in order of time."""
 
     _processes: dict[str, int] = field(default_factory=dict[str, int])
-    """Worker → the process that said last that it works."""
+    """Worker → process that started last."""
     _running: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
-    """Process → trajectories; none of one that has ended, whatever it wrote in its last moments."""
+    """Process → trajectories in flight; none after it has ended."""
 
     def apply_event(self, event: Event) -> None:
         writer = str(event["writer"])
@@ -51,7 +50,7 @@ class EpisodesInFlight:
                 pass
 
     def apply_kill(self, kill: Kill) -> None:
-        """A process was killed; what ran in it is gone, and with the driver all."""
+        """Apply a kill: everything in that process is gone, and everything at all if it was the driver."""
         if kill.process is KilledProcess.DRIVER:
             self._running.clear()
         self._running.pop(kill.pid, None)
@@ -65,7 +64,7 @@ class EpisodesInFlight:
 
 
 def count_in_flight_at_kills(events: Iterable[Event], kills: Sequence[Kill]) -> list[int]:
-    """How much was in flight when each of ``kills`` came; what earlier ones ended is not."""
+    """Return the number of episodes in flight at each of ``kills``, without those that earlier kills ended."""
     ordered = sorted(events, key=_time)
     state, counts, at = EpisodesInFlight(), dict[int, int](), 0
     for index in sorted(range(len(kills)), key=lambda index: kills[index].t):
@@ -83,16 +82,16 @@ def _time(event: Event) -> float:
 
 @dataclass(slots=True)
 class RunObserver:
-    """Reads on in every event file of a run."""
+    """Follows every event file of a run."""
 
     run_dir: Path
     acknowledged: int = 0
-    """Trajectories that workers were told are durable."""
+    """Number of trajectories that workers know to be durable."""
     steps: int = 0
-    """Steps taken, those that were taken again among them."""
+    """Number of steps, including repeated ones."""
     training: bool = False
     events: list[Event] = field(default_factory=list[Event])
-    """Those that tell what is in flight."""
+    """Events that are needed to count what is in flight."""
     in_flight: EpisodesInFlight = field(default_factory=EpisodesInFlight)
     _tail: RunTail = field(init=False)
 

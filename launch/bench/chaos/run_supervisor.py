@@ -1,5 +1,6 @@
-"""The run's command in a process of its own (:mod:`.driver`), so that its driver too may be killed: begun anew and,
-after each death, gone on with as a person would, ``--resume``."""
+"""Runs the run's command in a separate process (:mod:`.driver`), so that its driver can be killed too, and resumes
+the run after each of its deaths.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from protocol.errors import InfraError
 
 _LOOK_S = 0.5
 _GONE_S = 120.0
-"""What a killed driver had started is ended by its guardian within that."""
+"""Seconds within which the process reaper ends the processes of a killed driver."""
 
 
 @dataclass(slots=True)
@@ -25,17 +26,18 @@ class RunSupervisor:
     """Keeps one run going."""
 
     folder: Path
-    """Where kills are written down."""
+    """Folder of the list of kills."""
     words: Sequence[str]
-    """Of the command line, whether the run begins or goes on."""
+    """Words of the command line for a new and for a resumed run."""
     run_id: str
     program: Sequence[str] = (sys.executable, "-m", "launch.bench.chaos.driver")
     token: str = ""
-    """Which every process carries that the present driver has started."""
+    """Token that every process of the current driver carries."""
 
     async def keep_running(self) -> None:
-        """Run it until cancelled, which interrupts it and waits for its end.  Raises InfraError where it ends in any
-        other way than by a kill that was written down."""
+        """Run until cancelled, which interrupts the run and waits for its end.  Raises InfraError if it ends in any
+        other way than by a kill.
+        """
         how = "--run-id"
         while True:
             self.token = secrets.token_hex(16)
@@ -46,7 +48,7 @@ class RunSupervisor:
             how = "--resume"
 
     async def _await_process_cleanup(self) -> None:
-        """Nothing is left of what the dead driver had started."""
+        """Wait until no process of the dead driver is left."""
         try:
             async with asyncio.timeout(_GONE_S):
                 while await asyncio.to_thread(find_run_processes, self.token):  # noqa: ASYNC110  no event tells of their end

@@ -1,4 +1,4 @@
-"""Measure optimizer steps: beside plain Hugging Face on a CPU, against the peak of a GPU.
+"""Measures optimizer steps: against plain Hugging Face on a CPU, and against the peak of a GPU.
 
-``benchmark`` has the arguments and the report; it stands on the other modules of this folder.
+``benchmark`` has the arguments and the report, and uses the other modules of this folder.
 """

@@ -1,7 +1,7 @@
-"""``python -m launch.bench learner``: an optimizer step of ours.
+"""``python -m launch.bench learner``: measure longshore's optimizer step.
 
-On the CPU (:mod:`~launch.bench.learner.cpu_comparison`) it stands beside plain Hugging Face and AdamW; with
-``--device cuda`` (:mod:`~launch.bench.learner.gpu_throughput`) beside what the device could do at most.
+On the CPU (:mod:`~launch.bench.learner.cpu_comparison`) it is compared with plain Hugging Face and AdamW, with
+``--device cuda`` (:mod:`~launch.bench.learner.gpu_throughput`) with the peak of the device.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LearnerBenchmarkOptions:
     device: str
     sequences: int
     median: int
-    """Tokens."""
+    """Median length in tokens."""
     rounds: int
     threads: int
 
@@ -41,7 +41,7 @@ class LearnerArguments(CommandArguments):
     """Measure an optimizer step, compared with plain Hugging Face."""
 
     device: Annotated[Literal["cpu", "cuda"], option()] = "cpu"
-    """cuda: bfloat16, the shapes of Qwen3-0.6B and 1.7B."""
+    """Device; cuda measures bfloat16 with the shapes of Qwen3-0.6B and 1.7B."""
     sequences: AtLeastOne = 64
     """Trajectories in the batch."""
     median: Annotated[int, option("TOKENS")] = 32
@@ -54,7 +54,7 @@ class LearnerArguments(CommandArguments):
 
 
 def parse_options(given: LearnerArguments) -> LearnerBenchmarkOptions:
-    """Raises UserError."""
+    """Check the arguments.  Raises UserError."""
     if given.sequences < _GROUPS_OF or given.sequences % _GROUPS_OF or given.median < _SHORTEST_MEDIAN:
         raise UserError(f"--sequences is a multiple of {_GROUPS_OF} (a group), --median {_SHORTEST_MEDIAN} or more")
     if given.device == "cuda" and not torch.cuda.is_available():
@@ -62,23 +62,23 @@ def parse_options(given: LearnerArguments) -> LearnerBenchmarkOptions:
     return LearnerBenchmarkOptions(given.device, given.sequences, given.median, given.rounds, given.threads)
 
 
-async def measure_learner(asked: LearnerBenchmarkOptions) -> LearnerBenchmarkReport:
-    """Raises InfraError where a process of an arm dies."""
-    return await asyncio.to_thread(_measure, asked)
+async def measure_learner(options: LearnerBenchmarkOptions) -> LearnerBenchmarkReport:
+    """Run the benchmark.  Raises InfraError if a process dies."""
+    return await asyncio.to_thread(_measure, options)
 
 
-def _measure(asked: LearnerBenchmarkOptions) -> LearnerBenchmarkReport:
+def _measure(options: LearnerBenchmarkOptions) -> LearnerBenchmarkReport:
     say = error_console().print
     with tempfile.TemporaryDirectory(prefix="ls-bench-") as folder:
-        if asked.device == "cuda":
+        if options.device == "cuda":
             return gpu_throughput.measure_gpu_throughput(
-                Path(folder), gpu_throughput.QWEN3, "cuda", sequences=asked.sequences, rounds=asked.rounds, say=say
+                Path(folder), gpu_throughput.QWEN3, "cuda", sequences=options.sequences, rounds=options.rounds, say=say
             )
         return cpu_comparison.compare_on_cpu(
             Path(folder),
-            sequences=asked.sequences,
-            middle=asked.median,
-            rounds=asked.rounds,
-            threads=asked.threads,
+            sequences=options.sequences,
+            middle=options.median,
+            rounds=options.rounds,
+            threads=options.threads,
             say=say,
         )

@@ -1,9 +1,9 @@
-"""One optimizer step of the learner on the CPU, beside plain Hugging Face and AdamW: padded, sorted, packed.
+"""Compares one optimizer step on the CPU with plain Hugging Face and AdamW, with padded, sorted and packed batches.
 
 All arms train the same 10 M parameters in float32 on the same batch, whose lengths are log-normal with a 95th
-percentile of 16 times the median; each takes its turn within each round, and the median over the rounds counts.  A
-round before them warms up, makes sure that all have one gradient, and chooses for Hugging Face: the faster attention,
-and the best size of a packed micro-batch.
+percentile of 16 times the median.  The arms take turns within each round, and the median over the rounds counts.  A
+first round warms up, checks that all gradients are equal, and chooses the faster attention and packed micro-batch
+size for Hugging Face.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from protocol.errors import InfraError
 from protocol.events import JsonValue
 
 _LR = 1e-9
-"""So small that the arms keep one gradient, whose numbers of steps differ: Adam's steps are all of this size."""
+"""Learning rate so small that the arms keep the same gradient after different numbers of steps."""
 _SAME = 1e-4
-"""Relative difference of gradient norms."""
+"""Accepted relative difference of gradient norms."""
 _ATTENTIONS = ("sdpa", "eager")
 _PACKED_TOKENS = (0, 1024, 2048, 4096)
 
@@ -36,25 +36,25 @@ _PACKED_TOKENS = (0, 1024, 2048, 4096)
 @dataclass(frozen=True, slots=True)
 class CpuComparisonReport:
     tokens: int
-    """Of the batch."""
+    """Number of tokens in the batch."""
     ours_s: float
     hf_padded_s: float
     hf_sorted_s: float
     hf_packed_s: float
     vs_hf_padded: float
-    """How many times faster ours is."""
+    """Time of padded Hugging Face ÷ longshore's time."""
     vs_hf_sorted: float
     vs_hf_packed: float
-    """How much of its time ours takes."""
+    """Longshore's time ÷ time of packed Hugging Face."""
     metrics_share: float
-    """Of a step of ours."""
+    """Share of longshore's step that computes metrics."""
     peak_bytes: int
     hf_peak_bytes: int
     recompute_peak_bytes: dict[str, int]
 
     @property
     def holds(self) -> bool:
-        """A figure fails nothing: what is reached says as much of the machine."""
+        """Always true: results depend on the machine."""
         return True
 
     def as_json(self) -> dict[str, JsonValue]:
@@ -64,7 +64,8 @@ class CpuComparisonReport:
 def compare_on_cpu(
     folder: Path, *, sequences: int, middle: int, rounds: int, threads: int, say: Callable[[str], None]
 ) -> CpuComparisonReport:
-    """``sequences`` trajectories with a median of ``middle`` tokens; ``folder`` is empty.  Raises InfraError."""
+    """Compare on ``sequences`` trajectories with a median of ``middle`` tokens; ``folder`` is empty.  Raises
+    InfraError."""
     work, model = LearnerWorkload(TEN_MILLION, log_normal_lengths(sequences, middle)), folder / "model"
     settings = TrainerSettings(threads=threads, lr=_LR)
     peak, hf_peak = measure_peaks(folder / "wide", settings)
@@ -108,8 +109,7 @@ def compare_on_cpu(
 def _choose_variants(
     theirs: IsolatedProcess[HuggingFaceStep], grad_norm: float, say: Callable[[str], None]
 ) -> list[StepVariant]:
-    """One of each batching: the attention, and the tokens of a packed micro-batch, that took the least time.  Raises
-    InfraError for one whose gradient is not ours."""
+    """Return the fastest variant of each kind of batch.  Raises InfraError if a gradient differs from longshore's."""
     chosen: list[StepVariant] = []
     for batching in Batching:
         packed = _PACKED_TOKENS if batching is Batching.PACKED else (0,)

@@ -1,9 +1,9 @@
-"""Our step in bfloat16 on a CUDA device: tokens a second, the share of the device's dense peak, and memory, by shape,
-lengths and recomputation.
+"""Measures longshore's step in bfloat16 on a CUDA device by shape, lengths and recomputation: tokens per second, MFU,
+memory.
 
-Each batch is one micro-batch of 16,384 or 65,536 tokens, all with loss but the first of each trajectory: in groups of
-trajectories with log-normal lengths, or one trajectory as long as that.  MFU counts 6 · N_matmul · T + 6 · L · h_attn ·
-Σ len², output layer included, recomputation not (:mod:`learner.models.flops`).
+Each batch is one micro-batch of 16,384 or 65,536 tokens, all with loss but the first of each trajectory: groups of
+trajectories with log-normal lengths, or one trajectory.  MFU counts 6 · N_matmul · T + 6 · L · h_attn · Σ len² with
+the output layer and without recomputation (:mod:`learner.models.flops`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class GpuThroughputRow:
     sequences: int
     recompute: Recompute
     tokens_per_s: float
-    """0 where memory did not suffice, as all that follows."""
+    """Tokens per second; 0, like all that follows, if the memory did not suffice."""
     mfu: float
-    """0 for a device whose peak is not known."""
+    """Share of the device's dense peak; 0 if the peak is unknown."""
     peak_bytes: int
     logprob_bytes: int
-    """Peak of the log-probabilities of all tokens, forward and backward, above weights and hidden states."""
+    """Peak memory of all log-probabilities, forward and backward, above weights and hidden states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class GpuThroughputReport:
 
     @property
     def holds(self) -> bool:
-        """A figure fails nothing: what is reached says as much of the device."""
+        """Always true: results depend on the device."""
         return True
 
     def as_json(self) -> dict[str, JsonValue]:
@@ -77,7 +77,8 @@ def measure_gpu_throughput(
     say: Callable[[str], None],
     tokens: tuple[int, ...] = TOKENS,
 ) -> GpuThroughputReport:
-    """Of every shape, length, ``sequences`` or 1, and way of recomputing; ``folder`` is empty."""
+    """Measure every shape, length, number of sequences (``sequences`` or 1) and kind of recomputation; ``folder`` is
+    empty."""
     rows: list[GpuThroughputRow] = []
     for name, shape in shapes.items():
         works = [
@@ -114,10 +115,10 @@ def _line(row: GpuThroughputRow) -> str:
 
 
 class GpuStep(LongshoreStep):
-    """A learner that says how much of its device it uses."""
+    """A learner that reports its use of the device."""
 
     def measure_row(self, model: str, work: LearnerWorkload, rounds: int) -> GpuThroughputRow:
-        """Median of ``rounds`` steps after one that warms up."""
+        """Return the median of ``rounds`` steps after one warm-up step."""
         row = partial(GpuThroughputRow, model, work.tokens, len(work.lengths), self.spec.trainer.recompute)
         try:
             _reset_peak()

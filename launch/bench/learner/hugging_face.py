@@ -1,7 +1,7 @@
-"""The step that others take: a transformers model, AdamW, and the same clipped loss, on the same batch.
+"""The step of other trainers: a transformers model, AdamW and the same clipped loss on the same batch.
 
-Log-probabilities are of the tokens with loss alone and in chunks, by our own function, so that the arms differ in what
-the model does with lengths; :data:`WHOLE_LOGITS` is the plain way, for the comparison of memory.
+Log-probabilities are computed in chunks of the tokens with loss, by longshore's function, so that the arms differ
+only in how the model handles lengths; :data:`WHOLE_LOGITS` is the plain way, for the comparison of memory.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # (transformers types little of its models)
@@ -26,16 +26,16 @@ from learner.models.logprobs import token_logprobs
 from learner.tensors import from_numpy
 
 PADDED_ROWS = 8
-"""Sequences in a padded micro-batch."""
+"""Number of sequences in a padded micro-batch."""
 
 
 class Batching(StrEnum):
     PADDED = "padded"
-    """In order of arrival, 8 at a time, each padded to its own longest."""
+    """In order of arrival, 8 at a time, padded to the longest."""
     SORTED = "sorted"
-    """The same, sorted by length before."""
+    """Sorted by length, 8 at a time, padded to the longest."""
     PACKED = "packed"
-    """One after the other, without padding; transformers tells them apart by positions that begin anew."""
+    """Packed without padding; transformers separates the sequences by their positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,18 @@ class StepVariant:
     batching: Batching
     attention: str = "sdpa"
     packed_tokens: int = 0
-    """Most tokens in a packed micro-batch; 0: each sequence by itself."""
+    """Maximum number of tokens of a packed micro-batch; 0 for one sequence each."""
     whole_logits: bool = False
 
 
 class StepTiming(NamedTuple):
     seconds: float
     grad_norm: float
-    """Before clipping: that of ours and of every way, or they do not train the same."""
+    """Gradient norm before clipping, which has to be equal in all arms."""
 
 
 class HuggingFaceStep:
-    """One model and its optimizer, for any way."""
+    """A model and its optimizer, for any kind of batch."""
 
     def __init__(self, work: LearnerWorkload, folder: Path, *, threads: int, lr: float) -> None:
         torch.set_num_threads(threads)
@@ -73,7 +73,7 @@ class HuggingFaceStep:
         return StepTiming(time.perf_counter() - began, float(norm))
 
     def _logprobs(self, rows: Sequence[TrainingSample], way: StepVariant) -> Tensor:
-        """[N] of the tokens with loss, sample after sample."""
+        """Return the log-probabilities [N] of the tokens with loss, sample after sample."""
         packed = way.batching is Batching.PACKED
         inputs = _packed(rows) if packed else _padded(rows)
         width = 0 if packed else inputs["input_ids"].shape[1]
@@ -119,7 +119,7 @@ def _packed(rows: Sequence[TrainingSample]) -> dict[str, Tensor]:
 
 
 def clipped_loss(logprobs: Tensor, rows: Sequence[TrainingSample]) -> Tensor:
-    """−Σ weight · min(r · A, clip(r, 0.8, 1.28) · A), at least 3 · A where A < 0: our bounds."""
+    """Return −Σ weight · min(r · A, clip(r, 0.8, 1.28) · A), at least 3 · A if A < 0: longshore's bounds."""
     behaviour, advantages, weights = (
         from_numpy(np.concatenate([getattr(row.columns, name) for row in rows]))
         for name in ("behaviour", "advantages", "weights")

@@ -1,4 +1,4 @@
-"""Our own step, as the learner takes it: from encoded trajectories to updated weights and all metrics."""
+"""Longshore's step, as the learner takes it: from encoded trajectories to updated weights and all metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.weights import WeightVersion
 
 
 class LongshoreStep:
-    """A learner of one rank, for any work of its model's shape."""
+    """A learner of one rank, for any workload of its model's shape."""
 
     def __init__(self, spec: LearnerSpec) -> None:
         self.spec = spec
@@ -23,7 +23,7 @@ class LongshoreStep:
         self._payloads: dict[LearnerWorkload, list[bytes]] = {}
 
     def take_reported_step(self, work: LearnerWorkload) -> StepReport:
-        """What one step says of itself."""
+        """Take a step and return its metrics."""
         if work not in self._payloads:
             self._payloads[work] = encode_batch(work)
         return self._rank.step(1, self._payloads[work], initial_lineage(), WeightVersion(0))
@@ -33,7 +33,7 @@ class LongshoreStep:
         return StepTiming(metrics["seconds"], metrics["grad_norm"])
 
     def measure_metrics_share(self, work: LearnerWorkload) -> float:
-        """Share of one step's time that goes into numbers that are only reported."""
+        """Return the share of a step's time that only computes reported metrics."""
         with time_metrics() as spent:
             began = time.perf_counter()
             self.take_reported_step(work)

@@ -1,4 +1,4 @@
-"""What the numbers that a step reports cost it, measured in place."""
+"""Measures how much of a step's time goes into reported metrics."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ _REPORTED: dict[str, Callable[..., object]] = {
     "learner.data.batch.account": token_account.account_tokens,
     "learner.data.batch.staleness": batch.staleness_metrics,
 }
-"""What only makes numbers, by the name under which the step calls it.  Entropy is made within another function."""
+"""Functions that only compute metrics, by the name under which the step calls them.  Entropy is part of another
+function."""
 
 
 @dataclass(slots=True)
 class MetricsTime:
-    """Seconds of a step."""
+    """The time of a step, in seconds."""
 
     metrics: list[float] = field(default_factory=list[float])
     measuring: list[float] = field(default_factory=list[float])
-    """On what would not have been done."""
+    """Seconds spent on metrics."""
 
 
 @contextmanager
 def time_metrics() -> Generator[MetricsTime]:
-    """While it is open, a step in this process says what it spends on its numbers."""
+    """Measure the time that steps in this process spend on metrics while the body runs."""
     spent = MetricsTime()
     with ExitStack() as replaced:
         for name, function in _REPORTED.items():

@@ -1,4 +1,4 @@
-"""Most memory of a process that takes two steps."""
+"""Measures the peak memory of a process that takes two steps."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _DEEP = LearnerWorkload(TEN_MILLION, (1024,) * 4)
 
 
 def measure_peaks(folder: Path, settings: TrainerSettings) -> tuple[int, int]:
-    """(ours, packed Hugging Face's with its loss over whole logits) in bytes, under a vocabulary of 151,936.  The
-    model's body is small, so that the output layer is nearly all of it.  ``folder`` is empty."""
+    """Return the peaks of longshore and of packed Hugging Face with whole logits, in bytes, for a vocabulary of
+    151,936 tokens. The model's body is small, so that the output layer dominates.  ``folder`` is empty.
+    """
     build_workload_model(_WIDE, folder)
     ours = partial(LongshoreStep, LearnerSpec(str(folder), settings))
     theirs = partial(HuggingFaceStep, _WIDE, folder, threads=settings.threads, lr=settings.lr)
@@ -34,8 +35,8 @@ def measure_peaks(folder: Path, settings: TrainerSettings) -> tuple[int, int]:
 
 
 def measure_recompute_peaks(folder: Path, settings: TrainerSettings) -> dict[str, int]:
-    """Bytes of ours by what is computed again, where a pass of 4,096 tokens is nearly all of it.  ``folder`` is
-    empty."""
+    """Return longshore's peak in bytes by kind of recomputation, where a pass of 4,096 tokens dominates.  ``folder``
+    is empty."""
     build_workload_model(_DEEP, folder)
     ways = {way: LearnerSpec(str(folder), settings.model_copy(update={"recompute": way})) for way in Recompute}
     return {

@@ -1,4 +1,4 @@
-"""What every arm trains on: one model, and one batch of trajectories with few long ones among many short ones."""
+"""The workload of every arm: one model, and one batch of many short and few long trajectories."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TAIL = 16.0
 """The 95th percentile of the lengths ÷ their median."""
 _GROUP = 8
 _TURN = 16
-"""Tokens of a reply, or of an observation: half of all tokens are sampled."""
+"""Number of tokens of a reply or an observation; half of all tokens are sampled."""
 _SHORTEST = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Qwen3Shape:
-    """A Qwen3 model's."""
+    """The shape of a Qwen3 model."""
 
     vocabulary: int
     hidden: int
@@ -39,16 +39,16 @@ class Qwen3Shape:
 
 TEN_MILLION = Qwen3Shape(8192, 384, 1152, 4, 6, 2, 64)
 WIDE_VOCABULARY = Qwen3Shape(151_936, 128, 384, 2, 2, 2, 64)
-"""A small body under the vocabulary of Qwen3: what the output layer holds is nearly all of the peak."""
+"""Vocabulary of Qwen3 under a small body, so that the output layer dominates the peak memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerWorkload:
     shape: Qwen3Shape
     lengths: tuple[int, ...]
-    """Tokens of each trajectory, in order of arrival."""
+    """Length of each trajectory in tokens, in order of arrival."""
     all_sampled: bool = False
-    """Every token but the first has loss; else every second turn."""
+    """Whether every token but the first has loss; otherwise every second turn has."""
     seed: int = 0
 
     @property
@@ -57,27 +57,28 @@ class LearnerWorkload:
 
 
 def log_normal_lengths(count: int, median: int, seed: int = 0) -> tuple[int, ...]:
-    """``count`` evenly spaced quantiles of the log-normal distribution with this median and :data:`TAIL`, in a random
-    order, none under 8 tokens."""
+    """Return ``count`` evenly spaced quantiles of the log-normal distribution with this median and :data:`TAIL`, in
+    random order, each at least 8 tokens.
+    """
     lengths = [max(_SHORTEST, round(median * quantile)) for quantile in _quantiles(count)]
     return tuple(int(length) for length in np.random.default_rng(seed).permutation(lengths))
 
 
 def split_into_lengths(tokens: int, count: int) -> tuple[int, ...]:
-    """``count`` such quantiles that are ``tokens`` together."""
+    """Return ``count`` such quantiles that sum to ``tokens``."""
     quantiles = _quantiles(count)
     lengths = [max(_SHORTEST, math.floor(tokens * quantile / sum(quantiles))) for quantile in quantiles]
     return (*lengths[:-1], tokens - sum(lengths[:-1]))
 
 
 def _quantiles(count: int) -> list[float]:
-    """Of the distribution with median 1, ascending."""
+    """Return ascending quantiles of the distribution with median 1."""
     spread = math.log(TAIL) / NormalDist().inv_cdf(0.95)
     return [math.exp(spread * NormalDist().inv_cdf((index + 0.5) / count)) for index in range(count)]
 
 
 def build_trajectories(work: LearnerWorkload) -> list[Trajectory]:
-    """In groups of 8, every second one rewarded; sampled by the model's own weights, nearly uniform as they begin."""
+    """Return trajectories in groups of 8, every second one rewarded, with nearly uniform log-probabilities."""
     rng = np.random.default_rng(work.seed)
     return [
         Trajectory(
@@ -103,7 +104,7 @@ def _segment(length: int, work: LearnerWorkload, rng: np.random.Generator) -> Se
 
 
 def encode_batch(work: LearnerWorkload) -> list[bytes]:
-    """As the buffer leases it to the learner."""
+    """Return the batch as the buffer leases it to the learner."""
     return [pack_trajectory(trajectory) for trajectory in build_trajectories(work)]
 
 
@@ -114,13 +115,14 @@ def initial_lineage() -> Lineage:
 
 
 def build_samples(work: LearnerWorkload) -> list[TrainingSample]:
-    """The same as the loss reads it, with our advantages and shares of the loss."""
+    """Return the samples as the loss reads them, with advantages and loss weights."""
     return read_batch(encode_batch(work), initial_lineage(), WeightVersion(0), LearnerSpec("")).samples
 
 
 def build_workload_model(work: LearnerWorkload, folder: Path, context_tokens: int = 0) -> int:
-    """Write a Hugging Face folder with random weights, for a context of so many tokens and at least of the work's;
-    returns the number of parameters."""
+    """Write a Hugging Face folder with random weights for at least this context and that of the workload, and return
+    the number of parameters.
+    """
     from launch.demo.hugging_face import GenerationConfig, Qwen3Config, save_model
 
     shape = work.shape

@@ -1,4 +1,4 @@
-"""Measure the live monitor: a long run that is opened, and a real one that is watched.
+"""Measures the live monitor: opening a long run, and watching a real one.
 
-``benchmark`` has the arguments and the report; it stands on the other modules of this folder.
+``benchmark`` has the arguments and the report, and uses the other modules of this folder.
 """

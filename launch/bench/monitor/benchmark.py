@@ -1,7 +1,8 @@
-"""``python -m launch.bench monitor``: what the live monitor takes, and whether it misses anything.
+"""``python -m launch.bench monitor``: measure the cost and the completeness of the live monitor.
 
-A run of a hundred thousand trajectories is written (:mod:`.history`) and opened (:mod:`.opening`); a real one is
-watched while it goes on, by a client that is cut off again and again (:mod:`.live`, :mod:`.watching`).
+A synthetic run of a hundred thousand trajectories is written (:mod:`.synthetic_run`) and opened
+(:mod:`.opening_time`); a real run is watched (:mod:`.live_run`) by a client that is disconnected again and again
+(:mod:`.event_client`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class MonitorBenchmarkOptions:
     steps: int
     cuts: int
     folder: Path | None
-    """The folder in which the runs are kept; None deletes them."""
+    """Folder that keeps the runs; None deletes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class MonitorBenchmarkReport:
 
     @property
     def failures(self) -> Sequence[str]:
-        """Return the goals that were missed, one line each."""
+        """The goals that were missed, one line each."""
         live = self.live
         bounds = (
             ("seconds to open", self.opening.open_s, OPEN_S),
@@ -96,26 +97,26 @@ class MonitorBenchmarkArguments(CommandArguments):
 
 
 def parse_options(given: MonitorBenchmarkArguments) -> MonitorBenchmarkOptions:
-    """Raises UserError."""
+    """Check the arguments.  Raises UserError."""
     return MonitorBenchmarkOptions(
         given.trajectories, given.opens, given.steps, given.cuts, require_empty_folder(given.output)
     )
 
 
-async def measure_monitor(asked: MonitorBenchmarkOptions) -> MonitorBenchmarkReport:
-    """Raises UserError where this machine cannot run it, InfraError where a process of it fails."""
+async def measure_monitor(options: MonitorBenchmarkOptions) -> MonitorBenchmarkReport:
+    """Run the benchmark.  Raises UserError if the machine cannot run it, InfraError if a process fails."""
     say = error_console().print
-    place = make_output_folder(asked.folder)
-    say(f"runs: {place}")
-    live = await measure_live(place, asked.steps, asked.cuts)
+    output = make_output_folder(options.folder)
+    say(f"runs: {output}")
+    live = await measure_live(output, options.steps, options.cuts)
     say(f"{live.events} events, p95 {live.p95_ms:.0f} ms, {live.missed} missed; {100 * live.slowdown:.2f} % of the run")
-    long = place / "long" / "run"
-    count = await asyncio.to_thread(write_synthetic_run, long, asked.trajectories)
+    long = output / "long" / "run"
+    count = await asyncio.to_thread(write_synthetic_run, long, options.trajectories)
     say(f"{count} trajectories are written")
-    opening = await measure_opening(long, count, asked.opens)
+    opening = await measure_opening(long, count, options.opens)
     report = MonitorBenchmarkReport(count, opening, live)
     for line in report.failures:
         say(f"failed: {line}")
-    if report.holds and asked.folder is None:
-        shutil.rmtree(place)
+    if report.holds and options.folder is None:
+        shutil.rmtree(output)
     return report

@@ -1,4 +1,4 @@
-"""A client that is cut off again and again, and counts what it has seen."""
+"""A client that is disconnected again and again, and counts the events that it receives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protocol.run_directory.json_fields import Event
 
 EventKey: TypeAlias = tuple[object, ...]
 _CUT_S = 1.6
-"""Seconds between two cuts, at most; half of them on the mean."""
+"""Maximum seconds between two disconnections; the mean is half of it."""
 
 
 class ServerSentEvent(NamedTuple):
@@ -29,7 +29,7 @@ class ServerSentEvent(NamedTuple):
 
 @dataclass(slots=True)
 class ReconnectingClient:
-    """Follows ``url``'s events until it is cancelled; what breaks off, it goes on with from the last id."""
+    """Follows the events at ``url`` until cancelled, and resumes from the last id after each disconnection."""
 
     url: str
     cuts: int
@@ -43,7 +43,7 @@ class ReconnectingClient:
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def await_events(self, events: int) -> None:
-        """So many have been seen."""
+        """Wait until this many events have been received."""
         async with self._news:
             await self._news.wait_for(lambda: self.seen.total() >= events)
 
@@ -81,7 +81,7 @@ class ReconnectingClient:
 
 
 async def read_server_sent_events(answer: aiohttp.ClientResponse) -> AsyncIterator[ServerSentEvent]:
-    """Whole ones: of one that breaks off nothing counts, as in a browser."""
+    """Yield complete messages; a message that breaks off does not count, as in a browser."""
     name = id_ = ""
     data = b""
     rest = b""
@@ -101,7 +101,7 @@ async def read_server_sent_events(answer: aiohttp.ClientResponse) -> AsyncIterat
 
 
 def event_key(event: Event) -> EventKey:
-    """Return the identity of an event, which also differs between two lives of one process."""
+    """Return the identity of an event, which also differs between restarts of a process."""
     return event.get("writer"), event.get("seq"), event.get("t"), event.get("kind")
 
 

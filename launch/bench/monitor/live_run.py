@@ -1,4 +1,4 @@
-"""A real run, watched: how late events are, which are missed, and what the monitor takes of the processor beside it."""
+"""Watches a real run: measures delays and losses of events, and the monitor's use of the processor."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class LiveMeasurement:
     p50_ms: float
     p95_ms: float
     missed: int
-    """Events that the client never got."""
+    """Number of events that the client never received."""
     repeated: int
-    """Events that the client received more than once."""
+    """Number of events that the client received more than once."""
     events: int
     cuts: int
     monitor_cpu_s: float
@@ -50,11 +50,11 @@ class LiveMeasurement:
 
 @dataclass(slots=True)
 class _RunCpu:
-    """Processor seconds of a run's processes, sandboxes apart; those of one that has ended as they were last seen."""
+    """Processor seconds of a run's processes without sandboxes; an ended process counts as last seen."""
 
     token: str
     excluded: frozenset[int]
-    """Processes that are not the run's."""
+    """Processes that do not belong to the run."""
     _first: dict[RunProcess, float] = field(default_factory=dict[RunProcess, float])
     _last: dict[RunProcess, float] = field(default_factory=dict[RunProcess, float])
 
@@ -74,20 +74,20 @@ class _RunCpu:
 
     @property
     def used_s(self) -> float:
-        """Since the first look."""
+        """Return the processor seconds since the first look."""
         return sum(used - self._first[process] for process, used in self._last.items())
 
 
-def run_arguments(place: Path, steps: int) -> Sequence[str]:
-    """Return the arguments of ``launch.cluster``.  Raises UserError where this machine cannot run it."""
+def run_arguments(output: Path, steps: int) -> Sequence[str]:
+    """Return the arguments of ``launch.cluster``.  Raises UserError if this machine cannot run it."""
     values = (
         *tiny_overrides(RECIPE),
         "warm_start.enabled=false",
         "rollout.groups_per_step=4",
         "data.kind=terminal_bench",
-        f"data.path='{place / 'tasks'}'",
-        f"model.path='{place / 'model'}'",
-        f"run.dir='{place / 'runs'}'",
+        f"data.path='{output / 'tasks'}'",
+        f"model.path='{output / 'model'}'",
+        f"run.dir='{output / 'runs'}'",
         f"run.steps={steps}",
         "stop.after_trajectories=0",
     )
@@ -95,20 +95,20 @@ def run_arguments(place: Path, steps: int) -> Sequence[str]:
     return [RECIPE, "--run-id", RUN, *(word for value in values for word in ("--set", value))]
 
 
-async def measure_live(place: Path, steps: int, cuts: int) -> LiveMeasurement:
-    """Raises UserError where this machine cannot run it, InfraError where the run does not come to its end."""
-    build_tiny_model(place / "model")
-    write_coin_tasks(place / "tasks")
-    asked, run_dir = run_arguments(place, steps), place / "runs" / RUN
+async def measure_live(output: Path, steps: int, cuts: int) -> LiveMeasurement:
+    """Run and watch.  Raises UserError if this machine cannot run it, InfraError if the run does not finish."""
+    build_tiny_model(output / "model")
+    write_coin_tasks(output / "tasks")
+    arguments, run_dir = run_arguments(output, steps), output / "runs" / RUN
     token = secrets.token_hex(16)
     with ProcessReaper(token, Path(tempfile.mkdtemp(prefix="ls-"))):
         async with asyncio.TaskGroup() as group:
-            run = group.create_task(run_command(sys.executable, "-m", "launch.cluster", *asked))
+            run = group.create_task(run_command(sys.executable, "-m", "launch.cluster", *arguments))
             await _await_start(run_dir, run)
             async with serve_monitor(run_dir) as server:
                 found = await _watch_run(run_dir, server, token, run, cuts)
     if not (run_dir / SUMMARY_FILE).exists():
-        raise InfraError(f"the run {run_dir} ended before its time: what it said last is above")
+        raise InfraError(f"the run {run_dir} ended early: its last output is above")
     return found
 
 
@@ -116,7 +116,7 @@ async def _await_start(run_dir: Path, run: asyncio.Task[object]) -> None:
     deadline = time.monotonic() + _START_S
     while not (run_dir / CONFIG_FILE).exists():
         if run.done() or time.monotonic() > deadline:
-            raise InfraError(f"the run {run_dir} did not begin: what it said is above")
+            raise InfraError(f"the run {run_dir} did not start: its output is above")
         await asyncio.sleep(0.1)
 
 

@@ -1,4 +1,4 @@
-"""The monitor as a process of its own, and what that process takes."""
+"""Runs the monitor as a separate process, and measures it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TICKS_S = os.sysconf("SC_CLK_TCK")
 @dataclass(frozen=True, slots=True)
 class MonitorProcess:
     url: str
-    """The address, without a trailing slash."""
+    """Address without a trailing slash."""
     pid: int
 
     @property
@@ -30,31 +30,31 @@ class MonitorProcess:
 
     @property
     def rss_mb(self) -> float:
-        """Resident now."""
+        """Return the resident memory."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 def read_cpu_s(pid: int) -> float:
-    """Processor seconds of a process so far, without its children's.  Raises OSError for one that is gone."""
+    """Return the processor seconds of a process so far, without its children.  Raises OSError if it is gone."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_S
 
 
 @asynccontextmanager
 async def serve_monitor(run_dir: Path) -> AsyncGenerator[MonitorProcess]:
-    """Raises InfraError where it does not start."""
+    """Serve a run.  Raises InfraError if the monitor does not start."""
     process = await asyncio.create_subprocess_exec(  # noqa: TID251  the bench runs asyncio's own loop
         *(sys.executable, "-m", "launch.monitor", str(run_dir)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
     )
     try:
-        assert process.stdout is not None  # noqa: S101  it was asked for
+        assert process.stdout is not None  # noqa: S101  it was options for
         async with asyncio.timeout(_START_S):
             url = (await process.stdout.readline()).decode().strip()
         if not url:
-            raise InfraError(f"the monitor of {run_dir} did not start: what it said is above")
+            raise InfraError(f"the monitor of {run_dir} did not start: its output is above")
         yield MonitorProcess(url.rstrip("/"), process.pid)
     except TimeoutError as error:
         raise InfraError(f"the monitor of {run_dir} has not started within {_START_S:g} s") from error

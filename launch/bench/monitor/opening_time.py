@@ -1,4 +1,4 @@
-"""Measures the time from start to the first page of a long run, and the server's memory."""
+"""Measures the time until the first page of a long run is complete, and the server's memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from launch.bench.monitor.monitor_process import MonitorProcess, serve_monitor
 from protocol.errors import InfraError
 
 _FIRST = ("/", "/api/runs/-/head", "/api/runs/-/steps?limit=50", "/api/runs/-/trajectories?limit=100")
-"""The requests of the first page."""
+"""Requests of the first page."""
 _USE = (
     *("/api/runs", "/api/runs/-/state", "/api/runs/-/metrics", "/api/runs/-/groups?sort=spread&limit=200"),
     *("/api/runs/-/trajectories?step=last&sort=worst&limit=500", "/api/runs/-/trajectories?q=s03&sort=logprob_gap"),
@@ -24,7 +24,7 @@ _USE = (
     *("/api/runs/-/groups/7", "/api/runs/-/trajectories/train-g000007-s03"),
     *("/api/runs/-/trajectories/train-g000007-s03/tokens?limit=4000", "/api/runs/-/trajectories?task=sort&limit=500"),
 )
-"""The requests of what a person opens next."""
+"""Requests of the pages that a person opens next."""
 _ROUNDS = 3
 _SETTLE_S = 300.0
 
@@ -32,16 +32,16 @@ _SETTLE_S = 300.0
 @dataclass(frozen=True, slots=True)
 class OpeningMeasurement:
     open_s: float
-    """Median of the opens."""
+    """Median over all opens."""
     opens_s: Sequence[float]
     slowest_answer_s: float
-    """Seconds of each of those later requests."""
+    """Slowest response to each later request, in seconds."""
     rss_mb: float
-    """The most, once the server has taken in the whole run."""
+    """Peak memory after the whole run was read."""
 
 
 async def measure_opening(run_dir: Path, trajectories: int, opens: int) -> OpeningMeasurement:
-    """Raises InfraError where an answer is not what it should be."""
+    """Measure.  Raises InfraError for a wrong response."""
     taken: list[float] = []
     slowest = rss = 0.0
     for number in range(opens):
@@ -62,7 +62,7 @@ async def _load_first_page(session: aiohttp.ClientSession, server: MonitorProces
 
 
 async def _measure_settled(session: aiohttp.ClientSession, server: MonitorProcess) -> tuple[float, float]:
-    """The slowest answer and the most memory, once nothing is left to be taken in."""
+    """Return the slowest response and the peak memory after the whole run was read."""
     behind = 1
     async with asyncio.timeout(_SETTLE_S):
         while behind:

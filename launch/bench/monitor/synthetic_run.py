@@ -1,5 +1,7 @@
-"""The directory of a long run, written by what writes a run's: journal, export, events, metrics, ``trained/``, lanes
-and recordings.  Its episodes are made up, and of one size; its clock is its own, so weeks take minutes to write."""
+"""Writes the directory of a long synthetic run with the product's own writers: journal, export, events, metrics,
+``trained/``, ``activity/`` and recordings.  Its episodes have one size, and its clock is simulated, so that weeks take
+minutes to write.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ from protocol.weights import NO_VERSION, LineageEntry, WeightVersion, make_versi
 GROUP_SIZE, GROUPS_PER_STEP, WORKERS = 8, 8, 4
 _TURNS, _TURN_TOKENS, _PROMPT_TOKENS = 4, 32, 64
 _RECORDED = 256
-"""Only the last episodes have a recording: they may be deleted at any time, and nobody lists them."""
+"""Number of last episodes that have a recording; recordings may be deleted at any time."""
 _EPISODE_S = 2.0
 _START = 1_790_000_000.0
 _STATUSES = (
@@ -79,7 +81,7 @@ class _Clock:
 
 @dataclass(slots=True)
 class SyntheticRun:
-    """Writes ``run_dir``.  :meth:`write` once."""
+    """Writes ``run_dir``, once, by :meth:`write`."""
 
     run_dir: Path
     clock: _Clock = field(default_factory=_Clock)
@@ -111,7 +113,7 @@ class SyntheticRun:
     _lineage: LineageLog = field(init=False)
     _lanes: list[ActivityLog] = field(init=False)
     _untrained: dict[str, Trajectory] = field(init=False)
-    """The groups that no step has used yet."""
+    """Groups that no step has used yet."""
 
     def _begin(self) -> None:
         self.run_dir.mkdir(parents=True)
@@ -126,15 +128,22 @@ class SyntheticRun:
         self._lineage.append(LineageEntry(self.version, 0, NO_VERSION))
         self._lanes = [ActivityLog(self.run_dir, name, "worker", self.clock, self.clock) for name in names[4:]]
         self._untrained = {}
-        asked = {"run": self.run_dir.name, "recipe": "history", "mode": "async", "nodes": 1, "seed": 0, "steps": 10**6}
-        self._logs["driver-1"].emit("run.started", **asked, max_staleness=2, evaluates=False, url="")
+        options = {
+            "run": self.run_dir.name,
+            "recipe": "history",
+            "mode": "async",
+            "nodes": 1,
+            "seed": 0,
+            "steps": 10**6,
+        }
+        self._logs["driver-1"].emit("run.started", **options, max_staleness=2, evaluates=False, url="")
         self._emit("driver-1", "run.phase", phase="training", detail="")
 
     def _emit(self, writer: str, kind: str, **fields: object) -> None:
         self._logs[writer].emit(kind, **fields)  # pyright: ignore[reportArgumentType]  these are all JSON
 
     def _write_groups(self, journal: Journal, *, last: bool) -> None:
-        """A step's worth, episodes and all."""
+        """Write the groups of one step with their episodes."""
         arrivals: list[_Arrived] = []
         for _ in range(GROUPS_PER_STEP):
             group = GroupId(self.trajectories // GROUP_SIZE)
@@ -159,8 +168,8 @@ class SyntheticRun:
         worker = self.trajectories % WORKERS
         name, writer = f"train-g{group:06d}-s{sample:02d}-a0", f"worker-0-{worker}"
         facts = {"group": group, "sample": sample, "task": task, "family": task.partition("-")[0], "worker": writer}
-        told = "Sort the lines of /work/input.txt by the second column, and write them to /work/answer.txt."
-        self._emit(writer, "episode.started", trajectory=name, **facts, instruction=told)
+        instruction = "Sort the lines of /work/input.txt by the second column, and write them to /work/answer.txt."
+        self._emit(writer, "episode.started", trajectory=name, **facts, instruction=instruction)
         self._emit(writer, "sandbox.started", trajectory=name[:-3])
         for turn in range(_TURNS):
             self.clock.t += _EPISODE_S / WORKERS / GROUP_SIZE / _TURNS
@@ -174,7 +183,7 @@ class SyntheticRun:
         self._lanes[worker].write_if_changed()
         trajectory = self._trajectory(group, sample, task)
         if recorded:
-            self._write_recording(name, told)
+            self._write_recording(name, instruction)
         ms = {"acquire": 12.0, "generate": 900.0, "tool": 140.0, "grade": 220.0, "total": 1_300.0}
         status, reward = trajectory.status.value, trajectory.reward.total
         self._emit(writer, "episode.finished", trajectory=name, status=status, reward=reward, parts={"outcome": reward},
@@ -189,9 +198,11 @@ class SyntheticRun:
 
     def _trajectory(self, group: GroupId, sample: int, task: str) -> Trajectory:
         reward = self.rng.choice((0.0, 0.25, 0.5, 1.0)) if group % 10 else 1.0
-        ticket = RolloutRequest(self.run_dir.name, group, sample, GROUP_SIZE, task, self.rng.randrange(1 << 30))
+        rollout_request = RolloutRequest(
+            self.run_dir.name, group, sample, GROUP_SIZE, task, self.rng.randrange(1 << 30)
+        )
         return Trajectory(
-            ticket,
+            rollout_request,
             self.rng.choice(_STATUSES),
             Reward(reward, {"outcome": reward}),
             (_segment(self.version, sample),),
@@ -203,8 +214,10 @@ class SyntheticRun:
             timings_ms={"generate": 900.0, "tool": 140.0, "grade": 220.0, "total": 1_300.0},
         )
 
-    def _write_recording(self, name: str, told: str) -> None:
-        with CastWriter.open(self.run_dir / "terminals" / f"{name}.cast", 100, 30, told, clock=self.clock) as cast:
+    def _write_recording(self, name: str, instruction: str) -> None:
+        with CastWriter.open(
+            self.run_dir / "terminals" / f"{name}.cast", 100, 30, instruction, clock=self.clock
+        ) as cast:
             for turn in range(_TURNS):
                 cast.record_marker(turn_marker_label(turn))
                 cast.record_note("I will sort the file.")
@@ -212,13 +225,15 @@ class SyntheticRun:
                 cast.record_output("alpha 12\nbeta 7\n")
 
     def _stored(self, summary: codec.TrajectorySummary) -> None:
-        ticket = summary.request
-        self._emit("buffer", "trajectory.stored", trajectory=ticket.trajectory_id, group=ticket.group,
-                   sample=ticket.sample, outcome="appended", status=summary.status.value,
+        rollout_request = summary.request
+        self._emit("buffer", "trajectory.stored", trajectory=rollout_request.trajectory_id, group=rollout_request.group,
+                   sample=rollout_request.sample, outcome="appended", status=summary.status.value,
                    reward=summary.reward.total, tokens=summary.tokens, sampled=summary.sampled,
                    versions_min=summary.oldest, versions_max=summary.newest)  # fmt: skip
-        worker = f"worker-0-{ticket.sample % WORKERS}"
-        self._emit(worker, "trajectory.acknowledged", trajectory=ticket.trajectory_id, attempt=0, outcome="appended")
+        worker = f"worker-0-{rollout_request.sample % WORKERS}"
+        self._emit(
+            worker, "trajectory.acknowledged", trajectory=rollout_request.trajectory_id, attempt=0, outcome="appended"
+        )
 
     def _closed(self, group: ClosedGroup) -> None:
         rewards = [group.rewards.get(sample) for sample in range(group.size)]
@@ -275,7 +290,7 @@ class SyntheticRun:
 
 
 def _segment(version: WeightVersion, sample: int) -> Segment:
-    """A prompt, then turns and observations."""
+    """Return a segment with a prompt, then turns and observations."""
     turns = [Turn(TurnKind.PROMPT, 0, _PROMPT_TOKENS)]
     tokens = _PROMPT_TOKENS + 2 * _TURNS * _TURN_TOKENS
     mask = np.zeros(tokens, np.uint8)
@@ -293,5 +308,5 @@ def _segment(version: WeightVersion, sample: int) -> Segment:
 
 
 def write_synthetic_run(run_dir: Path, trajectories: int) -> int:
-    """Return the number of trajectories: whole steps, and at least as many as asked for."""
+    """Write the run in whole steps of at least this many trajectories, and return their number."""
     return SyntheticRun(run_dir).write(trajectories)

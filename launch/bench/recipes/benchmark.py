@@ -1,8 +1,8 @@
-"""``python -m launch.bench recipes``: each recipe runs, on this machine.
+"""``python -m launch.bench recipes``: run every recipe on this machine.
 
-Every recipe but the demo's, as it is but for sizes, places and times (:mod:`.tries`): a tiny model that has learned
-nothing, the real server, real sandboxes, and tasks whose hidden test tosses a coin, so that rewards differ.  Each run
-is the run's own command in a process of its own; one that fails stops none of the others.
+Every recipe but the demo's runs with other sizes, paths and times (:mod:`launch.bench.tiny_recipes`): a tiny
+untrained model, the real server, real sandboxes, and tasks whose hidden test flips a coin, so that rewards
+differ.  Each run is a separate process of the run's own command; a failure does not stop the others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from protocol.run_directory.layout import SUMMARY_FILE
 
 _DEMO = "demo"
 _PART = "part_"
-"""How metrics begin that are means of a reward's parts."""
+"""Prefix of metrics that are means of reward components."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,21 @@ class RecipeBenchmarkOptions:
     recipes: tuple[str, ...]
     steps: int
     folder: Path | None
-    """Where the runs stay when it is over."""
+    """Folder that keeps the runs; None deletes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeResult:
-    """What became of one recipe."""
+    """The result of one recipe."""
 
     loads: bool
     steps_run: int = 0
     trained: int = 0
-    """Trajectories."""
+    """Number of trained trajectories."""
     reward_parts: Mapping[str, float] | None = None
-    """Part of the reward → its mean over the steps; None where there was no step."""
+    """Component of the reward → its mean over the steps; None if there was no step."""
     seconds: float = 0.0
-    """Of the whole run."""
+    """Seconds of the whole run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class RecipesArguments(CommandArguments):
 
 
 def parse_options(given: RecipesArguments) -> RecipeBenchmarkOptions:
-    """Raises UserError."""
+    """Check the arguments.  Raises UserError."""
     known = [name for name in recipe_names() if name != _DEMO]
     for name in given.recipes:
         if name not in known:
@@ -98,24 +98,24 @@ def parse_options(given: RecipesArguments) -> RecipeBenchmarkOptions:
     )
 
 
-async def measure_recipes(asked: RecipeBenchmarkOptions) -> RecipeBenchmarkReport:
-    """Try each recipe, whatever becomes of the others."""
+async def measure_recipes(options: RecipeBenchmarkOptions) -> RecipeBenchmarkReport:
+    """Run each recipe, whatever the result of the others."""
     say = error_console().print
-    place = make_output_folder(asked.folder)
-    say(f"runs: {place / 'runs'}")
-    build_tiny_model(place / "model")
-    write_coin_tasks(place / "tasks")
-    bench = _Bench(place, asked.steps)
+    output = make_output_folder(options.folder)
+    say(f"runs: {output / 'runs'}")
+    build_tiny_model(output / "model")
+    write_coin_tasks(output / "tasks")
+    bench = _Bench(output, options.steps)
     tried, failures = dict[str, RecipeResult](), list[str]()
     with ProcessReaper(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
-        for name in asked.recipes:
+        for name in options.recipes:
             tried[name], why = await bench.run_recipe(name)
             failures += [f"{name}: {each}" for each in why]
             say(f"{name}: {tried[name].steps_run} steps in {tried[name].seconds:.0f} s")
     for line in failures:
         say(f"failed: {line}")
-    if not failures and asked.folder is None:
-        shutil.rmtree(place)
+    if not failures and options.folder is None:
+        shutil.rmtree(output)
     return RecipeBenchmarkReport(tried, failures)
 
 
@@ -129,7 +129,7 @@ class _Bench:
         return self.folder / "runs"
 
     async def run_recipe(self, name: str) -> tuple[RecipeResult, list[str]]:
-        """What became of a recipe, and what of that is a failure, one line each."""
+        """Run a recipe, and return its result and its failures, one line each."""
         try:
             load_recipe(name)
         except UserError as error:
@@ -156,7 +156,7 @@ class _Bench:
 
 
 def read_recipe_result(run_dir: Path, seconds: float) -> RecipeResult:
-    """What the run's directory says of a recipe that has loaded."""
+    """Return the result of a recipe from its run's directory."""
     lines = read_metrics(run_dir)
     names = sorted({key for line in lines for key in line if key.startswith(_PART)})
     parts = {name.removeprefix(_PART): round(fmean(line.get(name, 0.0) for line in lines), 4) for name in names}
@@ -170,7 +170,7 @@ def read_recipe_result(run_dir: Path, seconds: float) -> RecipeResult:
 
 
 def find_failures(run_dir: Path, steps: int) -> list[str]:
-    """What a run of so many steps lacks, one line each."""
+    """Return what is missing from a run of this many steps, one line each."""
     see, summary, done = f"see {run_dir}", run_dir / SUMMARY_FILE, len(read_metrics(run_dir))
     if done < steps:
         return [f"{done} of {steps} steps, {see}"]
@@ -180,5 +180,5 @@ def find_failures(run_dir: Path, steps: int) -> list[str]:
 
 
 def _count_trained(summary: Path) -> int:
-    """Trajectories; 0 of a run that did not come to its end."""
+    """Return the number of trained trajectories; 0 if the run did not finish."""
     return orjson.loads(summary.read_bytes())["trajectories"]["trained"] if summary.exists() else 0

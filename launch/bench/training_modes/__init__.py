@@ -1,4 +1,4 @@
-"""Measure whole runs under the training modes sync, one-step-off and async.
+"""Measures whole runs in the training modes sync, one_step_off and async.
 
-``benchmark`` has the arguments and the report; it stands on the other modules of this folder.
+``benchmark`` has the arguments and the report, and uses the other modules of this folder.
 """

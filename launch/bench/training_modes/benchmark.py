@@ -1,9 +1,9 @@
-"""``python -m launch.bench async``: how much sooner a run is done whose rollout never waits for the learner.
+"""``python -m launch.bench async``: measure how much faster a run is if rollout never waits for the learner.
 
-Whole runs of a recipe, each by the run's own command in a process of its own and from one warm start, in modes that
-take turns; each training episode's first command waits once (:mod:`.waits`, :mod:`.crew`).  What they came to is read
-from their directories (:mod:`.reading`).  A pilot chooses how many containers start at once under ``sync``; the other
-arms have the recipe's number.
+Whole runs of a recipe start from one warm start, each as a separate process of the run's own command, in modes that
+take turns.  The first command of each training episode is delayed once (:mod:`.tool_delays`,
+:mod:`.delayed_worker`).  Results are read from the run directories (:mod:`.run_measurement`).  A pilot chooses the
+start concurrency for ``sync``; the other arms use the recipe's.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from protocol.staleness import AdmissionMode
 _WARM_UP = 1
 _PILOT_STEPS = 2
 _WORSE = -0.05
-"""By how much async's pass@1 must surely not be below that of sync."""
+"""Margin by which async's pass@1 must not be below that of sync."""
 
 Rounds: TypeAlias = Mapping[AdmissionMode, Sequence[RunMeasurement]]
-"""Mode → each repetition."""
+"""Mode → its repetitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +56,27 @@ class ModeBenchmarkOptions:
     median_s: float
     p95_s: float
     folder: Path | None
-    """Where the runs stay when it is over."""
+    """Folder that keeps the runs; None deletes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModeBenchmarkReport:
     steps: int
     starts: int
-    """Containers that sync starts at once."""
+    """Start concurrency under sync."""
     pilot: Mapping[int, float]
-    """Containers that start at once → episodes a second, as far as that was tried."""
+    """Start concurrency → episodes per second, as far as it was tried."""
     rounds: Rounds
 
     @property
     def difference(self) -> ScoreDifference | None:
-        """Async − sync, all repetitions pooled; None without evaluations."""
+        """Difference async − sync over all repetitions; None without evaluations."""
         sync, other = (self._pooled(mode) for mode in (AdmissionMode.SYNC, AdmissionMode.ASYNC))
         return compare_attempts(sync, other) if sync and other else None
 
     @property
     def failures(self) -> Sequence[str]:
-        """What does not hold, one line each.  How fast an arm is fails nothing: that says as much of the machine."""
+        """The promises that do not hold, one line each.  Speed is no promise, as it depends on the machine."""
         found = [
             f"{mode.value}, repetition {number}: {line}"
             for mode, measured in self.rounds.items()
@@ -157,14 +157,14 @@ class ModeBenchmarkReport:
 
 
 class ModesArguments(CommandArguments):
-    """Measure episodes per second of synchronous and asynchronous runs."""
+    """Measure episodes per second of whole runs that wait for the learner, and of runs that do not."""
 
     recipe: RecipeName = "demo"
     overrides: Overrides = ()
     steps: AtLeastOne = 8
-    """Measured optimizer steps, after one of warm-up."""
+    """Measured optimizer steps, after one warm-up step."""
     repetitions: AtLeastOne = 3
-    """Runs of each arm."""
+    """Runs of each mode."""
     attempts: Count = 4
     """Evaluation attempts per held-out task and run; 4 are 432 in all for the demo; 0: none."""
     starts: Annotated[str, option("N,…")] = "2,4,8"
@@ -180,7 +180,7 @@ class ModesArguments(CommandArguments):
 
 
 def parse_options(given: ModesArguments) -> ModeBenchmarkOptions:
-    """Raises UserError."""
+    """Check the arguments.  Raises UserError."""
     if not 0 < given.median < given.p95:
         raise UserError(f"--median {given.median:g} and --p95 {given.p95:g}: write 0 < median < p95")
     return ModeBenchmarkOptions(
@@ -197,64 +197,64 @@ def parse_options(given: ModesArguments) -> ModeBenchmarkOptions:
     )
 
 
-async def measure_modes(asked: ModeBenchmarkOptions) -> ModeBenchmarkReport:
-    """Raises UserError where the machine cannot run it, InfraError where a run does not come to its end."""
+async def measure_modes(options: ModeBenchmarkOptions) -> ModeBenchmarkReport:
+    """Run the benchmark.  Raises UserError if the machine cannot run it, InfraError if a run does not finish."""
     say = error_console().print
-    made = asked.folder is None or not asked.folder.exists()
-    place = make_output_folder(asked.folder)
-    bench = _Bench(ModeBenchmarkSetup(asked.recipe, place, asked.seed, asked.overrides), asked, say)
+    made = options.folder is None or not options.folder.exists()
+    output = make_output_folder(options.folder)
+    bench = _Bench(ModeBenchmarkSetup(options.recipe, output, options.seed, options.overrides), options, say)
     try:
         bench.check()
     except UserError:
         if made:
-            place.rmdir()
+            output.rmdir()
         raise
     with ProcessReaper(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
         report = await bench.run()
     for line in report.failures:
         say(f"failed: {line}")
-    if report.holds and asked.folder is None:
-        shutil.rmtree(place)
+    if report.holds and options.folder is None:
+        shutil.rmtree(output)
     return report
 
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
     setup: ModeBenchmarkSetup
-    asked: ModeBenchmarkOptions
+    options: ModeBenchmarkOptions
     say: Callable[[str], None]
 
     def check(self) -> None:
-        """Raises UserError."""
+        """Check the arguments.  Raises UserError."""
         for mode in MODES:
             run_preflight_checks(self.setup.config(self._mode_run(mode, 1, None)))
 
     async def run(self) -> ModeBenchmarkReport:
         self.say(f"runs: {self.setup.runs_folder}")
         pilot = await self._pilot()
-        starts = max(pilot, key=lambda each: pilot[each]) if pilot else self.asked.starts[0]
+        starts = max(pilot, key=lambda each: pilot[each]) if pilot else self.options.starts[0]
         rounds: dict[AdmissionMode, list[RunMeasurement]] = {mode: [] for mode in MODES}
-        for number in range(1, self.asked.repetitions + 1):
+        for number in range(1, self.options.repetitions + 1):
             for mode in _rotated_modes(number):
                 arm = self._mode_run(mode, number, starts if mode is AdmissionMode.SYNC else None)
                 rounds[mode].append(await self._run_and_measure(arm, _WARM_UP))
-        return ModeBenchmarkReport(self.asked.steps, starts, pilot, rounds)
+        return ModeBenchmarkReport(self.options.steps, starts, pilot, rounds)
 
     async def _pilot(self) -> dict[int, float]:
-        """Containers that start at once → episodes a second; nothing where there is no choice."""
-        asked, found = self.asked, dict[int, float]()
-        for starts in asked.starts if len(asked.starts) > 1 else ():
+        """Return start concurrency → episodes per second; nothing if there is no choice."""
+        options, found = self.options, dict[int, float]()
+        for starts in options.starts if len(options.starts) > 1 else ():
             arm = ModeRun(f"pilot-{starts}", AdmissionMode.SYNC, _PILOT_STEPS, 0, self._delays(0), starts)
             found[starts] = (await self._run_and_measure(arm, 0)).episodes_per_s
         return found
 
     def _mode_run(self, mode: AdmissionMode, number: int, starts: int | None) -> ModeRun:
-        steps = _WARM_UP + self.asked.steps
-        return ModeRun(f"{number}-{mode.value}", mode, steps, self.asked.attempts, self._delays(number), starts)
+        steps = _WARM_UP + self.options.steps
+        return ModeRun(f"{number}-{mode.value}", mode, steps, self.options.attempts, self._delays(number), starts)
 
     def _delays(self, number: int) -> ToolDelays:
-        """Those of a repetition."""
-        return ToolDelays(f"{self.asked.seed}/{number}", self.asked.median_s, self.asked.p95_s)
+        """Return the delays of a repetition."""
+        return ToolDelays(f"{self.options.seed}/{number}", self.options.median_s, self.options.p95_s)
 
     async def _run_and_measure(self, arm: ModeRun, warm_up: int) -> RunMeasurement:
         self.say(f"{arm.name}: {arm.steps} steps")
@@ -262,20 +262,20 @@ class _Bench:
         _, code = await run_command(*program, *self.setup.command_line(arm))
         run_dir = self.setup.runs_folder / arm.name
         if not (run_dir / SUMMARY_FILE).exists():
-            raise InfraError(f"the run {run_dir} ended before its time (exit code {code}): what it said last is above")
+            raise InfraError(f"the run {run_dir} ended before its time (exit code {code}): its last output is above")
         measured = measure_run(run_dir, warm_up, arm.delays)
         self.say(f"{arm.name}: {measured.episodes_per_s:.3f} episodes a second over {measured.seconds:.0f} s")
         return measured
 
 
 def _rotated_modes(number: int) -> Sequence[AdmissionMode]:
-    """Each arm comes first in its turn."""
+    """Yield the modes of each repetition; each mode comes first in turn."""
     first = (number - 1) % len(MODES)
     return (*MODES[first:], *MODES[:first])
 
 
 def _ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Repetition by repetition."""
+    """Return the ratio of each repetition."""
     return [our / their for our, their in zip(ours, theirs, strict=True)]
 
 

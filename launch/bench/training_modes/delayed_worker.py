@@ -1,4 +1,4 @@
-"""A run's actors whose workers delay each training episode once: its first command sleeps in the sandbox's own shell.
+"""A run's actors with workers that delay each training episode once: its first command sleeps in the sandbox's shell.
 
 Evaluations are not delayed.
 """
@@ -21,7 +21,7 @@ from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest
 from sandbox.tools.shell_only import SHELL_EXEC
 
 DELAYS_VARIABLE = "LONGSHORE_BENCH_WAITS"
-"""Variable that holds the workers' :class:`ToolDelays`."""
+"""Environment variable that holds the workers' :class:`ToolDelays`."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class DelayedTerminal:
 
     inner: EpisodeTerminal
     delay_s: float
-    """0 once it has slept."""
+    """Seconds to sleep; 0 after it has slept."""
 
     async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
         command = arguments.get("command")
@@ -44,7 +44,7 @@ class DelayedTerminal:
 
 
 def delay_first_command(request: RolloutRequest, terminal: EpisodeTerminal, delays: ToolDelays) -> EpisodeTerminal:
-    """Return the terminal that the episode of ``request`` has in place of its own."""
+    """Return a delayed terminal for the episode of ``request``."""
     if request.purpose != TRAIN_PURPOSE:
         return terminal
     return DelayedTerminal(terminal, delays.draw_delay_s(request.task, request.sample))

@@ -1,5 +1,4 @@
-"""``python -m launch.bench.training_modes.driver WAITS WORD…``: ``launch.cluster WORD…`` with workers whose episodes
-wait."""
+"""``python -m launch.bench.training_modes.driver DELAYS WORD…``: ``launch.cluster WORD…`` with delayed workers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What the runs of the bench are told beside their recipe.  All of an arm's keys but those of :func:`arm_values` are
-every arm's."""
+"""Overrides and command lines of the benchmark's runs.  All modes share all keys but those of :func:`arm_values`."""
 
 from __future__ import annotations
 
@@ -16,12 +15,13 @@ GROUPS, GROUP_SIZE, MAX_STALENESS = 4, 8, 2
 BATCH = GROUPS * GROUP_SIZE
 MODES = (AdmissionMode.ASYNC, AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF)
 COMMAND_TIMEOUT_S = 60.0
-"""Most that a command may take, its wait included: one of 5,000 waits of median 3 s and p95 12 s is longer, and its
-episode runs out of its time as any other would."""
+"""Maximum seconds of a command, its delay included; of 5,000 delays (median 3 s, p95 12 s) one is longer, and its
+episode runs into its time limit.
+"""
 
 
 def max_in_flight(mode: AdmissionMode) -> int:
-    """Most episodes at once."""
+    """Return the maximum number of concurrent episodes."""
     return BATCH * (MAX_STALENESS + 1) if mode is AdmissionMode.ASYNC else BATCH
 
 
@@ -32,34 +32,34 @@ class ModeRun:
     name: str
     mode: AdmissionMode
     steps: int
-    """Optimizer steps, those of the warm-up included."""
+    """Number of optimizer steps, including the warm-up."""
     attempts: int
-    """Evaluation attempts at each held-out task after training; 0 for none."""
+    """Number of evaluation attempts at each held-out task after training; 0 for none."""
     delays: ToolDelays
     start_concurrency: int | None = None
-    """Containers that start at once; None for as many as the recipe says."""
+    """Start concurrency; None for the recipe's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModeBenchmarkSetup:
-    """What all runs have in common."""
+    """The settings that all runs share."""
 
     recipe: str
     folder: Path
     seed: int
     overrides: Sequence[str] = field(default=())
-    """A person's own, which give way to the bench's."""
+    """The user's overrides, which the benchmark's replace."""
 
     @property
     def runs_folder(self) -> Path:
         return self.folder / "runs"
 
     def config(self, arm: ModeRun) -> RunConfig:
-        """Raises UserError."""
+        """Return the configuration.  Raises UserError."""
         return load_recipe(self.recipe, self.config_overrides(arm))
 
     def command_line(self, arm: ModeRun) -> list[str]:
-        """Of the command line of ``launch.cluster``."""
+        """Return the words of the command line of ``launch.cluster``."""
         sets = [word for value in self.config_overrides(arm) for word in ("--set", value)]
         return [self.recipe, "--run-id", arm.name, *sets]
 
@@ -67,7 +67,7 @@ class ModeBenchmarkSetup:
         return (*self._rates(), *self.overrides, *self._common(), *mode_overrides(arm))
 
     def _rates(self) -> tuple[str, ...]:
-        """The recipe's learning rates for the smaller batch: Adam's steps shrink by the root of its share."""
+        """Return the recipe's learning rates scaled to the smaller batch by the square root of its share."""
         recipe = load_recipe(self.recipe)
         shrink = math.sqrt(min(1.0, BATCH / recipe.rollout.episodes_per_step))
         rates = {"lr": recipe.learner.lr, "lr_end": recipe.learner.lr_end}

@@ -1,8 +1,7 @@
-"""What a run's directory says of its measured steps.
+"""Measures a finished run from its directory.
 
-The clock runs from the start of the first episode that a measured step trained, when its ticket has come to the worker,
-to the end of the last step.  Under ``async`` that episode begins while earlier steps are under way, and the clock has
-them too.
+The clock runs from the start of the first episode that a measured step trained to the end of the last step.  In
+``async`` mode that episode starts during earlier steps, which the clock includes.
 """
 
 from __future__ import annotations
@@ -30,38 +29,38 @@ from sandbox.tools.shell_only import SHELL_EXEC
 
 
 class TimeSpan(NamedTuple):
-    """Unix seconds."""
+    """A span of time in unix seconds."""
 
     begin: float
     end: float
 
 
 class IdleShares(NamedTuple):
-    """Shares of the clock."""
+    """Idle shares of the measured time."""
 
     engine: float
-    """In which no request was with an engine."""
+    """Share without a request on any engine."""
     learner: float
-    """In which no step was made."""
+    """Share without a running step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMeasurement:
     seconds: float
-    """The clock."""
+    """Length of the measured time."""
     after_warm_up_s: float
-    """From the end of the warm-up to that of the last step."""
+    """Seconds from the end of the warm-up to the end of the last step."""
     episodes: int
-    """Trained by the measured steps."""
+    """Number of episodes that the measured steps trained."""
     finished: int
-    """Training episodes that ended meanwhile, those of groups that were dropped among them."""
+    """Number of training episodes that ended in the measured time, including those of dropped groups."""
     sleep_share: float
-    """Of the time that these took, how much was their one wait."""
+    """Share of these episodes' time that was their delay."""
     idle: IdleShares
     attempts: Sequence[AttemptRecord]
-    """Of the evaluation after training, at tasks of families that were trained."""
+    """Attempts of the evaluation after training, at tasks of trained families."""
     failed: Sequence[str]
-    """Checks of the run's own that did not hold."""
+    """The run's own checks that failed."""
 
     @property
     def episodes_per_s(self) -> float:
@@ -69,7 +68,7 @@ class RunMeasurement:
 
     @property
     def after_warm_up_per_s(self) -> float:
-        """Episodes a second by a clock that runs from the end of the warm-up, before which some of them began."""
+        """Episodes per second from the end of the warm-up on; some of them started before."""
         return self.episodes / self.after_warm_up_s
 
     @property
@@ -78,8 +77,7 @@ class RunMeasurement:
 
 
 def measure_run(run_dir: Path, warm_up: int, waits: ToolDelays) -> RunMeasurement:
-    """Of a run that has come to its end; the first ``warm_up`` steps are not measured.  Raises InfraError where it made
-    no step after them."""
+    """Measure a finished run, without its first ``warm_up`` steps.  Raises InfraError if it has no later step."""
     newest = CheckpointStore(run_dir, RetentionSettings(keep=1)).list_checkpoints()[-1]
     lines = [line for line in newest.ledger() if line.step > warm_up]
     if not lines:
@@ -113,7 +111,7 @@ def measure_run(run_dir: Path, warm_up: int, waits: ToolDelays) -> RunMeasuremen
 
 
 def covered_seconds(spans: Iterable[TimeSpan], clock: TimeSpan) -> float:
-    """Seconds of ``clock`` in which at least one of ``spans`` lasts."""
+    """Return the seconds of ``clock`` that at least one of ``spans`` covers."""
     seconds, reached = 0.0, clock.begin
     for span in sorted(spans):
         begin, end = max(span.begin, reached), min(span.end, clock.end)
@@ -128,21 +126,21 @@ class _EndedEpisode(NamedTuple):
     end: float
     seconds: float
     tool_s: float
-    """A call without a command has not waited, and one that ran out of time not to the end."""
+    """Seconds in tools; a call without a command was not delayed, and one that timed out not completely."""
 
 
 @dataclass(slots=True)
 class _TrainingEvents:
-    """What the events say of training."""
+    """Collects the facts about training from events."""
 
     waits: ToolDelays
     started: dict[str, float] = field(default_factory=dict[str, float])
-    """Trajectory → when the first attempt at it began."""
+    """Trajectory → start of its first attempt."""
     waited: dict[str, float] = field(default_factory=dict[str, float])
-    """Attempt that called the shell → seconds that its first command was to wait."""
+    """Attempt → delay of its first command in seconds."""
     ended: list[_EndedEpisode] = field(default_factory=list[_EndedEpisode])
     sampled: list[TimeSpan] = field(default_factory=list[TimeSpan])
-    """Each request to an engine."""
+    """Span of each request to an engine."""
     steps: dict[int, TimeSpan] = field(default_factory=dict[int, TimeSpan])
     _samples: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     """Attempt → task and sample."""

@@ -1,4 +1,4 @@
-"""How long the first command of an episode waits: drawn by task and sample, so that every arm has the same waits."""
+"""Delays of the first command of an episode, drawn by task and sample, so that every mode has the same delays."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _Z95 = NormalDist().inv_cdf(0.95)
 
 @dataclass(frozen=True, slots=True)
 class ToolDelays:
-    """Log-normal: half of the waits are shorter than ``median_s``, 95 of 100 shorter than ``p95_s``."""
+    """A log-normal distribution with median ``median_s`` and 95th percentile ``p95_s``."""
 
     key: str
-    """Who has the same has the same waits."""
+    """Seed of the delays: equal keys give equal delays."""
     median_s: float
     p95_s: float
 
     def draw_delay_s(self, task: str, sample: int) -> float:
-        """Seconds."""
+        """Return the delay in seconds."""
         sigma = math.log(self.p95_s / self.median_s) / _Z95
         return random.Random(f"{self.key}/{task}/{sample}").lognormvariate(math.log(self.median_s), sigma)
 
     def to_json(self) -> str:
-        """As another process can be told them."""
+        """Return the delays as JSON for another process."""
         return orjson.dumps(asdict(self)).decode()
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Measure the trajectory stream beside Ray's queue, plain ZeroMQ and plain SQLite.
+"""Measures the trajectory stream against Ray's queue, plain ZeroMQ and plain SQLite.
 
-``benchmark`` has the arguments and the report; it stands on the other modules of this folder.
+``benchmark`` has the arguments and the report, and uses the other modules of this folder.
 """

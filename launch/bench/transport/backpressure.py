@@ -1,4 +1,5 @@
-"""What a reader that stands still costs: of ours nothing may be lost or held beyond its budget; of PUB/SUB much is."""
+"""Measures a stalled reader: longshore's stream may lose nothing and hold no more than its budget, while PUB/SUB
+loses much."""
 
 from __future__ import annotations
 
@@ -14,29 +15,29 @@ from protocol.stream.sender import BUDGET_BYTES
 
 STALL_S = 1.0
 _KERNEL_BYTES = 16 << 20
-"""Of a TCP connection over loopback, both ends."""
+"""Buffer size of a TCP connection over loopback, both ends."""
 _SPARE_BYTES = 32 << 20
-"""That a process may grow by beside what it holds twice: Python's own arenas, and the callers who wait."""
+"""Bytes by which a process may grow besides twice its budget: Python's arenas, and waiting callers."""
 
 
 @dataclass(frozen=True, slots=True)
 class StallMeasurement:
-    """What :mod:`launch.bench.transport.stalled_reader` has seen, in bytes."""
+    """The measurements of :mod:`launch.bench.transport.stalled_reader`, in bytes."""
 
     lost: int
-    """Trajectories."""
+    """Number of lost trajectories."""
     window_bytes: int
-    """The receiver's budget; the sender's is ``BUDGET_BYTES``."""
+    """Budget of the receiver; the sender's is ``BUDGET_BYTES``."""
     receiver_held_bytes: int
-    """By its own count, as the next one."""
+    """Bytes that the receiver held at most, by its own count; the sender's follows."""
     sender_held_bytes: int
     receiver_grown_bytes: int
-    """Resident, as the next one."""
+    """Growth of the receiver's resident memory; the sender's follows."""
     sender_grown_bytes: int
 
     @property
     def excesses(self) -> Sequence[str]:
-        """What is above its bound, one line each: the budget, and for what a process grew by twice that and a bit."""
+        """The exceeded bounds, one line each: the budget, and twice that plus a margin for the growth of a process."""
         bounds = (
             ("the receiver held", self.receiver_held_bytes, self.window_bytes),
             ("the sender held", self.sender_held_bytes, BUDGET_BYTES),
@@ -47,20 +48,20 @@ class StallMeasurement:
 
 
 def measure_stall(tokens: int) -> StallMeasurement:
-    """Before a reader that stands still until nothing moves.  Raises InfraError where a process fails."""
+    """Send to a reader that is stalled until nothing moves.  Raises InfraError if a process fails."""
     with start_module("stalled_reader", tokens) as process:
         return StallMeasurement(**read_output(process))
 
 
 def stall_trajectory_count(tokens: int) -> int:
-    """More trajectories than all buffers on the way hold together: the sender's, ZeroMQ's on both sides, the
+    """Return a number of trajectories that exceeds all buffers on the way: the sender's, ZeroMQ's on both sides, the
     kernel's."""
     size = payload_bytes(tokens)
     return 2 * ((BUDGET_BYTES + 2 * HIGH_WATER * size + _KERNEL_BYTES) // size) + 64
 
 
 def count_pubsub_losses(tokens: int) -> int:
-    """Lost by PUB/SUB before a reader that stands still while as much is sent."""
+    """Return the number of messages that PUB/SUB loses with a stalled reader for the same amount of data."""
     number = stall_trajectory_count(tokens)
     with zmq.Context[zmq.Socket[bytes]]() as context, context.socket(zmq.SUB) as socket:
         socket.subscribe(b"")

@@ -1,4 +1,4 @@
-"""What others would use: a Ray queue, Ray's object store, SQLite alone."""
+"""The alternatives without a socket: a Ray queue, Ray's object store, and SQLite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from launch.bench.transport.workload import build_frames
 from protocol.journal.store import PAGE_BYTES, wal_bytes
 
 ROWS_PER_TRANSACTION = (1, 8, 64)
-"""A transaction, of which the best counts."""
+"""Numbers of rows per transaction, of which the best counts."""
 _QUEUE_ITEMS = 64
 _REFS_AT_ONCE = 8
 
@@ -25,17 +25,17 @@ class _Producer:
         self._blob = b"".join(build_frames(tokens))
 
     def fill(self, queue: Any) -> None:
-        """Put it by value, for ever."""
+        """Put the trajectory by value, forever."""
         while True:
             queue.put(self._blob)
 
     def put(self, number: int) -> list[Any]:
-        """References to ``number`` copies in the object store."""
+        """Return references to ``number`` copies in the object store."""
         return [_ray().put(self._blob) for _ in range(number)]
 
 
 def measure_ray_queue(tokens: int, seconds: float) -> TransportRate:
-    """``ray.util.queue.Queue``: put by one process, got by another, the actor of the queue between them."""
+    """Measure ``ray.util.queue.Queue`` from one process to another through the queue's actor."""
     from ray.util.queue import Queue
 
     ray = _ray()
@@ -55,8 +55,9 @@ def measure_ray_queue(tokens: int, seconds: float) -> TransportRate:
 
 
 def measure_ray_object_store(tokens: int, seconds: float) -> TransportRate:
-    """``ray.put`` in one process, ``ray.get`` in another, references passed a few at a time; the next are being made
-    while these are read."""
+    """Measure ``ray.put`` in one process and ``ray.get`` in another; references are passed a few at a time, and the
+    next ones are created meanwhile.
+    """
     ray = _ray()
     producer = ray.remote(_Producer).remote(tokens)
     try:
@@ -75,14 +76,15 @@ def measure_ray_object_store(tokens: int, seconds: float) -> TransportRate:
 
 
 def _ray() -> Any:
-    """Untyped; imported when it is needed, and never by the sending processes of the other arms."""
+    """Return the untyped module, imported only when it is needed."""
     import ray
 
     return ray
 
 
 def measure_raw_sqlite(tokens: int, seconds: float, folder: Path) -> TransportRate:
-    """One table of blobs, ``synchronous=FULL``, pages and log as large as the journal's; the best of :data:`ROWS`."""
+    """Measure one table of blobs with ``synchronous=FULL`` and the journal's page and log sizes; the best of
+    :data:`ROWS_PER_TRANSACTION`."""
     blob = b"".join(build_frames(tokens))
     return max(_sqlite(blob, rows, seconds, folder / f"{rows}.sqlite") for rows in ROWS_PER_TRANSACTION)
 

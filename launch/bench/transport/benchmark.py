@@ -1,7 +1,8 @@
-"""Trajectories a second from one process to another: ours, with and without the journal, beside what others use.
+"""Measures trajectories per second from one process to another: longshore's stream with and without journal, and
+alternatives.
 
-The arms of one length take turns within each round, so that what else the machine does falls on all of them; each
-figure is the median over the rounds.  What is lost is summed over all rounds and over a reader that stands still.
+The arms of one length take turns within each round, so that other load on the machine affects all of them; each
+figure is the median over the rounds.  Losses are summed over all rounds and over a stalled reader.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ class TransportBenchmarkOptions:
     seconds: float
     rounds: int
     folder: Path | None
-    """On the disk that the journal arms write to."""
+    """Folder on the disk to which the journal arms write."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransportCase:
-    """One length; rates are trajectories a second, each ``vs`` ours divided by the other."""
+    """The rates at one length, in trajectories per second; each ``vs`` is longshore's rate ÷ the other."""
 
     tokens: int
     ours_per_s: float
@@ -61,12 +62,13 @@ class TransportCase:
 class TransportReport:
     cases: tuple[TransportCase, ...]
     stalls: tuple[StallMeasurement, ...]
-    """One for each case."""
+    """Stalled readers, one for each length."""
 
     @property
     def failures(self) -> Sequence[str]:
-        """What does not hold, one line each: nothing of ours may be lost or held beyond its bounds, and the stall must
-        be real, so that PUB/SUB has lost some.  A ratio fails nothing: what is reached says as much of the machine."""
+        """The promises that do not hold, one line each: longshore's stream loses nothing and keeps its bounds, and
+        the stall is real, so that PUB/SUB has losses.  Ratios are no promises, as they depend on the machine.
+        """
         found: list[str] = []
         for case, stall in zip(self.cases, self.stalls, strict=True):
             wrong = [f"{case.lost_ours} lost by ours"] if case.lost_ours else []
@@ -83,7 +85,7 @@ class TransportReport:
 
 
 class TransportArguments(CommandArguments):
-    """Measure trajectories per second between two processes, by length."""
+    """Measure trajectories per second from one process to another, by length."""
 
     tokens: Annotated[tuple[int, ...], comma_separated("N,…"), option()] = TOKENS
     """Trajectory lengths, in this order."""
@@ -97,7 +99,7 @@ class TransportArguments(CommandArguments):
 
 
 def parse_options(given: TransportArguments) -> TransportBenchmarkOptions:
-    """Raises UserError."""
+    """Check the arguments.  Raises UserError."""
     if not given.tokens or not all(2 <= each <= TOKENS[-1] for each in given.tokens):
         raise UserError(f"--tokens: lengths are 2 to {TOKENS[-1]} tokens: write --tokens 1024,8192")
     if given.output is not None and not given.output.is_dir():
@@ -105,12 +107,12 @@ def parse_options(given: TransportArguments) -> TransportBenchmarkOptions:
     return TransportBenchmarkOptions(given.tokens, given.seconds, given.rounds, given.output)
 
 
-async def measure_transport(asked: TransportBenchmarkOptions) -> TransportReport:
-    """Raises InfraError where a process of an arm fails."""
+async def measure_transport(options: TransportBenchmarkOptions) -> TransportReport:
+    """Run the benchmark.  Raises InfraError if a process fails."""
     say = error_console().print
     with tempfile.TemporaryDirectory(prefix="ls-bench-") as folder:
         async with start_local_nodes(1, Path(folder)):
-            measured = [await _measure_case(tokens, asked, say) for tokens in asked.tokens]
+            measured = [await _measure_case(tokens, options, say) for tokens in options.tokens]
     report = TransportReport(tuple(case for case, _ in measured), tuple(stall for _, stall in measured))
     for failure in report.failures:
         say(f"failed: {failure}")
@@ -118,13 +120,13 @@ async def measure_transport(asked: TransportBenchmarkOptions) -> TransportReport
 
 
 async def _measure_case(
-    tokens: int, asked: TransportBenchmarkOptions, say: Callable[[str], None]
+    tokens: int, options: TransportBenchmarkOptions, say: Callable[[str], None]
 ) -> tuple[TransportCase, StallMeasurement]:
     rates: dict[str, list[float]] = defaultdict(list)
     lost = 0
-    for number in range(asked.rounds):
-        for name, run in _transports(tokens, asked.seconds):
-            with tempfile.TemporaryDirectory(prefix="ls-bench-", dir=asked.folder) as folder:
+    for number in range(options.rounds):
+        for name, run in _transports(tokens, options.seconds):
+            with tempfile.TemporaryDirectory(prefix="ls-bench-", dir=options.folder) as folder:
                 arm = await run(Path(folder))
             rates[name].append(arm.per_s)
             lost += arm.lost
@@ -154,7 +156,7 @@ async def _measure_case(
 
 
 def _transports(tokens: int, seconds: float) -> Sequence[tuple[str, Callable[[Path], Awaitable[TransportRate]]]]:
-    """Each is given an empty folder.  What blocks has a thread, and the event loop nothing to do meanwhile."""
+    """Return the arms, each with an empty folder; blocking ones run in a thread while the event loop is idle."""
     thread = asyncio.to_thread
     return (
         ("ours", lambda _: receivers.receive_longshore(tokens, seconds)),

@@ -1,6 +1,6 @@
-"""The receiving side of each arm that sends over a socket; the sender is a process of its own.
+"""The receiving side of each arm with a socket; the sender is a separate process.
 
-Each returns trajectories a second over ``seconds``, counted from the first that arrived.
+Each function returns trajectories per second over ``seconds``, counted from the first arrival.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _PLENTY = 1 << 50
 class TransportRate(NamedTuple):
     per_s: float
     lost: int = 0
-    """Acknowledged and not received."""
+    """Number of acknowledged trajectories that were not received."""
 
 
 StoreBatch: TypeAlias = Callable[[Sequence[ReceivedTrajectory]], Awaitable[Sequence[AppendOutcome]]]
 
 
 class _Count:
-    """How many arrived, and when those of the window did."""
+    """Counts arrivals and the time of the window."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self.begun, self.last, self.counted = seconds, 0.0, 0.0, 0
 
     def add(self, number: int = 1) -> bool:
-        """False once the window is over."""
+        """Count an arrival; return false after the end of the window."""
         now = time.perf_counter()
         if not self.begun:
             self.begun = now
@@ -57,13 +57,13 @@ class _Count:
 
 
 async def receive_longshore(tokens: int, seconds: float) -> TransportRate:
-    """The whole way: trajectory, frames, checks, acknowledgement; nothing is stored."""
+    """Measure the complete stream: trajectory, frames, checks, acknowledgement; nothing is stored."""
     run = await _receive_from_sender(tokens, seconds, _discard)
     return TransportRate(run.per_s, len(run.acknowledged - run.arrived))
 
 
 async def receive_longshore_durable(tokens: int, seconds: float, folder: Path) -> TransportRate:
-    """The same with a journal: acknowledged when its transaction is on the disk."""
+    """Measure the stream with a journal: acknowledged when the transaction is on disk."""
     path = folder / "journal.sqlite"
     settings = JournalSettings(
         run_id=RUN, max_trajectory_bytes=MAX_BYTES, budget_bytes=_PLENTY, dynamic_sampling=False
@@ -89,7 +89,7 @@ async def receive_longshore_durable(tokens: int, seconds: float, folder: Path) -
 
 
 def _read_stored(journal: Path) -> set[int]:
-    """What lies in the journal's file with its bytes, read with SQLite alone."""
+    """Return what the journal's file stores, read with SQLite alone."""
     with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)) as database:
         rows = database.execute("SELECT group_id, sample FROM trajectories JOIN payloads USING (trajectory)").fetchall()
     return {group * GROUP_SIZE + sample for group, sample in rows}
@@ -106,7 +106,7 @@ async def _discard(items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcom
 class _ReceiverRun(NamedTuple):
     per_s: float
     acknowledged: set[int]
-    """By the sender's own word."""
+    """Trajectories that the sender counts as acknowledged."""
     arrived: set[int]
 
 
@@ -124,12 +124,12 @@ async def _receive_from_sender(tokens: int, seconds: float, store: StoreBatch) -
         with start_module("sender", "ours", receiver.endpoint, tokens, max_trajectories(tokens, seconds)) as process:
             async with asyncio.timeout(TIMEOUT_S):
                 await poll_until(lambda: over.is_set() or process.poll() is not None)  # it ends when it has sent all
-            said = await asyncio.to_thread(read_output, process)
-    return _ReceiverRun(count.per_s, set(said["acknowledged"]), arrived)
+            result = await asyncio.to_thread(read_output, process)
+    return _ReceiverRun(count.per_s, set(result["acknowledged"]), arrived)
 
 
 async def receive_raw_zmq(tokens: int, seconds: float) -> TransportRate:
-    """``zmq.asyncio`` DEALER to ROUTER with the same frames; nothing is checked or answered."""
+    """Measure ``zmq.asyncio`` DEALER to ROUTER with the same frames, without checks and answers."""
     count = _Count(seconds)
     with zmq.asyncio.Context() as context, context.socket(zmq.ROUTER) as socket:
         endpoint = bind_to_loopback(cast("zmq.Socket[bytes]", socket))

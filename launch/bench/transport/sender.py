@@ -1,8 +1,7 @@
-"""The sending process of an arm: ``python -m launch.bench.transport.sender KIND ENDPOINT TOKENS COUNT``.
+"""``python -m launch.bench.transport.sender KIND ENDPOINT TOKENS COUNT``: the sending process of an arm.
 
-It sends at most ``COUNT`` trajectories as fast as it may, until its standard input is closed, then prints one JSON
-object: how many were sent, which were acknowledged, and the most bytes that it held for that, by its own count and by
-what it grew by.
+It sends at most ``COUNT`` trajectories as fast as possible until its standard input is closed, and then prints one JSON
+object: the numbers of sent and acknowledged trajectories, and the bytes that it held at most and grew by.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from protocol.stream.messages import StreamData, encode_message
 from protocol.stream.sender import BUDGET_BYTES
 from protocol.trajectory import Trajectory
 
-_AT_ONCE = 256
+_CONCURRENCY = 256
 _DEADLINE_S = 600.0
 
 
@@ -43,15 +42,15 @@ _DEADLINE_S = 600.0
 class SenderResult:
     sent: int = 0
     acknowledged: list[int] = field(default_factory=list[int])
-    """By :func:`launch.bench.transport.workload.number_of`."""
+    """Acknowledged trajectories, by :func:`launch.bench.transport.workload.trajectory_number`."""
     held_bytes: int = 0
     grown_bytes: int = 0
 
 
 async def send_longshore(
-    endpoint: str, base: Trajectory, count: int, stop: threading.Event, at_once: int = _AT_ONCE
+    endpoint: str, base: Trajectory, count: int, stop: threading.Event, concurrency: int = _CONCURRENCY
 ) -> SenderResult:
-    """``at_once`` callers of one sender, each with a trajectory of its own at a time: ``base`` under another ticket."""
+    """Send with ``concurrency`` callers of one sender, each with copies of ``base`` under its own rollout requests."""
     source = iter(list(number_trajectories(base, count)))  # made before the clock runs: that is an episode's work
     done, before = SenderResult(), peak_bytes()
     async with TrajectorySender(endpoint, RUN, "bench") as sender:
@@ -66,14 +65,15 @@ async def send_longshore(
                 done.held_bytes = max(done.held_bytes, sender.statistics().bytes)
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(at_once):
+            for _ in range(concurrency):
                 group.create_task(work(source))
     done.grown_bytes = peak_bytes() - before
     return done
 
 
 async def send_all_at_once(endpoint: str, tokens: int, count: int, stop: threading.Event) -> SenderResult:
-    """Three times as many callers as the sender's budget has room for, with trajectories whose frames are copies."""
+    """Send with three times as many callers as the sender's budget allows, with trajectories whose frames are
+    copies."""
     base = build_segmented_trajectory(tokens)
     return await send_longshore(
         endpoint, base, count, stop, 3 * BUDGET_BYTES // payload_size(encode_trajectory(base)) + 1
@@ -81,7 +81,7 @@ async def send_all_at_once(endpoint: str, tokens: int, count: int, stop: threadi
 
 
 async def send_raw_zmq(endpoint: str, tokens: int, count: int, stop: threading.Event) -> SenderResult:
-    """The same bytes in the same frames, through ``zmq.asyncio`` and nothing else."""
+    """Send the same frames through plain ``zmq.asyncio``."""
     frames, done = [encode_message(StreamData(1, 1)), *build_frames(tokens)], SenderResult()
     with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.linger = 0
@@ -109,7 +109,7 @@ def send_raw_zmq_blocking(endpoint: str, tokens: int, count: int, stop: threadin
 
 
 def publish_with_pubsub(endpoint: str, tokens: int, count: int, stop: threading.Event) -> SenderResult:
-    """``count`` messages to whoever listens, and an empty one at the end."""
+    """Publish ``count`` messages and then an empty one."""
     frames, done = [encode_message(StreamData(1, 1)), *build_frames(tokens)], SenderResult()
     with zmq.Context[zmq.Socket[bytes]]() as context, context.socket(zmq.XPUB) as socket:
         socket.set_hwm(HIGH_WATER)
@@ -125,25 +125,25 @@ def publish_with_pubsub(endpoint: str, tokens: int, count: int, stop: threading.
 
 
 def main(kind: str, endpoint: str, tokens: int, count: int) -> None:
-    told = threading.Event()
+    stop = threading.Event()
 
     def listen() -> None:
         while os.read(0, 4096):
             pass
-        told.set()
+        stop.set()
 
     threading.Thread(target=listen, daemon=True).start()
     match kind:
         case "ours":
-            done = asyncio.run(send_longshore(endpoint, build_trajectory(tokens), count, told))
+            done = asyncio.run(send_longshore(endpoint, build_trajectory(tokens), count, stop))
         case "all_at_once":
-            done = asyncio.run(send_all_at_once(endpoint, tokens, count, told))
+            done = asyncio.run(send_all_at_once(endpoint, tokens, count, stop))
         case "raw":
-            done = asyncio.run(send_raw_zmq(endpoint, tokens, count, told))
+            done = asyncio.run(send_raw_zmq(endpoint, tokens, count, stop))
         case "raw_blocking":
-            done = send_raw_zmq_blocking(endpoint, tokens, count, told)
+            done = send_raw_zmq_blocking(endpoint, tokens, count, stop)
         case _:
-            done = publish_with_pubsub(endpoint, tokens, count, told)
+            done = publish_with_pubsub(endpoint, tokens, count, stop)
     sys.stdout.buffer.write(orjson.dumps(asdict(done)) + b"\n")
 
 

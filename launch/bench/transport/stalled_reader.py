@@ -1,8 +1,8 @@
-"""A reader that stands still: ``python -m launch.bench.transport.stalled_reader TOKENS``.
+"""``python -m launch.bench.transport.stalled_reader TOKENS``: a reader that stalls.
 
-It begins a sender of more than all buffers together hold, takes nothing until nothing moves, and then all.  It prints
-one JSON object: how many did not arrive, and what either process held at most by its own count and grew by.  Both are
-fresh and do nothing else, so that what they grow by is what sending and receiving take.
+It starts a sender of more data than all buffers hold, reads nothing until nothing moves, and then everything.  It
+prints one JSON object: the number of losses, and the bytes that either process held at most and grew by.  Both
+processes are fresh and do nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from protocol.stream import ReceivedTrajectory, TrajectoryReceiver
 
 
 async def measure_stalled_reader(tokens: int) -> StallMeasurement:
-    """Raises InfraError where the sender fails, TimeoutError where nothing comes to an end."""
+    """Measure.  Raises InfraError if the sender fails, TimeoutError if it does not finish."""
     before, size, number = peak_bytes(), payload_bytes(tokens), stall_trajectory_count(tokens)
     names, moving = set[str](), asyncio.Event()
     most = 0
@@ -46,14 +46,14 @@ async def measure_stalled_reader(tokens: int) -> StallMeasurement:
                 await asyncio.sleep(STALL_S)
                 moving.set()
                 await poll_until(lambda: len(names) == number or process.poll() is not None)
-            said = await asyncio.to_thread(read_output, process)
+            result = await asyncio.to_thread(read_output, process)
     return StallMeasurement(
         lost=number - len(names),
         window_bytes=receiver.window_bytes,
         receiver_held_bytes=most,
         receiver_grown_bytes=peak_bytes() - before,
-        sender_held_bytes=said["held_bytes"],
-        sender_grown_bytes=said["grown_bytes"],
+        sender_held_bytes=result["held_bytes"],
+        sender_grown_bytes=result["grown_bytes"],
     )
 
 

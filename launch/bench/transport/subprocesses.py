@@ -1,4 +1,4 @@
-"""Where two processes of a measurement meet, and what each says of itself."""
+"""Starts the processes of a measurement, and connects them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from protocol.errors import InfraError
 
 TIMEOUT_S = 120.0
 HIGH_WATER = 64
-"""Messages that wait in a ZeroMQ socket of an arm that is not ours."""
+"""High-water mark of the ZeroMQ sockets of other arms."""
 
 
 def bind_to_loopback(socket: zmq.Socket[bytes]) -> str:
-    """Its endpoint, at a free port of loopback."""
+    """Bind a socket to a free port of loopback, and return its endpoint."""
     socket.linger = 0
     socket.set_hwm(HIGH_WATER)
     return f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}"
@@ -28,8 +28,9 @@ def bind_to_loopback(socket: zmq.Socket[bytes]) -> str:
 
 @contextmanager
 def start_module(module: str, *arguments: object) -> Generator[subprocess.Popen[bytes]]:
-    """A process of ``launch.bench.transport.MODULE``, killed at the end of the context; a sender ends by itself where
-    its standard input is closed."""
+    """Start ``launch.bench.transport.MODULE``, which is killed at the end of the context; a sender ends when its
+    standard input is closed.
+    """
     command = [sys.executable, "-m", f"launch.bench.transport.{module}", *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
@@ -39,7 +40,7 @@ def start_module(module: str, *arguments: object) -> Generator[subprocess.Popen[
 
 
 def read_output(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What a process says at its end.  Raises InfraError for one that failed."""
+    """Return a process's output at its end.  Raises InfraError if it failed."""
     output, _ = process.communicate(timeout=TIMEOUT_S)
     if process.returncode:
         raise InfraError(f"{process.args!r} ended with exit code {process.returncode}; its traceback is above")
@@ -47,6 +48,6 @@ def read_output(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 
 async def poll_until(holds: Callable[[], bool]) -> None:
-    """Look now and then: what is waited for is partly another process's."""
+    """Poll a condition that partly depends on another process."""
     while not holds():  # noqa: ASYNC110  no event tells of another process's end
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What is sent: trajectories like those of a terminal agent, and how many of them an arm may use."""
+"""The trajectories that are sent, like those of a terminal agent, and their number."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ RUN = "bench"
 GROUP_SIZE = 16
 TOKENS = (1024, 8192, 32768, 131072)
 MAX_BYTES = 4 << 20
-"""Above the largest of them."""
+"""Limit above the largest trajectory."""
 _TURN_TOKENS = 512
-"""A reply, or an observation."""
+"""Number of tokens of a reply or an observation."""
 _BYTES_TOKEN = 13
 
 
 def build_trajectory(tokens: int) -> Trajectory:
-    """A linear episode of ``tokens`` tokens: a prompt, then replies and observations in turn."""
+    """Return a linear episode of ``tokens`` tokens: a prompt, then replies and observations."""
     mask = np.zeros(tokens, np.uint8)
     turns = [Turn(TurnKind.PROMPT, 0, min(_TURN_TOKENS, tokens))]
     for start in range(_TURN_TOKENS, tokens, _TURN_TOKENS):
@@ -41,26 +41,28 @@ def build_trajectory(tokens: int) -> Trajectory:
         np.where(mask == 1, np.int32(3), np.int32(-1)),
         tuple(turns),
     )
-    ticket = RolloutRequest(RUN, GroupId(0), 0, GROUP_SIZE, "bench/task", 7)
-    return Trajectory(ticket, EpisodeStatus.COMPLETED, Reward(1.0, {"outcome": 1.0}), (segment,), engine="e", node="n")
+    rollout_request = RolloutRequest(RUN, GroupId(0), 0, GROUP_SIZE, "bench/task", 7)
+    return Trajectory(
+        rollout_request, EpisodeStatus.COMPLETED, Reward(1.0, {"outcome": 1.0}), (segment,), engine="e", node="n"
+    )
 
 
 def build_segmented_trajectory(tokens: int) -> Trajectory:
-    """One of as many tokens in two segments, so that its frames are a copy of its arrays."""
+    """Return an episode of the same length in two segments, so that its frames are copies of its arrays."""
     half = build_trajectory(tokens // 2)
     return replace(half, segments=half.segments * 2)
 
 
 def number_trajectories(base: Trajectory, most: int) -> Iterator[Trajectory]:
-    """``base`` under ``most`` different tickets: another sample, or another group, each time."""
+    """Return ``base`` under ``most`` different rollout requests."""
     for number in range(most):
         group, sample = divmod(number, GROUP_SIZE)
         yield replace(base, request=replace(base.request, group=GroupId(group), sample=sample))
 
 
-def trajectory_number(ticket: RolloutRequest) -> int:
-    """Which of :func:`numbered` has ``ticket``."""
-    return ticket.group * GROUP_SIZE + ticket.sample
+def trajectory_number(rollout_request: RolloutRequest) -> int:
+    """Return the number of a rollout request of :func:`number_trajectories`."""
+    return rollout_request.group * GROUP_SIZE + rollout_request.sample
 
 
 def group_plan(group: int) -> GroupPlan:
@@ -68,7 +70,7 @@ def group_plan(group: int) -> GroupPlan:
 
 
 def max_trajectories(tokens: int, seconds: float) -> int:
-    """How many trajectories an arm of ``seconds`` may use: more than any machine gets through, in whole groups."""
+    """Return the number of trajectories for an arm of ``seconds``: more than any machine can send, in whole groups."""
     per_second = 4e9 / (tokens * _BYTES_TOKEN + 100_000)
     return max(1, int(per_second * seconds / GROUP_SIZE)) * GROUP_SIZE
 

@@ -1,4 +1,4 @@
-"""Measure weight updates of engines that are decoding.
+"""Measures weight updates of engines that are decoding.
 
-``benchmark`` has the arguments and the report; it stands on the other modules of this folder.
+``benchmark`` has the arguments and the report, and uses the other modules of this folder.
 """

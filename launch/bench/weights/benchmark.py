@@ -1,9 +1,9 @@
-"""``python -m launch.bench weights``: what it costs two engines that decode to be given new weights.
+"""``python -m launch.bench weights``: measure weight updates of two engines that are decoding.
 
-Two servers of a model of ten million parameters in bfloat16, as a run starts them, always have requests under way.
-Pushes take turns: each route of new weights, and the floor, which is the server's own pause, load and continue, told by
-hand.  What is pushed are a learner's weights before and after one step.  Then sessions with long histories talk to one
-server that gets new weights, by each rule for cached prefixes.
+Two servers of a model with ten million parameters in bfloat16, as a run starts them, always have requests in flight.
+Updates take turns: each route, and as a lower bound the server's own pause, load and resume calls.  The weights are a
+learner's before and after one step.  Then sessions with long histories talk to one server that gets new weights, by
+each rule for cached prefixes.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from protocol.events import JsonValue
 from protocol.weights import WeightManifest
 
 RATE, HIGHER_RATE = 1e-6, 1e-5
-"""Learning rates."""
+"""Learning rates of the measured steps."""
 _SHARE = 0.1
-"""Most that a delta at :data:`RATE` may be of the version's bytes."""
+"""Maximum size of a delta at :data:`RATE`, as a share of the version's bytes."""
 _CONTEXT = CONTEXT_TOKENS - 8
-"""SGLang keeps six positions for itself."""
+"""Context length; SGLang reserves six positions."""
 _PROMPT_ROOM = 32
 _START_S = 900.0
 _GPU_SHARE = 0.6
-"""Of a GPU's memory, for all servers on it; a bucket of weights needs room too."""
+"""Share of a GPU's memory for all servers on it; a bucket of weights needs space too."""
 _LONG = 4 * 1024
-"""Tokens of history beyond which one session talks, for a few pushes."""
+"""Number of history tokens from which a single session runs, for a few updates."""
 _LONG_PUSHES = 3
 _SESSIONS = 2
-"""With shorter ones: a CPU prefills their histories in seconds."""
+"""Number of sessions with shorter histories, which a CPU prefills in seconds."""
 _LONGEST = 128 * 1024
 PREFIX_REUSE_RULES: tuple[PrefixReuse, ...] = ("version", "session")
 
@@ -64,7 +64,7 @@ class WeightBenchmarkOptions:
     seconds: float
     drains: int
     histories: tuple[int, ...]
-    """Tokens that a session begins with."""
+    """Number of tokens with which a session starts."""
     device: Literal["cpu", "cuda"]
     max_update_overhead: float
 
@@ -80,18 +80,18 @@ class WeightBenchmarkReport:
     after: DecodingWindow
     drained_ms: float
     reuse: dict[int, dict[PrefixReuse, HistoryReuse]]
-    """Tokens of history → rule → what came of it."""
+    """Number of history tokens → rule → result."""
 
     @property
     def holds(self) -> bool:
-        """A delta is small.  Nothing else fails it: times say as much of the machine."""
+        """Whether a delta is small.  Times are no promise, as they depend on the machine."""
         return self.share <= _SHARE
 
     def as_json(self) -> dict[str, JsonValue]:
         full, shares = self.routes["full"], {"bytes_share": self.share, "bytes_share_1e-5": self.higher_share}
-        said: dict[str, JsonValue] = {"model_bytes": self.model_bytes, "pushes": len(full.push_ms)}
-        said |= {name: _times(pushes) for name, pushes in self.routes.items()}
-        said["delta"] = {name: round(share, 5) for name, share in shares.items()} | _times(self.routes["delta"])
+        result: dict[str, JsonValue] = {"model_bytes": self.model_bytes, "pushes": len(full.push_ms)}
+        result |= {name: _times(pushes) for name, pushes in self.routes.items()}
+        result["delta"] = {name: round(share, 5) for name, share in shares.items()} | _times(self.routes["delta"])
         rates: dict[str, JsonValue] = {name: round(pushes.window.rate, 1) for name, pushes in self.routes.items()}
         measured: dict[str, JsonValue] = {
             "floor_ms": round(self.floor_ms, 2),
@@ -109,16 +109,16 @@ class WeightBenchmarkReport:
                 for history, by_rule in self.reuse.items()
             },
         }
-        return said | measured
+        return result | measured
 
 
 def _times(pushes: PushTimings) -> dict[str, JsonValue]:
-    said: dict[str, JsonValue] = {
+    result: dict[str, JsonValue] = {
         "stall_ms_p50": round(median(pushes.stall_ms), 2),
         "stall_ms_p95": round(_p95(pushes.stall_ms), 2),
         "push_ms": round(median(pushes.push_ms), 2),
     }
-    return said | ({"apply_ms": round(median(pushes.copy_ms), 2)} if pushes.copy_ms else {})
+    return result | ({"apply_ms": round(median(pushes.copy_ms), 2)} if pushes.copy_ms else {})
 
 
 class WeightsArguments(CommandArguments):
@@ -127,7 +127,7 @@ class WeightsArguments(CommandArguments):
     pushes: Annotated[int, option("N")] = 50
     """Weight updates of each kind."""
     engines: Annotated[int, option("N")] = 2
-    """SGLang servers."""
+    """Number of SGLang servers."""
     requests: Annotated[int, option("N")] = 8
     """Concurrent requests per server."""
     tokens: Annotated[int, option("N")] = 900
@@ -135,21 +135,22 @@ class WeightsArguments(CommandArguments):
     seconds: Annotated[float, option("S")] = 15.0
     """Seconds of measurement after the updates."""
     drains: Annotated[int, option("N")] = 3
-    """Loads without a pause."""
+    """Number of loads without a pause."""
     device: Annotated[Literal["cpu", "cuda"], option()] = "cpu"
     """Device of the servers; on cuda they share one GPU."""
     max_update_overhead: Annotated[float, option("SHARE")] = EngineSettings().max_update_overhead
     """Value of engine.max_update_overhead; 1: updates are not spread."""
     histories: Annotated[tuple[int, ...], comma_separated("K,…"), option()] = (2, 32)
-    """Thousands (1,024) of tokens with which sessions begin, for the rules of cached prefixes; above 4 one session and
-    three updates; empty for none."""
+    """History lengths in thousands (1,024) of tokens, for the rules of cached prefixes; above 4 one session and three
+    updates; empty for none.
+    """
     as_json: JsonFlag = False
 
 
 def parse_options(given: WeightsArguments) -> WeightBenchmarkOptions:
-    """Raises UserError."""
+    """Check the arguments.  Raises UserError."""
     histories = tuple(1024 * each for each in given.histories)
-    asked = WeightBenchmarkOptions(
+    options = WeightBenchmarkOptions(
         given.pushes,
         given.requests,
         given.tokens,
@@ -161,39 +162,41 @@ def parse_options(given: WeightsArguments) -> WeightBenchmarkOptions:
         given.max_update_overhead,
     )
     most = _CONTEXT - _PROMPT_ROOM
-    if min(asked.pushes, asked.requests, asked.engines, asked.drains) < 1 or asked.seconds <= 0:
+    if min(options.pushes, options.requests, options.engines, options.drains) < 1 or options.seconds <= 0:
         raise UserError("--pushes, --engines, --requests and --drains are 1 or more, --seconds above 0")
-    if not 0 < asked.max_update_overhead <= 1:
-        raise UserError(f"--max-update-overhead {asked.max_update_overhead:g} is no share above 0 and up to 1")
+    if not 0 < options.max_update_overhead <= 1:
+        raise UserError(f"--max-update-overhead {options.max_update_overhead:g} is no share above 0 and up to 1")
     if not all(1024 <= history <= _LONGEST for history in histories):
         raise UserError(f"--histories are 1 to {_LONGEST // 1024}")
-    if not 1 <= asked.tokens <= most:
-        raise UserError(f"--tokens {asked.tokens} does not fit the model's context: write 1 to {most}")
-    return asked
+    if not 1 <= options.tokens <= most:
+        raise UserError(f"--tokens {options.tokens} does not fit the model's context: write 1 to {most}")
+    return options
 
 
-async def measure_weights(asked: WeightBenchmarkOptions) -> WeightBenchmarkReport:
-    """Raises InfraError where an engine does not come up, does not take a version, or is lost."""
+async def measure_weights(options: WeightBenchmarkOptions) -> WeightBenchmarkReport:
+    """Run the benchmark.  Raises InfraError if an engine does not start, refuses a version, or is lost."""
     say = error_console().print
     with tempfile.TemporaryDirectory(prefix="ls-bench-") as name:
         folder = Path(name)
         say("one step of the learner at each learning rate")
-        context = max(asked.histories, default=0) + ROOM_TOKENS + RESERVED_TOKENS
+        context = max(options.histories, default=0) + ROOM_TOKENS + RESERVED_TOKENS
         steps = await asyncio.to_thread(publish_steps, folder, (RATE, HIGHER_RATE), context)
         share, higher = [await delta_bytes_share(steps[rate]) for rate in (RATE, HIGHER_RATE)]
         say(f"a delta is {share:.2%} of the bytes at {RATE:g}, {higher:.2%} at {HIGHER_RATE:g}")
         versions = VersionSequence(folder / "weights", steps[RATE])
-        async with _engines(folder, asked, first := versions.next_version("first")) as engines:
-            fleet = LoadedEngines(engines=engines, loss=asked.max_update_overhead, versions=versions, say=say)
-            async with fleet.keep_decoding(asked.requests, asked.tokens):
-                await fleet.await_full_caches(_cache_tokens(asked))
-                routes, floor, before = await fleet.measure_pushes(asked.pushes, _routes(folder, engines, asked.device))
-                after = await fleet.measure_decoding(asked.seconds)
-                drained = await fleet.measure_drained_updates(asked.drains)
-        reuse: dict[int, dict[PrefixReuse, HistoryReuse]] = {history: {} for history in asked.histories}
-        for rule in PREFIX_REUSE_RULES if asked.histories else ():
+        async with _engines(folder, options, first := versions.next_version("first")) as engines:
+            fleet = LoadedEngines(engines=engines, loss=options.max_update_overhead, versions=versions, say=say)
+            async with fleet.keep_decoding(options.requests, options.tokens):
+                await fleet.await_full_caches(_cache_tokens(options))
+                routes, floor, before = await fleet.measure_pushes(
+                    options.pushes, _routes(folder, engines, options.device)
+                )
+                after = await fleet.measure_decoding(options.seconds)
+                drained = await fleet.measure_drained_updates(options.drains)
+        reuse: dict[int, dict[PrefixReuse, HistoryReuse]] = {history: {} for history in options.histories}
+        for rule in PREFIX_REUSE_RULES if options.histories else ():
             say(f"sessions whose prefixes are kept by the rule {rule}")
-            for history, found in (await _measure_kv_reuse(folder, asked, versions, rule)).items():
+            for history, found in (await _measure_kv_reuse(folder, options, versions, rule)).items():
                 reuse[history][rule] = found
         return WeightBenchmarkReport(
             model_bytes=first.bytes,
@@ -209,13 +212,13 @@ async def measure_weights(asked: WeightBenchmarkOptions) -> WeightBenchmarkRepor
 
 
 def _routes(folder: Path, engines: Sequence[InstrumentedEngine], device: Literal["cpu", "cuda"]) -> list[WeightRoute]:
-    """All that a run can choose from, the learner's host and the engines' being one."""
+    """Return the routes that a run can choose, with the learner and the engines on one host."""
 
     def copies(name: str, *, broadcast: bool) -> HostWeightCache:
-        told = HostWeightCacheSettings(
+        settings = HostWeightCacheSettings(
             name=name, run_dir=folder, node="node-1", folder=folder / "copies" / name, broadcast=broadcast
         )
-        return HostWeightCache(told, WeightSource(hosts=1))
+        return HostWeightCache(settings, WeightSource(hosts=1))
 
     files, sender = (
         [FileWeightLoader()] * len(engines),
@@ -231,12 +234,12 @@ def _routes(folder: Path, engines: Sequence[InstrumentedEngine], device: Literal
 
 
 async def _measure_kv_reuse(
-    folder: Path, asked: WeightBenchmarkOptions, versions: VersionSequence, rule: PrefixReuse
+    folder: Path, options: WeightBenchmarkOptions, versions: VersionSequence, rule: PrefixReuse
 ) -> dict[int, HistoryReuse]:
-    """Tokens of history → what came of them, on one engine."""
-    context = max(asked.histories) + ROOM_TOKENS
-    slots = max(history * sessions for history, sessions in zip(asked.histories, _sessions(asked), strict=True))
-    settings = _engine_settings(asked).model_copy(
+    """Return number of history tokens → results on one engine."""
+    context = max(options.histories) + ROOM_TOKENS
+    slots = max(history * sessions for history, sessions in zip(options.histories, _sessions(options), strict=True))
+    settings = _engine_settings(options).model_copy(
         update={
             "max_total_tokens": 2 * slots + context,
             "prefix_reuse": rule,
@@ -251,23 +254,25 @@ async def _measure_kv_reuse(
                 versions,
                 history=history,
                 sessions=sessions,
-                pushes=min(asked.pushes, _LONG_PUSHES) if history > _LONG else asked.pushes,
+                pushes=min(options.pushes, _LONG_PUSHES) if history > _LONG else options.pushes,
             )
-            for history, sessions in zip(asked.histories, _sessions(asked), strict=True)
+            for history, sessions in zip(options.histories, _sessions(options), strict=True)
         }
 
 
-def _sessions(asked: WeightBenchmarkOptions) -> list[int]:
-    """Of each history, how many talk at once."""
-    return [1 if history > _LONG else _SESSIONS for history in asked.histories]
+def _sessions(options: WeightBenchmarkOptions) -> list[int]:
+    """Return history length → number of concurrent sessions."""
+    return [1 if history > _LONG else _SESSIONS for history in options.histories]
 
 
 @asynccontextmanager
 async def _engines(
-    folder: Path, asked: WeightBenchmarkOptions, first: WeightManifest
+    folder: Path, options: WeightBenchmarkOptions, first: WeightManifest
 ) -> AsyncGenerator[list[InstrumentedEngine]]:
-    settings = _engine_settings(asked)
-    engines = [InstrumentedEngine(_engine_spec(folder, f"engine-{index}", settings)) for index in range(asked.engines)]
+    settings = _engine_settings(options)
+    engines = [
+        InstrumentedEngine(_engine_spec(folder, f"engine-{index}", settings)) for index in range(options.engines)
+    ]
     async with _started(engines, first):
         yield engines
 
@@ -287,9 +292,9 @@ async def _started(
                 group.create_task(engine.stop())
 
 
-def _cache_tokens(asked: WeightBenchmarkOptions) -> int:
-    """Tokens that an engine's cache holds."""
-    return 2 * asked.requests * (asked.tokens + _PROMPT_ROOM)
+def _cache_tokens(options: WeightBenchmarkOptions) -> int:
+    """Number of tokens with which a session starts."""
+    return 2 * options.requests * (options.tokens + _PROMPT_ROOM)
 
 
 def _engine_spec(folder: Path, name: str, settings: EngineSettings) -> EngineSpec:
@@ -297,12 +302,12 @@ def _engine_spec(folder: Path, name: str, settings: EngineSettings) -> EngineSpe
     return EngineSpec(settings=settings, name=name, run_dir=folder, model_path=model, context_length=_CONTEXT)
 
 
-def _engine_settings(asked: WeightBenchmarkOptions) -> EngineSettings:
+def _engine_settings(options: WeightBenchmarkOptions) -> EngineSettings:
     return EngineSettings(
-        max_total_tokens=_cache_tokens(asked),
-        max_running=asked.requests,
-        device=asked.device,
-        mem_fraction_static=_GPU_SHARE / asked.engines,
+        max_total_tokens=_cache_tokens(options),
+        max_running=options.requests,
+        device=options.device,
+        mem_fraction_static=_GPU_SHARE / options.engines,
         dtype="bfloat16",
         start_timeout_s=_START_S,
     )

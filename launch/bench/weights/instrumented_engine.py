@@ -1,4 +1,4 @@
-"""A run's engine that is also told of new weights by the server's own calls: the floor for what a push costs."""
+"""A run's engine with direct calls of the server's own update API: the lower bound of an update's cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.weights import WeightManifest
 
 
 class InstrumentedEngine(SGLangEngine):
-    """An engine with updates by hand beside its own ``load_weights``."""
+    """An engine with direct updates besides ``load_weights``."""
 
     @property
     def sampled_tokens(self) -> int:

@@ -1,4 +1,4 @@
-"""What it costs sessions with a history that the weights under it change, by the rule for cached prefixes."""
+"""Measures the cost of weight updates for sessions with a history, by the rule for cached prefixes."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from protocol.events import JsonValue
 
 _REPLY_TOKENS = 32
 _OUTPUT_TOKENS = 16
-"""Of a command, behind each reply."""
+"""Number of output tokens of a command after each reply."""
 _TURNS = 2
-"""That every session ends between two pushes."""
+"""Number of turns that every session finishes between two updates."""
 ROOM_TOKENS = 1024
-"""A history may grow by so many; then a new session begins."""
+"""Number of tokens by which a history may grow before a new session starts."""
 _VOCABULARY = 300
 _DEADLINE_S = 1800.0
 
 
 @dataclass(slots=True)
 class HistoryReuse:
-    """Turns behind a session's first one, and the time of all."""
+    """The turns after a session's first one."""
 
     known_tokens: int = 0
-    """Of the inputs, what the server has seen before: the input and the reply of the turn before."""
+    """Number of input tokens that the server has seen before: the previous turn's input and reply."""
     cached_tokens: int = 0
-    """Of those, what it did not prefill again."""
+    """Number of these tokens that were not prefilled again."""
     sampled_tokens: int = 0
     seconds: float = 0.0
     pushes: int = 0
@@ -53,7 +53,7 @@ class HistoryReuse:
 
 @dataclass(slots=True)
 class _LongSession:
-    """One conversation after the other, each beginning with ``history`` tokens."""
+    """Conversations one after the other, each starting with ``history`` tokens."""
 
     engine: InstrumentedEngine
     slot: int
@@ -62,7 +62,7 @@ class _LongSession:
     turns: int = 0
 
     async def converse(self, ended: Callable[[], None]) -> None:
-        """Until cancelled; ``ended`` is called after each turn."""
+        """Converse until cancelled; ``ended`` is called after each turn."""
         dice, number = random.Random(self.slot), 0
         while True:
             number += 1
@@ -80,7 +80,7 @@ class _LongSession:
 async def measure_kv_reuse(
     engine: InstrumentedEngine, versions: VersionSequence, *, history: int, sessions: int, pushes: int
 ) -> HistoryReuse:
-    """``sessions`` of them talk for so many pushes, and end some turns after each."""
+    """Measure ``sessions`` sessions over a number of updates, with some turns after each."""
     reuse, changed = HistoryReuse(pushes=pushes), asyncio.Event()
     talking = [_LongSession(engine, slot, history, reuse) for slot in range(sessions)]
     async with asyncio.TaskGroup() as group:
@@ -98,7 +98,7 @@ async def measure_kv_reuse(
 
 
 async def _await_turns(talking: Sequence[_LongSession], changed: asyncio.Event) -> None:
-    """Every session has ended that many turns since."""
+    """Wait until every session has finished this many more turns."""
     goals = [session.turns + _TURNS for session in talking]
     while any(session.turns < goal for session, goal in zip(talking, goals, strict=True)):
         changed.clear()

@@ -1,4 +1,4 @@
-"""Pushes to engines that decode: ours by each route and the floor, in turns, and what is sampled meanwhile."""
+"""Measures weight updates of engines that are decoding: by each route and by the lower bound, in turns."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _PROMPT_TOKENS = 20
 _DEADLINE_S = 600.0
 _SHARE = 0.5
 _GAP_S = 0.5
-"""Between two pushes, in which decoding comes back to its pace."""
+"""Seconds between two updates, in which decoding recovers."""
 
 
 @dataclass(slots=True)
 class DecodingWindow:
-    """Times of decoding, and what came in them."""
+    """Spans of decoding, and the tokens sampled in them."""
 
     seconds: float = 0.0
     tokens: int = 0
 
     @property
     def rate(self) -> float:
-        """Tokens a second."""
+        """Tokens per second."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def add(self, other: DecodingWindow) -> None:
@@ -44,42 +44,42 @@ class DecodingWindow:
 
 @dataclass(slots=True)
 class PushTimings:
-    """All pushes of one kind: milliseconds."""
+    """The timings of all updates of one kind, in milliseconds."""
 
     stall_ms: list[float] = field(default_factory=list[float])
-    """Of each engine, how long it stood still."""
+    """Pause of each engine."""
     push_ms: list[float] = field(default_factory=list[float])
-    """From the published version to the last engine's continue."""
+    """Time from the publication until the last engine resumed."""
     copy_ms: list[float] = field(default_factory=list[float])
-    """Part of that: until the version was on the engines' host."""
+    """Part of that time until the version was on the engines' host."""
     window: DecodingWindow = field(default_factory=DecodingWindow)
 
 
 @dataclass(frozen=True, slots=True)
 class WeightRoute:
-    """One way of new weights into the engines' servers."""
+    """One route of new weights into the engines."""
 
     name: str
     loaders: Sequence[WeightLoader]
-    """Of each engine."""
+    """Weight loader of each engine."""
     copies: HostWeightCache | None = None
-    """Where a version comes to the engines' host first; None where they read the learner's folder."""
+    """Copier to the engines' host; None if they read the learner's folder."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LoadedEngines:
-    """Engines under load, at most half of which stand still at a time, as in a run."""
+    """Engines under load, of which at most half are updated at a time, as in a run."""
 
     engines: Sequence[InstrumentedEngine]
     loss: float
-    """As :class:`~launch.weight_sync.rolling_update.Pace` has it."""
+    """See :class:`~launch.weight_sync.rolling_update.RollingUpdate`."""
     versions: VersionSequence
     say: Callable[[str], None]
     _served: WeightVersion = NO_VERSION
 
     @asynccontextmanager
     async def keep_decoding(self, requests: int, tokens: int) -> AsyncGenerator[None]:
-        """So many requests of each engine are always under way, each for so many tokens."""
+        """Keep a number of requests in flight on each engine, each for the same number of tokens."""
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(_sample_forever(engine, slot, tokens, tokens * (slot + 1) // requests))
@@ -97,21 +97,22 @@ class LoadedEngines:
         return sum(engine.sampled_tokens for engine in self.engines)
 
     async def measure_decoding(self, seconds: float) -> DecodingWindow:
-        """Nothing is pushed meanwhile."""
+        """Measure decoding without updates."""
         before, begun = self.sampled_tokens, time.monotonic()
         await asyncio.sleep(seconds)
         return DecodingWindow(time.monotonic() - begun, self.sampled_tokens - before)
 
     async def await_full_caches(self, slots: int) -> None:
-        """Return when each engine has sampled what its cache holds: while it evicts nothing it is faster than later."""
+        """Wait until each engine has sampled as much as its cache holds, as it is faster while it evicts nothing."""
         while min(engine.sampled_tokens for engine in self.engines) < slots:  # noqa: ASYNC110  the servers tell no event
             await asyncio.sleep(_GAP_S)
 
     async def measure_pushes(
         self, count: int, routes: Sequence[WeightRoute]
     ) -> tuple[dict[str, PushTimings], list[float], DecodingWindow]:
-        """The pushes of each route, the floor's stalls, and what is decoded before each push; each route comes first in
-        its turn.  What a route has to do only once is done before."""
+        """Return the updates of each route, the pauses of the lower bound, and the decoding before each update; each
+        route comes first in turn, after its one-time set-up.
+        """
         pushes, floor, before = {route.name: PushTimings() for route in routes}, list[float](), DecodingWindow()
 
         async def by_hand() -> None:
@@ -137,7 +138,7 @@ class LoadedEngines:
         return pushes, floor, before
 
     async def measure_drained_updates(self, count: int) -> list[float]:
-        """Each begins when requests that have just been sent are being sampled."""
+        """Measure updates that start when requests that were just sent are being sampled."""
         engine, found = self.engines[0], list[float]()
         for _ in range(count):
             found.append(await engine.update_after_drain(self.versions.next_version("drained")))
@@ -169,7 +170,7 @@ async def _push_to_engine(
     pace: RollingUpdate,
     pushes: PushTimings,
 ) -> None:
-    """As a run's pusher does."""
+    """Update an engine as a run's weight manager does."""
     await engine.stage_with(loader, manifest, _DEADLINE_S)
     async with pace.update_slot() as took:
         report = await engine.load_weights(manifest, _DEADLINE_S)
@@ -180,7 +181,7 @@ async def _push_to_engine(
 async def _update_engine_directly(
     engine: InstrumentedEngine, manifest: WeightManifest, pace: RollingUpdate, floor: list[float]
 ) -> None:
-    """As far from the other engines' as a push is: what one has just read another reads sooner."""
+    """Update an engine directly, with the same distance from the other engines as a regular update."""
     async with pace.update_slot() as took:
         stall_ms = await engine.update_directly(manifest)
         took(
@@ -192,7 +193,7 @@ async def _update_engine_directly(
 
 
 async def _sample_forever(engine: InstrumentedEngine, slot: int, tokens: int, first: int) -> None:
-    """The first request is of ``first`` tokens, which differ, so that some are always short and some long."""
+    """Sample forever; the first requests have different lengths, so that they do not end together."""
     for count in itertools.chain([first], itertools.repeat(tokens)):
         await engine.generate(
             GenerateRequest(

@@ -1,4 +1,4 @@
-"""What is pushed: a learner's weights before and after one step of reinforcement learning in bfloat16."""
+"""Makes weight versions: a learner's weights before and after one RL step in bfloat16."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from learner.spec import LearnerSpec
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 CONTEXT_TOKENS = 1024
-"""Of the longest trajectory that is trained."""
+"""Length of the longest trained trajectory in tokens."""
 _WORK = LearnerWorkload(TEN_MILLION, (CONTEXT_TOKENS, *[64] * 7))
-"""One group; as long as the model can read is one of its trajectories."""
+"""Workload of one group, with a trajectory of the model's whole context."""
 _KEPT = 24
-"""Versions; a route's last one is among them when its turn comes again."""
+"""Number of kept versions; the last one of a route is still there when its turn comes again."""
 
 
 class WeightStep(NamedTuple):
@@ -38,14 +38,14 @@ class WeightStep(NamedTuple):
 
 
 class StepPublisher:
-    """Lives in a process of its own, with the learner."""
+    """Runs in a separate process with the learner."""
 
     def __init__(self, root: Path, context_tokens: int) -> None:
         self._root = root
         build_workload_model(_WORK, root / "model", context_tokens)
 
     def publish_step(self, lr: float) -> WeightStep:
-        """Publish, take the first step at this learning rate, publish again."""
+        """Publish, take the first step at this learning rate, and publish again."""
         import torch
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -67,14 +67,14 @@ class StepPublisher:
 
 
 def publish_steps(root: Path, rates: tuple[float, ...], context_tokens: int) -> dict[float, WeightStep]:
-    """Learning rate → weights before and after its first step, in folders of ``root``, of a model that reads so many
-    tokens."""
+    """Return learning rate → weights before and after the first step, in folders of ``root``, for a model with this
+    context."""
     with isolate(partial(StepPublisher, root, context_tokens)) as learner:
         return {lr: learner.call(StepPublisher.publish_step, lr) for lr in rates}
 
 
 async def delta_bytes_share(step: WeightStep) -> float:
-    """Bytes of the delta ÷ bytes of the version's files."""
+    """Return the bytes of the delta ÷ the bytes of the version's files."""
     source = WeightSource()
     plan = await source.plan_transfer(step.after, [step.before.version])
     blocks = [await source.read_delta_block(plan, file, index) for file in plan.files for index in range(file.blocks)]
@@ -82,14 +82,14 @@ async def delta_bytes_share(step: WeightStep) -> float:
 
 
 class VersionSequence:
-    """Both sides of a step, each time as a new version with a folder of its own."""
+    """Publishes both sides of a step in turn, each time as a new version in its own folder."""
 
     def __init__(self, root: Path, step: WeightStep) -> None:
         self._root, self._step, self._count = root, step, 0
         self._turns = Counter[str]()
 
     def next_version(self, route: str) -> WeightManifest:
-        """The side that ``route`` did not bring last: what changed is a step."""
+        """Return a new version with the side that ``route`` did not get last, so that the change is one step."""
         version, of = WeightVersion(self._count), self._step[self._turns[route] % 2]
         self._turns[route] += 1
         folder = version_folder(self._root, version)

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Formats numbers for people.
 
 export function fixed(value, digits = 2) {
   return Number.isFinite(value) ? value.toFixed(digits) : "–";
@@ -8,7 +8,7 @@ export function percent(value, digits = 1) {
   return Number.isFinite(value) ? `${(100 * value).toFixed(digits)} %` : "–";
 }
 
-// At most four digits that count.
+// At most four significant digits.
 export function compact(value) {
   if (!Number.isFinite(value)) return "–";
   return Math.abs(value) >= 1000 ? count(value) : String(Number(value.toPrecision(4)));

@@ -33,7 +33,7 @@ export class Terminal {
     this.reset(width, height);
   }
 
-  // The size that a recording's header tells, before its first event.
+  // Sets the size from a recording's header, before its first event.
   resize(width, height) {
     this.width = width;
     this.height = height;
@@ -223,7 +223,7 @@ function mayGrow(input, at) {
   return next === "[" ? /^[0-9;:<=>?]*[ -\/]*$/.test(rest) : "]PX^_".includes(next) && !/\x1b(?!\\?$)/.test(rest);
 }
 
-// Control characters, and those that turn the direction of writing.
+// Control characters, and marks of writing direction.
 function isUnseen(code) {
   const control = code < 32 || (code >= 127 && code < 160);
   return control || (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
@@ -262,7 +262,7 @@ function inverted({ fg, bg }) {
   return [bg.replace("b", "f") || "f0", fg.replace("f", "b") || "b7"];
 }
 
-// A colour that no class of the style sheet has.
+// A colour without a class in the style sheet.
 function isExact(colour) {
   return colour.startsWith("rgb");
 }

@@ -1,4 +1,4 @@
-// What each engine, worker and the learner was at over time: one strip each, stacked by state.
+// The activity of engines, workers and the learner over time: a strip for each, stacked by state.
 
 import { h, replace, s } from "../dom.js";
 import { clock, fixed, words } from "../format.js";
@@ -53,8 +53,8 @@ async function ask(run, seconds, signal) {
 
 function draw(activity) {
   if (!activity.lanes.length)
-    return empty("No process of this run has told what it was at.", "Lanes are written as soon as workers start.");
-  const tip = h("p", { class: "lane-tip" }, "Point at a strip for its figures.");
+    return empty("No activity was recorded yet.", "Processes record it as soon as they start.");
+  const tip = h("p", { class: "lane-tip" }, "Point at a strip for its values.");
   const states = [...new Set(activity.lanes.flatMap((lane) => Object.keys(lane.states)))];
   const more = activity.lanes.length - MAX_SHOWN;
   return h(
@@ -62,13 +62,13 @@ function draw(activity) {
     { class: "activity" },
     legend(states),
     ...activity.lanes.slice(0, MAX_SHOWN).map((lane) => strip(lane, activity, tip)),
-    more > 0 && h("p", { class: "note" }, `and ${more} more`),
+    more > 0 && h("p", { class: "note" }, `and ${more} more processes`),
     axis(activity),
     tip,
   );
 }
 
-// A colour stands for one thing in each kind of process: states that share one are named together.
+// States that share a colour are named together.
 function legend(states) {
   const byHue = new Map();
   for (const state of states) byHue.set(hue(state), [...(byHue.get(hue(state)) ?? []), words(state)]);
@@ -117,7 +117,7 @@ function strip(lane, activity, tip) {
   return h("div", { class: "lane", "data-kind": lane.kind }, h("span", { title: lane.name }, lane.name), svg);
 }
 
-// One state's steps on top of those below it; `floor` is raised by them.
+// Stacks one state on top of those below it, and raises `floor`.
 function area(values, floor, most) {
   const up = values.map((value, slot) => ({ slot, low: floor[slot], high: floor[slot] + value }));
   const y = (value) => (TALL * (1 - value / most)).toFixed(2);

@@ -1,4 +1,4 @@
-// Asks the monitor, or the saved file that this page is in.  Every refusal is one line that can be shown as it is.
+// Requests to the monitor, or to the saved file that this page is in.  Every error is one line that can be shown.
 
 const embedded = document.getElementById("data");
 export const saved = embedded ? JSON.parse(embedded.textContent) : null;
@@ -29,7 +29,7 @@ export async function getText(path, signal) {
 
 function fromFile(path) {
   if (path in saved.answers) return saved.answers[path];
-  throw new Refused(404, "This saved file does not have that; the run's monitor does.");
+  throw new Refused(404, "This is not part of the saved file; open the run in a monitor.");
 }
 
 async function answered(path, signal) {
@@ -40,7 +40,7 @@ async function answered(path, signal) {
     if (error.name === "AbortError") throw error;
     throw new Refused(
       0,
-      "The monitor does not answer. It may have been ended: longshore monitor runs/ID starts it again.",
+      "The monitor does not respond. Start it again with: longshore monitor runs/ID",
     );
   }
   if (answer.ok) return answer;

@@ -1,4 +1,4 @@
-// Ties the page together: the address says which view is shown, one stream a run says when to look again.
+// Wires the page: the address selects the view, and one event stream per run triggers reloads.
 
 import { getJson, saved } from "./api.js";
 import { curvesView } from "./curves.js";
@@ -45,14 +45,14 @@ function render() {
   const setQuery = (query) => history.replaceState(null, "", address(place.run, place.page, place.id, query));
   const view = make
     ? make({ ...place, signal: abort.signal, setQuery })
-    : { title: "", element: empty("There is no such page.", "g o leads to the overview.") };
+    : { title: "", element: empty("Page not found.", "g o leads to the overview.") };
   shown = { view, place, abort };
   shell.place({ ...place, title: view.title });
   shell.main.replaceChildren(view.element);
   scrollTo(0, 0);
 }
 
-// Without an address: what a saved file is of, else the run that the monitor was started on.
+// The default address: the content of a saved file, or else the run that the monitor was started on.
 async function openFirst() {
   if (saved) return location.replace(`#${saved.at}`);
   try {
@@ -88,7 +88,7 @@ function connected(name, line) {
   }
 }
 
-// News come once a second at most, and not to a page that nobody sees.
+// Reload at most once a second, and not while the page is hidden.
 function refresh(head) {
   shell.stand(head, live.connection);
   if (document.hidden) waits = true;

@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 
-// rows: [name, value]; those from index `over` on are marked.
+// rows: [name, value]; rows from index `over` on are highlighted.
 export function bars(rows, format, over = Infinity) {
   const most = Math.max(...rows.map(([, value]) => value ?? 0), 1e-9);
   return h(

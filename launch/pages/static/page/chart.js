@@ -50,7 +50,7 @@ export class Chart {
     this.plot = null;
     if (!this.data) return;
     const known = this.spec.marks?.length || this.data.slice(1).some((values) => values.some(Number.isFinite));
-    if (!known) return replace(this.box, h("p", { class: "blank" }, "after the first step"));
+    if (!known) return replace(this.box, h("p", { class: "blank" }, "no data before the first step"));
     if (!globalThis.uPlot)
       return replace(this.box, h("p", { class: "blank" }, "Curves need uPlot: run make setup with a network."));
     replace(this.box);
@@ -170,7 +170,7 @@ export class Chart {
     }
   }
 
-  // The steps of the axis; a part of them after a zoom.
+  // The range of the x axis, which a zoom narrows.
   stepRange(min, max) {
     const { steps, bars } = this.spec;
     if (bars) return [min - 0.5, max + 0.5];
@@ -179,7 +179,7 @@ export class Chart {
     return min > first || max < last ? [min, max] : [0, Math.max(steps, last, 1)];
   }
 
-  // What the cross-hair is at, else the last value; of labelled places that is the legend alone.
+  // Shows the values at the cross-hair, or else the last ones; with labelled places only the legend.
   read(index) {
     const here = index !== null && index !== undefined;
     const at = here ? index : this.data[0].length - 1;
@@ -227,7 +227,7 @@ function valueRange(min, max, { low, high, bound, marks = [], references = [] })
   return [least === low ? low : least - room, most === high ? high : most + room];
 }
 
-// The mean of five steps around each: it is drawn over the values, never instead of them.
+// The mean of five steps around each one, drawn over the values.
 function runningMean(values) {
   return values.map((_, index) => {
     const near = values.slice(Math.max(0, index - 2), index + 3).filter(Number.isFinite);

@@ -1,4 +1,4 @@
-// Every metric of the run in small multiples: by group, with a filter, all under one cross-hair.
+// Small charts of every metric of the run, by group, with a filter and a common cross-hair.
 
 import { h, replace } from "../dom.js";
 import { getJson, ofRun } from "./api.js";
@@ -78,7 +78,7 @@ class Curves {
         here.filter((name) => groupOf(name) === group),
       ),
     );
-    const none = names.length ? "No metric has this in its name." : "No step has been taken yet.";
+    const none = names.length ? "No metric matches." : "No optimizer step yet.";
     replace(this.body, ...sections.filter(Boolean), !here.length && empty(none));
   }
 

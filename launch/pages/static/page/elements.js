@@ -1,4 +1,4 @@
-// The pieces that every view is made of: headings, badges, tables, and the three states of what is asked for.
+// Elements of all views: headings, badges, tables, and the states of a request (loading, empty, failed).
 
 import { h, replace } from "../dom.js";
 import { fixed, percent, words } from "../format.js";
@@ -94,7 +94,7 @@ export function loading(rows = 4) {
   return h("div", { class: "skeleton", "aria-busy": "true", "aria-label": "loading" }, ...lines);
 }
 
-// Draws what `ask` brings into `box`; what was there stays until it has come.
+// Draws the result of `ask` into `box`; the old content stays until it has arrived.
 export async function show(box, ask, draw) {
   if (!box.firstChild) replace(box, loading());
   try {

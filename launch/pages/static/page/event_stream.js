@@ -1,4 +1,4 @@
-// One run's event stream.  A stream that breaks goes on where it was; who listens is told how the connection is.
+// The event stream of one run.  It resumes where it broke off, and reports the state of the connection.
 
 import { ofRun } from "./api.js";
 
@@ -31,7 +31,7 @@ export class Live {
     });
   }
 
-  // The browser tries again by itself, except after an answer that is no stream.
+  // The browser reconnects by itself, except after a response that is not a stream.
   broken() {
     if (this.connection === "gone") return;
     this.become("away");

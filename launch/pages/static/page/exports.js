@@ -1,4 +1,4 @@
-// A link to the file that shows a trajectory or a group without this monitor.
+// A link to a file that shows a trajectory or a group without the monitor.
 
 import { h } from "../dom.js";
 import { ofRun } from "./api.js";

@@ -1,4 +1,4 @@
-// Groups, and one group with its members side by side: what each was worth, and what became of it.
+// The list of groups, and one group with its members side by side.
 
 import { h, replace } from "../dom.js";
 import { clock, count, fixed, milliseconds, plural, words } from "../format.js";
@@ -45,7 +45,7 @@ export function groupsView(context) {
     { title: "task", kind: "text", cell: (row) => h("span", { class: "name", title: row.task }, row.task) },
     { title: "is", kind: "text", cell: (row) => stateBadge(row.state, reasonsOf(row)) },
     { title: "mean reward", cell: (row) => fixed(row.reward_mean) },
-    { title: "least … most", cell: spread },
+    { title: "min … max", cell: spread },
     { title: "passed", cell: (row) => `${row.passed} of ${row.arrived}` },
     { title: "size", cell: (row) => `${row.arrived}/${row.size}` },
     {
@@ -56,7 +56,7 @@ export function groupsView(context) {
     { title: "sampled", cell: (row) => count(row.sampled) },
     { title: "closed", cell: (row) => (row.closed_at ? clock(row.closed_at) : "–") },
   ];
-  const none = ["No group matches.", "Clear the filters to see all, or wait for the first one to be opened."];
+  const none = ["No group matches.", "Clear the filters, or wait for the first group."];
   const list = new List(context, { what: "Groups", path: "groups", filters, columns, noun: "group", none });
   return { title: "Groups", element: list.element, refresh: () => list.refresh() };
 }
@@ -116,7 +116,7 @@ function drawGroup(run, { row, members, missing }) {
   );
 }
 
-// Members are columns, so that what one has and another lacks stands on one line.
+// Members are columns, so that one line compares them all.
 function membersTable(run, members, missing) {
   const cells = (title, cell, className = "") =>
     h(
@@ -146,7 +146,7 @@ function membersTable(run, members, missing) {
     cells("ended", (each) => statusText(each.row.status)),
     cells("is", (each) => badge(each.row.state, each.row.state === "trained" ? "good" : "warn")),
     members.some((each) => each.row.reason) &&
-      cells("why dropped", (each) => h("span", { class: "why" }, words(each.row.reason))),
+      cells("drop reason", (each) => h("span", { class: "why" }, words(each.row.reason))),
     cells("tests", (each) => (each.tests ? `${each.tests_passed} of ${each.tests}` : "–")),
     cells("turns", (each) => String(each.turns)),
     cells("sampled tokens", (each) => count(each.row.sampled)),

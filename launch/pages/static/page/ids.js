@@ -1,4 +1,4 @@
-// An episode is named with its attempt (train-g000012-s03-a0), a trajectory without; a recording as its episode.
+// Episodes and recordings are named with their attempt (train-g000012-s03-a0), trajectories without it.
 
 export const trajectoryOf = (episode) => episode.replace(/-a\d+$/, "");
 

@@ -1,4 +1,4 @@
-// Keys.  They work where nothing is typed, and not in the player, which has its own; a view's come first.
+// Keyboard shortcuts.  They are off in inputs and in the player, which has its own; a view's shortcuts come first.
 
 import { h } from "../dom.js";
 import { address } from "./router.js";
@@ -6,13 +6,13 @@ import { address } from "./router.js";
 const GO = { o: "", c: "curves", s: "steps", g: "groups", t: "trajectories", w: "terminals", l: "log" };
 const HELP = [
   ["?", "these keys"],
-  ["/", "to the search"],
-  ["j  k", "next row, row before"],
-  ["Enter", "open the row"],
+  ["/", "focus the search"],
+  ["j  k", "next, previous row"],
+  ["Enter", "open row"],
   ["u", "up: to the list, the run, all runs"],
-  ["[  ]", "before and after: samples, steps"],
-  ["n  p", "next turn, turn before"],
-  ["Space", "play or pause the terminal"],
+  ["[  ]", "previous, next sample or step"],
+  ["n  p", "next, previous turn"],
+  ["Space", "play or pause terminal"],
   ["e", "export"],
   ["t", "light, dark, system"],
   ["g o", "overview"],
@@ -35,7 +35,7 @@ export function helpDialog() {
   return dialog;
 }
 
-// place() → {run, page, id}; view() → the view's own keys, if it has any
+// place() → {run, page, id}; view() → the view's own shortcuts, if any
 export function listenToKeys({ shell, place, view }) {
   let went = false; // "g" was pressed: the next key says where to
   addEventListener("keydown", (event) => {

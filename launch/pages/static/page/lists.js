@@ -1,4 +1,4 @@
-// A long list: filters that are in the address, pages behind each other, and news that wait for who reads further down.
+// A long list with filters in the address and paging; news do not move a reader who has scrolled down.
 
 import { h, replace } from "../dom.js";
 import { count } from "../format.js";
@@ -14,7 +14,7 @@ export const choice = (name, label, ...options) => ({
 
 export const dropReasons = choice(
   "reason",
-  "Dropped for",
+  "Drop reason",
   "zero_variance",
   "all_stale",
   "infra_short",
@@ -58,7 +58,7 @@ export class List {
     this.first();
   }
 
-  // The first fields are always there; the others where there is room, or where one of them is set.
+  // The first fields are always shown, the others if there is room or one of them is set.
   bar(clear) {
     const [first, others] = [this.fields.slice(0, FIRST), this.fields.slice(FIRST)];
     const set = this.spec.filters.slice(FIRST).some((field) => this.query.has(field.name));
@@ -114,7 +114,7 @@ export class List {
     });
   }
 
-  // Only the newest question's answer is drawn: an older one may come later.
+  // Only the response to the newest request is drawn, as an older one may arrive later.
   async take(ask) {
     const turn = (this.turn = (this.turn ?? 0) + 1);
     try {
@@ -132,7 +132,7 @@ export class List {
     }
   }
 
-  // The first page follows the run; who has gone further is told of news and not moved.
+  // The first page follows the run; further down, news are only announced.
   async refresh() {
     if (this.rows.length <= LIMIT && scrollY < 80) return this.first();
     const page = await this.ask().catch(() => null);

@@ -1,4 +1,4 @@
-// What happened, as sentences, as it happens.  Who reads further up is not moved, and told how much has come.
+// The log of events, live.  A reader who has scrolled up is not moved, and sees the number of new lines.
 
 import { h, replace } from "../dom.js";
 import { clock } from "../format.js";
@@ -10,9 +10,9 @@ import { trajectoryOf } from "./ids.js";
 const MOST = 2000;
 const NEAR_END = 24;
 const LEVELS = [
-  ["", "all but turns"],
+  ["", "without turns"],
   ["detail", "every turn"],
-  ["warn", "warnings and worse"],
+  ["warn", "problems"],
 ];
 
 export function logView(context) {
@@ -30,7 +30,7 @@ class Log {
     const set = (name) => (event) => this.narrow(name, event.target.value);
     const search = h("input", {
       type: "search",
-      placeholder: "part of a line",
+      placeholder: "words",
       value: query.get("q") ?? "",
       oninput: set("q"),
       "data-filter": true,
@@ -46,7 +46,7 @@ class Log {
       hidden: true,
       onclick: () => this.toEnd(),
     });
-    this.note = h("p", { class: "note", role: "status" }, "follows the run");
+    this.note = h("p", { class: "note", role: "status" }, "following");
     this.list = h("ol", { class: "log", tabindex: "0", "aria-label": "Log", onscroll: () => this.scrolled() });
     const bar = h(
       "div",
@@ -103,9 +103,9 @@ class Log {
   }
 
   wanted({ level, text }) {
-    const [words, asked] = [(this.query.get("q") ?? "").toLowerCase(), this.query.get("level") ?? ""];
+    const [words, level_] = [(this.query.get("q") ?? "").toLowerCase(), this.query.get("level") ?? ""];
     if (words && !text.toLowerCase().includes(words)) return false;
-    return asked === "detail" || (asked === "warn" ? level === "warn" || level === "bad" : level !== "detail");
+    return level_ === "detail" || (level_ === "warn" ? level === "warn" || level === "bad" : level !== "detail");
   }
 
   line({ t, level, text, trajectory }) {
@@ -132,7 +132,7 @@ class Log {
     this.unseen = unseen;
     this.fresh.hidden = unseen === 0;
     this.fresh.textContent = `↓ ${unseen} unseen`;
-    this.note.textContent = unseen ? "held where you read" : "follows the run";
+    this.note.textContent = unseen ? "paused" : "following";
   }
 }
 

@@ -1,4 +1,4 @@
-// Which metrics belong together, what they are called, and how their values are written.
+// Groups, titles and formats of metrics.
 
 import { count, fixed, milliseconds, percent, words } from "../format.js";
 
@@ -8,7 +8,7 @@ const GROUPS = [
   ["Loss and gradient", /^(loss|grad|lr|entropy|update)/],
   ["Clipping", /^clip/],
   ["Divergence", /^(kl|parity|mismatch|ess|ratio|tis|opsm|m2po|correction|gap)/],
-  ["Age and masks", /^(age|trained_share|masked|trained_tokens|stale|dropped)/],
+  ["Staleness and masking", /^(staleness|sampled_staleness|trained_share|masked|trained_tokens|dropped)/],
   ["Throughput", /(tokens_per_s|_s$|^seconds|pause|tokens|mfu|bytes)/],
 ];
 const OTHER = "Other";
@@ -38,7 +38,7 @@ export function formatOf(name) {
   return number;
 }
 
-// As many digits as a person needs to tell two values apart.
+// A number with about three significant digits.
 export function number(value) {
   if (!Number.isFinite(value)) return "–";
   const size = Math.abs(value);

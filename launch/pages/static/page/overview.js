@@ -1,4 +1,4 @@
-// Where a run stands: what needs a person first, then its head figures, curves, activity, and who is running.
+// The overview of a run: alerts first, then headline figures, curves, activity and running episodes.
 
 import { h, replace } from "../dom.js";
 import { clock, count, duration, fixed, milliseconds, percent, plural, words } from "../format.js";
@@ -122,13 +122,13 @@ class Overview {
     this.activity = activityPanel(this.run, this.signal);
     this.lanesAt = Date.now();
     const all = h("a", { class: "button small right", href: address(this.run, "curves") }, "All curves");
-    const terminals = h("a", { class: "button small right", href: address(this.run, "terminals") }, "Watch them");
+    const terminals = h("a", { class: "button small right", href: address(this.run, "terminals") }, "Watch");
     const worst = h(
       "a",
       { class: "button small right", href: address(this.run, "trajectories", "", { step: "last", sort: "worst" }) },
-      "All of the step",
+      "Whole step",
     );
-    this.steering = h("div", {});
+    this.commands = h("div", {});
     this.element.classList.add("stack");
     replace(
       this.element,
@@ -147,16 +147,16 @@ class Overview {
         "div",
         { class: "columns" },
         panel("About this run", {}, this.about),
-        this.steering,
+        this.commands,
       ),
     );
   }
 
-  // Drawn anew only where it says something else: a command that is being copied stays.
+  // Redrawn only if it has changed, so that a command that is being copied stays.
   steer(head, running) {
     if (this.status === head.status) return;
     this.status = head.status;
-    replace(this.steering, steering(head, running));
+    replace(this.commands, controlCommands(head, running));
   }
 
   close() {
@@ -165,10 +165,10 @@ class Overview {
 }
 
 function nothingYet({ reading }) {
-  const damaged = reading.damaged ? `Of ${reading.lines} lines in its files, all are damaged. ` : "";
+  const damaged = reading.damaged ? `All ${reading.lines} lines in its files are damaged. ` : "";
   return empty(
-    "Nothing is recorded in this run directory yet.",
-    `${damaged}This page fills itself as soon as the run writes its first event.`,
+    "This run has not recorded anything yet.",
+    `${damaged}The page updates when the run writes its first event.`,
   );
 }
 
@@ -210,9 +210,9 @@ function cards(state) {
   const over = run.max_staleness !== null && latest.staleness_max > run.max_staleness;
   const bound = run.max_staleness === null ? "no bound" : `bound ${run.max_staleness}`;
   const blocked = state.blocked_share
-    ? `aside ${percent(state.blocked_share, 0)} of the time`
+    ? `offloaded ${percent(state.blocked_share, 0)} of the time`
     : `${plural(state.published, "set")} of weights`;
-  const masked = tokens.masked ? `${count(tokens.masked)} tokens masked` : "no token masked";
+  const masked = tokens.masked ? `${count(tokens.masked)} tokens masked` : "no tokens masked";
   return [
     card(
       "Reward",
@@ -236,11 +236,11 @@ function cards(state) {
       h("span", { class: over ? "bad" : "" }, `oldest ${fixed(latest.staleness_max, 0)}, ${bound}`),
       "steps",
     ),
-    card("Pause for weights", milliseconds(latest.pause_ms), blocked),
+    card("Weight update pause", milliseconds(latest.pause_ms), blocked),
     card(
       "Sandboxes",
       count(sandboxes.live),
-      `${sandboxes.waiting} wait · ${count(sandboxes.started)} started`,
+      `${sandboxes.waiting} waiting · ${count(sandboxes.started)} started`,
       "live",
     ),
     card("Trained", count(totals.trained), h("span", { title: masked }, `${count(dropped)} dropped`)),
@@ -265,7 +265,7 @@ function change(values, format) {
 }
 
 function worstTable(run, page) {
-  if (!page.rows.length) return empty("No step has been taken yet.");
+  if (!page.rows.length) return empty("No optimizer step yet.");
   const columns = [
     {
       title: "trajectory",
@@ -327,7 +327,7 @@ function about(state) {
       ["seed", run.seed === null ? "" : String(run.seed)],
       ["attempts", run.attempts > 1 ? String(run.attempts) : ""],
       ["began", run.started_at ? new Date(run.started_at * 1000).toLocaleString("en-GB") : ""],
-      ["ended because", run.reason],
+      ["reason", run.reason],
       ...evaluations.map((each) => [
         `pass@1 ${each.name}`,
         `${percent(each.pass_at_1)} ± ${percent(each.stderr ?? NaN)} of ${each.n}`,
@@ -338,7 +338,7 @@ function about(state) {
       ]),
       ["dropped", dropped],
       ["infrastructure failures", failed],
-      ["processes that died", totals.deaths ? String(totals.deaths) : ""],
+      ["process deaths", totals.deaths ? String(totals.deaths) : ""],
       [
         "lost events, damaged lines",
         totals.lost_events + state.reading.damaged ? `${totals.lost_events}, ${state.reading.damaged}` : "",
@@ -347,8 +347,8 @@ function about(state) {
   ];
 }
 
-// This page only reads: what steers a run is typed.  The retuning halves what ran when the panel was drawn.
-function steering({ status, directory, resume_command: goOn }, running) {
+// Commands to type, as this page is read-only.  The retune example halves the running episodes.
+function controlCommands({ status, directory, resume_command: goOn }, running) {
   const of = `longshore ctl ${directory}`;
   const commands = {
     running: [
@@ -361,7 +361,7 @@ function steering({ status, directory, resume_command: goOn }, running) {
     stopped: [goOn, `${of} status`],
   }[status] ?? [`${of} status`];
   const note = {
-    running: "this page only reads; type these",
+    running: "this page is read-only; type these commands",
     stopped: "no driver is running; the first command resumes the run",
     finished: "this run has finished",
     failed: "this run has finished, but one of its checks failed",

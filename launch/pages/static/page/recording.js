@@ -1,4 +1,4 @@
-// A recording in asciinema-player, lined up with the turns: long waits are cut, and places are translated both ways.
+// A recording in asciinema-player, with the turns as markers; pauses are shortened, and times are mapped both ways.
 
 import { h, replace } from "../dom.js";
 
@@ -10,7 +10,7 @@ export class Recording {
   player = null;
   playing = false;
 
-  // onTime(seconds): told while it plays and after each seek, in the recording's own time.
+  // onTime(seconds): called while it plays and after each seek, in recording time.
   constructor(box, onTime) {
     this.box = box;
     this.onTime = onTime;
@@ -18,7 +18,7 @@ export class Recording {
 
   load(cast) {
     if (!globalThis.AsciinemaPlayer) {
-      const line = "Replaying needs asciinema-player: run make setup with a network, then reload.";
+      const line = "Replay needs asciinema-player: run make setup with a network, then reload.";
       return replace(this.box, h("p", { class: "state" }, line));
     }
     const { data, places } = shortened(cast);
@@ -72,7 +72,7 @@ export class Recording {
   }
 }
 
-// The same events with no wait longer than a person likes to watch, and where each stood before.
+// The events with shortened pauses, and the original time of each.
 export function shortened(cast) {
   const [head, ...lines] = cast.split("\n").filter(Boolean);
   const places = [{ recorded: 0, played: 0 }];

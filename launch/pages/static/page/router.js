@@ -1,4 +1,4 @@
-// Addresses of views, in the part behind "#": they survive a reload, can be sent to somebody, and work in a saved file.
+// Addresses of views in the fragment ("#"), which survive a reload, can be shared, and work in a saved file.
 //   #/runs                         all runs
 //   #/run/RUN/PAGE/ID?filter=…     a page of one run
 
@@ -20,7 +20,7 @@ export function address(run, page = "", id = "", query = {}) {
   return `#/${parts.join("/")}${given.size ? `?${given}` : ""}`;
 }
 
-// What a person typed may be no escape at all.
+// A typed address may have invalid escapes.
 function unescaped(part) {
   try {
     return decodeURIComponent(part);

@@ -13,7 +13,7 @@ export function runsView({ signal }) {
   const draw = ({ runs, current }) =>
     runs.length
       ? table(columns(current), runs, { label: "Runs" })
-      : empty("No run is in this folder yet.", "longshore cluster demo starts one.");
+      : empty("No runs in this folder yet.", "longshore cluster demo starts one.");
   const load = () => show(box, () => getJson("/api/runs", signal), draw);
   load();
   return { title: "Runs", element: h("div", {}, panel("Runs", { note: "newest first" }, box)), refresh: load };
@@ -44,7 +44,7 @@ function status(run, current) {
   replace(
     box,
     badge(run.status, KINDS[run.status]),
-    run.id === current && h("span", { class: "note" }, "this monitor's"),
+    run.id === current && h("span", { class: "note" }, "current"),
   );
   return box;
 }

@@ -1,4 +1,4 @@
-// What stands around every view: the bar with where one is, how the run stands, and the way to the other pages.
+// The frame of every view: breadcrumbs, the state of the run, and navigation.
 
 import { h, replace } from "../dom.js";
 import { count, duration, words } from "../format.js";
@@ -23,7 +23,7 @@ const THEMES = { system: "◐", light: "○", dark: "●" };
 
 export class Shell {
   constructor(mark) {
-    this.crumbs = h("ol", { class: "crumbs", "aria-label": "You are here" });
+    this.crumbs = h("ol", { class: "crumbs", "aria-label": "Breadcrumbs" });
     this.now = h("div", { class: "now", role: "status" });
     this.nav = h("nav", { "aria-label": "Pages" });
     this.banner = h("div", { class: "banner", role: "status", hidden: true });
@@ -102,7 +102,7 @@ export class Shell {
     this.nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
-  // head: null where no run is looked at
+  // head: null if no run is shown
   stand(head, connection) {
     if (!head) return replace(this.now);
     const [text, kind] = status(head, connection);
@@ -117,7 +117,7 @@ export class Shell {
     replace(this.now, steps, h("span", { class: `pill ${kind}` }, text));
     const behind =
       head.behind_bytes > WORTH_A_WORD
-        ? `Still reading: ${(head.behind_bytes / 1e6).toFixed(1)} MB of this run's files are to come.`
+        ? `Still reading ${(head.behind_bytes / 1e6).toFixed(1)} MB of this run's files.`
         : "";
     this.tell(head.problem || behind, head.problem ? "bad" : "");
   }
@@ -138,5 +138,5 @@ function status(head, connection) {
   if (head.flow) return [head.flow, "warn"];
   const quiet = Date.now() / 1000 - (head.last_event_at ?? 0);
   if (head.last_event_at === null) return ["waiting", "warn"];
-  return quiet > QUIET_S ? [`quiet for ${duration(quiet)}`, "warn"] : [words(head.phase || "live"), "live"];
+  return quiet > QUIET_S ? [`no events for ${duration(quiet)}`, "warn"] : [words(head.phase || "live"), "live"];
 }

@@ -1,4 +1,4 @@
-// Optimizer steps that stand, and one of them with its figures and histograms.
+// The list of optimizer steps, and one step with its figures and histograms.
 
 import { h } from "../dom.js";
 import { clock, count, fixed, milliseconds, percent, words } from "../format.js";
@@ -47,7 +47,7 @@ export function stepsView(context) {
     { title: "weights", hide: "wide-only", cell: (row) => row.version || "–" },
     { title: "at", cell: (row) => clock(row.at) },
   ];
-  const none = ["No step has been taken yet.", "The first one comes as soon as enough groups have closed."];
+  const none = ["No optimizer step yet.", "The first step is taken when enough groups have closed."];
   const list = new List(context, { what: "Steps", path: "steps", filters: [], columns, noun: "step", none });
   return { title: "Steps", element: list.element, refresh: () => list.refresh() };
 }
@@ -79,8 +79,8 @@ function drawStep(run, id, { line, worst }) {
   const steps = h(
     "div",
     { class: "right" },
-    button("Its groups", "groups"),
-    button("Its trajectories", "trajectories"),
+    button("Groups of this step", "groups"),
+    button("Trajectories of this step", "trajectories"),
     neighbour(run, id, -1),
     neighbour(run, id, 1),
   );
@@ -93,7 +93,7 @@ function drawStep(run, id, { line, worst }) {
   );
   const rows = worst.rows.length
     ? table(trajectoryColumns(run), worst.rows, { label: "Worst trajectories" })
-    : empty("None of its trajectories is listed.");
+    : empty("No trajectories are listed.");
   return h(
     "div",
     { class: "stack" },
@@ -112,7 +112,7 @@ function neighbour(run, id, by) {
       class: "button",
       href: address(run, "steps", to),
       "data-key": by < 0 ? "[" : "]",
-      "aria-label": by < 0 ? "The step before" : "The next step",
+      "aria-label": by < 0 ? "Previous step" : "Next step",
     },
     by < 0 ? "←" : "→",
   );
@@ -124,9 +124,9 @@ function histograms(line) {
       ? line[name].map((value, index) => [String(index), value])
       : Object.entries(line[name] ?? {});
   const shown = [
-    ["Age of trained tokens, in steps", listed("staleness_histogram"), count],
+    ["Staleness of trained tokens, in steps", listed("staleness_histogram"), count],
     [
-      "Trained share by length, in tenths",
+      "Trained share by tenth of length",
       listed("trained_share_by_decile").map(([name, value]) => [`${Number(name) + 1}`, value]),
       (value) => percent(value, 0),
     ],

@@ -1,4 +1,4 @@
-// Many live terminals at once, in one stream.  An ended one stays until a new episode needs its place.
+// Live terminals as tiles, in one stream.  An ended one stays until a new episode needs its tile.
 
 import { h, replace } from "../dom.js";
 import { fixed, words } from "../format.js";
@@ -43,7 +43,7 @@ class Terminals {
       ? [all]
       : [
           h("label", { class: "field" }, "Terminals", size),
-          h("label", { class: "field" }, this.follow, "follow the next"),
+          h("label", { class: "field" }, this.follow, "follow new episodes"),
           this.fresh,
           this.note,
         ];
@@ -88,15 +88,15 @@ class Terminals {
     for (const name of [...this.tiles.keys()]) if (!wanted.includes(name)) this.drop(name);
     for (const name of wanted) if (!this.tiles.has(name)) this.add(name, sessions.get(name));
     if (!wanted.length)
-      replace(this.grid, empty("No episode is running.", "A terminal appears here when the next one starts."));
+      replace(this.grid, empty("No episode is running.", "The next episode appears here."));
     else if (before !== [...this.tiles.keys()].join()) this.connect();
-    this.note.textContent = total ? `${total} running` : "none is running: these ended last";
+    this.note.textContent = total ? `${total} running` : "no episode is running; these ended last";
     const waiting = running.filter((session) => !this.tiles.has(session.trajectory)).length;
     this.fresh.hidden = this.follow.checked || !waiting;
     this.fresh.textContent = `${waiting} unseen`;
   }
 
-  // Those shown stay while they run; places of ended ones go to the newest that have something to show.
+  // Running terminals keep their tiles; tiles of ended ones go to the newest episodes with output.
   wanted(running, recent, finished, live) {
     const shown = [...this.tiles.keys()];
     if (!this.follow.checked && shown.length) return shown;
@@ -188,7 +188,7 @@ class Terminals {
     requestAnimationFrame(() => this.drawFresh(tile));
   }
 
-  // The stream of all ends with the last of them; it is not to be opened again for those that have ended.
+  // The stream ends with the last terminal; it is not opened again for ended ones.
   end(name) {
     const tile = this.tiles.get(name);
     if (tile) tile.ended = true;

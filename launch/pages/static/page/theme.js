@@ -1,4 +1,4 @@
-// Light, dark, or what the system says; a choice is kept in this browser.
+// Light, dark or the system's theme; the choice is stored in the browser.
 
 const KEY = "longshore-theme";
 const CHOICES = ["system", "light", "dark"];
@@ -20,13 +20,13 @@ export function nextTheme() {
   try {
     localStorage.setItem(KEY, next);
   } catch {
-    // A browser that keeps nothing forgets the choice at the next page.
+    // Without storage the choice lasts for this page.
   }
   applyTheme();
   return next;
 }
 
-// A colour of the design as it is in this light, for what paints on a canvas.
+// A colour of the palette in the current theme, for drawing on a canvas.
 export function colour(name) {
   const probe = document.createElement("i");
   probe.style.color = `var(--${name})`;

@@ -1,4 +1,4 @@
-// Tokens of a trajectory, one page at a time: a shade for each, and all that is known of the one that is looked at.
+// Tokens of a trajectory, page by page, shaded by one property, with the facts of the selected token.
 
 import { h, replace } from "../dom.js";
 import { count, fixed, percent, words } from "../format.js";
@@ -11,17 +11,17 @@ const SHADES = ["probability", "age", "fate", "version", "gap", "advantage"];
 const UNSAMPLED = new Set(["prompt", "observation"]);
 const GAP_FULL = 0.5;
 const WHY = {
-  prompt: "not sampled: of the prompt",
-  observation: "not sampled: what the environment answered",
+  prompt: "not sampled: prompt",
+  observation: "not sampled: observation",
   waiting: "sampled, no step has used it",
   trained: "trained",
-  stale: "no loss: older than the bound",
-  dropped: "no loss: its trajectory was dropped",
-  untrained: "no loss, for no recorded reason",
-  clip_high: "no gradient: ratio above the upper bound",
-  clip_low: "no gradient: ratio below the lower bound",
-  clip_dual: "no gradient: under the dual bound",
-  corrected: "no loss: a correction took it",
+  stale: "no loss: beyond the staleness bound",
+  dropped: "no loss: trajectory dropped",
+  untrained: "no loss: unknown reason",
+  clip_high: "no gradient: clipped above",
+  clip_low: "no gradient: clipped below",
+  clip_dual: "no gradient: dual clip",
+  corrected: "no loss: masked by a correction",
 };
 
 export class TokenView {
@@ -36,9 +36,9 @@ export class TokenView {
       class: "stream",
       tabindex: "0",
       role: "listbox",
-      "aria-label": "Tokens; arrow keys move",
+      "aria-label": "Tokens; use the arrow keys",
     });
-    this.facts = h("aside", { class: "token-facts", "aria-live": "polite", "aria-label": "The token" });
+    this.facts = h("aside", { class: "token-facts", "aria-live": "polite", "aria-label": "Selected token" });
     this.pager = h("span", { class: "filters" });
     this.scale = h("span", { class: "scale" });
     this.stream.addEventListener(
@@ -187,7 +187,7 @@ export class TokenView {
       ["log p, learner", at("learner_logprob") === null ? "" : fixed(at("learner_logprob"), 4)],
       ["gap", at("logprob_gap") === null ? "" : signed(at("logprob_gap"), 4)],
       ["weights", at("version")],
-      ["age in steps", at("age") === null ? "" : String(at("age"))],
+      ["staleness, steps", at("age") === null ? "" : String(at("age"))],
       ["loss mask", UNSAMPLED.has(fate) ? "0" : "1"],
       ["advantage", at("advantage") === null ? "" : signed(at("advantage"), 4)],
     ];
@@ -213,7 +213,7 @@ export class TokenView {
   }
 }
 
-// A line's end is seen as such.
+// Line ends are made visible.
 function visible(text) {
   return text.replaceAll("\n", "↵\n") || "∅";
 }

@@ -1,4 +1,4 @@
-// All acknowledged trajectories: searched, filtered and sorted.
+// The list of acknowledged trajectories.
 
 import { h } from "../dom.js";
 import { clock, count, fixed } from "../format.js";
@@ -34,7 +34,7 @@ export const trajectoryFilters = [
   choice("state", "Is", "buffered", "trained", "dropped"),
   dropReasons,
   choice("passed", "Passed", ["true", "yes"], ["false", "no"]),
-  { name: "task", label: "Task", kind: "search", placeholder: "part of its name" },
+  { name: "task", label: "Task", kind: "search", placeholder: "part of the name" },
   { name: "step", label: "Step", kind: "text", placeholder: "7, or last" },
   { name: "group", label: "Group", kind: "number" },
   { name: "reward_min", label: "Reward from", kind: "number" },
@@ -77,7 +77,7 @@ export function trajectoriesView(context) {
     filters: trajectoryFilters,
     columns: trajectoryColumns(context.run),
     noun: "trajectory",
-    none: ["No trajectory matches.", "Clear the filters to see all, or wait for the first one to be stored."],
+    none: ["No trajectory matches.", "Clear the filters, or wait for the first trajectory."],
   });
   return { title: "Trajectories", element: list.element, refresh: () => list.refresh() };
 }

@@ -1,4 +1,4 @@
-// One trajectory: its turns beside its terminal, what it was worth and why, and each of its tokens.
+// One trajectory: its turns next to its terminal, its reward, and its tokens.
 
 import { h, replace } from "../dom.js";
 import { count, duration, fixed, milliseconds, words } from "../format.js";
@@ -137,12 +137,12 @@ class TrajectoryPage {
         },
         text,
       );
-    return [link(row.sample - 1, "←", "[", "The sample before"), link(row.sample + 1, "→", "]", "The next sample")];
+    return [link(row.sample - 1, "←", "[", "Previous sample"), link(row.sample + 1, "→", "]", "Next sample")];
   }
 
   recordingNote() {
     const { recording } = this.detail;
-    return recording ? (recording.live ? "still being recorded" : "long waits are cut") : "";
+    return recording ? (recording.live ? "recording" : "pauses are shortened") : "";
   }
 
   task() {
@@ -150,7 +150,7 @@ class TrajectoryPage {
     return panel(
       "Task",
       {},
-      h("p", { class: "instruction" }, instruction || "The task's instruction is not recorded."),
+      h("p", { class: "instruction" }, instruction || "The instruction was not recorded."),
       error && h("p", { class: "error" }, error),
     );
   }
@@ -162,7 +162,7 @@ class TrajectoryPage {
       if (segments.length > 1) list.append(h("li", { class: "note" }, segmentTitle(segment, number)));
       for (const turn of segment.turns) list.append(this.turn(turn, number));
     });
-    return segments.length ? list : empty("It has no turns.");
+    return segments.length ? list : empty("No turns.");
   }
 
   turn(turn, segment) {
@@ -174,7 +174,7 @@ class TrajectoryPage {
         type: "button",
         class: "turn-head",
         onclick: choose,
-        title: played ? "Show this moment in the terminal" : undefined,
+        title: played ? "Show in the terminal" : undefined,
       },
       ...headOf(turn),
     );
@@ -246,14 +246,14 @@ class TrajectoryPage {
       { note: tests.length ? `${passed} of ${tests.length} passed` : "" },
       tests.length
         ? h("ul", { class: "tests" }, ...list)
-        : h("p", { class: "note" }, "No test's result was recorded."),
+        : h("p", { class: "note" }, "No test results were recorded."),
     );
     const where = [
       ["began", at ? new Date(at * 1000).toLocaleString("en-GB") : ""],
       ["engine", engine],
       ["worker", [worker, node].filter(Boolean).join(" on ")],
-      ["trained for weights", version],
-      ["bound on age", bound === null ? "" : String(bound)],
+      ["trained weights", version],
+      ["max staleness", bound === null ? "" : String(bound)],
       ["mean gap", fixed(row.logprob_gap, 4)],
     ];
     const again = !saved && copyable(`longshore replay ${directory}/${row.id}`);
@@ -293,7 +293,7 @@ class TrajectoryPage {
     replace(this.marks, ...this.turns.filter(({ index }) => index >= 0).map(jump));
   }
 
-  // The turn that the recording is in.
+  // Highlights the turn at the recording's current time.
   follow(seconds) {
     const here = this.turns.filter(({ at }) => at <= seconds + 0.001).at(-1);
     if (here) this.mark(here.element);
@@ -356,13 +356,13 @@ function headOf(turn) {
 
 function segmentTitle(segment, number) {
   const from =
-    segment.parent >= 0 ? `, goes on from segment ${segment.parent + 1} after ${count(segment.offset)} tokens` : "";
+    segment.parent >= 0 ? `, continues segment ${segment.parent + 1} after ${count(segment.offset)} tokens` : "";
   return `Segment ${number + 1}: ${count(segment.length)} tokens${from}`;
 }
 
 function stages(ms) {
   const parts = Object.entries(ms).filter(([name, value]) => !SUMS.has(name) && value > 0);
-  if (!parts.length) return h("p", { class: "note" }, "No times were recorded.");
+  if (!parts.length) return h("p", { class: "note" }, "No timings were recorded.");
   const bar = parts.map(([name, value], index) => {
     const part = h("i", { title: `${words(name)} ${milliseconds(value)}` });
     part.style.flexGrow = String(value);

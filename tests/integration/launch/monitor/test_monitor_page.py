@@ -37,7 +37,7 @@ ONE = "train-g000005-s01"
 PLAYER = "document.querySelector('.recording .ap-term')"
 TOKEN_FACTS = [
     *("probability", "log p, engine", "log p, learner", "gap"),
-    *("weights", "age in steps", "loss mask", "advantage"),
+    *("weights", "staleness, steps", "loss mask", "advantage"),
 ]
 HOSTILE = '<img src=x onerror="document.title=\'taken\'"></script><script>document.title="taken"</script>'
 
@@ -82,7 +82,7 @@ async def test_from_the_address_to_why_the_worst_trajectory_failed(served, page:
     await page.see("training")
     await drawn(page, "overview")
 
-    await page.click("a.button", "All of the step")
+    await page.click("a.button", "Whole step")
     await page.wait("location.hash.includes('step=last') && location.hash.includes('sort=worst')")
     rewards = "[...document.querySelectorAll('tbody .reward b')].map(e => Number(e.textContent))"
     await page.wait(
@@ -188,7 +188,7 @@ async def test_a_filter_is_in_the_address_and_a_curve_can_be_found(served, page:
     await page.open(f"{monitor.url}/#/run/{RUN}/curves?q=clip")
     await page.wait("document.querySelectorAll('.curve canvas').length === 3")
     await page.click("button", "Reward")
-    await page.see("No metric has this in its name.")
+    await page.see("No metric matches.")
     only_asked(page, monitor.url)
 
 

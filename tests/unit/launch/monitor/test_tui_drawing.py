@@ -16,7 +16,7 @@ from launch.monitor.archive.query_parameters import InvalidQueryError
 from launch.monitor.tui.drawing import formatting
 from launch.monitor.tui.drawing.activity_timeline import render_activity
 from launch.monitor.tui.drawing.playback import (
-    MOST_IDLE_S,
+    MAX_IDLE_S,
     LiveScreen,
     RecordingPlayback,
     playback_times,
@@ -113,7 +113,7 @@ def test_colours_say_what_a_token_is() -> None:
 def test_a_film_never_goes_back_and_nobody_waits_long(times: list[float]) -> None:
     film = playback_times(times)
     gaps = [after - before for before, after in zip([0.0, *film], film, strict=False)]
-    assert all(-1e-6 <= gap <= MOST_IDLE_S + 1e-6 for gap in gaps)
+    assert all(-1e-6 <= gap <= MAX_IDLE_S + 1e-6 for gap in gaps)
 
 
 @given(
