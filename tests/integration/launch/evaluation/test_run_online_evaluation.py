@@ -66,7 +66,7 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
     assert [row["step"] for row in summary["eval"]["steps"]] == sorted(beside)
     told_by_metrics = [line["eval_step"] for line in read_lines(run.path / "metrics.jsonl") if "eval_step" in line]
     assert told_by_metrics == [step for step in beside if step in told_by_metrics]
-    assert "Beside training" in (run.path / "report.html").read_text()
+    assert "During training" in (run.path / "report.html").read_text()
 
     store = CheckpointStore(run.path, RetentionSettings(keep=1, keep_best=True))
     best, found = summary["best"], store.best_scored()

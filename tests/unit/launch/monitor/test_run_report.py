@@ -98,7 +98,7 @@ def test_engines_that_load_beside_what_they_serve_are_not_said_to_have_stood_sti
     (run_dir / "summary.json").write_text(json.dumps(summary))
     for file in (run_dir / "events").glob("*.jsonl"):
         file.write_text(re.sub(r'"pause_ms": ?[\d.]+', '"pause_ms":0.0', file.read_text()))
-    assert f"Engines loaded weights {summary['weights']['loads']} times and never stood still." in _report(run_dir)
+    assert f"Engines loaded weights {summary['weights']['loads']} times without a pause." in _report(run_dir)
 
 
 def test_a_run_that_blocked_by_its_placement_says_so(run_dir: Path):
@@ -109,7 +109,7 @@ def test_a_run_that_blocked_by_its_placement_says_so(run_dir: Path):
     path.write_text(json.dumps(summary))
     page = _report(run_dir)
     assert page.count('class="broken"') == 1
-    assert "in 12 turns 41.5 % of the time" in page
+    assert "in 12 periods 41.5 % of the time" in page
 
 
 def test_the_staleness_is_drawn_on_a_whole_axis():
@@ -164,7 +164,7 @@ def test_a_run_that_ended_early_has_a_report_that_says_so(tmp_path: Path):
     write_fake_run(tmp_path / "cut", steps=6, finished=False)
     page = _report(tmp_path / "cut")
     assert "not finished" in page
-    assert "it left no summary" in page
+    assert "the run left no summary" in page
 
 
 def test_a_run_that_ended_early_shows_what_was_evaluated_by_family(tmp_path: Path):
@@ -193,12 +193,12 @@ def test_evaluations_beside_training_stand_in_the_report_before_there_is_a_summa
         told = {"pass_at_1": score, "stderr": 0.1, "n": 8, "greedy": 0.5, "version": step}
         log.emit("eval.finished", name=f"step-{step:06d}", step=step, **told)
     log.close()
-    section = _report(run).partition("Beside training")[2]
+    section = _report(run).partition("During training")[2]
     assert "<td>2</td>" in section
     assert "25.0 % ± 10.0" in section
     summary = {"eval": {"steps": [{"step": 2, "pass_at_1": 0.25, "n": 8}]}, "best": {"step": 2}}
     (run / "summary.json").write_text(json.dumps(summary))
-    section = _report(run).partition("Beside training")[2]
+    section = _report(run).partition("During training")[2]
     assert "<td>best</td>" in section
     assert "<td>4</td>" not in section.partition("</table>")[0]
 

@@ -232,7 +232,7 @@ def test_the_learners_turns_are_counted_and_are_no_pause(tmp_path: Path):
         0.0,
     )
     assert view.blocked_share == 0.25
-    assert "the learner's turn 25 %" in format_step_line(view)
+    assert "offloaded 25 % of the time" in format_step_line(view)
     assert "after 10.0 s offloaded" in view.log[-1].text
 
 
