@@ -205,7 +205,7 @@ async def test_whatever_is_asked_wrongly_is_one_line_of_json(served, session):
         assert answer.status == 400
         assert "error" in await answer.json()
     async with session.post(f"{served[0]}/api/runs/-/state") as answer:
-        assert (answer.status, await answer.json()) == (405, {"error": "only GET is answered"})
+        assert (answer.status, await answer.json()) == (405, {"error": "only GET is allowed"})
     assert "error" in await (await _get(session, f"{served[0]}/static/nothing.js")).json()
 
 

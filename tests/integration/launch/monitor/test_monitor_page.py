@@ -322,10 +322,10 @@ async def test_a_run_that_is_removed_a_wrong_token_and_damaged_files_are_clear_p
     with monitoring(run_dir, "--host", "0.0.0.0", env={"LONGSHORE_MONITOR_TOKEN": "right"}) as guarded:  # noqa: S104  with a token
         local = f"http://127.0.0.1:{guarded.url.rpartition(':')[2]}"
         await page.open(f"{local}/?token=wrong")
-        await page.see("this token is wrong")
+        await page.see("the token is wrong")
         await page.open(f"{local}/?token=right")
         await page.wait("document.querySelector('.cards')")
     await page.open(f"{monitor.url}/#/run/{RUN}/trajectories/train-g777777-s00")
-    await page.see("was acknowledged in")
+    await page.see("has no trajectory")
     await page.open(f"{monitor.url}/#/run/nothing/steps")
     await page.see("there is no run")

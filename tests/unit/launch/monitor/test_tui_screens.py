@@ -180,7 +180,7 @@ async def test_a_list_is_searched_ordered_and_read_to_its_end(history: Path) -> 
         await person.press("slash", "home", "ctrl+k")
         await person.type("colour=red")
         await person.press("enter")
-        await person.sees("there is no parameter 'colour' here")
+        await person.sees("unknown parameter 'colour'")
         await person.press("escape")
         await person.sees("256 trajectories · newest")
         await person.press("s")
@@ -201,16 +201,16 @@ async def test_a_list_that_stands_still_counts_what_it_has_not_shown(tmp_path: P
     before = run.counts["acknowledged"]
     async with watching(run_dir) as person:
         await person.press("2")
-        await person.sees(f"{before} trajectories", "● follows")
+        await person.sees(f"{before} trajectories", "● following")
         await person.press("j", "j")
-        await person.sees("stands still")
+        await person.sees("paused")
         chosen = person.app.screen.query_one(TrajectoryList).chosen
         run.train_step(2)
         new = run.counts["acknowledged"] - before
         await person.sees(f"▲ {new} new")
         assert person.app.screen.query_one(TrajectoryList).chosen == chosen
         await person.press("f")
-        await person.sees(f"{before + new} trajectories", "● follows")
+        await person.sees(f"{before + new} trajectories", "● following")
     run.close()
 
 
@@ -244,11 +244,11 @@ async def test_terminals_are_watched_while_they_are_written(tmp_path: Path) -> N
 async def test_the_log_leads_to_its_trajectory(running: Path) -> None:
     async with watching(running) as person:
         await person.press("5")
-        await person.sees("all but details", "make tasks harder")
+        await person.sees("without details", "make tasks harder")
         await person.press("slash")
         await person.type("reward turns")
         await person.press("enter")
-        await person.sees("all but details · reward turns", "turns in")
+        await person.sees("without details · reward turns", "turns in")
         await person.press("enter")
         await person.sees("Turns", "Tokens", "tests")
 
@@ -256,7 +256,7 @@ async def test_the_log_leads_to_its_trajectory(running: Path) -> None:
 async def test_tokens_have_their_text(running: Path) -> None:
     async with watching(running) as person:
         await person.press("2")
-        await person.sees("● follows", "g0000")
+        await person.sees("● following", "g0000")
         await person.press("enter")
         await person.sees("Turns", "tests")
         await person.press("o")
@@ -301,11 +301,11 @@ async def test_a_run_that_is_removed_says_so_and_stays_to_be_read(history: Path,
         await person.press("2")
         await person.sees("256 trajectories")
         shutil.rmtree(run_dir)
-        await person.sees("is gone: it was removed while this monitor watched it", "g000031-s07")
+        await person.sees("was removed while this monitor watched it", "g000031-s07")
         await person.press("enter")
         await person.sees("cannot be read")
         await person.press("escape", "4", "5", "1")
-        await person.sees("is gone")
+        await person.sees("was removed")
 
 
 async def test_a_damaged_run_is_shown_as_far_as_it_can_be_read(history: Path, tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ async def test_a_damaged_run_is_shown_as_far_as_it_can_be_read(history: Path, tm
 
 async def test_an_empty_folder_is_a_run_of_which_nothing_is_known(tmp_path: Path) -> None:
     async with watching(tmp_path, (80, 24)) as person:
-        await person.sees("waiting for the first event", "No step was taken yet.")
+        await person.sees("waiting for the first event", "No optimizer step yet.")
         for key, told in (("2", "0 trajectories"), ("3", "0 groups"), ("4", "No episode is running"), ("5", "0 lines")):
             await person.press(key)
             await person.sees(told)
@@ -380,7 +380,7 @@ async def test_a_slow_disk_holds_up_no_key(history: Path, monkeypatch: pytest.Mo
 async def test_the_picture_in_the_docs(running: Path) -> None:
     """``LONGSHORE_WRITE_PICTURES=1`` writes it anew."""
     async with watching(running, (120, 49)) as person:
-        await person.sees("make tasks harder", "engine-0", "Trajectories", "Running longest", "training  ", "Help")
+        await person.sees("make tasks harder", "engine-0", "Trajectories", "Longest running episodes", "training  ", "Help")
         picture = re.sub(r"@font-face \{.*?\}\s*", "", person.app.export_screenshot(title="longshore"), flags=re.DOTALL)
     assert not re.search(r"""url\(["']?http|href=|src=""", picture), "whoever reads the page would ask somebody else"
     if os.environ.get("LONGSHORE_WRITE_PICTURES"):
