@@ -380,7 +380,7 @@ async def test_a_slow_disk_holds_up_no_key(history: Path, monkeypatch: pytest.Mo
 async def test_the_picture_in_the_docs(running: Path) -> None:
     """``LONGSHORE_WRITE_PICTURES=1`` writes it anew."""
     async with watching(running, (120, 49)) as person:
-        await person.sees("make tasks harder", "engine-0", "Trajectories", "Longest running episodes", "training  ", "Help")
+        await person.sees("make tasks harder", "engine-0", "Trajectories", "Longest running", "training  ", "Help")
         picture = re.sub(r"@font-face \{.*?\}\s*", "", person.app.export_screenshot(title="longshore"), flags=re.DOTALL)
     assert not re.search(r"""url\(["']?http|href=|src=""", picture), "whoever reads the page would ask somebody else"
     if os.environ.get("LONGSHORE_WRITE_PICTURES"):
