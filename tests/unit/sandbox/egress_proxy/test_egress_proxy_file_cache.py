@@ -104,6 +104,7 @@ async def test_a_store_that_opens_leaves_what_a_living_process_writes(tmp_path: 
         ("d.part", 0.0, True),
         ("d.part", 2 * 86400.0, False),
     ],
+    ids=["dead process", "other boot", "other boot, old", "no owner", "no owner, old"],
 )
 def test_what_a_dead_process_left_behind_is_removed(tmp_path: Path, name: str, age_s: float, stays: bool):
     part = tmp_path / name
