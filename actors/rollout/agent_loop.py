@@ -1,7 +1,7 @@
-"""The agent's loop: sample a reply, parse it, run its tools, tell the policy what happened, until a limit or the end.
+"""The agent's loop: sample a reply, parse it, run its tools, append the observation, until a limit or the end.
 
-The loop does not know what answers it (:class:`actors.rollout.policy.Policy`) nor where tools run
-(:class:`actors.rollout.terminal.EpisodeTerminal`).  The agent's time counts tool execution and sampled tokens at a
+The loop knows neither the model behind its :class:`actors.rollout.policy.Policy` nor the sandbox behind its
+:class:`actors.rollout.terminal.EpisodeTerminal`.  The agent's time counts tool execution and sampled tokens at a
 nominal rate, not queueing.
 """
 
@@ -20,7 +20,7 @@ from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.task import Task
 
 _DESCRIPTIVE_ARGUMENTS = ("command", "code", "keystrokes")
-"""Arguments that say what a call does, for people."""
+"""Arguments that describe a call to a reader."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class AgentLoop:
     observer: EpisodeObserver
     transcript: EpisodeTranscript = field(default_factory=EpisodeTranscript)
     prompt_tokens: int = 0
-    """Sum over all prompts."""
+    """Number of prompt tokens, summed over all turns."""
     sampled_tokens: int = 0
     generate_ms: float = 0.0
     tool_ms: float = 0.0
@@ -46,7 +46,7 @@ class AgentLoop:
     _malformed_in_a_row: int = 0
 
     async def run(self) -> EpisodeStatus:
-        """Run until the agent has finished or a limit is reached.  Raises InfraError and SandboxDestroyedByAgent."""
+        """Run until the agent finishes or reaches a limit.  Raises InfraError and SandboxDestroyedByAgent."""
         limit = self.settings.max_new_tokens
         for turn in range(self.settings.max_turns):
             room = self.policy.remaining_tokens
@@ -89,7 +89,7 @@ class AgentLoop:
         self.transcript.add_turn(completion.text, calls[: self.settings.max_calls or None], malformed=malformed)
 
     async def _run_actions(self, reply: ParsedReply) -> EpisodeStatus | None:
-        """Run the reply's actions and tell the policy their outcomes; return the status if the episode has ended."""
+        """Run the reply's actions and append their outcomes to the history; return the status if the episode ended."""
         late = self._time_is_up
         outcomes: list[ActionOutcome] = []
         for action in reply.actions:
@@ -119,13 +119,13 @@ class AgentLoop:
             limit = self.settings.max_calls
             return ActionOutcome(action, f"Error: not run, as at most {limit} of a reply's calls are", ran=False)
         self.observer.on_call(action.name, _describe_call(action))
-        answer = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
-        text = self._truncate_observation(answer.text)
-        self.transcript.add_tool_result(text, answer.exit_code, timed_out=answer.timed_out)
-        self.observer.on_result(answer.raw or answer.text)
-        self.tool_ms += answer.ms
-        self._used_s += answer.ms / 1000
-        return ActionOutcome(action, text, answer.raw, answer.exit_code, answer.ms)
+        result = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
+        text = self._truncate_observation(result.text)
+        self.transcript.add_tool_result(text, result.exit_code, timed_out=result.timed_out)
+        self.observer.on_result(result.raw or result.text)
+        self.tool_ms += result.ms
+        self._used_s += result.ms / 1000
+        return ActionOutcome(action, text, result.raw, result.exit_code, result.ms)
 
     def _truncate_observation(self, text: str) -> str:
         limit = self.settings.observation_tokens

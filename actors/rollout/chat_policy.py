@@ -1,11 +1,11 @@
-"""A model behind OpenAI's chat API as a policy: messages go in, text comes out, and the endpoint counts the tokens.
+"""A policy behind OpenAI's chat API: messages go in, text comes out, and the endpoint counts the tokens.
 
 A tool call that the endpoint has parsed is shown to the agent as the model's template would have written it, so agents
-read one form; the outcome of a call is sent back under its id.  How much of the context is left is known from the
-endpoint's own count and, for what came since, estimated from its length.
+read one form; the outcome of a call is sent back under its id.  The remaining context is computed from the endpoint's
+own token count, plus an estimate by length for messages added since.
 
-A request is sent again only if nothing came of it: no connection, or a status that asks to come again (429, 500, 502,
-503, 504); until its deadline.
+A request is retried until its deadline, and only if it had no effect: no connection, or status 429, 500, 502, 503 or
+504.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from protocol.truncation import truncate_middle
 _RETRIED_STATUSES = {429, 500, 502, 503, 504}
 _BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 _CHARS_PER_TOKEN = 3
-"""Fewer than most text has, so a context is rather declared full too early than too late."""
+"""Lower than in most text, so a context is declared full too early rather than too late."""
 _TOKENS_PER_MESSAGE = 8
 """Approximate tokens that a template puts around a message."""
 _CONTEXT_FULL_STATUSES = {400, 413, 422}
@@ -48,15 +48,15 @@ _CONTEXT_FULL_WORDS = ("context", "too long", "too many tok")
 
 
 class ChatRefusedError(InfraError):
-    """The endpoint answered, and will not do what it was asked."""
+    """The endpoint answered and refused the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatEndpointSettings:
-    """Where a model answers, and how long to wait for it."""
+    """Address, model and deadline of an endpoint."""
 
     url: str
-    """The base before ``/chat/completions``."""
+    """Base URL, without ``/chat/completions``."""
     model: str
     key: str = ""
     deadline_s: float
@@ -117,7 +117,7 @@ class ChatEndpoint:
         await self._client.__aexit__(kind, error, trace)
 
     async def list_models(self) -> list[str]:
-        """Return the models it serves.  Raises UserError if nobody answers as the API does, or the key is refused."""
+        """Return the names of the served models.  Raises UserError if no such API answers or the key is refused."""
         url, fix = self.settings.url, "give --model http://HOST:PORT/v1 of an OpenAI-compatible server"
         try:
             async with asyncio.timeout(self.settings.deadline_s):
@@ -132,7 +132,7 @@ class ChatEndpoint:
     async def complete(self, request: dict[str, object]) -> ChatEndpointReply:
         """Return the reply to ``request``.
 
-        Raises ContextFullError, EngineUnavailable if none came in time, and ChatRefusedError."""
+        Raises ContextFullError, ChatRefusedError, and EngineUnavailable if no reply came in time."""
         url, limit_s, last = self.settings.url, self.settings.deadline_s, "no reply"
         try:
             async with asyncio.timeout(limit_s):
@@ -180,7 +180,7 @@ def _to_reply(completion: ChatCompletion) -> ChatEndpointReply:
 
 
 def _as_written(call: ChatToolCall) -> str:
-    """Return a call in Hermes' form; arguments that are no JSON stay as they are, for the agent to report."""
+    """Return a call in Hermes' form; arguments that are not JSON stay unchanged, for the agent to report."""
     name = json.dumps(call.function.name)
     return f'<tool_call>\n{{"name": {name}, "arguments": {call.function.arguments or "{}"}}}\n</tool_call>'
 
@@ -200,14 +200,14 @@ class ChatPolicy:
         temperature: float,
         seed: int,
     ) -> None:
-        """A ``temperature`` of 0 always takes the likeliest token."""
+        """Begin a conversation; ``temperature`` 0 always takes the likeliest token."""
         self._endpoint, self._tools, self._context_tokens = endpoint, [*tools], context_tokens
         self._temperature, self._seed = temperature, seed
         self._messages = [ChatApiMessage(role=each["role"], content=each["content"]) for each in opening]
         self._tokens = _estimate_tokens(self._messages)
         self._answer: ChatEndpointReply | None = None
         self._unanswered_calls: list[str] = []
-        """Ids of the calls that have not been answered."""
+        """Ids of the calls without a result yet."""
 
     @property
     def remaining_tokens(self) -> int:
@@ -247,7 +247,7 @@ class ChatPolicy:
         return self.remaining_tokens > 0
 
     def _to_api_message(self, message: ChatMessage) -> ChatApiMessage:
-        """Return a tool's answer under the id of the next call; if the endpoint parsed none, as a user's message."""
+        """Return a tool's result under the id of the next call; if the endpoint parsed none, as a user's message."""
         if message["role"] != "tool":
             return ChatApiMessage(role=message["role"], content=message["content"])
         if self._unanswered_calls:

@@ -21,7 +21,7 @@ from protocol.trajectory import Trajectory
 async def run_agent_episode(
     context: EpisodeContext, agent: Agent, chat: ChatFormat, generate: GenerateFunction, terminal: EpisodeTerminal
 ) -> Trajectory:
-    """Run one request to its end with an agent of ours.  Raises :class:`InfraError` if infrastructure failed."""
+    """Run one request to its end with a built-in agent.  Raises :class:`InfraError` if infrastructure failed."""
     task, settings = context.task, context.settings
     prompts = open_prompt_context(settings, chat, agent.opening_messages(task))
     policy = TokenPolicy(chat, prompts, generate, context.sampling)

@@ -1,6 +1,6 @@
-"""From an agent that runs to a graded episode, and from a grade to a trajectory.
+"""Run an agent, grade its episode, and make the trajectory.
 
-An agent's loop and a harness share both steps: :func:`run_and_grade`, then :func:`finish_episode`.
+The agent's loop and a harness share both steps: :func:`run_and_grade`, then :func:`finish_episode`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sandbox.tasks.task import Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeContext:
-    """One attempt at a request: what an episode needs beside its agent, its policy and its sandbox."""
+    """Everything one attempt at a request needs except its agent, policy and sandbox."""
 
     request: RolloutRequest
     task: Task
@@ -35,15 +35,15 @@ class EpisodeContext:
 
 
 class GradedEpisode(NamedTuple):
-    """How an episode ended and what the tests say."""
+    """The status and the grade of an episode."""
 
     status: EpisodeStatus
     grade: EpisodeGrade
     error: str
-    """One line for a person: why the status is not ``completed``."""
+    """Reason, in one line, that the status is not ``completed``."""
 
     def to_result(self, task: Task, turns: Sequence[ModelTurn], sampled_tokens: int) -> EpisodeResult:
-        """Return what a reward function sees of the episode."""
+        """Return the episode as reward functions see it."""
         grade = self.grade
         return EpisodeResult(
             task.instruction,
@@ -59,12 +59,12 @@ class GradedEpisode(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRecord:
-    """What was sampled in an episode."""
+    """Everything that was sampled in an episode."""
 
     turns: Sequence[ModelTurn]
     segments: tuple[Segment, ...]
     turn_order: Sequence[int]
-    """For each of the model's turns in the order of the segments: its number among all of them."""
+    """Number of each model turn in the episode, in the order of the segments."""
     engine: str
     timings_ms: Mapping[str, float]
 
@@ -76,9 +76,9 @@ async def run_and_grade(
     last_content: Callable[[], str],
     deadlines: StageDeadlines,
 ) -> GradedEpisode:
-    """Run the agent to its end, then grade it: by its last reply if the task asks for an answer, else by the tests.
+    """Run the agent to its end, then grade it: by its last reply if the task has an expected answer, else by the tests.
 
-    An agent that destroyed its sandbox failed every test.  Raises StageOverrun."""
+    An agent that destroyed its sandbox fails every test.  Raises StageOverrun."""
     try:
         async with run_stage("agent", deadlines.agent):
             status = await agent_run

@@ -1,10 +1,9 @@
-"""One harness, one task, one trajectory: somebody else's agent process in the sandbox, which asks the gateway.
+"""One harness, one task, one trajectory: a third-party agent process in the sandbox that samples through the gateway.
 
-The process finds the addresses and the key that OpenAI's and Anthropic's clients read in its environment, and the
-task's instruction; what it does with them is its own.  It ends by itself (``completed``), when its time is up, or at a
-limit of its session, and is then graded like any agent.  Waiting for the policy does not count as its time.  A harness
-that ends without having asked the policy, or after its last request failed for want of an engine, is an infrastructure
-failure.
+Its environment holds the task's instruction, and the addresses and the key that OpenAI's and Anthropic's clients read.
+It ends by itself (``completed``), when its time is up, or at a limit of its session, and is then graded like any agent.
+Waiting for the policy does not count as its time.  A harness that never called the policy, or whose last call failed
+because no engine was available, is an infrastructure failure.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _SUMMARY_CHARS = 500
 
 
 class HarnessSandbox(Gradable, Protocol):
-    """Where a harness runs."""
+    """The sandbox in which a harness runs."""
 
     async def run_agent(
         self, command: str, remaining_s: Callable[[], float], on_output: Callable[[str], None]
@@ -41,11 +40,11 @@ class HarnessSandbox(Gradable, Protocol):
 
 
 class HarnessSession(Protocol):
-    """The session through which a harness asks the policy."""
+    """The session through which a harness calls the policy."""
 
     @property
     def waited_s(self) -> float:
-        """Seconds until now during which some call was under way."""
+        """Seconds so far during which at least one call was in flight."""
         ...
 
     @property
@@ -53,12 +52,12 @@ class HarnessSession(Protocol):
 
     @property
     def limit(self) -> EpisodeStatus | None:
-        """The limit that refused its last call."""
+        """The limit that refused the last call."""
         ...
 
     @property
     def last_error(self) -> InfraError | None:
-        """Why its last call was not answered."""
+        """The error of the last call; None if it was answered."""
         ...
 
     def close(self) -> None:
@@ -67,7 +66,7 @@ class HarnessSession(Protocol):
 
 
 def harness_environment(url: str, key: str, model: str, task: Task) -> dict[str, str]:
-    """Return a harness's environment; the two official clients and most harnesses read the first five names."""
+    """Return a harness's environment; the two official clients and most harnesses read the first five variables."""
     return {
         "OPENAI_BASE_URL": f"{url}/v1",
         "OPENAI_API_KEY": key,
@@ -96,17 +95,17 @@ class HarnessRun:
     sandbox: HarnessSandbox
     command: str
     gateway_access: AbstractAsyncContextManager[Mapping[str, str]]
-    """While it is open, the policy can be reached from the sandbox in the environment that it yields."""
+    """Context in which the sandbox can reach the policy; it yields the harness's environment."""
     settings: EpisodeSettings
     observer: EpisodeObserver
     clock: Callable[[], float] = time.monotonic
     agent_s: float = 0.0
-    """The agent's time, sampling excluded."""
+    """Seconds of the agent's time, sampling excluded."""
     exit_summary: str = ""
-    """For people."""
+    """Exit code and last output of the process."""
 
     async def run(self) -> EpisodeStatus:
-        """Run until it has ended or its time is up.  Raises InfraError and SandboxDestroyedByAgent."""
+        """Run until the process ends or its time is up.  Raises InfraError and SandboxDestroyedByAgent."""
         session, begun = self.session, self.clock()
         limit_s = min(self.task.agent_timeout_s, self.settings.time_limit_s)
 
@@ -135,8 +134,8 @@ class HarnessRun:
 
 
 def no_reply_error(why: str) -> InfraError:
-    """Return the error of a harness that ended without a reply of the policy."""
-    return InfraError(f"the harness ended without a reply of the policy: {why}")
+    """Return the error of a harness that ended without a reply from the policy."""
+    return InfraError(f"the harness ended without a reply from the policy: {why}")
 
 
 async def run_harness_episode(context: EpisodeContext, run: HarnessRun, session: GatewaySession) -> Trajectory:

@@ -1,4 +1,4 @@
-"""Who watches an episode: recordings and telemetry.  An observer never raises and never decides anything."""
+"""The observer of an episode, for recordings and telemetry.  It never raises and never decides anything."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class EpisodeObserver(Protocol):
         """A tool call begins."""
 
     def on_output(self, text: str) -> None:
-        """A part of the call's output arrived; a tool may give all of it at its end only."""
+        """A part of the call's output arrived; some tools send all of it at their end."""
 
     def on_result(self, output: str) -> None:
-        """The call ended with this whole output."""
+        """The call ended; ``output`` is its whole output."""
 
     def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
         """The episode was graded."""

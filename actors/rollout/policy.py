@@ -1,7 +1,7 @@
-"""What answers an agent: the engines, token by token (:class:`TokenPolicy`), or a chat endpoint, by messages
-(:mod:`actors.rollout.chat_policy`).
+"""The model behind an agent: the engines, through token ids (:class:`TokenPolicy`), or a chat endpoint, through
+messages (:mod:`actors.rollout.chat_policy`).
 
-An agent's loop asks for a reply, commits it to the history once it was parsed, and appends what was observed.
+The agent's loop requests a reply, commits it to the history once it is parsed, and appends the observation.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from actors.tokens.truncation import truncate_text
 from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest
 
 EVALUATION_TEMPERATURE = 1.0
-"""The temperature of pass@1, whatever a run trains at."""
+"""Temperature of pass@1, independent of the training temperature."""
 
 
 class ContextFullError(Exception):
-    """The prompt leaves no room for a reply, according to whoever was asked."""
+    """The prompt leaves no room for a reply, according to the model's endpoint."""
 
 
 class PolicyCompletion(NamedTuple):
@@ -34,7 +34,7 @@ class PolicyCompletion(NamedTuple):
     tokens: int
     finish: FinishReason
     ms: float
-    """Time from the request to the whole reply."""
+    """Milliseconds from the request to the whole reply."""
     prompt_tokens: int
     versions: tuple[int, int] = (0, 0)
     """The oldest and the newest weight version that sampled it."""
@@ -45,12 +45,12 @@ class Policy(Protocol):
 
     @property
     def remaining_tokens(self) -> int:
-        """Number of tokens that the next reply may have, as far as is known; below 1 there can be none."""
+        """Number of tokens that the next reply may have, possibly an estimate; below 1 no reply is possible."""
         ...
 
     @property
     def reply_prefix(self) -> str:
-        """The text with which the prompt has already begun each reply."""
+        """The text with which the prompt already begins each reply."""
         ...
 
     async def complete(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
@@ -78,7 +78,7 @@ def make_sampling(
     restart_timeout_s: float,
     evaluation_temperature: float = EVALUATION_TEMPERATURE,
 ) -> EpisodeSampling:
-    """Return how the episode of ``request`` is sampled: training at its own temperature, evaluations at another."""
+    """Return the sampling parameters of ``request``: training and evaluations have separate temperatures."""
     return EpisodeSampling(
         temperature=settings.temperature if request.purpose == TRAIN_PURPOSE else evaluation_temperature,
         seed=request.seed,
@@ -104,7 +104,7 @@ def open_prompt_context(settings: EpisodeSettings, chat: ChatFormat, opening: li
 
 
 class TokenPolicy:
-    """Prompts are token ids, and each continues from the replies exactly as they were sampled."""
+    """A policy whose prompts are token ids; each continues from the replies exactly as they were sampled."""
 
     def __init__(
         self, chat: ChatFormat, context: PromptContext, generate: GenerateFunction, sampling: EpisodeSampling

@@ -1,4 +1,4 @@
-"""Observers that record an episode for people: its terminal recording, and its events."""
+"""Observers that record an episode: its terminal recording and its events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from sandbox.tasks.task import Task
 
 _WIDTH, _HEIGHT = 100, 30
 _STREAMED_CHARS, _END_CHARS = 16_000, 4_000
-"""Maximum number of recorded characters of one call's output, so a noisy call leaves room for later ones."""
+"""Maximum number of recorded characters of one call's output, streamed and at its end; a noisy call so leaves room for
+later ones."""
 
 
 class TerminalRecorder:
-    """Records the terminal alone.  An :class:`actors.rollout.observer.EpisodeObserver` that must be closed."""
+    """Records only the terminal.  An :class:`actors.rollout.observer.EpisodeObserver` that must be closed."""
 
     def __init__(self, file: Path, title: str, max_bytes: int = MAX_CAST_BYTES) -> None:
         self._streamed = 0
@@ -38,7 +39,7 @@ class TerminalRecorder:
         self._streamed += len(text)
 
     def on_result(self, output: str) -> None:
-        """Record a call's output as far as it was not streamed; of a long one only the end."""
+        """Record the part of a call's output that was not streamed; if it is long, only its end."""
         if not self._streamed:
             self._cast.record_output(output)
         elif (hidden := self._streamed - _STREAMED_CHARS) > 0:

@@ -1,7 +1,7 @@
 """A sandbox as an episode sees it: tool calls and a grade, with its loss attributed to the agent or to infrastructure.
 
-A sandbox of this process's own pool is used through its session; any other provider's through the provider's interface,
-and is graded where it is.
+A sandbox of this process's own pool is used through its session.  A sandbox of any other provider is used through the
+provider's interface, and the provider grades it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POLL_S = 0.5
 
 
 class HarnessExit(NamedTuple):
-    """How a harness ended."""
+    """The end of a harness process."""
 
     exit_code: int | None
     """The exit code that the sandbox's shell reported; None if the harness was killed."""
@@ -45,7 +45,7 @@ async def hold_sandbox(
 ) -> AsyncGenerator[S]:
     """Hold a sandbox for the block.  Raises :class:`SandboxStartError` if there is none within ``acquire_s``.
 
-    A sandbox that is not removed within ``cleanup_s`` keeps ending by itself, so what was graded in it is not lost."""
+    If its removal takes longer than ``cleanup_s``, it continues in the background, so the finished episode is kept."""
     try:
         async with asyncio.timeout(acquire_s):
             sandbox = await opening
@@ -69,15 +69,15 @@ class SandboxTerminal:
     task: Task
     command_timeout_s: float
     grade_timeout_s: float
-    """Limit of the hidden tests; a task may allow less."""
+    """Maximum seconds of the hidden tests; a task may allow less."""
     observation_chars: int
     """Maximum number of characters of a command's output that the agent reads."""
     vanished_before: bool = False
-    """An earlier attempt lost its sandbox for no known cause: if this one does too, the agent is held responsible."""
+    """An earlier attempt lost its sandbox for an unknown reason; if this one does too, the agent is blamed."""
     tools: Toolset = field(default_factory=lambda: SHELL_ONLY, kw_only=True)
     """The tools that the agent may call."""
     _commands: list[str] = field(default_factory=list[str])
-    """What the agent asked for, call by call."""
+    """The text of each tool call so far."""
 
     @property
     def session(self) -> SandboxSession:
@@ -91,9 +91,8 @@ class SandboxTerminal:
         begun = time.perf_counter()
         with self._attribute_loss():
             result = await self._call_tool(name, arguments, on_output)
-        ms = (
-            result.ms or (time.perf_counter() - begun) * 1000
-        )  # a tool that only waits for another command reports none
+        # a tool that only waits for another command reports no time of its own
+        ms = result.ms or (time.perf_counter() - begun) * 1000
         return ToolCallResult(result.text, result.raw, result.exit_code, ms, timed_out=result.timed_out)
 
     async def _call_tool(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolResult:
@@ -106,7 +105,7 @@ class SandboxTerminal:
     async def run_agent(
         self, command: str, remaining_s: Callable[[], float], on_output: Callable[[str], None]
     ) -> HarnessExit:
-        """Run a harness until it ends or ``remaining_s()`` is not above 0; only in a sandbox of this process's pool."""
+        """Run a harness until it ends or ``remaining_s()`` is not above 0.  Raises as :attr:`session` does."""
         self._commands.append(command)
         shell = self.session.shell
         with self._attribute_loss():
@@ -133,7 +132,7 @@ class SandboxTerminal:
 
     @contextlib.contextmanager
     def _attribute_loss(self) -> Generator[None]:
-        """Raise SandboxDestroyedByAgent for a loss that is the agent's doing; pass infrastructure's on."""
+        """Raise SandboxDestroyedByAgent if the agent caused the loss; let infrastructure's errors through."""
         try:
             yield
         except SandboxDestroyed as error:

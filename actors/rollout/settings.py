@@ -1,6 +1,6 @@
 """An episode's settings: its part of ``[agent]``, and ``[sampling]``.
 
-Light: the configuration imports it.
+Imports nothing heavy, because the configuration imports it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from actors.agents.settings import HistoryMode
 from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
 
 _MIN_OBSERVATION_TOKENS = 32
-"""The marker of what was omitted takes about a third of these."""
+"""The truncation marker takes about a third of these tokens."""
 
 
 class HarnessSettings(ConfigSection):
-    """An agent process in the sandbox that asks the policy over HTTP."""
+    """An agent process in the sandbox that calls the policy over HTTP."""
 
     harness: str = ""
-    """Command that starts an agent of yours in the sandbox, which calls the policy by OpenAI's or Anthropic's API;
-    empty for one of ours.  Its environment is described in docs/gateway.md."""
+    """Command that starts your own agent in the sandbox, which calls the policy through OpenAI's or Anthropic's API;
+    empty for a built-in agent.  Its environment is described in docs/gateway.md."""
     harness_port: Annotated[int, Field(ge=1024, le=65535)] = 3129
     """Port on the sandbox's loopback where a harness reaches the policy."""
 
@@ -32,7 +32,8 @@ class EpisodeSettings(ConfigSection):
     """Limits of one episode and how its history is shown to the model."""
 
     max_turns: PositiveInt = 4
-    """Maximum number of model replies in one episode; using the last without finishing is ``turn_limit``."""
+    """Maximum number of model replies in one episode; an episode that uses the last without finishing ends as
+    ``turn_limit``."""
     max_malformed: PositiveInt = 2
     """Unparseable actions in a row after which the episode ends as ``malformed_limit``."""
     max_new_tokens: PositiveInt = 96
@@ -40,31 +41,31 @@ class EpisodeSettings(ConfigSection):
     context_tokens: PositiveInt = 768
     """Maximum number of tokens of one episode, prompt and observations included.  An observation that would fill it
     ends the episode as ``context_limit`` and is not part of it.  The model must support 6 more positions, which SGLang
-    keeps for itself."""
+    reserves."""
     history: HistoryMode = HistoryMode.WHOLE
-    """What a turn's prompt shows of earlier turns: ``whole``, every token as it was sampled, one sequence;
-    ``individual``, all messages rendered anew by the chat template in each turn (Qwen3's drops earlier thoughts); or
-    ``dynamic``, the same without its middle if prompt and reply would not fit ``context_tokens``."""
+    """Form of earlier turns in each prompt: ``whole``, every token as it was sampled, in one sequence; ``individual``,
+    all messages rendered again by the chat template in each turn (Qwen3's drops earlier thoughts); or ``dynamic``, like
+    ``individual`` but without its middle if prompt and reply would not fit ``context_tokens``."""
     history_head: Annotated[float, Field(ge=0, le=1)] = 0.3
     """Share of a dynamic history's tokens that are kept from its beginning when its middle is dropped."""
     trajectory_tokens: CountInt = 0
-    """Maximum number of tokens of all segments of an episode together if its history is rendered anew; shared prefixes
+    """Maximum number of tokens of all segments of an episode together if ``history`` is not ``whole``; shared prefixes
     count once.  0 means ``max_turns`` × ``context_tokens``."""
     observation_chars: Annotated[int, Field(ge=80)] = 1000
-    """Maximum number of characters of a command's output that the agent reads: its beginning and its end."""
+    """Maximum number of characters of a command's output that the agent reads; longer output loses its middle."""
     observation_tokens: CountInt = 0
-    """Maximum number of tokens of one call's answer, applied after ``observation_chars``: the first and the last, with
-    a marker between; 0 for no such limit."""
+    """Maximum number of tokens of one call's result, applied after ``observation_chars``; a longer result loses its
+    middle.  0 means no such limit."""
     max_calls: CountInt = 0
-    """Number of calls of one reply that are run, 0 for all; the others are answered with a refusal."""
+    """Number of calls of one reply that are run, 0 for all; the others get an error as their result."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Sampling temperature in training.  Recorded log-probabilities are those at this temperature; evaluations sample
     at 1, or greedily."""
     time_limit_s: Seconds = 60.0
-    """The agent's time: tool execution, and sampled tokens at ``nominal_tokens_per_s``.  Waiting for engine, pool or
-    grader never counts."""
+    """Limit of the agent's time: tool execution, and sampled tokens at ``nominal_tokens_per_s``.  Waiting for engine,
+    pool or grader does not count."""
     nominal_tokens_per_s: Annotated[float, Field(gt=0)] = 50.0
-    """Rate at which sampled tokens use up the agent's time, however fast the engine is."""
+    """Rate at which sampled tokens use up the agent's time, independent of the engine's speed."""
 
     @property
     def total_tokens(self) -> int:
@@ -84,14 +85,13 @@ class EpisodeSettings(ConfigSection):
             self.history is HistoryMode.WHOLE or self.trajectory_tokens < self.context_tokens
         ):
             raise ValueError(
-                f"agent.trajectory_tokens = {self.trajectory_tokens} is for histories that are rendered anew, and at "
-                f"least agent.context_tokens = {self.context_tokens}: leave it out, or raise it and set agent.history"
+                f"agent.trajectory_tokens = {self.trajectory_tokens} needs agent.history = 'individual' or 'dynamic' "
+                f"and at least agent.context_tokens = {self.context_tokens}: set both, or leave it out"
             )
         if self.observation_tokens and not _MIN_OBSERVATION_TOKENS <= self.observation_tokens < self.context_tokens:
             raise ValueError(
-                f"agent.observation_tokens = {self.observation_tokens} is too small to be useful, or all of "
-                f"agent.context_tokens = {self.context_tokens}: set it between {_MIN_OBSERVATION_TOKENS} and that, or "
-                "to 0"
+                f"agent.observation_tokens = {self.observation_tokens} must be at least {_MIN_OBSERVATION_TOKENS} and "
+                f"below agent.context_tokens = {self.context_tokens}: set it in between, or to 0 for no limit"
             )
         return self
 
@@ -128,10 +128,10 @@ class SamplingSettings(ConfigSection):
         wrong = [name for name, value in neutral.items() if getattr(self, name) != value]
         if wrong:
             keys = ", ".join(f"sampling.{name}" for name in wrong)
-            mended = " ".join(f"--set {shlex.quote(f'sampling.{name}={json.dumps(neutral[name])}')}" for name in wrong)
+            resets = " ".join(f"--set {shlex.quote(f'sampling.{name}={json.dumps(neutral[name])}')}" for name in wrong)
             raise ValueError(
                 f"{keys}: would falsify the recorded log-probabilities, which are taken before such options: leave "
                 f"{'it' if len(wrong) == 1 else 'them'} out (agent.temperature may be changed), or run "
-                f"`python -m launch.cluster NAME {mended}`"
+                f"`python -m launch.cluster NAME {resets}`"
             )
         return self

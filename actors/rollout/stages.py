@@ -21,7 +21,7 @@ class StageOverrun(InfraError):
 
 @dataclass(frozen=True, slots=True)
 class StageDeadlines:
-    """When the stages have to be over, by the event loop's clock; None for never."""
+    """Deadlines of the stages on the event loop's clock; None for no deadline."""
 
     agent: float | None = None
     evaluate: float | None = None
@@ -29,9 +29,9 @@ class StageDeadlines:
     @staticmethod
     def for_episode(begun: float, episode_s: float, *, evaluate_s: float, after_s: float) -> StageDeadlines:
         """Return the deadlines of an episode that began at ``begun`` and may take ``episode_s``, of which
-        ``evaluate_s`` are for grading and ``after_s`` for what follows (a judge, clean-up)."""
-        by = begun + episode_s - after_s
-        return StageDeadlines(agent=by - evaluate_s, evaluate=by)
+        ``evaluate_s`` are reserved for grading and ``after_s`` for the time after it (a judge, clean-up)."""
+        evaluate = begun + episode_s - after_s
+        return StageDeadlines(agent=evaluate - evaluate_s, evaluate=evaluate)
 
 
 NO_DEADLINES = StageDeadlines()

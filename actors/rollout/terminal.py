@@ -1,4 +1,4 @@
-"""What an episode needs of a sandbox: tool calls and a grade, as values and protocols without a sandbox behind them."""
+"""The interface between an episode and its sandbox: tool calls and grades, as values and protocols."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from protocol.trajectory import TestResult
 
 @dataclass(frozen=True, slots=True)
 class ToolCallResult:
-    """The answer of a tool."""
+    """The result of a tool call."""
 
     text: str
-    """For the agent."""
+    """Text that the agent reads."""
     raw: str
-    """For the recording, before truncation."""
+    """Output before truncation, for the recording."""
     exit_code: int | None
     ms: float
-    """Tool execution time, which counts as the agent's."""
+    """Milliseconds of tool execution, which count as the agent's time."""
     timed_out: bool = False
 
 
@@ -32,9 +32,9 @@ class EpisodeGrade:
     all_passed: bool
     ms: float
     suspicious: tuple[str, ...] = ()
-    """For a full pass: what a person should read, one line each."""
+    """Signs of cheating in a full pass that a person should check, one line each."""
     score: float = 0.0
-    """Weight of the passed tests ÷ weight of all; the tests' own reward if that is all that they wrote."""
+    """Weight of the passed tests ÷ weight of all; the tests' own reward if they wrote nothing else."""
 
 
 class SandboxDestroyedByAgent(Exception):
@@ -44,7 +44,7 @@ class SandboxDestroyedByAgent(Exception):
 class Gradable(Protocol):
     """Something that runs the hidden tests.
 
-    Raises :class:`SandboxDestroyedByAgent` if the agent destroyed the sandbox, InfraError if anything else took it."""
+    Raises :class:`SandboxDestroyedByAgent` if the agent destroyed the sandbox, InfraError if it was lost otherwise."""
 
     async def grade(self) -> EpisodeGrade:
         """Run the hidden tests."""
@@ -52,8 +52,8 @@ class Gradable(Protocol):
 
 
 class EpisodeTerminal(Gradable, Protocol):
-    """A sandbox as an agent's loop sees it.  Raises as :class:`Gradable` does."""
+    """A sandbox as the agent's loop sees it.  Raises as :class:`Gradable` does."""
 
     async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
-        """Call the tool ``name``; its output goes to ``on_output`` as it comes."""
+        """Call the tool ``name``; its output is passed to ``on_output`` as it arrives."""
         ...

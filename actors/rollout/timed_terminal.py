@@ -1,4 +1,4 @@
-"""A terminal that reports on its worker's activity timeline when a tool runs and when an episode is graded."""
+"""A terminal that records tool calls and grading on its worker's activity timeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.activity import ActivityLog
 
 @dataclass(frozen=True, slots=True)
 class TimedTerminal:
-    """An :class:`actors.rollout.terminal.EpisodeTerminal` around another."""
+    """Wraps an :class:`actors.rollout.terminal.EpisodeTerminal`."""
 
     inner: EpisodeTerminal
     activity: ActivityLog

@@ -1,4 +1,4 @@
-"""Resources on nodes that are reserved before anything starts: the typed seam to Ray's placement groups.
+"""Typed access to Ray's placement groups: resources on nodes that are reserved before anything starts.
 
 A group is reserved as a whole or not at all, so two runs that start on one cluster at the same time never get half of
 what they need.  A reservation ends with :func:`release_bundles`, or with the Ray job that holds it.
@@ -60,7 +60,7 @@ async def reserve_bundles(name: str, shares: Sequence[NodeShare], timeout_s: flo
     try:
         reserved = await asyncio.to_thread(group.wait, timeout_s)
     finally:
-        if not reserved:  # this also ends the thread that waits
+        if not reserved:  # removing the group also ends the waiting thread
             release_bundles([PlacementBundle(group, 0)])
     if not reserved:
         raise PlacementError(f"the cluster had no resources for {name} within {timeout_s:g} s: other jobs hold them")

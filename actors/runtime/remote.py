@@ -3,8 +3,8 @@
 An actor is a plain class.  ``spawn_actor(Engine, ActorOptions(name="engine-0"), settings)`` starts one and returns a
 ``Remote[Engine]``; ``await engine.call(Engine.generate, request)`` calls it with the method's own types.  Invariants:
 
-- What a method raises arrives as it was raised, with its remote traceback as ``__cause__``; Ray's own failures arrive
-  as the errors of :mod:`actors.runtime.remote_errors`, all of them ``InfraError``.
+- A method's exception reaches the caller unchanged, with its remote traceback as ``__cause__``; Ray's own failures
+  arrive as the errors of :mod:`actors.runtime.remote_errors`, all of them ``InfraError``.
 - Cancelling a call cancels the coroutine that runs it in the actor.
 - ``submit`` starts a call and returns a :class:`ResultRef`.  Its value travels from the actor that makes it to the
   actor that uses it, without passing through the caller.
@@ -32,13 +32,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 
-_CONCURRENT = "beside"
+_CONCURRENT = "concurrent"
 """Name of the Ray concurrency group that runs the calls of :meth:`Remote.submit_concurrent`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorOptions:
-    """How and where an actor runs."""
+    """Name, placement and restart policy of an actor."""
 
     name: str
     """The actor's name, unique among the live actors of the Ray session; errors and Ray's own lists show it."""
@@ -50,17 +50,17 @@ class ActorOptions:
     """A reserved placement bundle; if it is given, ``node_id`` is ignored."""
     max_restarts: int = 0
     max_task_retries: int = 0
-    """How often Ray repeats a call whose actor died and was restarted; −1 means always.  Only for actors whose methods
-    may run twice."""
+    """Maximum number of times that Ray repeats a call whose actor died and was restarted; −1 means no limit.  Only for
+    actors whose methods may run twice."""
     concurrent_calls: int = 0
-    """Number of :meth:`Remote.submit_concurrent` calls that run at once, each in its own thread beside the other
-    calls."""
+    """Number of :meth:`Remote.submit_concurrent` calls that run at once, each in its own thread, in parallel with the
+    other calls."""
     max_concurrency: int | None = None
-    """Calls that run at once; None is Ray's default: 1000 for a class with async methods, else 1."""
+    """Maximum number of calls that run at once; None is Ray's default: 1000 for a class with async methods, else 1."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     """Environment variables of the actor's process."""
     log: ProcessLog | None = None
-    """Where the actor's process writes its log, also after a restart; None leaves logging to Ray."""
+    """Log of the actor's process, which a restarted process continues; None leaves logging to Ray."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class ResultRef(Generic[R]):
 class Remote(Generic[T]):
     """A handle to an actor of class ``T``.
 
-    It is sent to other actors as the actor's name, so Ray can restart an actor that holds it long after the message
-    that brought it.  Whoever spawned the actor keeps it alive.
+    It is pickled as the actor's name only, so Ray can restart an actor that received it as an argument.  The process
+    that spawned the actor must keep its handle, or the actor ends.
     """
 
     __slots__ = ("_handle", "name")
@@ -139,12 +139,12 @@ class Remote(Generic[T]):
     def submit_concurrent(
         self, method: Callable[Concatenate[T, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> ResultRef[R]:
-        """Submit a method that may run beside the other calls of an actor that takes one call at a time;
-        :attr:`ActorOptions.concurrent_calls` says how many."""
+        """Submit a method that runs in parallel with the other calls of an actor that takes one call at a time;
+        :attr:`ActorOptions.concurrent_calls` limits how many."""
         return ResultRef(self.name, self._start(method, args, kwargs, concurrency_group=_CONCURRENT))
 
     async def wait_ready(self) -> None:
-        """Wait until the actor's constructor has returned.  Raises what it raised, or :class:`ActorDied`."""
+        """Wait until the actor's constructor has returned.  Raises its exception, or :class:`ActorDied`."""
         await wait_for_result(self.name, self.handle.__ray_ready__.remote())
 
     async def pid(self) -> int:
@@ -157,9 +157,9 @@ class Remote(Generic[T]):
         await wait_for_result(self.name, self.handle.__ray_call__.remote(offer_thread_stacks, str(path), name))
 
     async def list_tasks(self) -> tuple[TaskStack, ...]:
-        """Return every asyncio task of the actor and where it waits; an actor without async methods has none.
+        """Return every asyncio task of the actor with its stack; an actor without async methods has none.
 
-        Raises a ``RemoteError``.  Never returns while the actor's event loop is blocked; its thread stacks tell
+        Raises a ``RemoteError``.  Never returns while the actor's event loop is blocked; use :meth:`offer_stacks`
         then."""
         return cast(
             "tuple[TaskStack, ...]", await wait_for_result(self.name, self.handle.__ray_call__.remote(list_own_tasks))
@@ -213,20 +213,20 @@ def _with_logging(cls: type[Any], log: ProcessLog) -> type[Any]:
     class Logged(cls):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             log.install_handler()
-            super().__init__(*args, **kwargs)  # pyright: ignore[reportUnknownMemberType]  of whatever class it is
+            super().__init__(*args, **kwargs)  # pyright: ignore[reportUnknownMemberType]  # any class
 
     Logged.__name__ = Logged.__qualname__ = cls.__name__
     return Logged
 
 
 def kill_actor(remote: Remote[Any]) -> None:
-    """End the actor's process at once, without clean-up and without a restart.  Harmless if it is dead already."""
+    """End the actor's process at once, without clean-up or restart.  Harmless if it is dead already."""
     ray.kill(remote.handle, no_restart=True)  # pyright: ignore[reportUnknownMemberType]  # Ray's handle is untyped
 
 
 def restart_actor(remote: Remote[Any]) -> None:
-    """End the actor's process at once, even if it is stopped or never answers; Ray restarts it up to ``max_restarts``
-    times.  Harmless if it is dead already."""
+    """End the actor's process at once, even if it is stopped or hangs; Ray restarts it up to ``max_restarts`` times.
+    Harmless if it is dead already."""
     ray.kill(remote.handle, no_restart=False)  # pyright: ignore[reportUnknownMemberType]  # Ray's handle is untyped
 
 

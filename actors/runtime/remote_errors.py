@@ -12,7 +12,7 @@ from ray import exceptions as ray_errors
 from protocol.errors import InfraError
 
 _DEATH_DETAILS = ("class_name:", "actor_id:", "pid:", "name:", "namespace:", "ip:")
-"""Lines of Ray's message about a dead actor that repeat what the caller knows."""
+"""Beginnings of lines in Ray's message about a dead actor that the caller does not need."""
 _EXIT = re.compile(
     r"Worker exit type: (?P<type>\w+) Worker exit detail: (?P<detail>.*?)\.?( Some common causes include: .*)?$"
 )
@@ -34,13 +34,13 @@ class ActorDied(RemoteError):
 
 
 class ActorUnavailable(RemoteError):
-    """The actor cannot be reached for the moment, for example while it restarts; the call may have taken effect."""
+    """The actor is temporarily unreachable, for example while it restarts; the call may have taken effect."""
 
 
 async def wait_for_result(actor: str, object_ref: ray.ObjectRef[Any]) -> Any:
     """Return the value of ``object_ref``, which ``actor`` computes.
 
-    Raises what the method raised, with Ray's remote traceback as the cause, or a :class:`RemoteError`.  If the caller
+    Raises the method's exception, with Ray's remote traceback as the cause, or a :class:`RemoteError`.  If the caller
     is cancelled, the coroutine in the actor is cancelled too.
     """
     try:

@@ -1,4 +1,4 @@
-"""Work that outlives the call that started it: the one helper that may create such a task.
+"""A task that outlives the call that started it.  Only this module may create one.
 
 All other tasks belong to a ``TaskGroup`` whose ``async with`` ends them.  An actor that is started and stopped by two
 different calls has no such block, so it hands one coroutine, usually a TaskGroup, to a :class:`StoppableTask`.
@@ -22,7 +22,7 @@ class StoppableTask:
         return self._task.done()
 
     async def wait_until_started(self, started: asyncio.Event) -> None:
-        """Wait until the body sets ``started``.  Raises what the body raised, or RuntimeError, if it ends first."""
+        """Wait until the body sets ``started``.  If it ends first, raises its exception, or RuntimeError."""
         self._task.add_done_callback(lambda _: started.set())
         await started.wait()
         if self._task.done():
@@ -30,10 +30,10 @@ class StoppableTask:
             raise RuntimeError(f"{self._task.get_name()} ended before it had started")
 
     async def stop(self) -> None:
-        """Cancel the body and wait until it has cleaned up.  Raises what the body raised."""
+        """Cancel the body and wait until it has cleaned up.  Raises the body's exception."""
         self._task.cancel()
         try:
             await asyncio.shield(self._task)
         except asyncio.CancelledError:
             if not self._task.done():
-                raise  # it is the caller who was cancelled
+                raise  # the caller was cancelled, not the body

@@ -1,6 +1,6 @@
-"""What runs inside an actor's process when somebody inspects it: its pid, its thread stacks, its asyncio tasks.
+"""Functions that run in an actor's process to inspect it: its pid, its thread stacks, its asyncio tasks.
 
-Ray passes the actor object to each function as its first argument.
+Ray passes the actor object to each of them as the first argument.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def offer_thread_stacks(actor: object, path: str, name: str) -> None:
 
 
 def list_own_tasks(actor: object) -> tuple[TaskStack, ...]:
-    """Return every asyncio task of the process and where it waits.
+    """Return every asyncio task of the process with its stack.
 
     Ray runs this in a thread of its own, so the event loops are searched among all Python objects.
     """

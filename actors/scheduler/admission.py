@@ -1,15 +1,15 @@
-"""How many groups may be opened now, and why no more: the scheduler's decision, without clock or I/O.
+"""Admission: how many groups may be opened now, and what forbids more.  Pure.
 
-Three bounds, each on a number of groups, never on which:
+Three bounds, each on the number of groups, never on which groups:
 
-- **Staleness.** :class:`protocol.staleness.AdmissionLimit` keeps what is begun within ``max_staleness`` of the step
-  that trains it.
-- **Expected staleness.** A group that is opened waits for those before it.  If groups take T seconds from opening to
-  closing and a step takes S, then T ÷ S batches under way feed the learner, and one more that is ready keeps it fed
-  through the spread of T; anything beyond only becomes stale.  So rollout runs T ÷ S + ``slack`` steps ahead, at most
+- **Staleness.** :class:`protocol.staleness.AdmissionLimit` opens no group more than ``max_staleness`` steps before the
+  step that trains it.
+- **Expected staleness.** Each opened group waits for the groups before it.  If groups take T seconds from opening to
+  closing and a step takes S seconds, then T ÷ S running batches feed the learner, and one more ready batch covers the
+  spread of T; further batches only become stale.  So rollout runs T ÷ S + ``slack`` steps ahead, at most
   ``max_staleness``.
-- **Free capacity.** Requests leave only to a free slot and below ``in_flight`` (what the engines can hold), and a group
-  opens only if a request would leave.  Bytes are the journal's to refuse.
+- **Free capacity.** Requests leave only to a free slot and below ``in_flight`` (the engines' capacity), and a group
+  opens only if a request would leave.  The journal enforces the byte budget.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from protocol.staleness import AdmissionLimit, AdmissionMode
 DEFAULT_SLACK_STEPS = 1.0
 """Steps' worth of groups that may be ready beyond the running ones."""
 _SETTLING_STEPS = 2
-"""Batches that have to close before their times are used: the first to close are the short ones."""
+"""Number of batches that must close before their times are used, because the first to close are the short ones."""
 
 
 class RolloutFlow(StrEnum):
-    """What a person has asked the run to do."""
+    """A person's control over the flow of rollouts."""
 
     RUN = "run"
     """Open groups and hand out requests."""
@@ -39,7 +39,7 @@ class RolloutFlow(StrEnum):
 
 
 class AdmissionHold(StrEnum):
-    """Why no further group is opened."""
+    """The reason that no further group is opened."""
 
     NOT_TRAINING = "not_training"
     PAUSED = "paused"
@@ -47,11 +47,11 @@ class AdmissionHold(StrEnum):
     RUN_COMPLETE = "run_complete"
     """All groups that the remaining steps need are open."""
     AGE = "age"
-    """One more would be begun more than ``max_staleness`` steps before it can be trained."""
+    """Another group would open more than ``max_staleness`` steps before it can be trained."""
     EXPECTED_AGE = "expected_age"
-    """One more would only wait: the learner has enough."""
+    """The learner has enough groups; another would only become stale."""
     IN_FLIGHT = "in_flight"
-    """As many episodes run as the engines may hold."""
+    """The limit of running episodes is reached."""
     BYTES = "bytes"
     """The buffer's byte budget has no room."""
     DISK = "disk"
@@ -59,15 +59,16 @@ class AdmissionHold(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RolloutTuning:
-    """Values that may be changed while the run goes on."""
+    """Values that may be changed during the run."""
 
     in_flight: int = 0
     """Maximum number of training episodes at once over all workers; 0 for as many as there are slots."""
     max_staleness: float | None = None
-    """Maximum number of steps that rollout runs ahead, within the run's own bound; None lets mode and times decide."""
+    """Maximum number of steps that rollout runs ahead, at most the run's own bound; None derives it from the mode and
+    the measured times."""
     slack: float = DEFAULT_SLACK_STEPS
     publish_every: int = 1
-    """Optimizer steps between two weight versions that the engines get."""
+    """Number of optimizer steps between two weight versions that the engines get."""
 
     def __post_init__(self) -> None:
         if self.in_flight < 0 or self.slack < 0 or (self.max_staleness is not None and self.max_staleness < 0):
@@ -89,8 +90,7 @@ def allowed_staleness(
 ) -> float:
     """Return how many steps rollout may run ahead of the weights in use.
 
-    Never above the admission limit, and never below what has to fill until the next weights come, ``publish_every``
-    steps later."""
+    Never above the admission limit, and never too few to fill the ``publish_every`` steps until the next weights."""
     least = publish_every - 1
     if tuning.max_staleness is not None:
         return max(least, min(tuning.max_staleness, admission.max_staleness))
@@ -101,12 +101,12 @@ def allowed_staleness(
 
 @dataclass(frozen=True, slots=True)
 class AdmissionDecision:
-    """How many groups may be opened, and what forbids more."""
+    """The result of :func:`decide_admission`."""
 
     groups: int
     """Number of groups that may be opened."""
     hold: AdmissionHold | None
-    """What forbids the next group if ``groups`` is 0."""
+    """The reason that no group may be opened; None if ``groups`` is above 0."""
     max_staleness: float
 
 
@@ -151,7 +151,7 @@ class GroupTimes:
         self._times = RunningMean(2 * _SETTLING_STEPS * self.groups_per_step)
 
     def add(self, seconds: float) -> None:
-        """Take in the time of one group."""
+        """Add the time of one group."""
         self._times.add(seconds)
 
     @property

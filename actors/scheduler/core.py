@@ -1,9 +1,9 @@
-"""What the scheduler decides, apart from the actor that carries it out: a state machine without clock, I/O or Ray.
+"""The scheduler's decisions as a state machine without clock, I/O or Ray; the actor carries them out.
 
 It joins groups and their admission (:mod:`~actors.scheduler.group_admission`) with the requests for their samples
-(:mod:`~actors.scheduler.training_requests`).  Time is an argument, and every decision goes to ``emit`` as an event with
-its reason.  The scheduler drives it beside the buffer, and :mod:`launch.simulate` on a virtual clock; both make a group
-durable between :meth:`SchedulerCore.plan_group` and :meth:`SchedulerCore.mark_opened`.
+(:mod:`~actors.scheduler.training_requests`).  Time is an argument, and every decision is passed to ``emit`` as an event
+with its reason.  The scheduler's actor drives it in a run, and :mod:`launch.simulate` on a virtual clock; both make a
+group durable between :meth:`SchedulerCore.plan_group` and :meth:`SchedulerCore.mark_opened`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from protocol.journal import BudgetFullError, ClosedGroup, DiskFullError, Journa
 from protocol.trajectory import GroupId, InfraFailure, RolloutRequest
 
 _MAX_WASTED_STEPS = 8
-"""Steps' worth of groups in a row that infrastructure may waste before the run ends."""
+"""Number of steps' worth of consecutive groups that infrastructure may waste before the run ends."""
 
 
 class SchedulerCore:
@@ -34,7 +34,7 @@ class SchedulerCore:
         self.groups = GroupAdmission(spec, emit)
         self.training = TrainingRequests(spec.settings.replacement_limit, emit)
         self._wasted_groups = 0
-        """Groups in a row that infrastructure left with too few members."""
+        """Number of consecutive groups that infrastructure left with too few members."""
 
     @property
     def requests(self) -> RolloutRequestQueue:
@@ -43,18 +43,18 @@ class SchedulerCore:
 
     @property
     def stop_reason(self) -> str | None:
-        """Why no further group should be tried; None as long as some groups fill."""
+        """Reason to end the run because no group fills any more, else None."""
         if self._wasted_groups < _MAX_WASTED_STEPS * self.spec.admission.groups_per_step:
             return None
         return (
             f"infrastructure wasted {self._wasted_groups} groups in a row, most recently by "
-            f"{self.training.last_failure}; nothing is lost: fix that and resume the run"
+            f"{self.training.last_failure}; no progress is lost: fix the cause and resume the run"
         )
 
     # -- the state of the run ------------------------------------------------------------------------------------
 
     def set_run_state(self, state: SchedulerRunState) -> None:
-        """Take in the state of the run.  Requests may leave once training begins, and are dropped when it ends."""
+        """Apply the state of the run.  Requests may leave once training begins, and are dropped when it ends."""
         groups = self.groups
         before, tuning_before, groups.run_state = groups.run_state, groups.tuning, state
         if before.training and not state.training:
@@ -70,7 +70,7 @@ class SchedulerCore:
             self._emit(
                 "scheduler.retuned",
                 in_flight=tuning.in_flight,
-                lead=tuning.max_staleness,
+                max_staleness=tuning.max_staleness,
                 slack=tuning.slack,
                 publish_every=tuning.publish_every,
                 was=str(tuning_before),
@@ -86,13 +86,12 @@ class SchedulerCore:
         """Continue from the journal.
 
         ``state`` and ``records`` are the newest state of the task sampler and the records that belong to it;
-        ``progress`` is where the journal's counts stand, and ``closings`` are the groups that closed since
-        ``state``."""
+        ``progress`` has the journal's counts, and ``closings`` are the groups that closed since ``state``."""
         self.groups.task_sampler.restore(state, *records)
         self.groups.restore(progress, list(closings))
 
     def reopen_groups(self, groups: Sequence[JournalOpenGroup]) -> None:
-        """Issue the requests of an earlier scheduler again, as soon as there is training."""
+        """Issue the requests of an earlier scheduler again once training begins."""
         for group in groups:
             self.groups.reopen(group.plan)
             self._issue(group.plan, group.missing)
@@ -104,7 +103,7 @@ class SchedulerCore:
     # -- groups --------------------------------------------------------------------------------------------------
 
     def plan_group(self, free: int) -> GroupPlan | None:
-        """Return the next group to open for ``free`` slots, or None; ``groups.hold`` then says why.
+        """Return the next group to open for ``free`` slots, or None with the reason in ``groups.hold``.
 
         See :meth:`GroupAdmission.plan_next`."""
         assignable = self.assignable(free)
@@ -120,11 +119,11 @@ class SchedulerCore:
         self._issue(plan, range(plan.size))
 
     def mark_refused(self, plan: GroupPlan, error: BudgetFullError | DiskFullError) -> None:
-        """Record that the journal has no room for ``plan``."""
+        """Record that the journal refused ``plan``."""
         self.groups.mark_refused(plan, error)
 
     def apply_progress(self, progress: GroupProgress, now: float) -> None:
-        """Take in what the journal says about closed groups."""
+        """Apply the journal's counts of closed groups."""
         self.groups.apply_progress(progress, now)
         for closing in progress.closed:
             self._wasted_groups = self._wasted_groups + 1 if closing.outcome is GroupOutcome.INFRA_SHORT else 0
@@ -134,7 +133,7 @@ class SchedulerCore:
     # -- requests ------------------------------------------------------------------------------------------------
 
     def assignable(self, free: int, also_in_flight: int = 0) -> int:
-        """Return how many requests may leave to ``free`` slots while as many others are in flight."""
+        """Return how many requests may leave to ``free`` slots while ``also_in_flight`` others are in flight."""
         if self.groups.run_state.flow is RolloutFlow.PAUSE:
             return 0
         bound = self.groups.tuning.in_flight
@@ -149,11 +148,11 @@ class SchedulerCore:
         return self.training.mark_arrived(request, now)
 
     def handle_failure(self, out: AssignedRequest, failure: InfraFailure, detail: str, now: float) -> FailedRequestFate:
-        """Decide about a request that infrastructure failed; see :meth:`TrainingRequests.handle_failure`."""
+        """Decide what happens to a failed request; see :meth:`TrainingRequests.handle_failure`."""
         return self.training.handle_failure(out, failure, detail, now)
 
     def cancel_samples(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
-        """Give up samples for a person; see :meth:`TrainingRequests.cancel_samples`."""
+        """Cancel samples on a person's request; see :meth:`TrainingRequests.cancel_samples`."""
         return self.training.cancel_samples(group, sample)
 
     def _issue(self, plan: GroupPlan, samples: Sequence[int]) -> None:

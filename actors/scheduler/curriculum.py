@@ -1,8 +1,8 @@
 """The order of an epoch's tasks, which the task sampler asks for once at the start of each epoch.
 
-A curriculum is a pure function of the epoch's number, the tasks, and what closed groups have shown of each task.  It
-orders *all* tasks: it may put one late, never leave one out, so a run's data is the data set whatever the order.  What
-it saw is in the journal, so a resumed run finds the same order again.
+A curriculum is a pure function of the epoch's number, the tasks, and the closed groups' records of each task.  It
+orders *all* tasks and never omits one, so every epoch trains the whole data set.  Its inputs are in the journal, so a
+resumed run computes the same order again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class TaskOrder(StrEnum):
     SHUFFLED = "shuffled"
     """A random permutation for each epoch."""
     FRONTIER = "frontier"
-    """Tasks whose pass rate is nearest to one half come first, because their groups differ most, whatever the reward's
-    scale; untried tasks are among them.  The first epoch is shuffled."""
+    """Tasks whose pass rate is nearest to one half come first, because the rewards in their groups differ most; untried
+    tasks count as one half.  The first epoch is shuffled."""
 
 
 def make_curriculum(order: TaskOrder, seed: int) -> Curriculum:

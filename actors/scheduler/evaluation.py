@@ -1,7 +1,7 @@
-"""One evaluation: some sampled and some greedy attempts at every task, each finished exactly once.
+"""One evaluation: a number of sampled and greedy attempts at every task, each finished exactly once.
 
-It is over when every attempt is there, or when infrastructure failed one of them too often.  A task whose own image,
-setup or service fails is left out, as long as there are others.
+It ends when every attempt is finished, or when infrastructure failed one of them too often.  A task whose own image,
+setup or service fails is excluded, unless it is the last one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from protocol.trajectory import GroupId, InfraFailure, RolloutRequest
 class EvaluationPlan:
     """``attempts`` sampled and ``greedy`` greedy attempts for each of ``tasks``.
 
-    The same ``seed`` gives the same tasks, requests and sampling seeds, whatever the ``name``.  Only engines with
-    ``deterministic`` set draw by those seeds; with others the sampled attempts of two evaluations are independent."""
+    The same ``seed`` gives the same tasks, requests and sampling seeds under any ``name``.  Only engines with
+    ``deterministic`` set sample by those seeds; with others the sampled attempts of two evaluations are independent."""
 
     name: str
     tasks: tuple[str, ...]
@@ -29,7 +29,7 @@ class EvaluationPlan:
     seed: int
 
     def make_requests(self, run_id: str) -> list[RolloutRequest]:
-        """Return the requests, one attempt over all tasks after another, so an early stop still covers each task."""
+        """Return the requests: the first attempt at every task, then the second, so an early stop covers each task."""
         size = self.attempts + self.greedy
         return [
             RolloutRequest(
@@ -49,16 +49,16 @@ class EvaluationPlan:
 
 @dataclass(slots=True)
 class EvaluationTracker:
-    """Collects the attempts of one plan and knows when it is over."""
+    """Collects the attempts of one plan until the evaluation is over."""
 
     plan: EvaluationPlan
     finished_attempts: dict[tuple[int, int], AttemptRecord] = field(
         default_factory=dict[tuple[int, int], AttemptRecord]
     )
-    """(task index, sample) → attempt."""
+    """Mapping from (task index, sample) to the attempt."""
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     failure: InfraError | None = None
-    """Why it will never be complete."""
+    """Error because of which the evaluation cannot be completed, else None."""
     excluded_tasks: set[str] = field(default_factory=set[str])
 
     @property
@@ -67,11 +67,11 @@ class EvaluationTracker:
         return (len(self.plan.tasks) - len(self.excluded_tasks)) * (self.plan.attempts + self.plan.greedy)
 
     def is_open(self, request: RolloutRequest) -> bool:
-        """Whether the attempt of ``request`` is still missing."""
+        """Return whether the attempt of ``request`` is still missing."""
         return (request.group, request.sample) not in self.finished_attempts and request.task not in self.excluded_tasks
 
     def add_attempt(self, request: RolloutRequest, attempt: AttemptRecord) -> bool:
-        """Count an attempt.  False if it is there already, or its task was excluded."""
+        """Count an attempt.  Return False if it was counted before, or its task is excluded."""
         if not self.is_open(request):
             return False
         self.finished_attempts[request.group, request.sample] = attempt
@@ -92,7 +92,7 @@ class EvaluationTracker:
                 key: attempt for key, attempt in self.finished_attempts.items() if attempt.task != request.task
             }
             self._finish_if_complete()
-            return f"evaluation {self.plan.name} continues without task {request.task}, which itself fails: {why}"
+            return f"evaluation {self.plan.name} continues without task {request.task}, which cannot run: {why}"
         self.failure = InfraError(
             f"evaluation {self.plan.name} cannot be completed: infrastructure failed task {request.task} "
             f"{request.attempt + 1} times (rollout.replacement_limit), most recently with {failure}: {why}; fix that "

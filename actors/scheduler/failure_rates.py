@@ -1,7 +1,7 @@
-"""How often infrastructure fails attempts, by how long they had been running.  Pure.
+"""Infrastructure failure rates of attempts by their running time.  Pure.
 
-Failures that hit long attempts more often than short ones thin out long and hard tasks: each replacement has to survive
-the same time, and a sample that never does is given up.
+If long attempts fail more often than short ones, long and hard tasks are trained less: each replacement has to survive
+the same time, and a sample whose replacements all fail is abandoned.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from protocol.events import EmitEvent
 
 _DECILES = 10
 _REPORTED_ATTEMPTS = 500
-"""Attempts in one report: fifty in each decile."""
+"""Number of attempts in one report: fifty in each decile."""
 _ALERT_RATE, _ALERT_RATIO = 0.1, 2.0
 """An alert needs this failure rate in the slowest decile, and this multiple of the overall rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureRateReport:
-    """Failure rates of a number of attempts."""
+    """Failure rates of ``attempts`` attempts."""
 
     attempts: int
     failed: int
@@ -28,12 +28,12 @@ class FailureRateReport:
 
     @property
     def alert(self) -> str | None:
-        """A message for a person if the slowest decile fails far more often than all attempts, else None."""
+        """Alert message if the slowest decile fails far more often than all attempts, else None."""
         slowest, overall = self.by_decile[-1], self.failed / self.attempts
         if slowest < _ALERT_RATE or slowest < _ALERT_RATIO * overall:
             return None
         return (
-            f"infrastructure failed {slowest:.0%} of the slowest tenth of {self.attempts} attempts, and {overall:.0%} "
+            f"infrastructure failed {slowest:.0%} of the slowest tenth of {self.attempts} attempts, but {overall:.0%} "
             "of all, so long episodes are trained less. The episode.failed events have the reasons; if they are "
             "deadlines, raise rollout.episode_deadline_s"
         )
@@ -53,7 +53,8 @@ class FailureRateTracker:
         return len(self._ended)
 
     def pop_report(self) -> FailureRateReport | None:
-        """Report on the attempts since the last report; None, and they stay, if there are fewer than ten."""
+        """Return a report on the attempts since the last report; None, and they are kept, if there are fewer than
+        ten."""
         count = len(self._ended)
         if count < _DECILES:
             return None
@@ -66,7 +67,7 @@ class FailureRateTracker:
 
 @dataclass(slots=True)
 class FailureRateMonitor:
-    """Emits a report every so many attempts, and an alert as long as it is true."""
+    """Emits a report every 500 attempts, and an alert with each report that calls for one."""
 
     emit: EmitEvent
     _tracker: FailureRateTracker = field(default_factory=FailureRateTracker)

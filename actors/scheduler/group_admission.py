@@ -1,7 +1,7 @@
-"""Which group is opened next and when, and what is known of those that are open.  A state machine without clock or I/O.
+"""The open groups, and the choice of the next one and its time.  A state machine without clock or I/O.
 
-Whoever drives it keeps one promise: between :meth:`GroupAdmission.plan_next` and :meth:`GroupAdmission.mark_opened` the
-group is made durable in the journal.
+The caller must make the group durable in the journal between :meth:`GroupAdmission.plan_next` and
+:meth:`GroupAdmission.mark_opened`.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from protocol.journal import BudgetFullError, ClosedGroup, DiskFullError
 from protocol.trajectory import GroupId
 
 _SHOWN_TASKS = 8
-"""Tasks of an epoch's order in its event; seed, epoch and the closings seen reproduce the rest."""
+"""Number of an epoch's first tasks in its event; seed, epoch and ``closings_seen`` reproduce the whole order."""
 _FLOW_HOLDS = {RolloutFlow.PAUSE: AdmissionHold.PAUSED, RolloutFlow.DRAIN: AdmissionHold.DRAINING}
 
 
 @dataclass(slots=True)
 class GroupAdmission:
-    """The task sampler, the groups that are open, and the decision to open one more."""
+    """The task sampler, the open groups, and the decision to open another."""
 
     spec: SchedulerSpec
     emit: EmitEvent
     run_state: SchedulerRunState = field(default_factory=SchedulerRunState)
     hold: AdmissionHold | None = AdmissionHold.NOT_TRAINING
-    """Why no group was opened when one was last asked for."""
+    """Reason that the last :meth:`plan_next` returned no group."""
     blocked_by: BudgetFullError | DiskFullError | None = None
-    """The journal's error when it last refused a group."""
+    """The journal's error if it refused the last group."""
     ready_groups: int = 0
-    """Groups that closed and are not trained yet."""
+    """Number of groups that closed and are not trained yet."""
     task_sampler: TaskSampler = field(init=False)
     staleness: StalenessLedger = field(init=False)
     _planned: GroupPlan | None = None
-    """A group that was drawn and may or may not be in the journal."""
+    """A planned group that may or may not be in the journal."""
     _progress: GroupProgress | None = None
     _opened_at: dict[GroupId, float | None] = field(default_factory=dict[GroupId, "float | None"])
-    """Open group → time of its opening; None for groups from before this scheduler started."""
+    """Time of each open group's opening; None for groups from before this scheduler started."""
     _to_replace: deque[ClosedGroup] = field(default_factory=deque[ClosedGroup])
-    """Groups that fill no step and have not been replaced."""
+    """Groups that fill no step and have no replacement yet."""
     _times: GroupTimes = field(init=False)
     _emitted_hold: AdmissionHold | None = None
 
@@ -68,12 +68,12 @@ class GroupAdmission:
 
     @property
     def tuning(self) -> RolloutTuning:
-        """The tuning in force: a person's, or the one that the run started with."""
+        """The current tuning: the one that a person has set, or the one that the run started with."""
         return self.run_state.tuning or self.spec.tuning
 
     @property
     def measured_times(self) -> MeasuredTimes:
-        """What was measured of groups and steps so far."""
+        """The measured times of groups and steps so far."""
         return MeasuredTimes(self._times.mean_s, self.run_state.step_s)
 
     @property
@@ -89,26 +89,26 @@ class GroupAdmission:
         return self.task_sampler.next_group - useless - self.run_state.lost_groups
 
     def restore(self, progress: GroupProgress, closings: Sequence[ClosedGroup]) -> None:
-        """Continue from the journal's counts, and from what closed since the task sampler's state was saved."""
+        """Continue from the journal's counts and the groups that closed since the task sampler's state was saved."""
         for closing in closings:
             self.task_sampler.record_closing(closing)
         self._progress, self.ready_groups = progress, progress.ready
 
     def reopen(self, plan: GroupPlan) -> None:
-        """Count a group as open that an earlier scheduler opened."""
+        """Count as open a group that an earlier scheduler opened."""
         self._opened_at[plan.group] = None
         self.staleness.add_opened(plan.group, self.run_state.published_step)
 
     def plan_next(self) -> GroupPlan | None:
-        """Return the next group to open, or None if admission forbids it; :attr:`hold` then says why.
+        """Return the next group to open, or None if admission forbids it, with the reason in :attr:`hold`.
 
-        It is the same group until :meth:`mark_opened` or :meth:`mark_refused`: whoever was to open it may have been
-        cancelled, and nobody knows whether the journal has it."""
+        It is the same group until :meth:`mark_opened` or :meth:`mark_refused`, because a caller that was cancelled
+        leaves it unknown whether the journal has the group."""
         if self._planned is not None and self.flow_hold() is None:
             return self._planned
         decision = self._decide()
         if decision.hold is not None:
-            self.set_hold(decision.hold, lead=round(decision.max_staleness, 3))
+            self.set_hold(decision.hold, max_staleness=round(decision.max_staleness, 3))
             return None
         group, task = self._draw_task()
         seeds = tuple(
@@ -139,7 +139,7 @@ class GroupAdmission:
         self.staleness.add_opened(plan.group, self.run_state.published_step)
 
     def mark_refused(self, plan: GroupPlan, error: BudgetFullError | DiskFullError) -> None:
-        """Record that the journal has no room for ``plan``: its task stays the next one."""
+        """Record that the journal refused ``plan``: its task stays the next one."""
         self._planned = None
         self.task_sampler.undo_draw(plan.task)
         if type(self.blocked_by) is not type(error):
@@ -148,11 +148,11 @@ class GroupAdmission:
         self.set_hold(AdmissionHold.DISK if isinstance(error, DiskFullError) else AdmissionHold.BYTES)
 
     def forget_planned(self) -> None:
-        """Forget a group that was planned and not opened: training has ended."""
+        """Forget a group that was planned and not opened, because training has ended."""
         self._planned = None
 
     def apply_progress(self, progress: GroupProgress, now: float) -> None:
-        """Take in which groups closed and how many fill no step."""
+        """Apply which groups closed and how many fill no step."""
         self._progress, self.ready_groups = progress, progress.ready
         for closing in progress.closed:
             if self.task_sampler.record_closing(closing):
@@ -168,20 +168,20 @@ class GroupAdmission:
             self.emit("scheduler.drained", ready=self.ready_groups)
 
     def require_open(self, group: GroupId) -> None:
-        """Raises UserError if ``group`` is not open."""
+        """Raise UserError if ``group`` is not open."""
         if group not in self._opened_at:
             oldest = min(self._opened_at, default=None)
             hint = "no group is open now" if oldest is None else f"the oldest open group is {oldest}"
-            raise UserError(f"group {group} is not open: it has closed or has not begun; {hint}")
+            raise UserError(f"group {group} is not open: it has closed or was not opened yet; {hint}")
 
     def flow_hold(self) -> AdmissionHold | None:
-        """Return why the run's state alone forbids every group, or None."""
+        """Return the reason for which the run's state alone forbids every group, or None."""
         if not self.run_state.training:
             return AdmissionHold.NOT_TRAINING
         return _FLOW_HOLDS.get(self.run_state.flow)
 
     def set_hold(self, hold: AdmissionHold | None, **fields: JsonValue) -> None:
-        """Remember why no group was opened, and emit it if it is another reason than the last."""
+        """Record why no group was opened, and emit it if the reason has changed."""
         self.hold = hold
         if hold is not None and hold is not self._emitted_hold:
             self._emitted_hold = hold
@@ -202,7 +202,7 @@ class GroupAdmission:
         )
 
     def _draw_task(self) -> tuple[int, str]:
-        """Draw the next group and its task, and emit the order of an epoch that begins with it."""
+        """Draw the next group and its task; if an epoch begins with it, emit the epoch's order."""
         sampler, epoch = self.task_sampler, self.task_sampler.epoch
         drawn = sampler.draw_task()
         if sampler.epoch != epoch:
@@ -212,7 +212,7 @@ class GroupAdmission:
                 reason=sampler.order.value,
                 tasks=len(sampler.tasks),
                 tried=sampler.tried_tasks,
-                heard=sampler.closings_seen,
+                closings_seen=sampler.closings_seen,
                 first=list(sampler.epoch_order[:_SHOWN_TASKS]),
             )
         return drawn

@@ -1,4 +1,4 @@
-"""How a scheduler that starts continues from the journal."""
+"""Restores a starting scheduler from the journal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocol.journal import ClosedGroup
 
 
 async def restore_from_journal(core: SchedulerCore, buffer: Remote[TrajectoryBuffer]) -> int:
-    """Bring ``core`` to where the journal stands, and return the number of the newest closing that it has seen."""
+    """Restore ``core`` from the journal and return the sequence number of the newest closing that it has seen."""
     state = await buffer.call(TrajectoryBuffer.sampler_state)
     at_epoch, at_state = closings_seen_by(state)
     records = (

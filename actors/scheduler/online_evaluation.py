@@ -1,7 +1,6 @@
-"""The plan of an evaluation beside training: which weights it evaluates, and the file that keeps its attempts.
+"""The plan of an evaluation during training: the weights that it evaluates, and the file that keeps its attempts.
 
-An attempt is on disk before it counts, so a restarted scheduler or a resumed run continues after the attempts that are
-there.
+An attempt is on disk before it counts, so a restarted scheduler or a resumed run continues after the attempts on disk.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from protocol.weights import WeightVersion
 
 @dataclass(frozen=True, slots=True)
 class OnlineEvaluationPlan:
-    """A plan, the one version that may sample it, and where its attempts are kept."""
+    """An evaluation's plan, the only weight version that may sample it, and the file of its attempts."""
 
     evaluation: EvaluationPlan
     version: WeightVersion

@@ -1,7 +1,7 @@
 """The rollout requests of one purpose: held back, waiting, or assigned to a worker.  A pure state machine.
 
-Every request is in exactly one place: in ``held_back``, in ``waiting``, or in ``assigned`` with one worker.  It leaves
-for good when its trajectory was acknowledged, its sample was abandoned, or nobody has to run it any more.
+Every request is in exactly one of ``held_back``, ``waiting`` and ``assigned``.  It is removed for good when its
+trajectory was acknowledged, its sample was abandoned, or its result is no longer needed.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ RequestKey = tuple[str, int, int]
 
 
 def request_key(request: RolloutRequest) -> RequestKey:
-    """Return the key under which all attempts at one sample are known."""
+    """Return the key that all attempts at one sample share."""
     return (request.purpose, request.group, request.sample)
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedRequest:
-    """A request that a worker has."""
+    """A request that is assigned to a worker."""
 
     request: RolloutRequest
     worker: str
-    """``NAME#INCARNATION``: a restarted worker is another one."""
+    """``NAME#INCARNATION`` of the worker; a restarted worker has another incarnation."""
     assigned_at: float
     deadline: float
-    """By the scheduler's clock; after this the request counts as lost."""
+    """Time on the scheduler's clock after which the request counts as lost."""
     settled: bool = False
-    """The sample is done without this request: if it is lost, it is not issued again."""
+    """True if the sample is done without this request, which is then not issued again if it is lost."""
 
 
 @dataclass(slots=True)
 class RolloutRequestQueue:
-    """All requests that are not done, and who has them."""
+    """All unfinished requests and the workers that they are assigned to."""
 
     waiting: deque[RolloutRequest] = field(default_factory=deque[RolloutRequest])
     assigned: dict[RequestKey, AssignedRequest] = field(default_factory=dict[RequestKey, AssignedRequest])
@@ -45,7 +45,7 @@ class RolloutRequestQueue:
     """Requests that no worker may get before :meth:`release_held`."""
 
     def add(self, request: RolloutRequest, *, first: bool = False) -> None:
-        """Let ``request`` wait, as the last or as the first."""
+        """Add ``request`` to the waiting ones, as the last or, with ``first``, as the first."""
         (self.waiting.appendleft if first else self.waiting.append)(request)
 
     def hold_back(self, request: RolloutRequest) -> None:
@@ -65,7 +65,8 @@ class RolloutRequestQueue:
         return requests
 
     def find_undelivered(self, worker: str, holds: Collection[str]) -> list[RolloutRequest]:
-        """Return what is assigned to ``worker`` and not among the attempt ids that it ``holds``: the reply was lost."""
+        """Return the requests assigned to ``worker`` that are not among the attempt ids it ``holds``, because the reply
+        with them was lost."""
         return [
             out.request
             for out in self.assigned.values()
@@ -73,7 +74,7 @@ class RolloutRequestQueue:
         ]
 
     def finish(self, request: RolloutRequest) -> AssignedRequest | None:
-        """Remove a request that is done; None if it was not assigned (a late reply of a lost worker)."""
+        """Remove a finished request; return None if it was not assigned (a late report of a lost worker)."""
         found = self.assigned.get(request_key(request))
         if found is None or found.request.attempt != request.attempt:
             return None
@@ -82,18 +83,18 @@ class RolloutRequestQueue:
     def reissue(self, request: RolloutRequest, failure: InfraFailure) -> RolloutRequest:
         """Add the next attempt at the same sample ahead of all waiting requests, and return it.
 
-        It remembers whether ``failure`` was a sandbox that vanished."""
+        The new attempt records whether ``failure`` was a sandbox that vanished."""
         vanished = request.vanished_sandboxes + (failure is InfraFailure.SANDBOX_VANISHED)
         again = replace(request, attempt=request.attempt + 1, vanished_sandboxes=vanished)
         self.add(again, first=True)
         return again
 
     def reclaim_from_worker(self, worker: str, *, except_incarnation: str = "") -> list[AssignedRequest]:
-        """Take back what all incarnations of ``worker`` have, except one."""
+        """Take back the requests of all incarnations of ``worker``, except one."""
         return self._reclaim(lambda out: out.worker.rsplit("#", 1)[0] == worker and out.worker != except_incarnation)
 
     def reclaim_overdue(self, now: float) -> list[AssignedRequest]:
-        """Take back what is assigned past its deadline."""
+        """Take back the requests whose deadline has passed."""
         return self._reclaim(lambda out: out.deadline < now)
 
     def _reclaim(self, is_lost: Callable[[AssignedRequest], bool]) -> list[AssignedRequest]:
@@ -103,7 +104,7 @@ class RolloutRequestQueue:
         return found
 
     def withdraw(self, is_needless: Callable[[RolloutRequest], bool]) -> list[RolloutRequest]:
-        """Remove the needless requests that no worker has."""
+        """Remove and return the needless requests that are not assigned."""
         withdrawn = [request for request in (*self.held_back, *self.waiting) if is_needless(request)]
         if withdrawn:
             self.held_back = [request for request in self.held_back if not is_needless(request)]
@@ -111,16 +112,16 @@ class RolloutRequestQueue:
         return withdrawn
 
     def cancel(self, is_unwanted: Callable[[RolloutRequest], bool]) -> list[RolloutRequest]:
-        """Remove the unwanted requests, whoever has them."""
+        """Remove and return the unwanted requests, assigned ones included."""
         return self.withdraw(is_unwanted) + [out.request for out in self._reclaim(lambda out: is_unwanted(out.request))]
 
     def settle(self, key: RequestKey) -> None:
-        """Mark an assigned request whose result nobody needs any more."""
+        """Mark the assigned request of ``key`` as no longer needed."""
         if (found := self.assigned.get(key)) is not None:
             self.assigned[key] = replace(found, settled=True)
 
     def clear(self) -> int:
-        """Drop every request and return how many there were."""
+        """Drop every request and return their number."""
         count = len(self)
         self.waiting.clear()
         self.assigned.clear()

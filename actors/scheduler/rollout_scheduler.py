@@ -1,20 +1,20 @@
 """The scheduler's actor: requests go out to workers and come back, evaluations run, groups are opened in the buffer.
 
-What is decided, and why, belongs to :mod:`actors.scheduler.core`; this actor carries it out.  Invariants:
+:mod:`actors.scheduler.core` decides; this actor carries the decisions out.  Invariants:
 
 - A request leaves only after its group and all its requests are durable in the journal.
-- Admission decides how many groups are open, never which: the task sampler alone orders tasks.  It counts groups opened
-  without those that fill no step (dropped, passed over) and those whose places steps lost to staleness; no order of
-  messages can make that count too small.
-- A sample ends in exactly one of: acknowledged trajectory, or abandoned, either after its replacements failed or
-  because a person gave it up.  The requests of a worker that dies are issued again.  An attempt of an evaluation is
-  never abandoned: the evaluation fails with it.
-- Evaluations have requests of their own (:mod:`actors.scheduler.running_evaluation`).  One beside training is served to
-  its own worker only, any other to the workers of training.
+- Admission decides how many groups are open, never which: only the task sampler orders tasks.  Admission counts all
+  opened groups except those that fill no step (dropped, passed over) and those that steps dropped as stale; no order
+  of messages can make that count too small.
+- Every sample ends either as an acknowledged trajectory or as abandoned, after its replacements failed or because a
+  person cancelled it.  The requests of a worker that dies are issued again.  An attempt of an evaluation is never
+  abandoned: the evaluation fails with it.
+- Evaluations have requests of their own (:mod:`actors.scheduler.running_evaluation`).  An online evaluation is served
+  to its own worker only, any other to the workers of training.
 
 Workers wait for the scheduler (``acquire_requests``), the scheduler waits for the buffer (``run`` follows its
 progress); the learner waits for neither, except under the policy ``wait``.  The scheduler ends with its actor; a
-restarted one rebuilds everything from the journal and from what the driver reports next.
+restarted one restores everything from the journal and the driver's next report.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from protocol.journal import BudgetFullError, DiskFullError
 from protocol.trajectory import TRAIN_PURPOSE, DropReason, GroupId, InfraFailure, RolloutRequest
 
 _REISSUE_S = 2.0
-"""Seconds between two looks for overdue requests."""
+"""Seconds between two checks for overdue requests."""
 _FOLLOW_S = 5.0
 """Longest wait for the buffer's progress in one call."""
-_OVERDUE = "no word from its worker within the deadline"
+_OVERDUE = "no report from its worker within the deadline"
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStatistics:
-    """Counts of requests and groups, and what blocks new groups."""
+    """Counts of requests and groups, and the reason that blocks new groups."""
 
     waiting: int
     assigned: int
     open_groups: int
     ready_groups: int
     blocked: str
-    """Why the journal takes no new group although admission allows it; empty if nothing blocks."""
+    """Reason that the journal refuses new groups although admission allows them; empty if it does not."""
     budget_full: bool
-    """The journal's byte budget blocks, which a checkpoint frees."""
+    """True if the journal's byte budget is the reason; a checkpoint frees it."""
 
 
 class RolloutScheduler:
-    """The actor.  Its methods belong to the driver, or to workers."""
+    """The scheduler's actor.  Its methods are called by the driver or by workers."""
 
     def __init__(
         self, spec: SchedulerSpec, buffer: Remote[TrajectoryBuffer], clock: Callable[[], float] = time.monotonic
@@ -72,11 +72,11 @@ class RolloutScheduler:
         self._core = SchedulerCore(spec, self._events.emit)
         self._workers = WorkerRegistry()
         self._evaluation: RunningEvaluation | None = None
-        """Served to the workers of training."""
+        """The evaluation that the workers of training run."""
         self._online_evaluation: RunningEvaluation | None = None
-        """Served to the evaluation worker."""
+        """The evaluation that the evaluation worker runs."""
         self._abandoned: dict[tuple[GroupId, int], str] = {}
-        """Samples that are given up, with the reason, until the journal knows it."""
+        """Reasons of abandoned samples that the journal has not recorded yet."""
         self._changed = asyncio.Condition()
         """Notified when a waiting worker may get a request."""
         self._opening = asyncio.Lock()
@@ -88,30 +88,30 @@ class RolloutScheduler:
     async def run(self) -> None:
         """Follow the buffer and reissue overdue requests until cancelled.
 
-        Raises :class:`DiskFullError` if the disk lets no group be opened and nothing is under way any more, InfraError
-        if all groups come to nothing."""
+        Raises :class:`DiskFullError` if a full disk prevents new groups and no request is running any more, InfraError
+        if infrastructure wastes all groups."""
         await self._restore()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_buffer())
             tasks.create_task(self._keep_reissuing())
 
     async def set_run_state(self, state: SchedulerRunState) -> None:
-        """Take in the state of the run.  When training ends, its requests, waiting and assigned, are dropped."""
+        """Apply the state of the run.  When training ends, its requests, waiting and assigned, are dropped."""
         await self._restore()
         self._core.set_run_state(state)
         await self._notify()
 
     async def binding_step(self, step: int, leased: Sequence[GroupId]) -> int | None:
-        """Return the step that the policy ``wait`` bounds a learner by that has taken ``step`` steps and would train
-        ``leased`` next; None if no running group is bound."""
+        """Return the step that the policy ``wait`` sets as the bound for a learner that has taken ``step`` steps and
+        would train ``leased`` next; None if no running group is bound."""
         await self._restore()
         return self._core.groups.staleness.binding_step(step, leased)
 
     async def run_evaluation(self, plan: EvaluationPlan) -> Sequence[AttemptRecord]:
-        """Run ``plan`` on the workers of training; return its attempts in plan order.
+        """Run ``plan`` on the workers of training and return its attempts in plan order.
 
-        Raises :class:`InfraError` if infrastructure fails an attempt and all its replacements: without it the
-        evaluation would not be the one that was asked for."""
+        Raises :class:`InfraError` if infrastructure fails an attempt and all its replacements, because the evaluation
+        would be incomplete without it."""
         evaluation = self._evaluation = RunningEvaluation(plan, self._spec, self._events.emit)
         try:
             return await self._finish_evaluation(evaluation)
@@ -120,9 +120,9 @@ class RolloutScheduler:
                 self._evaluation = None
 
     async def run_online_evaluation(self, plan: OnlineEvaluationPlan) -> Sequence[AttemptRecord]:
-        """Run ``plan`` beside training, on the evaluation worker alone, after the attempts that are on disk already.
+        """Run ``plan`` during training, on the evaluation worker alone, continuing after the attempts on disk.
 
-        One at a time.  Raises as :meth:`run_evaluation`, and OSError if the attempts cannot be read."""
+        Only one runs at a time.  Raises as :meth:`run_evaluation`, and OSError if the attempts cannot be read."""
         evaluation = self._online_evaluation = await asyncio.to_thread(
             RunningEvaluation.open_online, plan, self._spec, self._events.emit
         )
@@ -141,10 +141,10 @@ class RolloutScheduler:
         return evaluation.tracker.attempts()
 
     async def cancel_samples(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
-        """Give up one sample of an open group, or the whole group, for a person.
+        """Cancel one sample of an open group, or the whole group, on a person's request.
 
-        Returns the samples that had not arrived; whoever runs them may end them.  Raises UserError if there is nothing
-        to give up."""
+        Returns the samples that had not arrived; their episodes may be ended.  Raises UserError if there is nothing to
+        cancel."""
         await self._restore()
         self._core.groups.require_open(group)
         if sample is None:
@@ -152,7 +152,7 @@ class RolloutScheduler:
         cancelled = self._core.cancel_samples(group, sample)
         if sample is not None:
             if not cancelled:
-                raise UserError(f"sample {sample} of group {group} is not running: it has arrived or was given up")
+                raise UserError(f"sample {sample} of group {group} is not running: it has arrived or was abandoned")
             self._abandoned[group, sample] = DropReason.CANCELLED.value
             await self._report_abandoned()
         await self._notify()
@@ -175,24 +175,23 @@ class RolloutScheduler:
     async def register_worker(self, worker: str, incarnation: str) -> None:
         """Register a worker that has started.
 
-        What an earlier incarnation of it has is issued again, and a call of that incarnation that still waits gets
-        nothing any more."""
+        The requests of its earlier incarnation are issued again, and its pending call returns none."""
         current = self._workers.register(worker, incarnation)
         await self._reclaim_from_worker(worker, "its worker died", except_incarnation=current)
 
     async def remove_worker(self, worker: str) -> None:
-        """Remove a worker that is gone for good with its node; what it has is issued again at once."""
+        """Remove a worker that is gone for good with its node; its requests are issued again at once."""
         self._workers.remove(worker)
         await self._reclaim_from_worker(worker, "its node is gone")
 
     async def acquire_requests(
         self, worker: str, incarnation: str, free: int, timeout_s: float, holds: Collection[str] | None = None
     ) -> list[RolloutRequest]:
-        """Return up to ``free`` requests; none if there is none within ``timeout_s``, or if another incarnation of the
+        """Return up to ``free`` requests; none if none is ready within ``timeout_s``, or if another incarnation of the
         worker has registered.
 
-        ``holds``: ids of the attempts that the worker has now.  Requests that were assigned to it beside those, in a
-        reply that was lost, are sent again."""
+        ``holds`` has the ids of the worker's current attempts.  Other requests that are assigned to it, in a reply
+        that was lost, are sent again."""
         return await self._acquire(
             worker, incarnation, timeout_s, lambda: self._assign(worker, incarnation, free, holds)
         )
@@ -200,7 +199,7 @@ class RolloutScheduler:
     async def acquire_evaluation_requests(
         self, worker: str, incarnation: str, free: int, timeout_s: float, holds: Collection[str] | None = None
     ) -> list[RolloutRequest]:
-        """Return requests as :meth:`acquire_requests` does, to the worker of evaluations beside training."""
+        """Return requests of the online evaluation as :meth:`acquire_requests` does."""
 
         async def assign() -> list[RolloutRequest]:
             if self._online_evaluation is None:
@@ -252,18 +251,18 @@ class RolloutScheduler:
         return undelivered
 
     async def report_finished(self, request: RolloutRequest) -> None:
-        """The buffer has acknowledged the trajectory of ``request``."""
+        """Record that the buffer has acknowledged the trajectory of ``request``."""
         if self._core.mark_arrived(request, self._clock()) and self._core.groups.tuning.in_flight:
             await self._notify()
 
     async def report_evaluated(self, request: RolloutRequest, attempt: AttemptRecord) -> None:
-        """An attempt of an evaluation has ended.  Raises OSError if it cannot be kept."""
+        """Record a finished attempt of an evaluation.  Raises OSError if it cannot be written."""
         if (evaluation := self._evaluation_of(request)) is not None:
             evaluation.report_evaluated(request, attempt)
             await self._notify()
 
     async def report_failed(self, request: RolloutRequest, failure: InfraFailure, detail: str) -> None:
-        """Infrastructure failed ``request``: it is issued again, or its sample is abandoned."""
+        """Record that infrastructure failed ``request``: it is issued again, or its sample is abandoned."""
         if request.purpose != TRAIN_PURPOSE:
             if (evaluation := self._evaluation_of(request)) is not None:
                 evaluation.report_failed(request, failure, detail)
@@ -296,7 +295,7 @@ class RolloutScheduler:
         await self._notify()
 
     async def _report_abandoned(self) -> None:
-        """Tell the journal which samples are abandoned; if it cannot take that now (disk full), it is told later."""
+        """Record abandoned samples in the journal; if it cannot record them now (disk full), try again later."""
         for (group, sample), reason in list(self._abandoned.items()):
             try:
                 await self._buffer.call(TrajectoryBuffer.abandon_sample, group, sample, reason)
@@ -322,7 +321,7 @@ class RolloutScheduler:
     # -- the buffer ----------------------------------------------------------------------------------------------
 
     async def _restore(self) -> None:
-        """Continue from the journal, once and before the first group."""
+        """Restore the core from the journal, once and before the first group."""
         async with self._opening:
             if not self._restored:
                 self._seen_closing = await restore_from_journal(self._core, self._buffer)

@@ -1,7 +1,7 @@
-"""An evaluation under way: its requests, who has them, and what happens to each.  A state machine but for one file.
+"""A running evaluation: its requests and their attempts.  A state machine whose only I/O is the file of attempts.
 
-It has requests of its own, apart from training's.  If it is bound to one weight version, an attempt of which another
-version sampled a token counts as an infrastructure failure and is tried again.
+Its requests are separate from those of training.  If it is bound to one weight version, an attempt with tokens of
+another version counts as an infrastructure failure and is repeated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RunningEvaluation:
     spec: SchedulerSpec
     emit: EmitEvent
     version: WeightVersion | None = None
-    """The only weights that may sample it; None for any."""
+    """The only weight version that may sample it; None for any."""
     attempt_file: AttemptFile | None = None
     """The file that keeps attempts; None keeps them in memory only."""
     known: Mapping[AttemptId, AttemptRecord] = field(default_factory=dict[AttemptId, AttemptRecord])
@@ -45,7 +45,7 @@ class RunningEvaluation:
 
     @staticmethod
     def open_online(plan: OnlineEvaluationPlan, spec: SchedulerSpec, emit: EmitEvent) -> RunningEvaluation:
-        """Open an evaluation beside training after the attempts that are on disk.  Raises OSError."""
+        """Open an evaluation during training, continuing after the attempts on disk.  Raises OSError."""
         file = AttemptFile(plan.attempts_path)
         known = read_attempts(plan.attempts_path, skip_damaged=True)
         return RunningEvaluation(plan.evaluation, spec, emit, plan.version, file, known)
@@ -59,7 +59,7 @@ class RunningEvaluation:
         return self.requests.find_undelivered(worker, holds)
 
     def report_evaluated(self, request: RolloutRequest, attempt: AttemptRecord) -> None:
-        """Count a finished attempt.  Raises OSError if it cannot be kept; then it does not count."""
+        """Count a finished attempt.  Raises OSError if it cannot be written; then it does not count."""
         if self.version is not None and (others := set(attempt.versions) - {self.version}):
             labels = ", ".join(map(format_version, sorted(others)))
             detail = f"sampled by {labels}, not {format_version(self.version)}"
@@ -75,25 +75,25 @@ class RunningEvaluation:
         self.requests.finish(request)
 
     def emit_progress(self) -> None:
-        """Emit how many attempts are finished."""
+        """Emit the number of finished attempts."""
         done = self.tracker.attempts()
         passed = sum(each.passed for each in done)
         self.emit("eval.progress", name=self.plan.name, done=len(done), total=self.tracker.total, passed=passed)
 
     def report_failed(self, request: RolloutRequest, failure: InfraFailure, detail: str) -> None:
-        """Handle a request that infrastructure failed."""
+        """Issue a request again that infrastructure failed, or give its attempt up."""
         if (out := self.requests.finish(request)) is not None:
             self._handle_failure(out, failure, detail)
 
     def reclaim_from_worker(self, worker: str, detail: str, *, except_incarnation: str = "") -> None:
-        """Issue again what all incarnations of ``worker`` have, except one."""
+        """Issue the requests of all incarnations of ``worker`` again, except one."""
         for out in self.requests.reclaim_from_worker(worker, except_incarnation=except_incarnation):
             self._handle_failure(out, InfraFailure.WORKER_DIED, detail)
 
     def reissue_overdue(self, now: float) -> None:
-        """Issue again what is assigned past its deadline."""
+        """Issue the requests whose deadline has passed again."""
         for out in self.requests.reclaim_overdue(now):
-            self._handle_failure(out, InfraFailure.DEADLINE, "no word from its worker within the deadline")
+            self._handle_failure(out, InfraFailure.DEADLINE, "no report from its worker within the deadline")
 
     def _handle_failure(self, out: AssignedRequest, failure: InfraFailure, detail: str) -> None:
         request = out.request

@@ -12,9 +12,9 @@ class RunningMean:
     memory: int
     count: int = 0
     value: float = 0.0
-    """0 before the first value."""
+    """The mean; 0 before the first value."""
 
     def add(self, value: float) -> None:
-        """Take ``value`` into the mean."""
+        """Add ``value`` to the mean."""
         self.count += 1
         self.value += (value - self.value) / min(self.count, self.memory)

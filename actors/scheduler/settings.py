@@ -1,6 +1,6 @@
-"""The scheduler's settings: its part of ``[rollout]`` and ``[data]``, and what only a run knows.
+"""The scheduler's settings: its part of ``[rollout]`` and ``[data]``, and the spec and state of one run.
 
-Light: the configuration imports it.
+Imports nothing heavy, because the configuration imports it.
 """
 
 from __future__ import annotations
@@ -22,41 +22,42 @@ class CurriculumSettings(ConfigSection):
     """The order in which tasks are trained."""
 
     order: TaskOrder = TaskOrder.LISTED
-    """Which task comes next: ``listed``, ``shuffled``, or ``frontier`` (tasks whose pass rate is nearest to one half
-    come first)."""
+    """Order of tasks in each epoch: ``listed``, ``shuffled``, or ``frontier`` (tasks whose pass rate is nearest to one
+    half come first)."""
 
 
 class SchedulerSettings(ConfigSection):
     """Groups, admission and the replacement of failed episodes."""
 
     groups_per_step: PositiveInt = 16
-    """Groups in one optimizer step."""
+    """Number of groups in one optimizer step."""
     group_size: Annotated[int, Field(ge=2)] = 8
-    """Episodes of the same task whose rewards are compared."""
+    """Number of episodes in a group: attempts at the same task whose rewards are compared."""
     dynamic_sampling: bool = True
-    """Drop groups whose rewards are all the same, and let other tasks take their place (DAPO)."""
+    """Drop groups whose rewards are all equal and replace them by groups of other tasks (DAPO)."""
     in_flight: CountInt = 0
     """Maximum number of episodes at once over all workers; 0 means as many as the engines decode together
     (``engine.count`` × ``engine.max_running``)."""
     max_staleness: Annotated[float, Field(ge=0)] | None = None
     """Maximum number of optimizer steps that rollout runs ahead of the weights in use, at most
-    ``staleness.max_staleness``.  If it is not set, ``run.mode`` decides; in mode ``async`` also the measured times of
+    ``staleness.max_staleness``.  By default it follows from ``run.mode`` and, in mode ``async``, the measured times of
     groups and steps."""
     slack: Annotated[float, Field(ge=0)] = DEFAULT_SLACK_STEPS
-    """Steps' worth of groups that may be ready beyond the running ones, where those times decide."""
+    """Steps' worth of groups that may be ready beyond the running ones, if those times determine the limit."""
     replacement_limit: CountInt = 3
-    """How often an episode that infrastructure lost is started again.  After that a training sample is given up, and an
-    evaluation ends the run; if the task's own image, setup or service fails, the evaluation continues without it."""
+    """Maximum number of times that an episode lost by infrastructure is started again.  After that a training sample is
+    abandoned, and an evaluation ends the run; if the task's own image, setup or service fails, the evaluation continues
+    without it."""
 
     @property
     def episodes_per_step(self) -> int:
-        """Episodes in one optimizer step."""
+        """Number of episodes in one optimizer step."""
         return self.groups_per_step * self.group_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSpec:
-    """What the scheduler of one run needs."""
+    """Everything that the scheduler of one run is configured with."""
 
     run_id: str
     run_dir: Path
@@ -69,34 +70,34 @@ class SchedulerSpec:
     """The tuning that the run starts with."""
     total_steps: int
     request_deadline_s: float
-    """A request that is assigned for longer counts as lost; above the episode's own deadline."""
+    """Seconds after its assignment until a request counts as lost; above the episode's own deadline."""
     seed: int
     order: TaskOrder
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerRunState:
-    """The state of the run as the driver reports it, again and again: a restarted scheduler learns it this way."""
+    """The state of the run, which the driver reports repeatedly so that a restarted scheduler learns it."""
 
     training: bool = False
-    """Groups may be opened."""
+    """Whether groups may be opened."""
     published_step: int = 0
     """The step of the weights that every engine serves."""
     step_s: float | None = None
-    """Seconds that the learner takes for a step, waiting excluded; None before the first."""
+    """Seconds of a learner step, waiting excluded; None before the first."""
     lost_groups: int = 0
-    """Groups' worth of trajectories that steps dropped because they were stale; others were leased in their place."""
+    """Number of groups' worth of trajectories that steps dropped as stale and leased others for."""
     flow: RolloutFlow = RolloutFlow.RUN
     tuning: RolloutTuning | None = None
     """The tuning that a person has set; None for the one that the run started with."""
 
 
 class FailedRequestFate(StrEnum):
-    """What happens to a training request that infrastructure failed."""
+    """The outcome for a training request that infrastructure failed."""
 
     REISSUED = "reissued"
     """The sample is attempted again."""
     SETTLED = "settled"
     """Another attempt has delivered the sample, or its group has closed without it."""
     ABANDONED = "abandoned"
-    """The last replacement failed: the journal has to be told."""
+    """The last replacement failed; the journal must record it."""

@@ -1,4 +1,4 @@
-"""Which weights the running and the ready groups started from: what the policy ``wait`` asks.  Pure."""
+"""The weights that running and ready groups started from, for the policy ``wait``.  Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from protocol.trajectory import GroupId
 
 @dataclass(slots=True)
 class StalenessLedger:
-    """Each group's published step at its opening: none of its tokens comes from older weights."""
+    """The published step at each group's opening: no token of the group comes from older weights."""
 
     groups_per_step: int
     _running: dict[GroupId, int] = field(default_factory=dict[GroupId, int])
     _ready: dict[GroupId, int] = field(default_factory=dict[GroupId, int])
-    """Ready groups in the order in which they closed; those that cannot be waiting any more are forgotten."""
+    """Ready groups in the order in which they closed, without those that must have been trained by now."""
     _leased: tuple[int, tuple[GroupId, ...]] = (-1, ())
-    """The newest lease: the step that the learner has taken, and the groups it trains next."""
+    """The newest lease: the number of steps that the learner has taken, and the groups that it trains next."""
 
     def add_opened(self, group: GroupId, published_step: int) -> None:
         """Record that ``group`` was opened while the engines served ``published_step``."""
         self._running[group] = published_step
 
     def add_closed(self, group: GroupId, *, ready: bool) -> None:
-        """Record that ``group`` closed; only a ready one is still to be trained."""
+        """Record that ``group`` closed; only a ready group will be trained."""
         step = self._running.pop(group, None)
         if ready and step is not None:
             self._ready[group] = step

@@ -1,4 +1,4 @@
-"""The task sampler: which task is next.  Pure; its state is stored in the journal with every group."""
+"""The task sampler, which draws the next task.  Pure; its state is stored in the journal with every group."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from protocol.journal import ClosedGroup
 
 
 def closings_seen_by(state: bytes | None) -> tuple[int, int]:
-    """Return the closings that a sampler had seen when its epoch was ordered, and when its ``state`` was saved."""
+    """Return the numbers of closings that a sampler had seen when it ordered its epoch and when it saved ``state``."""
     if not state:
         return 0, 0
     saved = orjson.loads(state)
-    return int(saved["epoch_heard"]), int(saved["heard"])
+    return int(saved["epoch_closings_seen"]), int(saved["closings_seen"])
 
 
 @dataclass(slots=True)
 class TaskSampler:
-    """Walks ``tasks`` epoch after epoch in the order of ``order``, and never skips or repeats one across a resume.
+    """Draws ``tasks`` epoch after epoch in the order of ``order``, and never skips or repeats one across a resume.
 
-    Invariants: every task comes once an epoch.  A task whose group infrastructure wasted comes once more, first, and
-    only once.  The sampler knows its :meth:`state` and the journal's closings, nothing else: the state says how many
-    closings it had seen, so after a restart it sees each of the others exactly once.
+    Invariants: every task is drawn once an epoch.  A task whose group infrastructure wasted is drawn once more, first,
+    and only once.  The sampler depends only on its :meth:`state` and the journal's closings: the state has the number
+    of closings seen, so after a restart the sampler sees each later one exactly once.
     """
 
     tasks: tuple[str, ...]
     seed: int
     order: TaskOrder = TaskOrder.LISTED
     position: int = 0
-    """Number of tasks drawn in order; returned ones do not count."""
+    """Number of tasks drawn in order; repeated draws do not count."""
     next_group: int = 0
     """Number of groups ever opened."""
     closings_seen: int = 0
@@ -47,12 +47,12 @@ class TaskSampler:
     _epoch: int = -1
     """The epoch of ``_indices``."""
     _epoch_closings_seen: int = 0
-    """Number of closings seen when it was ordered."""
+    """Number of closings seen when that epoch was ordered."""
     _indices: Sequence[int] = ()
     _from_returned: bool = False
     _curriculum: Curriculum = field(init=False)
     _digest: str = field(init=False)
-    """Digest of what must be the same after a resume."""
+    """Digest of the values that must be the same after a resume."""
 
     def __post_init__(self) -> None:
         self._curriculum = make_curriculum(self.order, self.seed)
@@ -76,12 +76,12 @@ class TaskSampler:
 
     @property
     def epoch(self) -> int:
-        """The newest epoch that was ordered; −1 before the first."""
+        """Number of the newest epoch; −1 before the first."""
         return self._epoch
 
     @property
     def epoch_order(self) -> Sequence[str]:
-        """The tasks of that epoch in their order."""
+        """The tasks of :attr:`epoch` in their order."""
         return [self.tasks[index] for index in self._indices]
 
     @property
@@ -98,7 +98,7 @@ class TaskSampler:
             self.position -= 1
 
     def record_closing(self, closing: ClosedGroup) -> bool:
-        """Take in a closing, in the order of ``seq``.  True if its task will come once more because of it."""
+        """Record a closing, in the order of ``seq``.  Return True if its task will be drawn again because of it."""
         if closing.seq <= self.closings_seen:
             return False
         record_outcome(self._records, closing)
@@ -116,34 +116,34 @@ class TaskSampler:
                 "tasks": self._digest,
                 "position": self.position,
                 "next_group": self.next_group,
-                "heard": self.closings_seen,
+                "closings_seen": self.closings_seen,
                 "epoch": self._epoch,
-                "epoch_heard": self._epoch_closings_seen,
+                "epoch_closings_seen": self._epoch_closings_seen,
                 "returned": self.returned,
                 "returned_once": sorted(self.returned_once),
             }
         )
 
     def restore(self, state: bytes | None, at_epoch: TaskRecords, at_state: TaskRecords) -> None:
-        """Continue where ``state`` was saved; None means before the first group.
+        """Continue from ``state``; None means before the first group.
 
-        The records are those after as many closings as :func:`closings_seen_by` returns; later closings are still to be
-        recorded.  Raises UserError if the tasks are not those of ``state``."""
+        The records are those after the numbers of closings that :func:`closings_seen_by` returns; the caller records
+        later closings.  Raises UserError if the tasks are not those of ``state``."""
         saved = orjson.loads(state) if state else None
         if saved is None:
             return
         if saved["tasks"] != self._digest:
             raise UserError(
-                f"the run's tasks are not those that it began with (now {len(self.tasks)}, in another order or of "
-                "another kind): some would be skipped and others repeated; resume with the data of the first start, "
-                "or begin a new run"
+                f"the run's tasks differ from those that it began with (now {len(self.tasks)}, in another order or of "
+                "another kind), so some would be skipped and others repeated: resume with the original data, or start "
+                "a new run"
             )
         self.position, self.next_group = int(saved["position"]), int(saved["next_group"])
         self.returned, self.returned_once = list(saved["returned"]), set(saved["returned_once"])
         self._records = dict(at_epoch)
         if saved["epoch"] >= 0:
-            self._begin_epoch(int(saved["epoch"]), int(saved["epoch_heard"]))
-        self._records, self.closings_seen = dict(at_state), int(saved["heard"])
+            self._begin_epoch(int(saved["epoch"]), int(saved["epoch_closings_seen"]))
+        self._records, self.closings_seen = dict(at_state), int(saved["closings_seen"])
 
     def _begin_epoch(self, epoch: int, closings_seen: int) -> None:
         known = {task: record for task, record in self._records.items() if record.episodes}

@@ -1,4 +1,4 @@
-"""The requests of training: who has them, and what happens to one that arrives, fails or is given up.  Pure."""
+"""The requests of training, and what happens to each that arrives, fails or is cancelled.  Pure."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from protocol.trajectory import GroupId, InfraFailure, RolloutRequest
 
 @dataclass(slots=True)
 class TrainingRequests:
-    """A queue of requests and the fate of each."""
+    """The queue of training requests and the outcome of each."""
 
     replacement_limit: int
     emit: EmitEvent
     queue: RolloutRequestQueue = field(default_factory=RolloutRequestQueue)
     last_failure: str = ""
-    """What infrastructure failed last, in one line."""
+    """The last infrastructure failure, in one line."""
     rates: FailureRateMonitor = field(init=False)
 
     def __post_init__(self) -> None:
         self.rates = FailureRateMonitor(self.emit)
 
     def mark_arrived(self, request: RolloutRequest, now: float) -> bool:
-        """Record that the sample of ``request`` has arrived, so nobody has to run it any more.
+        """Record that the sample of ``request`` has arrived and need not be run any more.
 
-        False if ``request`` was not assigned: a lost worker had it, or an earlier scheduler handed it out."""
+        Return False if ``request`` was not assigned: a lost worker had it, or an earlier scheduler issued it."""
         key = request_key(request)
         self._withdraw(lambda waiting: request_key(waiting) == key, "arrived")
         if (out := self.queue.finish(request)) is None:
@@ -39,7 +39,7 @@ class TrainingRequests:
         return True
 
     def handle_failure(self, out: AssignedRequest, failure: InfraFailure, detail: str, now: float) -> FailedRequestFate:
-        """Decide what happens to a request that infrastructure failed and that is no longer assigned."""
+        """Decide what happens to a failed request that is no longer assigned."""
         request = out.request
         self.rates.add_attempt(now - out.assigned_at, failed=True)
         self.emit("episode.failed", trajectory=request.trajectory_id, reason=failure.value, detail=detail)
@@ -60,14 +60,14 @@ class TrainingRequests:
         return FailedRequestFate.ABANDONED
 
     def cancel_samples(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
-        """Give up one sample of a group, or with None all that have not arrived; return which samples those are."""
+        """Cancel one sample of a group, or with None all that have not arrived; return the cancelled samples."""
         cancelled = self.queue.cancel(lambda request: request.group == group and sample in {None, request.sample})
         for request in cancelled:
             self.emit("rollout_request.cancelled", trajectory=request.trajectory_id, attempt=request.attempt)
         return tuple(sorted(request.sample for request in cancelled))
 
     def settle_closed(self, groups: Collection[GroupId]) -> None:
-        """Nobody has to run a request whose group has closed."""
+        """Withdraw the waiting requests of closed groups and mark the assigned ones as no longer needed."""
         self._withdraw(lambda request: request.group in groups, "group_closed")
         for key in [key for key, out in self.queue.assigned.items() if out.request.group in groups]:
             self.queue.settle(key)

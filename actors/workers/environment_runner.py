@@ -124,7 +124,7 @@ async def _make_trajectory(context: EpisodeContext, session: GatewaySession, out
     if session.last_error is not None:
         raise session.last_error
     if not (segments := session.segments()):
-        raise InfraError(f"the episode ended without a reply of the policy: {outcome.error}")
+        raise InfraError(f"the episode ended without a reply from the policy: {outcome.error}")
     _show_tool_events(outcome, context.observer)
     record = EpisodeRecord(
         turns=outcome.turns if len(outcome.turns) == session.replies else session.turns(),

@@ -118,7 +118,7 @@ async def test_how_a_harness_ends_is_a_policy_outcome_and_its_calls_are_the_traj
 
 async def test_a_harness_that_never_had_an_answer_is_no_policy_outcome() -> None:
     async with rig() as made:
-        with pytest.raises(InfraError, match="without a reply of the policy: exit code 127, 'no such program'"):
+        with pytest.raises(InfraError, match="without a reply from the policy: exit code 127, 'no such program'"):
             await episode(made, asking(made, 0, HarnessExit(127, "no such program"))).run()
 
 

@@ -33,7 +33,7 @@ def test_an_uneven_number_is_in_some_tenth_each() -> None:
 def test_a_slowest_tenth_that_loses_far_more_than_all_is_worth_a_word() -> None:
     concentrated, everywhere, none = (rates(failed_from=seconds).pop_report() for seconds in (91, 1, 101))
     assert concentrated is not None
-    assert "failed 100% of the slowest tenth of 100 attempts, and 10% of all" in (concentrated.alert or "")
+    assert "failed 100% of the slowest tenth of 100 attempts, but 10% of all" in (concentrated.alert or "")
     assert everywhere is not None
     assert everywhere.alert is None, "long ones are no worse off"
     assert none is not None

@@ -329,7 +329,7 @@ async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_
     (error,) = iterate_leaf_errors(caught.value)
     assert isinstance(error, InfraError)
     assert "wasted 16 groups in a row, most recently by sandbox_start: no daemon there" in str(error)
-    assert "nothing is lost: fix that and resume the run" in str(error)
+    assert "no progress is lost: fix the cause and resume the run" in str(error)
 
 
 async def test_a_sample_that_a_full_disk_keeps_from_being_given_up_is_given_up_later(
@@ -541,7 +541,7 @@ async def test_an_evaluation_goes_on_without_a_task_that_fails_itself(tmp_path: 
             await conductor.report_evaluated(ticket, attempt_at(ticket))
     assert [each.task for each in result.result()] == ["b", "b"]
     (told,) = events(tmp_path, "alert.raised")
-    assert told["text"] == "evaluation before continues without task a, which itself fails: the setup exited 1"
+    assert told["text"] == "evaluation before continues without task a, which cannot run: the setup exited 1"
     assert await take(conductor) == []
 
 

@@ -167,7 +167,9 @@ def test_every_epochs_order_is_told_once_with_what_it_was_made_of() -> None:
             desk.close(plan)
     first, second = [fields for kind, fields in desk.said if kind == "epoch.ordered"]
     assert [each["epoch"] for each in (first, second)] == [0, 1]
-    assert (first["tried"], second["tried"], second["heard"]) == (0, 4, 4), "the fifth task's group is open still"
+    assert (first["tried"], second["tried"], second["closings_seen"]) == (0, 4, 4), (
+        "the fifth task's group is open still"
+    )
     assert second["reason"] == "frontier"
     assert sorted(second["first"]) == ["a", "b", "c", "d", "e"]
 

@@ -139,5 +139,5 @@ def test_a_task_whose_group_was_not_opened_is_the_next_still(returned: int) -> N
 def test_other_tasks_than_the_first_starts_are_refused() -> None:
     cursor = TaskSampler(TASKS, 0)
     cursor.draw_task()
-    with pytest.raises(UserError, match="not those that it began with"):
+    with pytest.raises(UserError, match="differ from those that it began with"):
         TaskSampler(TASKS[::-1], 0).restore(cursor.state(), {}, {})

@@ -83,7 +83,7 @@ async def test_what_a_harness_did_is_counted() -> None:
     ("fails", "why"), [(None, "exit code 127"), (SandboxDestroyedByAgent("PID 1 is gone"), "PID 1 is gone")]
 )
 async def test_one_that_never_had_a_reply_has_no_verdict(fails: Exception | None, why: str) -> None:
-    with pytest.raises(InfraError, match=f"without a reply of the policy: {why}"):
+    with pytest.raises(InfraError, match=f"without a reply from the policy: {why}"):
         await harnessed(FakeLine(()), fails).run()
 
 
