@@ -1,1 +1,1 @@
-"""How weights come to hosts other than the learner's: as what changed, into a copy that each host keeps."""
+"""Weight transport to hosts other than the learner's: deltas or broadcasts, into a copy that each host keeps."""

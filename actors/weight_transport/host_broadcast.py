@@ -1,7 +1,7 @@
-"""A version broadcast over gloo to all hosts at once, into the memory or disk where each keeps its copy.
+"""Broadcast of a version's files over gloo to all hosts at once, into each host's copy in memory or on disk.
 
-Each version has a broadcast and a process group of its own, so that a host that died or came too late does not disturb
-a later one.  If a broadcast fails, a host fetches what it missed block by block
+Each version has its own broadcast and process group, so that a host that died or was late does not disturb a later
+broadcast.  If a broadcast fails, the host fetches the version block by block
 (:mod:`actors.weight_transport.host_cache`).
 """
 
@@ -22,19 +22,19 @@ from protocol.processes.rendezvous import restrict_tcp_stores_to_address
 from protocol.weights import WeightVersion, format_version
 
 _GATHER_S = 5.0
-"""A host that asks so much later than the first is not waited for."""
-_PATIENCE_S = 60.0
-"""What one chunk may take."""
+"""Seconds that the first host waits for the others to join."""
+_CHUNK_TIMEOUT_S = 60.0
+"""Longest broadcast of one chunk."""
 _CHUNK_BYTES = 64 << 20
 
 
 class HostBroadcastFailed(InfraError):
-    """A host has to get the version by another way."""
+    """The broadcast failed for this host, which must fetch the version in another way."""
 
 
 @dataclass(frozen=True, slots=True)
 class BroadcastMember:
-    """One process's place in a round; rank 0 is the learner's host, which listens."""
+    """One process's rank and address in a broadcast; rank 0 is the learner's host, which listens."""
 
     plan: TransferPlan
     address: str
@@ -45,74 +45,74 @@ class BroadcastMember:
 
 @dataclass(slots=True)
 class BroadcastBarrier:
-    """The hosts that have asked for one version."""
+    """Collects the hosts that join the broadcast of one version."""
 
     version: WeightVersion
     hosts: int
-    """That are to come."""
+    """Number of hosts that must join."""
     port: int
-    _came: int = 0
-    _over: bool = False
-    _all_here: asyncio.Event = field(default_factory=asyncio.Event)
+    _joined: int = 0
+    _closed: bool = False
+    _all_joined: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait_for_all(self) -> int:
-        """The rank of a host, once all are here.  Raises :class:`RoundFailed`."""
+        """Wait until all hosts have joined and return the caller's rank.  Raises :class:`HostBroadcastFailed`."""
         label = format_version(self.version)
-        if self._over or self._came == self.hosts:
-            raise HostBroadcastFailed(f"version {label} has been broadcast, or given up, before this host asked for it")
-        self._came += 1
-        rank = self._came
-        if self._came == self.hosts:
-            self._all_here.set()
+        if self._closed or self._joined == self.hosts:
+            raise HostBroadcastFailed(f"the broadcast of version {label} ended before this host joined it")
+        self._joined += 1
+        rank = self._joined
+        if self._joined == self.hosts:
+            self._all_joined.set()
         try:
             async with asyncio.timeout(_GATHER_S):
-                await self._all_here.wait()
+                await self._all_joined.wait()
         except TimeoutError:
-            self._over = True
+            self._closed = True
             raise HostBroadcastFailed(
-                f"{self._came} of {self.hosts} hosts asked for version {label} within {_GATHER_S:g} s"
+                f"{self._joined} of {self.hosts} hosts joined the broadcast of version {label} within {_GATHER_S:g} s"
             ) from None
         return rank
 
 
-def broadcast_files(seat: BroadcastMember) -> None:
-    """Broadcast the plan's files.  Where that breaks off, those who receive say so."""
+def broadcast_files(member: BroadcastMember) -> None:
+    """Broadcast the plan's files.  A failure is reported by the receivers, so it is not raised here."""
     with suppress(HostBroadcastFailed):
-        _take_part(seat, Path(seat.plan.folder), "rb")
+        _transfer_files(member, Path(member.plan.folder), "rb")
 
 
-def receive_files(seat: BroadcastMember, folder: Path) -> None:
-    """Write the plan's files into ``folder``.  Raises :class:`RoundFailed`."""
-    _take_part(seat, folder, "wb")
+def receive_files(member: BroadcastMember, folder: Path) -> None:
+    """Write the plan's files into ``folder``.  Raises :class:`HostBroadcastFailed`."""
+    _transfer_files(member, folder, "wb")
 
 
-def _take_part(seat: BroadcastMember, folder: Path, mode: str) -> None:
+def _transfer_files(member: BroadcastMember, folder: Path, mode: str) -> None:
     import torch
 
-    label = format_version(seat.plan.version)
+    label = format_version(member.plan.version)
     try:
-        group = _group(seat)
-        for planned in seat.plan.files:
+        group = _join_group(member)
+        for planned in member.plan.files:
             with (folder / planned.name).open(mode) as opened:
                 file = cast("BinaryIO", opened)
                 for start in range(0, planned.bytes, _CHUNK_BYTES):
                     size = min(_CHUNK_BYTES, planned.bytes - start)
-                    chunk = bytearray(file.read(size).ljust(size) if seat.rank == 0 else size)
+                    chunk = bytearray(file.read(size).ljust(size) if member.rank == 0 else size)
                     group.broadcast(torch.frombuffer(chunk, dtype=torch.uint8), 0).wait()
-                    if seat.rank:
+                    if member.rank:
                         file.write(chunk)
     except (OSError, RuntimeError) as error:
-        raise HostBroadcastFailed(f"the broadcast of version {label} broke off: {error}") from error
+        raise HostBroadcastFailed(f"the broadcast of version {label} failed: {error}") from error
 
 
-def _group(seat: BroadcastMember) -> Any:
-    """Raises RuntimeError where not all come."""
+def _join_group(member: BroadcastMember) -> Any:
+    """Return the process group.  Raises RuntimeError if not all members join."""
     import torch
 
     restrict_tcp_stores_to_address()
-    if is_loopback(seat.address):
+    if is_loopback(member.address):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     untyped: Any = torch.distributed
-    patience = timedelta(seconds=_PATIENCE_S)
-    store = untyped.TCPStore(seat.address, seat.port, seat.world, seat.rank == 0, patience)
-    return untyped.ProcessGroupGloo(store, seat.rank, seat.world, patience)
+    timeout = timedelta(seconds=_CHUNK_TIMEOUT_S)
+    store = untyped.TCPStore(member.address, member.port, member.world, member.rank == 0, timeout)
+    return untyped.ProcessGroupGloo(store, member.rank, member.world, timeout)

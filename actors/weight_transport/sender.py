@@ -1,6 +1,6 @@
 """The learner's end of direct transfer: reads a published version and broadcasts it into paused servers.
 
-Process groups are made by SGLang's own function, so that both ends agree.
+SGLang's own function creates the process groups, so that both ends agree.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from protocol.weights import WeightManifest, format_version
 if TYPE_CHECKING:  # it loads Ray
     from actors.runtime.remote import Remote
 
-_PATIENCE_S = 60.0
-"""Longest broadcast of one bucket, and longest wait for a group to meet."""
+_GROUP_TIMEOUT_S = 60.0
+"""Longest broadcast of one bucket, and longest wait for all ranks to join a group."""
 
 
 class BroadcastError(InfraError):
@@ -32,14 +32,14 @@ class BroadcastError(InfraError):
 
 
 class WeightSender:
-    """See the module.  A plain class, and an actor in a run."""
+    """Broadcasts weights from the learner's host.  A plain class that runs as an actor."""
 
     def __init__(self, address: str, device: Literal["cpu", "cuda"]) -> None:
-        """Groups meet at this host's ``address``.  ``cuda`` broadcasts over NCCL from this process's GPU."""
+        """Groups rendezvous at this host's ``address``.  ``cuda`` broadcasts over NCCL from this process's GPU."""
         self._address: str = address
         self._device: Literal["cpu", "cuda"] = device
         self._groups: dict[str, asyncio.Future[Any]] = {}
-        """Group name → its process group, once all have joined."""
+        """The process group of each group name, done once all ranks have joined."""
 
     async def list_buckets(self, manifest: WeightManifest) -> Sequence[TensorBucketSpec]:
         await asyncio.to_thread(weight_files.check_digest, manifest)
@@ -64,14 +64,14 @@ class WeightSender:
 
     async def close_group(self, name: str) -> None:
         group = self._groups.pop(name, None)
-        if group is None or group.cancelled() or group.cancel():  # one that is still waiting gives up by itself
+        if group is None or group.cancelled() or group.cancel():  # a group that is still waiting ends by its timeout
             return
         if group.exception() is None:
             await asyncio.to_thread(_destroy, group.result())
 
 
 class RemoteWeightSender:
-    """The actor, as a :class:`~actors.engines.weights.broadcast_loader.BroadcastSender`."""
+    """The sender's actor as a :class:`~actors.engines.weights.broadcast_loader.BroadcastSender`."""
 
     def __init__(self, remote: Remote[WeightSender]) -> None:
         self._remote = remote
@@ -99,18 +99,18 @@ def _join(meeting: Rendezvous) -> Any:
         world_size=meeting.world,
         rank=0,
         group_name=meeting.name,
-        timeout=timedelta(seconds=_PATIENCE_S),
+        timeout=timedelta(seconds=_GROUP_TIMEOUT_S),
     )
 
 
 def _destroy(group: Any) -> None:
-    """Close its connections; a server that waits for a bucket gets an error."""
+    """Close the group's connections; a server that waits for a bucket gets an error."""
     untyped: Any = importlib.import_module("torch.distributed")
     untyped.destroy_process_group(group)
 
 
 def _broadcast(group: Any, bucket: TensorBucketSpec, device: str) -> None:
-    """Raises OSError or RuntimeError."""
+    """Broadcast one bucket from rank 0.  Raises OSError or RuntimeError."""
     import torch
 
     flat = read_bucket(bucket, pinned=device == "cuda").flat.to(device)

@@ -1,7 +1,7 @@
-"""What the learner's host has for others: a published version whole, or what changed in it since one that they have.
+"""The learner's host as the source of published versions for other hosts: whole, or as a delta to a version they have.
 
-Nothing is kept: a plan names the folders that it was made of, and a block is made of them when it is asked for.  Where
-the version was removed meanwhile that is an error; where its base was, the block is for another base than is held.
+The source keeps no state: a plan names its folders, and each block is computed from them on request.  If the version
+was removed meanwhile, that is an error; if its base was removed, the delta does not fit the host's base.
 """
 
 from __future__ import annotations
@@ -28,60 +28,66 @@ _TENSORS = ".safetensors"
 
 
 class VersionNotFound(InfraError):
-    """A version is not, or no longer, on the learner's host."""
+    """The learner's host does not have the version, or has removed it."""
 
 
 class VersionSource(Protocol):
-    """The learner's host, as another one sees it."""
+    """The learner's host as other hosts see it."""
 
     async def plan_transfer(self, manifest: WeightManifest, held: Sequence[WeightVersion]) -> TransferPlan:
-        """From the newest of ``held`` that the learner's host still has.  Raises :class:`NoSuchWeights`."""
+        """Plan the transfer as a delta to the newest of ``held`` that the learner's host still has.
+
+        Raises :class:`VersionNotFound`."""
         ...
 
     async def read_delta_block(self, plan: TransferPlan, file: PlannedFile, index: int) -> bytes:
-        """The ``index``-th block of ``file`` (:mod:`protocol.files.deltas`).  Raises :class:`NoSuchWeights`."""
+        """Return the delta of block ``index`` of ``file`` (:mod:`protocol.files.deltas`).
+
+        Raises :class:`VersionNotFound`."""
         ...
 
     async def join_broadcast(self, manifest: WeightManifest) -> BroadcastMember:
-        """A host's place in the broadcast of a version, once all have asked.  Raises :class:`NoSuchWeights`,
-        :class:`~actors.weight_transport.host_broadcast.RoundFailed`."""
+        """Join the broadcast of a version and return the caller's membership once all hosts have joined.
+
+        Raises :class:`VersionNotFound` and :class:`~actors.weight_transport.host_broadcast.HostBroadcastFailed`."""
         ...
 
 
 class WeightSource:
-    """See the module.  A plain class; an actor elsewhere.
+    """The source on the learner's host, a plain class that runs as an actor.
 
-    ``hosts`` others take part in each broadcast (:meth:`expect`), which meets at this host's ``address``.
+    Each broadcast waits for ``hosts`` other hosts (see :meth:`set_host_count`) and rendezvous at this host's
+    ``address``.
     """
 
     def __init__(self, hosts: int = 0, address: str = "127.0.0.1") -> None:
         self._hosts, self._address = hosts, address
-        self._gathering: BroadcastBarrier | None = None
+        self._barrier: BroadcastBarrier | None = None
 
     async def set_host_count(self, hosts: int) -> None:
-        """So many are left: no broadcast that begins later waits for more."""
+        """Set the number of hosts that later broadcasts wait for."""
         self._hosts = hosts
 
     async def plan_transfer(self, manifest: WeightManifest, held: Sequence[WeightVersion]) -> TransferPlan:
-        return await asyncio.to_thread(_plan, manifest, held)
+        return await asyncio.to_thread(_make_plan, manifest, held)
 
     async def read_delta_block(self, plan: TransferPlan, file: PlannedFile, index: int) -> bytes:
-        return await asyncio.to_thread(_block, plan, file, index)
+        return await asyncio.to_thread(_encode_block, plan, file, index)
 
     async def join_broadcast(self, manifest: WeightManifest) -> BroadcastMember:
         plan = await self.plan_transfer(manifest, ())
-        gathering = self._gathering
-        if gathering is None or gathering.version != manifest.version:
-            gathering = self._gathering = BroadcastBarrier(manifest.version, self._hosts, find_free_port())
-        rank = await gathering.wait_for_all()
-        seat = BroadcastMember(plan, self._address, gathering.port, rank, 1 + gathering.hosts)
-        if rank == gathering.hosts:
-            asyncio.get_running_loop().run_in_executor(None, broadcast_files, replace(seat, rank=0))
-        return seat
+        barrier = self._barrier
+        if barrier is None or barrier.version != manifest.version:
+            barrier = self._barrier = BroadcastBarrier(manifest.version, self._hosts, find_free_port())
+        rank = await barrier.wait_for_all()
+        member = BroadcastMember(plan, self._address, barrier.port, rank, 1 + barrier.hosts)
+        if rank == barrier.hosts:
+            asyncio.get_running_loop().run_in_executor(None, broadcast_files, replace(member, rank=0))
+        return member
 
 
 class RemoteWeightSource:
-    """That actor, as a :class:`Source`."""
+    """The source's actor as a :class:`VersionSource`."""
 
     def __init__(self, remote: Remote[WeightSource]) -> None:
         self._remote = remote
@@ -96,7 +102,7 @@ class RemoteWeightSource:
         return await self._remote.call(WeightSource.join_broadcast, manifest)
 
 
-def _plan(manifest: WeightManifest, held: Sequence[WeightVersion]) -> TransferPlan:
+def _make_plan(manifest: WeightManifest, held: Sequence[WeightVersion]) -> TransferPlan:
     folder = Path(manifest.path)
     kept = [version for version in held if version_folder(folder.parent, version).is_dir()]
     try:
@@ -110,31 +116,33 @@ def _plan(manifest: WeightManifest, held: Sequence[WeightVersion]) -> TransferPl
             if path.is_file()
         )
     except OSError as error:
-        raise _gone(manifest.version, error) from error
+        raise _not_found_error(manifest.version, error) from error
     return TransferPlan(manifest.version, manifest.path, max(kept, default=NO_VERSION), files)
 
 
-def _block(plan: TransferPlan, file: PlannedFile, index: int) -> bytes:
+def _encode_block(plan: TransferPlan, file: PlannedFile, index: int) -> bytes:
     folder = Path(plan.folder)
     try:
         new, base = read_block(folder / file.name, index), read_base_block(folder.parent, plan.base, file.name, index)
     except OSError as error:
-        raise _gone(plan.version, error) from error
+        raise _not_found_error(plan.version, error) from error
     return deltas.encode_delta(base, new, file.item_bytes)
 
 
 def read_base_block(parent: Path, base: WeightVersion, name: str, index: int) -> bytes:
-    """The block that stands in its place in version ``base``; nothing where there is no such file.  Raises OSError."""
+    """Return block ``index`` of the file ``name`` in version ``base``; empty if there is no such file.
+
+    Raises OSError."""
     path = version_folder(parent, base) / name
     return read_block(path, index) if path.exists() else b""
 
 
 def read_block(path: Path, index: int) -> bytes:
-    """The bytes of one block; none behind the file's end.  Raises OSError."""
+    """Return the bytes of one block; empty beyond the file's end.  Raises OSError."""
     with path.open("rb") as file:
         file.seek(index * BLOCK_BYTES)
         return file.read(BLOCK_BYTES)
 
 
-def _gone(version: WeightVersion, error: OSError) -> VersionNotFound:
+def _not_found_error(version: WeightVersion, error: OSError) -> VersionNotFound:
     return VersionNotFound(f"version {format_version(version)} cannot be read on the learner's host: {error}")

@@ -1,4 +1,4 @@
-"""The files of a version, as the learner's host announces them to others."""
+"""The plan of a version's transfer from the learner's host to another host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from protocol.weights import WeightVersion
 
 BLOCK_BYTES = 4 << 20
-"""Of a file, in one block."""
+"""Number of bytes of a file in one block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class PlannedFile:
     name: str
     bytes: int
     item_bytes: int
-    """Bytes of one number in it."""
+    """Number of bytes of one tensor element in the file; 1 for other files."""
 
     @property
     def blocks(self) -> int:
@@ -24,12 +24,12 @@ class PlannedFile:
 
 @dataclass(frozen=True, slots=True)
 class TransferPlan:
-    """The files of one version, each to be made block by block from the file of the same name of ``base``."""
+    """The files of one version, each built block by block from the file of the same name in ``base``."""
 
     version: WeightVersion
     folder: str
     base: WeightVersion
-    """``NO_VERSION``: from nothing, so that the blocks hold everything."""
+    """The version that the blocks are deltas to; with ``NO_VERSION`` they hold the whole files."""
     files: tuple[PlannedFile, ...]
 
     @property

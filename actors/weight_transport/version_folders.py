@@ -1,4 +1,4 @@
-"""Where a host keeps versions: a folder each, by the name of its version."""
+"""A host's folders of weight versions, one for each version."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def version_folder(parent: Path, version: int) -> Path:
 
 
 def list_versions(parent: Path) -> list[WeightVersion]:
-    """Those that are there whole, oldest first."""
+    """Return the complete versions in ``parent``, oldest first."""
     return sorted(WeightVersion(int(path.name[1:])) for path in parent.glob("v*") if path.name[1:].isdigit())
 
 
 def delete_versions_before(parent: Path, version: int, keep: int) -> None:
-    """Remove what is older than ``version``, but the ``keep`` newest of all."""
+    """Delete the versions older than ``version``, except the ``keep`` newest of all."""
     for old in list_versions(parent)[:-keep]:
         if old < version:
             shutil.rmtree(version_folder(parent, old), ignore_errors=True)

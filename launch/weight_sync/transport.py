@@ -31,7 +31,7 @@ class WeightTransport:
             return manifest
         version = served.version if served else NO_VERSION
         return await copies.call(
-            HostWeightCache.fetch_version, manifest, version, anew=refetch, alone=engine.name in self.pinned_engines
+            HostWeightCache.fetch_version, manifest, version, refetch=refetch, alone=engine.name in self.pinned_engines
         )
 
     def add_pinned_engine(self, engine: str, copies: Remote[HostWeightCache]) -> None:

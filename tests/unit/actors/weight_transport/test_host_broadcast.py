@@ -89,19 +89,19 @@ async def test_a_host_whose_neighbour_never_asks_fetches_by_itself(
     assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
     assert hosts.same(await hosts.all[1].fetch_version(published, NO_VERSION), published)
     (alone,), (late,) = hosts.events(0, "weights.full_fetch"), hosts.events(1, "weights.full_fetch")
-    assert "1 of 2 hosts asked for version 0.1" in str(alone["why"])
-    assert "before this host asked" in str(late["why"])
+    assert "1 of 2 hosts joined the broadcast of version 0.1" in str(alone["why"])
+    assert "before this host joined" in str(late["why"])
 
 
 async def test_what_does_not_arrive_as_published_is_fetched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def damaging(seat: host_broadcast.BroadcastMember) -> None:
+    def damaging(member: host_broadcast.BroadcastMember) -> None:
         folder = tmp_path / "damaged"
         folder.mkdir()
-        for file in seat.plan.files:
+        for file in member.plan.files:
             (folder / file.name).write_bytes(bytes(file.bytes))
-        host_broadcast.broadcast_files(replace(seat, plan=replace(seat.plan, folder=str(folder))))
+        host_broadcast.broadcast_files(replace(member, plan=replace(member.plan, folder=str(folder))))
 
     monkeypatch.setattr("actors.weight_transport.source.broadcast_files", damaging)
     hosts = Hosts(tmp_path, 1)
@@ -113,14 +113,14 @@ async def test_what_does_not_arrive_as_published_is_fetched_again(
 async def test_a_sender_that_ends_in_the_middle_is_an_error_to_those_who_receive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def leaving(seat: host_broadcast.BroadcastMember) -> None:
-        host_broadcast._group(seat)
+    def leaving(member: host_broadcast.BroadcastMember) -> None:
+        host_broadcast._join_group(member)
 
     monkeypatch.setattr("actors.weight_transport.source.broadcast_files", leaving)
     hosts = Hosts(tmp_path, 1)
     published = hosts.publish(1)
     assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
-    assert "broke off" in str(hosts.events(0, "weights.full_fetch")[0]["why"])
+    assert "failed" in str(hosts.events(0, "weights.full_fetch")[0]["why"])
 
 
 async def test_each_host_of_a_round_has_a_rank_of_its_own() -> None:

@@ -165,7 +165,7 @@ async def test_nobody_waits_for_what_one_engine_is_given_alone(hosts: Hosts, mon
         hosts.check(await hosts.host.fetch_version(second, NO_VERSION))
         go_on.set()
     check_digest(alone.result())
-    await hosts.host.fetch_version(first, NO_VERSION, alone=True, anew=True)
+    await hosts.host.fetch_version(first, NO_VERSION, alone=True, refetch=True)
     assert len(hosts.network.plans) == 3, "a copy that was refused is trusted"
 
 
@@ -185,7 +185,7 @@ async def test_the_runs_model_comes_to_a_host_that_has_no_way_to_it(hosts: Hosts
 async def test_a_model_that_came_damaged_is_not_there(hosts: Hosts) -> None:
     published = hosts.publish(1)
     hosts.network.damages = 1
-    with pytest.raises(WeightCopyError, match="did not come whole"):
+    with pytest.raises(WeightCopyError, match="arrived damaged"):
         await hosts.host.fetch_model(published.path)
     assert [path.name for path in hosts.copied.iterdir()] == []
 
@@ -202,7 +202,7 @@ async def test_without_a_common_base_everything_is_sent_and_said_so(hosts: Hosts
     shutil.rmtree(hosts.learner / "v1")
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
     (said,) = hosts.events("weights.full_fetch")
-    assert said["why"] == "the learner's host has none of 0.1 any more"
+    assert said["why"] == "the learner's host no longer has any of 0.1"
 
 
 async def test_a_base_that_the_learners_host_forgets_meanwhile_is_no_base(hosts: Hosts) -> None:
@@ -217,7 +217,7 @@ async def test_a_copy_that_was_damaged_is_no_base(hosts: Hosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     damage(hosts.copied / "v1")
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
-    assert "other bytes" in str(hosts.events("weights.full_fetch")[0]["why"])
+    assert "another base" in str(hosts.events("weights.full_fetch")[0]["why"])
 
 
 async def test_a_delta_damaged_on_its_way_is_found_and_everything_is_sent(hosts: Hosts) -> None:
@@ -238,7 +238,7 @@ async def test_a_version_in_other_files_than_its_base_comes_whole(hosts: Hosts) 
 async def test_of_a_version_that_does_not_come_whole_nothing_is_left(hosts: Hosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.network.damages = 1_000
-    with pytest.raises(WeightCopyError, match="did not come whole"):
+    with pytest.raises(WeightCopyError, match="arrived damaged"):
         await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1))
     assert [path.name for path in hosts.copied.iterdir()] == ["v1"]
 
@@ -254,7 +254,7 @@ async def test_files_that_are_not_what_the_manifest_says_never_become_a_copy(hos
 async def test_a_copy_that_an_engine_refused_is_fetched_again(hosts: Hosts) -> None:
     await hosts.host.fetch_version(manifest := hosts.publish(1), NO_VERSION)
     damage(hosts.copied / "v1")
-    hosts.check(await hosts.host.fetch_version(manifest, NO_VERSION, anew=True))
+    hosts.check(await hosts.host.fetch_version(manifest, NO_VERSION, refetch=True))
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ async def test_a_full_disk_costs_a_version_and_nothing_that_is_served(small_disk
     hosts = small_disk
     hosts.check(await hosts.host.fetch_version(hosts.publish(1), NO_VERSION))
     new = hosts.publish(2)
-    with pytest.raises(WeightCopyError, match=r"cannot be kept here.*No space left"):
+    with pytest.raises(WeightCopyError, match=r"cannot be stored.*No space left"):
         await hosts.host.fetch_version(new, WeightVersion(1))
     assert [path.name for path in hosts.copied.iterdir()] == ["v1"]
     remount = ["mount", "-o", "remount,size=400k", str(hosts.copied)]

@@ -328,7 +328,7 @@ class FakeCopies:
         self.alone, self.asked, self._never_come = list[bool](), asyncio.Event(), never_come
 
     async def fetch_version(
-        self, manifest: WeightManifest, served: WeightVersion, *, anew: bool = False, alone: bool = False
+        self, manifest: WeightManifest, served: WeightVersion, *, refetch: bool = False, alone: bool = False
     ) -> WeightManifest:
         self.alone.append(alone)
         self.asked.set()

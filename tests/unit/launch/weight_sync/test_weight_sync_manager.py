@@ -113,10 +113,10 @@ class FakeCopies:
         """Version, version that all engines serve, and whether the copy that is there was refused."""
 
     async def fetch_version(
-        self, manifest: WeightManifest, served: WeightVersion, *, anew: bool = False, alone: bool = False
+        self, manifest: WeightManifest, served: WeightVersion, *, refetch: bool = False, alone: bool = False
     ) -> WeightManifest:
         assert not alone, "all engines are given it"
-        self.asked.append((manifest.version, served, anew))
+        self.asked.append((manifest.version, served, refetch))
         await self.gate.wait()
         return replace(manifest, path="/copy")
 
