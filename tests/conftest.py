@@ -35,6 +35,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"{total:8.1f}  {file}")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Deal tests to pytest-xdist's workers by file; those that use the machine's one Docker engine stay on one worker,
     because their proofs that nothing leaked compare all that the engine holds."""
