@@ -77,10 +77,11 @@ def run(chosen: EnvironmentArguments, out: JsonOutput) -> int:
         async with SandboxPool(_pool_settings(chosen, held.id), host) as pool:
             await pool.remove_strays()
 
-            async def played(part: EpisodeInputs) -> EpisodeOutcome:
-                return await run_hosted_episode(part, pool)
+            async def run_episode(inputs: EpisodeInputs) -> EpisodeOutcome:
+                return await run_hosted_episode(inputs, pool)
 
-            async with EnvironmentService(EnvironmentServiceSettings(chosen.slots, chosen.ttl_s), played) as service:
+            service_settings = EnvironmentServiceSettings(chosen.slots, chosen.ttl_s)
+            async with EnvironmentService(service_settings, run_episode) as service:
                 opened.append(service)
                 yield service
 
@@ -94,7 +95,7 @@ def run(chosen: EnvironmentArguments, out: JsonOutput) -> int:
 
 
 def _pool_settings(chosen: EnvironmentArguments, service: str) -> PoolSettings:
-    """``service``: which one it is, also after its restart."""
+    """Return the settings of the pool; ``service`` is the service's id, which survives restarts."""
     name = f"environment-{service}"
     return PoolSettings(
         pool=name,

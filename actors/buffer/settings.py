@@ -29,10 +29,10 @@ class BufferSettings(ConfigSection):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferSpec:
-    """What the buffer of one run needs."""
+    """Everything that the buffer of one run is configured with."""
 
     settings: BufferSettings
-    """With port 0 the buffer takes a free port and keeps it when it restarts."""
+    """The configured limits; with port 0 the buffer binds a free port and keeps it when it restarts."""
     run_id: str
     run_dir: Path
     """The run's directory, on a local disk of the buffer's host."""

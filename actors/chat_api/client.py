@@ -57,7 +57,7 @@ class ChatReplyMessage(msgspec.Struct):
 
 
 class ChatChoice(msgspec.Struct):
-    """One of a completion's replies."""
+    """One reply of a completion."""
 
     message: ChatReplyMessage
     finish_reason: str | None = None

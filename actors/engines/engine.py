@@ -48,7 +48,8 @@ class SGLangEngine:
     """
 
     def __init__(self, spec: EngineSpec, sender: BroadcastSender | None = None) -> None:
-        """With a ``sender``, weights are broadcast into the server from the learner's host."""
+        """Create the engine; if a ``sender`` is given, it broadcasts weights into the server from the learner's
+        host."""
         self.slot = ServerSlot(spec)
         self.weights = WeightUpdater(self.slot, _make_loader(spec, self.slot, sender))
         self._offload = MemoryOffload(self.slot, self.weights)

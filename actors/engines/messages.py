@@ -94,7 +94,7 @@ class ServerRestarting(WeightLoadError):
 
 
 class InvalidWeights(WeightLoadError):
-    """A version's files do not fit the model or their manifest; the server was not told of them."""
+    """A version's files do not fit the model or their manifest; the server did not load them."""
 
 
 class RequestRefused(LongshoreError):
@@ -185,7 +185,7 @@ class EngineState(StrEnum):
     UPDATING = "updating"
     """The server is paused while its weights are swapped; dispatch is held."""
     DRAINING = "draining"
-    """On request: dispatch is held, requests in flight end, and another server takes over."""
+    """A drain was requested: dispatch is held, requests in flight end, and another server takes over."""
     OFFLOADED = "offloaded"
     """A colocated learner uses the device: the server's memory is released, and dispatch is held."""
     RESTARTING = "restarting"

@@ -188,7 +188,8 @@ class EngineSpec:
     offloads_memory: bool = False
     """True if the engine offloads its memory for the learner: on CUDA its server is started with a memory saver."""
     lora: LoraShape | None = None
-    """With it every version is an adapter of the model in ``model_path``, and the engine never offloads its memory."""
+    """Shape of the adapters, if every version is an adapter of the model in ``model_path``; the engine then never
+    offloads its memory."""
     stop_grace_s: float = 1.0
     """Seconds from SIGTERM to SIGKILL when a server is stopped."""
     probe_every_s: float = 15.0

@@ -1,10 +1,9 @@
-"""From sampled token ids to a completion.  Pure.
+"""Parses sampled token ids into a completion.  Pure.
 
 The model writes Hermes tool calls and, if it thinks, ``<think>…</think>``.  Thoughts, calls and text are separated; a
-call
-that does not parse is returned as text.  The engine has no stop texts: a reply is cut after the token that completes
-the
-first of them, where a sampler with stop texts would have stopped, so the kept tokens have the right log-probabilities.
+call that does not parse is returned as text.  The engine has no stop texts: a reply is cut after the token that
+completes the first of them, where a sampler with stop texts would have stopped, so the kept tokens have the right
+log-probabilities.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from actors.engines.messages import GenerateReply, StreamingGenerateFunction
 from actors.engines.sampling import EpisodeSampling
 from actors.gateway.app import create_app
 from actors.gateway.chat_request import ChatTool, GatewayRequestError
-from actors.gateway.session import GatewaySession, OnReply, SessionLimits
+from actors.gateway.session import GatewaySession, GatewaySessionLimits, OnReply
 from actors.gateway.session_keys import SessionKeys
 from actors.tokens.chat_format import ChatFormat, Tokenizer
 
@@ -88,7 +88,7 @@ class Gateway:
 
     @contextmanager
     def open_session(
-        self, limits: SessionLimits, sampling: EpisodeSampling, on_reply: OnReply = _ignore_reply
+        self, limits: GatewaySessionLimits, sampling: EpisodeSampling, on_reply: OnReply = _ignore_reply
     ) -> Generator[GatewaySession]:
         """Open a session during the block, named by ``sampling.session``, which must be unique."""
         name = sampling.session

@@ -1,8 +1,7 @@
 """One session of a harness, which is one rollout: its limits and its replies.
 
 Calls may overlap.  Each reserves the tokens that it may add before it calls the engine, so that all of them together
-stay
-within the trajectory's limit; a reply is processed without an await in between.
+stay within the trajectory's limit; a reply is processed without an await in between.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ from protocol.errors import InfraError, UserError
 from protocol.trajectory import EpisodeStatus, Segment
 
 _READS_PER_REPLY = 16
-"""Prompts rendered per allowed reply: refused or counted prompts also take time of all sessions of this process."""
+"""Maximum number of prompts rendered per allowed reply, because refused prompts also take time from all sessions of
+this process."""
 _MOST_BYTES, _BYTES_PER_TOKEN = 64 << 10, 64
 """Upper bounds for a request without text and for a token; a longer request is not rendered."""
 _ENDED = "this session has ended: its episode is over"
@@ -44,27 +44,27 @@ _TAIL = 16
 """Number of last tokens of a prompt that are decoded to see whether it ends inside thoughts."""
 
 
-class SessionLimits(Protocol):
+class GatewaySessionLimits(Protocol):
     """Limits of a session; the run's :class:`actors.rollout.settings.EpisodeSettings` has them."""
 
     @property
     def max_turns(self) -> int:
-        """Most replies."""
+        """Maximum number of replies."""
         ...
 
     @property
     def max_new_tokens(self) -> int:
-        """Most tokens of a reply, whatever the harness requests."""
+        """Maximum number of tokens of a reply, even if the harness requests more."""
         ...
 
     @property
     def context_tokens(self) -> int:
-        """Most tokens of a prompt with its reply."""
+        """Maximum number of tokens of a prompt with its reply."""
         ...
 
     @property
     def total_tokens(self) -> int:
-        """Most tokens of all segments together; shared prefixes count once."""
+        """Maximum number of tokens of all segments together; shared prefixes count once."""
         ...
 
 
@@ -80,7 +80,7 @@ class GatewaySession:
 
     def __init__(
         self,
-        limits: SessionLimits,
+        limits: GatewaySessionLimits,
         sampling: EpisodeSampling,
         generate: StreamingGenerateFunction,
         chat_for: Callable[[Sequence[ChatTool]], ChatFormat],
@@ -210,7 +210,7 @@ class GatewaySession:
         self._rendered += 1
         if self._rendered > _READS_PER_REPLY * (limits.max_turns + 1):
             raise GatewayRequestError(
-                f"the session has asked {self._rendered - 1} times", status=429, code="session_limit_reached"
+                f"the session has made {self._rendered - 1} requests", status=429, code="session_limit_reached"
             )
         if request.body_bytes > _MOST_BYTES + _BYTES_PER_TOKEN * limits.context_tokens:
             self.limit = EpisodeStatus.CONTEXT_LIMIT

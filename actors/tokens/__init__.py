@@ -1,5 +1,5 @@
-"""Messages become token ids here, and sampled ids are kept exactly as they were sampled.
+"""Renders messages as token ids, and keeps sampled ids exactly as they were sampled.
 
-The chat format is at the bottom, then the token buffer and the segment tree, then the prompt context that an episode
-asks with.  Agents, the gateway and rollout stand on it.
+The chat format is at the bottom, then the token buffer and the segment tree, then the prompt context of an episode.
+Agents, the gateway and rollout build on this package.
 """

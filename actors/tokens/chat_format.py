@@ -1,9 +1,9 @@
-"""A chat template as token ids, without ever tokenizing sampled text again.
+"""A chat template as token ids; sampled text is never tokenized again.
 
-The next prompt is all previous ids, the sampled ids unchanged, and the *delta*: what the template adds for the new
-messages alone.  For a template that keeps its prefix (a test renders both ways) this equals rendering the whole
-conversation.  A template that rewrites history, as Qwen3's does with earlier ``<think>`` blocks, is not followed in
-that: the model keeps seeing what it wrote.
+The next prompt is all previous ids, with the sampled ids unchanged, and the *delta*: the ids that the template adds for
+the new messages alone.  For a template that keeps its prefix (a test renders both ways) this equals rendering the whole
+conversation.  If a template rewrites history, as Qwen3's does with earlier ``<think>`` blocks, the earlier ids stay
+unchanged nevertheless.
 """
 
 from __future__ import annotations
@@ -104,32 +104,32 @@ class ChatFormat:
         turn = self._render(_PROBES, generate=False)
         if tools and turn == self._render(_PROBES, generate=False, offer=False):
             raise UserError(
-                "the chat template of this model leaves tools out, so the agent would not know of any: set agent.tools "
-                "= false and describe them in agent.system_prompt, or give the tokenizer a template that renders tools"
+                "the chat template of this model omits tools, so the agent would not know of any: set agent.tools = "
+                "false and describe them in agent.system_prompt, or give the tokenizer a template that renders tools"
             )
         end = self._encode(turn[turn.rindex(_PROBE) + len(_PROBE) :])[:1]
         if not end or tokenizer.decode(end, skip_special_tokens=True):
             raise UserError(
-                "the chat template of this model ends an assistant's turn with no special token, so no reply would "
-                "have an end: give the tokenizer a template that writes one, <|im_end|> in Qwen's models"
+                "the chat template of this model does not end an assistant's turn with a special token, so replies "
+                "would not end: give the tokenizer a template that writes one, <|im_end|> in Qwen's models"
             )
         self.turn_end_id = end[0]
         """The token after each assistant's turn; not always the tokenizer's end of text, as in Qwen3's base models."""
         self._turn_end_text = tokenizer.decode(end, skip_special_tokens=False)
         self._ends = {self.turn_end_id, tokenizer.eos_token_id}
-        asked = self._render(_PROBES[:1], generate=True)
-        self.reply_prefix = f"{THINK_START}\n" if asked.rstrip().endswith(THINK_START) else ""
+        prompt = self._render(_PROBES[:1], generate=True)
+        self.reply_prefix = f"{THINK_START}\n" if prompt.rstrip().endswith(THINK_START) else ""
         """The text with which the prompt begins each reply: templates of models that always think open the thoughts."""
 
     def _check_thinking(self, thinking: bool) -> None:
-        here = self._render(_PROBES[:1], generate=True)
+        prompt = self._render(_PROBES[:1], generate=True)
         self._arguments["enable_thinking"] = not thinking
-        other = self._render(_PROBES[:1], generate=True)
+        opposite = self._render(_PROBES[:1], generate=True)
         self._arguments["enable_thinking"] = thinking
-        if here == other:
+        if prompt == opposite:
             raise UserError(
-                "the chat template of this model asks for a reply in one way whether enable_thinking is true or false: "
-                "leave agent.thinking out, or set agent.thinking = 'no_think' where the model was taught that word"
+                "the chat template of this model ignores enable_thinking: leave agent.thinking out, or set "
+                "agent.thinking = 'no_think' if the model was trained with that word"
             )
 
     def _render(self, messages: Sequence[ChatMessage], *, generate: bool, offer: bool = True) -> str:
@@ -153,24 +153,25 @@ class ChatFormat:
         return self._encode(self._render(messages, generate=True))
 
     def encode_reply(self, message: ChatMessage) -> list[int]:
-        """Return the ids with which an assistant would answer ``message`` after the generation prompt, as a model would
-        sample them: with its thoughts, and the end of its turn.
+        """Return the ids of the assistant's ``message`` after the generation prompt, as a model would sample them: with
+        its thoughts and the end of its turn.
 
-        Raises UserError if the template begins the turn with something else, or leaves thoughts or calls out."""
+        Raises UserError if the template begins the turn with something else, or omits thoughts or calls."""
         prompt = self._render(_PROBES[:1], generate=True)
         whole = self._render([*_PROBES[:1], message], generate=False)
         if not whole.startswith(prompt):
             raise UserError(
-                f"the chat template of this model asks for a reply with {prompt[-40:]!r} and does not begin this one "
-                "with it: give the message what is missing (thoughts, say), or the tokenizer another template"
+                f"the chat template of this model ends its prompt with {prompt[-40:]!r} but does not begin this reply "
+                "with it: add the missing part to the message (such as thoughts), or give the tokenizer another "
+                "template"
             )
         reply = whole[len(prompt) : whole.rindex(self._turn_end_text)]
         parts = [call["function"]["name"] for call in message.get("tool_calls", ())]
         for part in (message.get("reasoning_content", "").strip(), *parts):
             if part not in reply:
                 raise UserError(
-                    f"the chat template of this model leaves {part[:40]!r} out of a reply (reasoning_content and "
-                    "tool_calls are not every template's): write it into the content, or remove it"
+                    f"the chat template of this model omits {part[:40]!r} from a reply (not every template supports "
+                    "reasoning_content and tool_calls): write it into the content, or remove it"
                 )
         return [*self._encode(reply), self.turn_end_id]
 
@@ -178,7 +179,7 @@ class ChatFormat:
         """Return the ids that follow a sampled assistant turn: its end if it was not sampled (``closed`` false), what
         the template puts around ``messages``, and the generation prompt."""
         whole = self._render([*_PROBES, *messages], generate=True)
-        reply = whole.index(_PROBE, whole.index(_PROBE) + 1)  # whatever ``messages`` hold comes after it
+        reply = whole.index(_PROBE, whole.index(_PROBE) + 1)  # the contents of ``messages`` come after it
         end = whole.index(self._turn_end_text, reply) + len(self._turn_end_text)
         added = self._encode(whole[end:])
         return added if closed else [self.turn_end_id, *added]

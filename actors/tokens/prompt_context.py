@@ -1,8 +1,8 @@
-"""The prompt of each turn, and the segments that an episode leaves.
+"""The prompt of each turn, and the segments of an episode.
 
-A whole history continues from what was sampled, token by token, and is one segment.  A rendered history goes through
-the chat template in each turn, which may drop earlier thoughts, and through the tokenizer; it may lose its middle too.
-Then each turn is a prompt and a reply of its own, and prompts share a segment as far as they agree.
+A whole history continues from the sampled tokens unchanged and is one segment.  A rendered history is rendered by the
+chat template, which may drop earlier thoughts, and tokenized again in each turn; its middle may be dropped too.  Each
+turn is then a prompt and a reply of its own, and prompts share segments as far as they agree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PromptContext(Protocol):
 
     @property
     def remaining_tokens(self) -> int:
-        """Number of tokens that the next reply may have; below 1 there can be none."""
+        """Number of tokens that the next reply may have; below 1 no reply is possible."""
         ...
 
     def append_reply(self, reply: GenerateReply, *, malformed: bool) -> None:
@@ -37,7 +37,8 @@ class PromptContext(Protocol):
         ...
 
     def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
-        """Append what the policy reads next.  False if no reply would fit behind it; then no segment contains it."""
+        """Append the messages that the policy reads next.  Return False if no reply would fit after them; then no
+        segment contains them."""
         ...
 
     def segments(self) -> tuple[Segment, ...]:
@@ -46,12 +47,12 @@ class PromptContext(Protocol):
 
     @property
     def turn_order(self) -> Sequence[int]:
-        """For each of the model's turns in the order of the segments: its number among all of them."""
+        """Number of each model turn in the episode, in the order of the segments."""
         ...
 
 
 class WholeContext:
-    """The whole history, as it was sampled."""
+    """The whole history with the sampled tokens unchanged."""
 
     def __init__(self, chat: ChatFormat, opening: list[ChatMessage], *, context_tokens: int) -> None:
         self._chat, self._context_tokens, self._replies = chat, context_tokens, 0
@@ -87,14 +88,14 @@ class WholeContext:
 
 @dataclass(slots=True, kw_only=True)
 class RenderingLimits:
-    """Limits of a history that is rendered anew."""
+    """Limits of a history that is rendered again in each turn."""
 
     context_tokens: int
     """Maximum number of tokens of a prompt and its reply."""
     total_tokens: int
     """Maximum number of tokens of all segments together."""
     prompt_tokens: int
-    """A longer prompt loses its middle; ``context_tokens`` if prompts are never cut."""
+    """Number of tokens above which a prompt loses its middle; ``context_tokens`` if prompts are never cut."""
     head_share: float
     """Share of a cut prompt that comes from its beginning."""
 

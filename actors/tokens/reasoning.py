@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 THINK_START, THINK_END = "<think>", "</think>"
 UNCLOSED_REASONING = f"the reply ends inside its thoughts, without {THINK_END}: think less, and then act"
-"""Error for a reply whose thoughts do not end."""
+"""Error for a reply whose thoughts are not closed."""
 
 
 class SplitReply(NamedTuple):
@@ -15,16 +15,16 @@ class SplitReply(NamedTuple):
     thoughts: str
     answer: str
     closed: bool
-    """False if the thoughts do not end; then there is no answer."""
+    """Whether the thoughts end; if they do not, there is no answer."""
 
 
 def opens_reasoning(prompt: str) -> bool:
-    """Return whether a prompt ends inside thoughts, as with some chat templates."""
+    """Return whether a prompt ends inside thoughts, as some chat templates' prompts do."""
     return prompt.rstrip().endswith(THINK_START)
 
 
 def split_reasoning(reply: str, *, opened: bool = False) -> SplitReply:
-    """Divide a reply into thoughts and answer; ``opened``: the prompt has already begun the thoughts."""
+    """Divide a reply into thoughts and answer; ``opened`` is True if the prompt has already begun the thoughts."""
     if not opened and not reply.lstrip().startswith(THINK_START):
         return SplitReply("", reply, closed=True)
     thoughts, end, answer = reply.partition(THINK_END)

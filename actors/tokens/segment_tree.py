@@ -1,8 +1,8 @@
 """Prompts and their replies as segments of one trajectory.  Pure.
 
-A prompt continues the segment that it repeats to its end; otherwise a new segment begins after as many tokens as the
+A prompt that extends an existing segment continues it; otherwise a new segment begins after the longest prefix that the
 prompt shares with another one.  So shared prefixes are stored once, and each sampled token has loss in exactly one
-segment, the one in whose sequence it was sampled.
+segment, the one in which it was sampled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BranchPosition(NamedTuple):
 
 
 class _Shared(NamedTuple):
-    """How much a branch shares with a prompt; ordered by length, then branches that end there come last."""
+    """The prefix that a branch shares with a prompt; ordered by length, then whether the branch ends there."""
 
     tokens: int
     ends_there: bool
@@ -49,12 +49,12 @@ _NOTHING = _Shared(0, False, -1)
 class _Branch:
     parent: int
     offset: int
-    """Number of tokens before its own, which are its parent's first."""
+    """Number of the parent's tokens that precede this branch's own."""
     whole: list[int]
-    """All its tokens, the prefix included."""
+    """All tokens of the branch, the prefix included."""
     buffer: TokenBuffer = field(default_factory=TokenBuffer)
     replies: list[int] = field(default_factory=list[int])
-    """The numbers of its replies among those of all branches."""
+    """Numbers of the branch's replies among the replies of all branches."""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class SegmentTree:
         return self._branches[position.branch].whole[: position.end]
 
     def count_new_tokens(self, prompt: list[int]) -> int:
-        """Return how many tokens of the prompt are in no segment yet."""
+        """Return the number of the prompt's tokens that no segment has yet."""
         return len(prompt) - self._shared(prompt).tokens
 
     def add_reply(
@@ -90,7 +90,8 @@ class SegmentTree:
         *,
         malformed: bool,
     ) -> BranchPosition:
-        """Add a prompt and its reply; ``source`` describes what is new in the prompt.  Returns where the reply ends."""
+        """Add a prompt and its reply, and return the position of the reply's end.  ``source`` describes the new part of
+        the prompt."""
         shared, ends_there, index = self._shared(prompt)
         if not ends_there:
             self._branches.append(_Branch(index, shared, prompt[:shared]))

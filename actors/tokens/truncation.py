@@ -1,4 +1,4 @@
-"""Truncation in tokens: the beginning and the end of what is too long."""
+"""Truncation of text and prompts by their number of tokens; the beginning and the end are kept."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ OMITTED_MIDDLE = "\n[OMITTED MIDDLE]\n"
 
 
 def truncate_text(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
-    """Return ``text``, or its first and last tokens with a marker between that says how many are omitted.
+    """Return ``text``, or its first and last tokens with a marker between them that counts the omitted ones.
 
-    The result has at most ``max_tokens`` tokens, if that is enough for the marker; no character is cut in half."""
+    The result has at most ``max_tokens`` tokens, if the marker fits in them; no character is cut in half."""
     ids = tokenizer.encode(text, add_special_tokens=False)
     room = max_tokens if len(ids) > max_tokens else 0
     while room:
@@ -30,7 +30,7 @@ def truncate_text(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
 
 
 def drop_middle(ids: Sequence[int], max_tokens: int, *, head_share: float, mark: Sequence[int]) -> list[int]:
-    """Return ``ids``, or at most ``max_tokens`` of them: the first, then ``mark``, then the last.
+    """Return ``ids``, or at most ``max_tokens`` ids: the first, then ``mark``, then the last.
 
     ``head_share`` is the share of the kept tokens that come from the beginning."""
     if len(ids) <= max_tokens:

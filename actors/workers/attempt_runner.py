@@ -1,6 +1,6 @@
 """One attempt at a request: its episode runs, and its trajectory is delivered or its failure is reported.
 
-This is the boundary at which every exception of an episode becomes a report: none can end the worker.
+This is the boundary at which every exception of an episode becomes a report, so none can end the worker.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ RunEpisode = Callable[[RolloutRequest, Task], Awaitable[Trajectory]]
 
 
 class AttemptFailure(NamedTuple):
-    """Why an attempt came to nothing."""
+    """The reason that an attempt failed."""
 
     failure: InfraFailure
     detail: str
-    """One line for people."""
+    """One line with the cause."""
 
 
 _FAILURES: tuple[tuple[type[Exception], InfraFailure], ...] = (
@@ -47,16 +47,16 @@ _FAILURES: tuple[tuple[type[Exception], InfraFailure], ...] = (
     (StageOverrun, InfraFailure.DEADLINE),
     (EngineUnavailable, InfraFailure.ENGINE),
 )
-"""Error → failure; a subclass stands before its base."""
+"""Failure of each class of error; a subclass comes before its base."""
 
 
 def classify_failure(error: Exception, episode_deadline_s: float) -> AttemptFailure:
-    """Say which infrastructure failed an attempt that ended in ``error``."""
+    """Return the infrastructure failure of an attempt that ended in ``error``."""
     for kind, failure in _FAILURES:
         if isinstance(error, kind):
             return AttemptFailure(failure, str(error))
     if isinstance(error, TimeoutError):
-        return AttemptFailure(InfraFailure.DEADLINE, f"longer than {episode_deadline_s:g} s")
+        return AttemptFailure(InfraFailure.DEADLINE, f"took longer than {episode_deadline_s:g} s")
     return AttemptFailure(InfraFailure.UNEXPECTED, f"{type(error).__name__}: {error}")
 
 
@@ -84,9 +84,9 @@ class AttemptRunner:
             await self._report_failed(request, classify_failure(error, limit_s))
 
     async def _report_failed(self, request: RolloutRequest, failed: AttemptFailure) -> None:
-        # What failed is often restarting: a request that is given back at once would have spent its attempts by then.
+        # The failed service is often restarting; immediate retries would use up all attempts before it is back.
         await asyncio.sleep(min(_MAX_BACK_OFF_S, 2.0**request.attempt))
-        with contextlib.suppress(InfraError):  # the scheduler notices a request that is overdue
+        with contextlib.suppress(InfraError):  # the scheduler reissues the request after its deadline
             await self.scheduler.call(RolloutScheduler.report_failed, request, failed.failure, failed.detail)
 
     async def _deliver(self, trajectory: Trajectory) -> None:

@@ -1,7 +1,8 @@
-"""A worker's episodes on environment services: its gateway keeps what the policy sampled, they return the outcome.
+"""A worker's episodes on environment services: the worker's gateway records the sampled tokens, and the services return
+the outcomes.
 
 ``async with EnvironmentRunner(spec, tokenizer, generate) as runner: trajectory = await runner.run_episode(context)``.
-The services reach the policy at this node's address, with a key per episode that is worthless once the episode is over.
+The services reach the policy at this node's address, with a key for each episode that expires with it.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from sandbox.http.task_codec import encode_task
 from sandbox.pool.settings import PoolStatistics
 
 _MODEL = "policy"
-"""The model name that services ask for."""
+"""The model name that services use."""
 _MARGIN_S = 10.0
-"""An episode is ended on its service this much before its worker gives it up, so the service can say what failed."""
+"""Seconds by which a service's deadline precedes the worker's, so that the service can report what failed."""
 
 
 class EnvironmentRunner:
@@ -114,13 +115,13 @@ class EnvironmentRunner:
         )
 
     def statistics(self) -> PoolStatistics:
-        """Count episodes as a pool counts sandboxes; how far each is only its service knows."""
+        """Count episodes as a pool counts sandboxes; only the service knows the progress of each."""
         ended, slots = self._started - self._running, self._spec.episodes
         return PoolStatistics(slots, self._running, 0, 0, self._started, ended, self._failed, 0, 0.0, 0, 0, slots)
 
 
 async def _make_trajectory(context: EpisodeContext, session: GatewaySession, outcome: EpisodeOutcome) -> Trajectory:
-    """Join what the session sampled with the outcome.  Raises InfraError if an engine failed the episode."""
+    """Join the session's segments with the outcome.  Raises InfraError if an engine failed the episode."""
     if session.last_error is not None:
         raise session.last_error
     if not (segments := session.segments()):
@@ -137,7 +138,7 @@ async def _make_trajectory(context: EpisodeContext, session: GatewaySession, out
 
 
 def _remaining_s(by: float) -> float:
-    """Raises StageOverrun if no time is left."""
+    """Return the seconds until ``by``.  Raises StageOverrun if no time is left."""
     remaining_s = by - asyncio.get_running_loop().time() - _MARGIN_S
     if remaining_s <= 0:
         raise StageOverrun("no time is left for the episode")
@@ -145,7 +146,7 @@ def _remaining_s(by: float) -> float:
 
 
 def _show_tool_events(outcome: EpisodeOutcome, observer: EpisodeObserver) -> None:
-    """Show the observer the tool calls of an episode that has ended."""
+    """Pass the tool calls of a finished episode to the observer."""
     for event in outcome.tool_events:
         if event.kind == "call":
             observer.on_call(event.tool, event.text)

@@ -1,4 +1,4 @@
-"""Where an episode of a worker runs, and in what: a sandbox with an agent or a harness, or an environment service."""
+"""Runs a worker's episodes: an agent or a harness in a sandbox, or an episode on an environment service."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from sandbox.providers.interface import LocalSandbox, Sandbox
 from sandbox.tasks.task import Task
 
 WrapTerminal = Callable[[RolloutRequest, EpisodeTerminal], EpisodeTerminal]
-"""Puts something of its own between an agent and its sandbox."""
+"""Wraps the terminal through which an agent uses its sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRunner:
-    """Runs single episodes with what a worker has opened."""
+    """Runs single episodes with the resources of one worker."""
 
     spec: WorkerSpec
     agent: Agent
@@ -78,7 +78,7 @@ class EpisodeRunner:
         return (self.environments or self.sandboxes).statistics()
 
     def reward_for(self, request: RolloutRequest) -> RewardFunction:
-        """Return the reward function; evaluations ask no judge, because nobody trains their turns."""
+        """Return the reward function; evaluations use no judge, because their turns are not trained."""
         return self.reward if request.purpose == TRAIN_PURPOSE else self.reward.without_judge()
 
     def _make_context(self, request: RolloutRequest, task: Task, recorder: EpisodeRecorder) -> EpisodeContext:

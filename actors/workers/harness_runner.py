@@ -1,4 +1,4 @@
-"""A worker's harnesses: one gateway for all of them, and a socket to it in the sandbox of each.
+"""Runs a worker's harnesses: one gateway for all of them, and a socket to it in each sandbox.
 
 ``async with HarnessRunner(settings, tokenizer, generate) as runner: trajectory = await runner.run_episode(…)``.
 """
@@ -36,7 +36,7 @@ _MODEL = "policy"
 
 
 class OpenHarness(NamedTuple):
-    """A harness that can be started, and its session."""
+    """A harness that is ready to run, and its session."""
 
     run: HarnessRun
     session: GatewaySession
@@ -82,7 +82,7 @@ class HarnessRunner:
     async def _open_gateway_access(
         self, sandbox: SandboxSession, session: GatewaySession, task: Task
     ) -> AsyncGenerator[Mapping[str, str]]:
-        """Let the gateway answer on the sandbox's own loopback; yields the environment of a harness there."""
+        """Serve the gateway on the sandbox's own loopback; yields the environment of a harness there."""
         port = self._settings.harness_port
         listener = await listen_in_container(sandbox.engine, sandbox.container, port)
         async with self._gateway.listen_on(listener):

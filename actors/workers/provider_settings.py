@@ -1,6 +1,6 @@
-"""Who gives a worker its sandboxes: names and addresses.
+"""A worker's sandbox provider: its name, addresses and options.
 
-Light: the configuration imports it.
+Imports nothing heavy, because the configuration imports it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class ProviderSettings:
     """A provider other than the node's own Docker daemon."""
 
     name: str
-    """:data:`POOL`, :data:`ENVIRONMENT`, :data:`DAYTONA`, or one that a package adds."""
+    """:data:`POOL`, :data:`ENVIRONMENT`, :data:`DAYTONA`, or the name of a plugin."""
     urls: tuple[str, ...] = ()
     """URLs of pool servers or a router, or of environment services."""
     token: str = field(default="", repr=False)
@@ -23,4 +23,4 @@ class ProviderSettings:
     callback_host: str = "127.0.0.1"
     """Address of the worker's node at which environment services reach the policy."""
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict[str, str | int | float | bool])
-    """Options of Daytona, or of a provider that a package adds."""
+    """Options of Daytona or of a plugin's provider."""

@@ -1,4 +1,4 @@
-"""How a worker gets its requests: it asks the scheduler for as many as it has free slots, and runs each in a task."""
+"""Polls the scheduler for as many requests as the worker has free slots, and runs each in a task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from actors.scheduler.rollout_scheduler import RolloutScheduler
 from protocol.trajectory import RolloutRequest, is_training_trajectory
 
 REQUEST_POLL_S = 10.0
-"""Longest wait for requests in one call; a request's deadline counts from before it."""
+"""Longest wait for requests in one call; a request's deadline includes it."""
 _SCHEDULER_RETRY_S = 1.0
 
 
@@ -24,16 +24,16 @@ class RequestPoller:
     worker: str
     slots: int
     online_evaluation: bool
-    """Ask for requests of evaluations beside training only."""
+    """Whether the worker fetches only requests of online evaluations."""
     running: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, "asyncio.Task[None]"])
-    """Attempt id → its task."""
+    """The task of each running attempt by attempt id."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _slot_free: asyncio.Event = field(default_factory=asyncio.Event)
     _waiting: asyncio.Timeout | None = None
-    """Around the wait for requests, so that :meth:`stop` can end it."""
+    """Timeout of the wait for requests, through which :meth:`stop` ends it."""
 
     def stop(self) -> None:
-        """Ask for no more requests, and cancel those that run."""
+        """Fetch no more requests, and cancel the running attempts."""
         self.stopping.set()
         if self._waiting is not None:
             self._waiting.reschedule(0.0)
@@ -70,12 +70,12 @@ class RequestPoller:
                 continue
             for request in requests:
                 attempt_id = request.attempt_id
-                if attempt_id in self.running:  # a restarted scheduler does not know that it runs here already
+                if attempt_id in self.running:  # a restarted scheduler does not know that it is running here already
                     continue
                 self.running[attempt_id] = tasks.create_task(self._run(request, run), name=attempt_id)
 
     async def _acquire(self, incarnation: str, free: int) -> list[RolloutRequest]:
-        """Return requests for ``free`` slots; none if none came in time, or once the worker is to stop."""
+        """Return requests for ``free`` slots; none if none arrived in time, or if the worker is stopping."""
         method = (
             RolloutScheduler.acquire_evaluation_requests
             if self.online_evaluation

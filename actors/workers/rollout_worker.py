@@ -1,11 +1,11 @@
 """The rollout worker's actor: many episodes in one event loop, on one node.
 
-It asks the scheduler for as many requests as it has free slots (:mod:`~actors.workers.request_poller`), runs each as
+It polls the scheduler for as many requests as it has free slots (:mod:`~actors.workers.request_poller`), runs each as
 one episode in a sandbox of its own (:mod:`~actors.workers.episode_runner`), sends the trajectory to the buffer and
-reports the request finished once the buffer has acknowledged it (:mod:`~actors.workers.attempt_runner`).  An episode
-that infrastructure failed gives its request back with the reason; none can end the worker.  The worker ends when it is
-told to stop, when its ``run`` is cancelled or when its actor dies; its containers end with their deadline at the
-latest.
+reports the request finished once the buffer has acknowledged it (:mod:`~actors.workers.attempt_runner`).  If
+infrastructure fails an episode, its request is given back with the reason; no episode can end the worker.  The worker
+ends when it is stopped, when its ``run`` is cancelled or when its actor dies; its containers end at their deadline at
+the latest.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from sandbox.tasks.task import Task
 
 _STATISTICS_S = 1.0
 _DRAIN_S = 5.0
-"""Longest wait at the end for the acknowledgement of what was sent, so that it need not be sampled again."""
+"""Longest wait at the end for acknowledgements of sent trajectories, so that they need not be sampled again."""
 
 
 class RolloutWorker:
-    """The actor.  It can be told to run again after its work was cancelled."""
+    """The worker's actor.  :meth:`run` may be called again after it was cancelled."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class RolloutWorker:
     async def run(self, tasks: Mapping[str, Task]) -> None:
         """Work on ``tasks`` (by id) until :meth:`stop` or until cancelled; :meth:`stop` waits for the clean-up.
 
-        A caller whose connection broke asks again while the work that it began goes on, and waits for that.  Raises
-        InfraError if that work then ends before :meth:`stop`."""
+        A caller whose connection broke may call again while the first call's work continues, and waits for its end.
+        Raises InfraError if that work then ends before :meth:`stop`."""
         if not self._idle.is_set():
             await self._idle.wait()
             if not self._poller.stopping.is_set():
@@ -86,16 +86,16 @@ class RolloutWorker:
             self._idle.set()
 
     async def stop(self) -> None:
-        """Take no more requests and cancel the running episodes.  Returns when the sandboxes are gone."""
+        """Fetch no more requests and cancel the running episodes.  Returns when the sandboxes are gone."""
         self._poller.stop()
         await self._idle.wait()
 
     async def cancel_training(self) -> None:
-        """Cancel running training episodes: nothing waits for them any more."""
+        """Cancel the running training episodes, which are no longer needed."""
         self._poller.cancel_training()
 
     async def cancel_attempts(self, trajectories: Collection[str]) -> None:
-        """Cancel the running episodes of these trajectories, which a person has given up."""
+        """Cancel the running episodes of these trajectories on a person's request."""
         self._poller.cancel_trajectories(trajectories)
 
     async def _work(self, tasks: Mapping[str, Task], incarnation: str) -> None:
@@ -133,7 +133,8 @@ class RolloutWorker:
 
     @contextlib.asynccontextmanager
     async def _open_episodes(self) -> AsyncGenerator[EpisodeRunner]:
-        """Open what episodes need: sandboxes, the chat format, harnesses or environment services, and the reward."""
+        """Open the episodes' resources: sandboxes, the chat format, harnesses or environment services, and the
+        reward."""
         spec, provider = self._spec, self._spec.provider
         thinking = spec.agent.settings.thinking.template_argument
         chat = await asyncio.to_thread(load_chat_format, spec.model_path, self._agent.offered_tools, thinking=thinking)
@@ -176,7 +177,7 @@ class RolloutWorker:
             return await self._router.generate(request, watch)
 
     async def _keep_emitting_statistics(self, episodes: EpisodeRunner) -> None:
-        """Emit every second how full the pool is, until :meth:`stop`."""
+        """Emit the pool's statistics every second until :meth:`stop`."""
         stopping = self._poller.stopping
         while not stopping.is_set():
             pool = episodes.statistics()

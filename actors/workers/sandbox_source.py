@@ -1,6 +1,6 @@
-"""Where a worker's sandboxes come from: its own pool on its node's Docker daemon, pool servers, or a plugin's provider.
+"""The source of a worker's sandboxes: its own pool on its node's Docker daemon, pool servers, or a plugin's provider.
 
-A source is open as long as its context is; what a server still holds then ends with its lease.
+A source is open as long as its context is; sandboxes that a server still holds then end with their lease.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class EpisodeSandboxSource(Protocol):
     """Opens sandboxes for episodes and counts them."""
 
     async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
-        """See :meth:`sandbox.providers.interface.SandboxProvider.open`.  A sandbox of the group ``together`` starts
-        only when there is a slot for each of them."""
+        """Open a sandbox; see :meth:`sandbox.providers.interface.SandboxProvider.open`.  A sandbox of the group
+        ``together`` starts only when there is a slot for each sandbox of the group."""
         ...
 
     def statistics(self) -> PoolStatistics: ...
@@ -51,21 +51,21 @@ class LocalSandboxSource:
 
 
 class AbsentSandboxSource:
-    """No sandboxes, for workers whose episodes run on environment services."""
+    """A source without sandboxes, for workers whose episodes run on environment services."""
 
     async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
         del task, deadline_s, together
-        raise SandboxStartError("episodes run on environment services, and so do their sandboxes")
+        raise SandboxStartError("environment services open the sandboxes of their episodes themselves")
 
     def statistics(self) -> PoolStatistics:
         return PoolStatistics(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
 
 
 class CountedSandboxSource:
-    """Counts the sandboxes of a provider that does not."""
+    """Counts the sandboxes of a provider that has no statistics."""
 
     def __init__(self, provider: SandboxProvider, capacity: int) -> None:
-        """``capacity``: maximum number of sandboxes at once."""
+        """Wrap ``provider``; ``capacity`` is the maximum number of sandboxes at once."""
         self._provider, self._capacity = provider, capacity
         self._held: list[Sandbox] = []
         self._starting = self._started = self._failed = 0
@@ -96,7 +96,7 @@ class CountedSandboxSource:
 
 
 def sandbox_group_of(request: RolloutRequest, provider: ProviderSettings | None) -> SandboxGroup | None:
-    """Return the group that an episode's sandbox starts with; None for a further attempt and for evaluations."""
+    """Return the group with which an episode's sandbox starts; None for a repeated attempt and for evaluations."""
     if provider is None or not provider.together or request.purpose != TRAIN_PURPOSE or request.attempt:
         return None
     return SandboxGroup(f"{request.run_id}/g{request.group:06d}", request.group_size)

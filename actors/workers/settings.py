@@ -1,6 +1,6 @@
 """A rollout worker's settings: its part of ``[rollout]``, and the spec of one worker.
 
-Light: the configuration imports it.
+Imports nothing heavy, because the configuration imports it.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 class WorkerSettings(ConfigSection):
-    """How many episodes workers run, and the deadlines around each."""
+    """Number of workers and episodes, and the deadlines of an episode."""
 
     workers_per_node: PositiveInt = 1
-    """Rollout processes on each node."""
+    """Number of rollout workers on each node."""
     episodes_per_worker: PositiveInt = 16
-    """Episodes that one worker runs at the same time; simulated nodes share those of one node."""
+    """Number of episodes that one worker runs at once; simulated nodes share the episodes of one node."""
     episode_deadline_s: Seconds = 600.0
     """Wall-clock limit of one episode, waiting included; exceeding it is an infrastructure failure, not the agent's."""
     send_deadline_s: Seconds = 600.0
     """Longest wait for the buffer to acknowledge a trajectory after its episode."""
     acquire_timeout_s: Seconds = 120.0
-    """Longest wait for a sandbox, its start and its task's set-up included."""
+    """Longest wait for a sandbox, including its start and its task's set-up."""
     cleanup_timeout_s: Seconds = 15.0
-    """Longest wait for the sandbox to be removed after an episode; a slower one keeps ending by itself."""
+    """Longest wait for the removal of the sandbox after an episode; a slower removal continues in the background."""
 
     def episodes_per_worker_of(self, nodes: int) -> int:
-        """Return the episodes at once of each worker if ``nodes`` nodes share one machine, and so its containers.
+        """Return the number of concurrent episodes of each worker if ``nodes`` nodes share one machine's containers.
 
-        Raises UserError if that is less than one for each."""
+        Raises UserError if that is below 1."""
         if nodes > self.episodes_per_worker:
             raise UserError(
                 f"{nodes} nodes on one machine share rollout.episodes_per_worker = {self.episodes_per_worker}, which "
@@ -52,7 +52,7 @@ class WorkerSettings(ConfigSection):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """What one worker needs."""
+    """Everything that one worker is configured with."""
 
     name: str
     node: str
@@ -63,13 +63,13 @@ class WorkerSpec:
     endpoint: str
     """Address of the buffer's receiver."""
     curve: CurveClient | None
-    """Keys for it; None on loopback."""
+    """Keys of that connection; None on loopback."""
     episodes: int
-    """Concurrent episodes."""
+    """Number of concurrent episodes."""
     settings: WorkerSettings
     agent: AgentSpec
     harness: HarnessSettings
-    """Used in place of the agent if it names a command."""
+    """The harness that replaces the agent, if its command is set."""
     episode: EpisodeSettings
     reward: RewardSpec
     reply_timeout_s: float
@@ -83,6 +83,6 @@ class WorkerSpec:
     provider: ProviderSettings | None = None
     """A provider of sandboxes in place of the worker's own pool."""
     max_version_lag: int = 0
-    """An engine whose weights are more versions behind another's is asked last; 0 for no such limit."""
+    """Number of versions behind the newest engine above which an engine is used last; 0 for no such limit."""
     online_evaluation: bool = False
-    """It serves evaluations beside training (:mod:`actors.scheduler.online_evaluation`) and nothing else."""
+    """Whether the worker runs only online evaluations (:mod:`actors.scheduler.online_evaluation`)."""

@@ -1,5 +1,5 @@
-"""Sandbox providers other than the workers' own pools: their settings for workers, from the configuration and the
-environment, and checks that they answer."""
+"""Sandbox providers other than the workers' own pools: builds their settings from the configuration and the environment
+variables, and checks that they answer."""
 
 from __future__ import annotations
 
@@ -28,52 +28,53 @@ from sandbox.providers.settings import DAYTONA, ENVIRONMENT, POOL, SandboxSettin
 POOL_URLS_VARIABLE = "WORKER_URLS"
 ENVIRONMENT_URLS_VARIABLE = "ENVIRONMENT_URLS"
 _DAYTONA_KEY = "DAYTONA_API_KEY"
-_ANSWER_S = 10.0
+_STATUS_TIMEOUT_S = 10.0
 
 
 def make_provider_settings(sandbox: SandboxSettings, environment: Mapping[str, str]) -> ProviderSettings | None:
-    """None where workers have pools of their own.  Raises UserError where pool servers are meant, and none is named."""
+    """Return the provider's settings; None if workers have their own pools.
+
+    Raises UserError if the provider needs URLs and none is configured."""
     if sandbox.uses_worker_pools:
         return None
     if sandbox.provider == ENVIRONMENT:
         return ProviderSettings(ENVIRONMENT, _environment_urls(sandbox, environment), read_token(None, environment))
     if sandbox.provider != POOL:
         return ProviderSettings(sandbox.provider, options=sandbox.options)
-    said = ",".join(sandbox.urls) or environment.get(POOL_URLS_VARIABLE, "")
-    if not said.strip(" ,"):
+    configured = ",".join(sandbox.urls) or environment.get(POOL_URLS_VARIABLE, "")
+    if not configured.strip(" ,"):
         raise UserError(
-            "sandbox.provider = 'pool' needs pool servers, and none is named: --set "
+            "sandbox.provider = 'pool' needs the URLs of pool servers: --set "
             f"sandbox.urls=http://HOST:18081, or export {POOL_URLS_VARIABLE}=http://HOST:18081"
         )
-    urls = worker_urls(said)
+    urls = worker_urls(configured)
     if sandbox.group_slots and len(urls) > 1:
         raise UserError(
-            f"sandbox.group_slots asks one address for the places of a whole group, and {POOL_URLS_VARIABLE} "
-            f"has {len(urls)}"
-            f": start a router (python -m sandbox.router --workers {','.join(urls)}) and name it alone"
+            f"sandbox.group_slots reserves the slots of a whole group at one address, and {POOL_URLS_VARIABLE} has "
+            f"{len(urls)}: start a router (python -m sandbox.router --workers {','.join(urls)}) and use only its URL"
         )
     return ProviderSettings(POOL, urls, read_token(None, environment), sandbox.group_slots)
 
 
 def _environment_urls(sandbox: SandboxSettings, environment: Mapping[str, str]) -> tuple[str, ...]:
-    said = ",".join(sandbox.urls) or environment.get(ENVIRONMENT_URLS_VARIABLE, "")
-    if not said.strip(" ,"):
+    configured = ",".join(sandbox.urls) or environment.get(ENVIRONMENT_URLS_VARIABLE, "")
+    if not configured.strip(" ,"):
         raise UserError(
-            "sandbox.provider = 'environment' needs environment services, and none is named: --set "
+            "sandbox.provider = 'environment' needs the URLs of environment services: --set "
             f"sandbox.urls=http://HOST:18082, or export {ENVIRONMENT_URLS_VARIABLE}=http://HOST:18082"
         )
-    return worker_urls(said)
+    return worker_urls(configured)
 
 
 def callback_address(urls: Sequence[str], address: str) -> str:
-    """Where services at ``urls`` reach a worker on the node with ``address``: on loopback, if all of them are there
-    too."""
+    """Return the address at which services at ``urls`` reach a worker on a node: ``address``, or loopback if all
+    services are on loopback."""
     hosts = [urlsplit(url).hostname or "" for url in urls]
     return "127.0.0.1" if all(map(is_loopback, hosts)) else address
 
 
 def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, str]) -> None:
-    """It is there, and the agent's tools can be called in its sandboxes.  Raises UserError."""
+    """Check that the provider answers and that the agent's tools work in its sandboxes.  Raises UserError."""
     settings = make_provider_settings(config.sandbox, environment)
     if settings is None:
         return
@@ -84,8 +85,8 @@ def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, st
         return
     if bound := local_only_tools(agent.tools):
         raise UserError(
-            f"agent.kind = '{config.agent.kind}' calls {', '.join(bound)}, which acts on a sandbox of its worker's own "
-            f"pool, and sandbox.provider = '{settings.name}': --set sandbox.provider=docker, or choose another agent"
+            f"agent.kind = '{config.agent.kind}' calls {', '.join(bound)}, which needs a sandbox of the worker's own "
+            f"pool, but sandbox.provider = '{settings.name}': --set sandbox.provider=docker, or choose another agent"
         )
     if settings.name == DAYTONA:
         DaytonaOptions.parse(settings.options)
@@ -95,64 +96,65 @@ def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, st
     elif settings.name != POOL:
         load_plugin(PluginGroup.SANDBOX_PROVIDERS, settings.name)
     for url in settings.urls:
-        places = _count_slots(_status(url, settings.token))
-        if settings.together and places < config.rollout.group_size:
+        slots = _count_slots(_fetch_status(url, settings.token))
+        if settings.together and slots < config.rollout.group_size:
             raise UserError(
-                f"sandbox.group_slots asks for {config.rollout.group_size} places at once, and {url} has {places}: "
+                f"sandbox.group_slots needs {config.rollout.group_size} slots at once, and {url} has {slots}: "
                 "start its servers with more (--max-tasks, --max-runs-per-task), or lower rollout.group_size"
             )
 
 
 def _count_slots(status: Mapping[str, Any]) -> int:
-    """All that a server has, or the workers of a router."""
+    """Return the number of slots of a server, or of all servers behind a router."""
     pools = [each.get("pool", {}) for each in status.get("workers", [status])]
     return sum(pool.get("max_tasks", 0) * pool.get("max_runs_per_task", 0) for pool in pools)
 
 
 def _check_service(url: str, token: str) -> None:
-    if "environment" not in _status(url, token, _SERVICE):
+    if "environment" not in _fetch_status(url, token, _SERVICE):
         raise UserError(
-            f"what answers at {url} is no environment service: start one (python -m launch.environment), or set "
+            f"the server at {url} is no environment service: start one (python -m launch.environment), or set "
             "sandbox.provider = 'pool' for pool servers"
         )
 
 
 def _check_callback(config: RunConfig, urls: Sequence[str]) -> None:
-    """Services elsewhere reach the policy.  The nodes that a run starts itself are on loopback."""
-    given = config.sandbox.callback or config.cluster.address
-    if not given and not is_loopback(callback_address(urls, "elsewhere")):
+    """Check that services on other machines can reach the policy: nodes that a run starts itself are on loopback."""
+    configured = config.sandbox.callback or config.cluster.address
+    if not configured and not is_loopback(callback_address(urls, "elsewhere")):
         raise UserError(
-            "the environment services are on other machines, and call the policy back at this one: --set "
-            "sandbox.callback=ADDRESS, this machine's as they see it"
+            "the environment services are on other machines and must reach the policy on this one: --set "
+            "sandbox.callback=ADDRESS, where ADDRESS is this machine's address in their network"
         )
 
 
 class _Server(NamedTuple):
-    """What may be asked for its status, in words for people."""
+    """A kind of server with a status page."""
 
     name: str
     start: str
+    """The command that starts one."""
 
 
 _POOL_SERVER = _Server("pool server", "python -m sandbox.server, or sandbox.router before several")
 _SERVICE = _Server("environment service", "python -m launch.environment")
 
 
-def _status(url: str, token: str, server: _Server = _POOL_SERVER) -> Mapping[str, Any]:
+def _fetch_status(url: str, token: str, server: _Server = _POOL_SERVER) -> Mapping[str, Any]:
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    asked = urllib.request.Request(f"{url}/status", headers=headers)  # noqa: S310  http or https: worker_urls
+    request = urllib.request.Request(f"{url}/status", headers=headers)  # noqa: S310  http or https: worker_urls
     try:
-        with urllib.request.urlopen(asked, timeout=_ANSWER_S) as answer:  # noqa: S310  as above
-            return orjson.loads(answer.read())
+        with urllib.request.urlopen(request, timeout=_STATUS_TIMEOUT_S) as response:  # noqa: S310  as above
+            return orjson.loads(response.read())
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.UNAUTHORIZED:
             raise UserError(
-                f"the {server.name} {url} asks for another token than this: export {TOKEN_VARIABLE} as its host has it"
+                f"the {server.name} {url} refuses the token: export {TOKEN_VARIABLE} with the value on its host"
             ) from error
-        why = f"says {error.code} to /status"
+        why = f"answers /status with {error.code}"
     except (OSError, ValueError) as error:
         why = f"does not answer ({error})"
     raise UserError(
-        f"the {server.name} {url} {why}, and agents work in its sandboxes: start it ({server.start}), or mend "
+        f"the {server.name} {url} {why}, so the run has no sandboxes: start it ({server.start}), or correct "
         "sandbox.urls"
     )

@@ -1,8 +1,8 @@
 """Executes control requests on a run.
 
-A change of state that a step must not see halfway is made between two steps
-(:class:`~launch.control.step_hooks.StepHooks`); everything else is done at once.  The scheduler is told until it has
-heard, so an action also succeeds while that actor is being restarted.
+A change of state that must not happen during a step is made between two steps
+(:class:`~launch.control.step_hooks.StepHooks`); everything else is done at once.  Calls to the scheduler are retried,
+so an action also succeeds while that actor restarts.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class CancelTarget(NamedTuple):
 
     group: GroupId
     sample: int | None
-    """None for every sample of the group."""
+    """Sample of the group; None for all of them."""
 
 
 _TARGET = re.compile(r"(?:train-)?g?(?P<group>\d{1,15})(?:-s(?P<sample>\d{1,9}))?(?:-a\d+)?")
 
 
 def parse_cancel_target(text: str) -> CancelTarget:
-    """Read a group or a trajectory in the form that events and pages show.  Raises UserError."""
+    """Parse the name of a group or a trajectory as events and pages show it.  Raises UserError."""
     if (found := _TARGET.fullmatch(text)) is None:
         raise UserError(
-            f"'{text}' is neither a group nor a trajectory of the training: write 12 or train-g000012-s03 "
-            "(python -m launch.ctl RUN list shows what runs)"
+            f"'{text}' is neither a training group nor a training trajectory: write 12 or train-g000012-s03 "
+            "(python -m launch.ctl RUN list shows the running ones)"
         )
     sample = found["sample"]
     return CancelTarget(GroupId(int(found["group"])), None if sample is None else int(sample))
@@ -60,7 +60,7 @@ class ControlledTraining(Protocol):
 
     @property
     def step(self) -> int:
-        """Optimizer steps taken so far."""
+        """Number of optimizer steps taken so far."""
         ...
 
     @property
@@ -77,7 +77,7 @@ class ControlledTraining(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class ControlActions:
-    """Executes one request at a time for each caller; callers may overlap."""
+    """Executes control requests; those of different callers may overlap."""
 
     run_dir: Path
     events: EventLog
@@ -86,19 +86,19 @@ class ControlActions:
     training: ControlledTraining
     config: RunConfig
     apply_config: Callable[[RunConfig], None]
-    """Makes the run use another configuration from now on."""
+    """Switches the run to another configuration."""
     set_learning_rate_from: Callable[[int, float], Awaitable[None]]
-    """Sets the learner's rate from an optimizer step on."""
+    """Sets the learning rate from the given optimizer step on."""
     cancel_episodes: Callable[[Sequence[str]], Awaitable[None]]
     """Ends the running episodes of the trajectories with these names."""
     drain_engine: Callable[[str], Awaitable[bool]]
-    """Lets an engine finish what it samples and replaces its server; whether all requests finished in time."""
+    """Lets an engine finish its requests and replaces its server; returns whether all finished in time."""
     evaluate: Callable[[str], Awaitable[str]]
-    """Starts an evaluation of the newest weights, for the given reason, and describes it; called between two steps."""
+    """Starts an evaluation of the newest weights for the given reason and describes it; called between two steps."""
 
     async def execute(self, request: ControlRequest) -> str:  # noqa: PLR0911  one return for each action
-        """Do what ``request`` asks and describe the result.  Raises UserError for a request that cannot be met, and
-        InfraError for one that failed."""
+        """Execute ``request`` and describe the result.  Raises UserError for an impossible request and InfraError for
+        one that failed."""
         training = self.training
         match request.action:
             case ControlAction.PAUSE:
@@ -131,7 +131,7 @@ class ControlActions:
         hooks = self.training.step_hooks
         hooks.require_open()
         if hooks.ending is not None:
-            raise UserError("the run is already ending, because that was requested")
+            raise UserError("the run is already ending on request")
         hooks.pause()
         write_paused(self.run_dir, True)
         await self._set_flow(RolloutFlow.PAUSE)
@@ -180,7 +180,7 @@ class ControlActions:
         return await self._apply_change(request)
 
     async def _apply_change(self, request: ControlRequest) -> str:
-        """Record the new configuration first, so that whatever restarts meanwhile already reads it."""
+        """Apply a new configuration; it is recorded first, so that a process that restarts meanwhile reads it."""
         after, step = apply_changes(self.config, request.changes), self.training.step
         changed = diff_configs(self.config, after)
         record_changes(
@@ -191,7 +191,7 @@ class ControlActions:
         if after.learning_rate != before.learning_rate:
             await self.set_learning_rate_from(step + 1, after.learning_rate)
         if after.rollout_tuning != before.rollout_tuning:
-            with suppress(RemoteError):  # the scheduler is being restarted: it is told again within seconds
+            with suppress(RemoteError):  # the scheduler is being restarted; the state is sent again within seconds
                 await self.run_state.set_tuning(after.rollout_tuning)
         self._emit_changes(changed, request)
         return "; ".join(map(str, changed)) or "another request has already changed this"
@@ -210,14 +210,14 @@ class ControlActions:
 
     async def _drain_engine(self, engine: str) -> str:
         ended = await self.drain_engine(engine)
-        what = "its requests finished" if ended else "requests that did not finish in time continue after their tokens"
-        return f"{engine} is drained: {what}, and another server takes its place"
+        what = "its requests finished" if ended else "its unfinished requests continue from the tokens they have"
+        return f"{engine} is drained: {what}, and its server is replaced"
 
     async def _cancel(self, target: CancelTarget) -> str:
         try:
             samples = await self.scheduler.call(RolloutScheduler.cancel_samples, *target)
         except RemoteError as error:
-            raise InfraError(f"the scheduler did not answer, ask again: {error}") from error
+            raise InfraError(f"the scheduler did not answer; repeat the request: {error}") from error
         await self.cancel_episodes([make_trajectory_id(target.group, sample) for sample in samples])
         what = f"group {target.group}" if target.sample is None else f"sample {target.sample} of group {target.group}"
-        return f"{what} is given up: {len(samples)} rollouts end, and are counted as cancelled"
+        return f"{what} is cancelled: {len(samples)} rollouts end"

@@ -85,8 +85,10 @@ def node_host_requirements(config: RunConfig) -> HostRequirements:
 
 def _containers(config: RunConfig) -> int:
     """Return the maximum number of sandboxes at once on one machine."""
-    rollout, beside = config.rollout, config.online_evaluation_slots if config.evaluation.every_steps else 0
-    return rollout.workers_per_node * rollout.episodes_per_worker + beside if config.sandbox.uses_worker_pools else 0
+    if not config.sandbox.uses_worker_pools:
+        return 0
+    evaluation_slots = config.online_evaluation_slots if config.evaluation.every_steps else 0
+    return config.rollout.workers_per_node * config.rollout.episodes_per_worker + evaluation_slots
 
 
 def sft_host_requirements(config: SftConfig) -> HostRequirements:

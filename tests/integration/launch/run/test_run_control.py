@@ -72,8 +72,8 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
     assert asked(run, ControlAction.CHECKPOINT) == f"the checkpoint of step {paused.step} is kept"
     assert (run.path / "checkpoints" / f"step-{paused.step:06d}" / "manifest.json").exists()
     group = int(first[7:13])
-    assert asked(run, ControlAction.CANCEL, first).startswith(f"sample {int(first[-2:])} of group {group} is given up")
-    assert f"group {group} is given up: {len(others)} rollouts" in asked(run, ControlAction.CANCEL, str(group))
+    assert asked(run, ControlAction.CANCEL, first).startswith(f"sample {int(first[-2:])} of group {group} is cancelled")
+    assert f"group {group} is cancelled: {len(others)} rollouts" in asked(run, ControlAction.CANCEL, str(group))
     found = re.search(r"weights of step (\d+) are evaluated", asked(run, ControlAction.EVALUATE, reason="to see"))
     assert found is not None
     assert int(found[1]) == paused.step

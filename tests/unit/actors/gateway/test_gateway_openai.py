@@ -380,7 +380,7 @@ async def test_a_session_that_only_ever_asks_too_much_is_heard_no_more() -> None
         for _ in range(32):
             with pytest.raises(openai.BadRequestError):
                 await ask(made, [{"role": "user", "content": "x" * 60}])
-        with pytest.raises(openai.RateLimitError, match="has asked 32 times"):
+        with pytest.raises(openai.RateLimitError, match="has made 32 requests"):
             await ask(made, HELLO)
 
 

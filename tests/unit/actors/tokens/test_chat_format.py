@@ -123,9 +123,13 @@ def test_a_turn_ends_as_the_template_says_whatever_ends_a_text(tokenizer: Tokeni
         (
             "{% for m in messages %}{{ m.content }}\n{% endfor %}",
             None,
-            "ends an assistant's turn with no special token",
+            "does not end an assistant's turn with a special token",
         ),
-        ("{% for m in messages %}{{ m.content }}{% endfor %}", None, "ends an assistant's turn with no special token"),
+        (
+            "{% for m in messages %}{{ m.content }}{% endfor %}",
+            None,
+            "does not end an assistant's turn with a special token",
+        ),
         ("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}", TOOLS, "set agent.tools = false"),
     ],
 )

@@ -72,7 +72,7 @@ async def test_a_server_s_token_is_asked_for_before_anything_starts() -> None:
 
 def test_an_agent_whose_tools_hold_on_to_a_pool_s_sandbox_is_refused() -> None:
     for kind, toolset in (("hermes", "seta"), ("bash", "shell_only"), ("code_interpreter", "shell_only")):
-        with pytest.raises(UserError, match="none is named"):  # and not its tools
+        with pytest.raises(UserError, match="needs the URLs of pool servers"):  # and not its tools
             check(config(f"agent.kind={kind}", f"agent.toolset={toolset}", SAYS))
     with pytest.raises(UserError, match=r"'keystrokes' calls terminal_keystrokes.*--set sandbox\.provider=docker"):
         check(config("agent.kind=keystrokes", SAYS), WORKER_URLS="http://a:1")
@@ -87,9 +87,7 @@ async def test_the_places_of_a_whole_group_are_asked_of_one_address_that_has_the
         router = create_app(lambda: RouterWorkers(tuple(urls), "", 1.0), Access("127.0.0.1"))
         both = await stack.enter_async_context(serving(router))
         together = "sandbox.group_slots=true"
-        with pytest.raises(
-            UserError, match=r"asks for 8 places at once, and http\S+ has 6: start its servers with more"
-        ):
+        with pytest.raises(UserError, match=r"needs 8 slots at once, and http\S+ has 6: start its servers with more"):
             await asyncio.to_thread(check, config(f"sandbox.urls={urls[0]}", together))
         said = config(f"sandbox.urls={both}", together)
         await asyncio.to_thread(check, said)

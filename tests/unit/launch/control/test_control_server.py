@@ -208,7 +208,7 @@ async def test_a_run_that_is_to_end_opens_no_group_and_stands_no_longer(
         assert (await scene.answer(make_request(action)))[0]
         assert (await scene.answer(make_request(ControlAction.PAUSE))) == (
             False,
-            "the run is already ending, because that was requested",
+            "the run is already ending on request",
         )
     assert scene.conductor.told[-1].flow is RolloutFlow.DRAIN
     assert scene.training.step_hooks.ending is how
@@ -219,7 +219,7 @@ async def test_an_engine_that_is_drained_ends_no_run(scene: Scene) -> None:
     async with scene.open():
         ok, text = await scene.answer(make_request(ControlAction.DRAIN, target="engine-0"))
     assert ok
-    assert "another server takes its place" in text
+    assert "its server is replaced" in text
     assert scene.drained == ["engine-0"]
     assert scene.training.step_hooks.ending is None
 
@@ -258,7 +258,10 @@ async def test_what_counts_only_for_tickets_waits_for_no_step(scene: Scene) -> N
             "staleness.max_staleness cannot be changed",
         ),
         (make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "0"}), "already uses these values"),
-        (make_request(ControlAction.CANCEL, target="before-g000001-s00"), "neither a group nor a trajectory"),
+        (
+            make_request(ControlAction.CANCEL, target="before-g000001-s00"),
+            "neither a training group nor a training trajectory",
+        ),
         (make_request(ControlAction.CANCEL, target="13"), "group 13 is not open"),
     ],
 )

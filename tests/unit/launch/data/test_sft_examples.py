@@ -116,13 +116,11 @@ def test_sampled_markup_inside_a_reply_ends_it_where_the_template_does(tokenizer
 
 
 def test_thoughts_and_calls_that_a_template_leaves_out_are_not_lost_in_silence(tokenizer: Tokenizer) -> None:
-    with pytest.raises(
-        TrainingDataError, match=r"^f:1: the chat template of this model leaves 'I look' out of a reply"
-    ):
+    with pytest.raises(TrainingDataError, match=r"^f:1: the chat template of this model omits 'I look' from a reply"):
         ConversationEncoder(tokenizer).encode(parse_conversation({"messages": TALK}, "f:1"))
     other = copy.deepcopy(cast("PreTrainedTokenizerFast", tokenizer))
     other.chat_template = CHAT_TEMPLATE.replace("message.tool_calls or []", "[]")
-    with pytest.raises(TrainingDataError, match=r"leaves 'shell_exec' out of a reply"):
+    with pytest.raises(TrainingDataError, match=r"omits 'shell_exec' from a reply"):
         ConversationEncoder(cast("Tokenizer", other)).encode(parse_conversation({"messages": PLAIN}, "f:1"))
 
 
@@ -131,7 +129,7 @@ def test_a_template_that_begins_a_reply_otherwise_is_refused_by_the_record(token
     other.chat_template = CHAT_TEMPLATE.replace(
         "{{- '<|im_start|>assistant\\n' -}}", "{{- '<|im_start|>assistant\\n<think>' -}}"
     )
-    with pytest.raises(TrainingDataError, match=r"^f:1: the chat template .* does not begin this one with it"):
+    with pytest.raises(TrainingDataError, match=r"^f:1: the chat template .* does not begin this reply with it"):
         ConversationEncoder(cast("Tokenizer", other)).encode(parse_conversation({"messages": PLAIN}, "f:1"))
 
 
