@@ -18,6 +18,6 @@ Packages, from above; each imports only those below it, :mod:`protocol` and :mod
 
 An episode waits for engines, its sandbox and its reward; a worker waits for the scheduler's requests and for the
 buffer's acknowledgement; the scheduler waits for the buffer's progress; the buffer waits for no other actor.  No call
-goes to the learner: the scheduler admits no new group while rollout is too far ahead of it, and :mod:`launch.weight_sync`
-brings its weights to the engines.
+goes to the learner: the scheduler admits no new group while rollout is too far ahead of it, and
+:mod:`launch.weight_sync` brings its weights to the engines.
 """

@@ -7,7 +7,7 @@ A run, from above:
 
 - ``run``: one run from its command line to its summary; its driver starts the packages below.
 - ``training``: the training loop; ``weight_sync``: published versions to the engines, while rollout continues.
-- ``checkpoints``: writing, keeping, exporting; ``control``: requests to a running run; ``alerts``: rules over its events.
+- ``checkpoints``: writing, keeping, exporting; ``control``: requests to a run; ``alerts``: rules over its events.
 - ``stall_diagnosis``: who waits for whom when nothing proceeds.
 - ``data``: tasks, the starting model and the warm start; ``demo``: the model of the demo.
 - ``actor_group``: the run's actors; ``hosts``: its nodes; ``processes``: local processes and tasks.

@@ -16,8 +16,8 @@ Packages, from above; each imports only those below it and :mod:`protocol`:
 - ``docker``: the client of one Docker engine; ``tasks``: the task model and its formats; ``datasets``: our own tasks.
 
 An episode waits for a slot of the pool and for its container; a session waits for answers of PID 1; the pool waits only
-for the Docker engine.  Nothing waits for an agent's program without a deadline, and a container ends at its own deadline
-unless its owner extends it.
+for the Docker engine.  Nothing waits for an agent's program without a deadline, and a container ends at its own
+deadline unless its owner extends it.
 """
 
 from protocol.dependencies import require_packages
