@@ -87,7 +87,7 @@ def run_once(
 
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
         sweep = (sys.executable, "-m", "sandbox.pool.sweep", directory.run_id)
-        log = directory.log_place("driver", "node-0")
+        log = directory.process_log("driver", "node-0")
         with ProcessReaper(token or secrets.token_hex(16), temporary, sweep), log.handler_installed():
             driver = Driver(
                 config,

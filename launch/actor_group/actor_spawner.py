@@ -51,7 +51,7 @@ class RunActorSpawner:
             bundle=self.bundles.get(slot or name),
             max_restarts=-1,
             max_task_retries=-1,
-            log=self._directory.log_place(name, node.name, actor_run_dir(self._config, self._directory, node)),
+            log=self._directory.process_log(name, node.name, actor_run_dir(self._config, self._directory, node)),
             env={RUN_TOKEN_VARIABLE: host_token(self._token, node.address)} if node.remote else {},
         )
 

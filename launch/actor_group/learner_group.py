@@ -82,7 +82,7 @@ def spawn_learner_group(
                 num_gpus=1 if learner.device == "cuda" else 0,
                 concurrent_calls=_CONCURRENT_WRITES,
                 env=learner_environment(learner),
-                log=directory.log_place(f"learner-{rank}", home.name),
+                log=directory.process_log(f"learner-{rank}", home.name),
             ),
             spec,
             rank,

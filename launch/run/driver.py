@@ -153,7 +153,7 @@ class Driver:
         run, weight_sync = self._run, training.weight_sync
         run.enter_phase("training")
         served = weight_sync.served
-        async with evaluations.beside_training(resumed_weights):
+        async with evaluations.run_during_training(resumed_weights):
             await weight_sync.run_state.start_training(served.step if served else training.step)
             await training.run()
             await weight_sync.run_state.end_training()

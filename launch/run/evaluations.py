@@ -97,7 +97,7 @@ class RunEvaluations:
         )
 
     @asynccontextmanager
-    async def beside_training(self, resumed_weights: WeightManifest | None) -> AsyncGenerator[None]:
+    async def run_during_training(self, resumed_weights: WeightManifest | None) -> AsyncGenerator[None]:
         """Run the evaluations that become due while the context is open; does nothing if no task is held out.
         ``resumed_weights`` are those that a resumed run continues with."""
         if not self._held_out_ids:

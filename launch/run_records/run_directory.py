@@ -107,7 +107,7 @@ class RunDirectory:
         """Return the folder of this attempt's logs on a machine where ``folder`` replaces the run's directory."""
         return folder / self.logs.relative_to(self.path)
 
-    def log_place(self, writer: str, node: str, folder: Path | None = None) -> ProcessLog:
+    def process_log(self, writer: str, node: str, folder: Path | None = None) -> ProcessLog:
         """Return the log of one process of this attempt, on a machine where ``folder`` replaces the run's directory."""
         return ProcessLog(self.logs_in(folder or self.path) / f"{writer}.jsonl", self.run_id, writer, node)
 
