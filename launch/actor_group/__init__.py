@@ -1,7 +1,7 @@
-"""The actors of a run and the nodes they live on.
+"""The actors of a run and their nodes.
 
 :class:`.group.ActorGroup` starts and stops them.  Each kind has its spec (``*_spec``) and its group: engines, workers,
-learner ranks, and the actors of an evaluation beside training.  :mod:`.node_supervisor` watches them node by node, with
+learner ranks, and the actors of an online evaluation.  :mod:`.node_supervisor` watches them node by node, with
 :mod:`.health_monitor` for the processes.
 
 The package imports launch.hosts and launch.weight_sync; checkpoints, data, training and the driver import it.

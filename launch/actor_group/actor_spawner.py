@@ -1,6 +1,6 @@
-"""Starts a run's actors on their nodes, and knows where each one lives.
+"""Starts a run's actors on their nodes, and records the node of each.
 
-Ray restarts every actor when its process dies and repeats the calls to it, unless the caller says otherwise.
+Ray restarts every actor when its process dies and repeats the calls to it, unless the caller forbids it.
 """
 
 from __future__ import annotations

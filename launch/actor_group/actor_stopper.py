@@ -12,7 +12,7 @@ from protocol.events import EventLog
 T = TypeVar("T")
 
 ACTOR_STOP_S = 15.0
-"""Seconds that an actor has to stop."""
+"""Longest wait for an actor to stop."""
 
 
 async def stop_actors(

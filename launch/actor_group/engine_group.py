@@ -1,4 +1,4 @@
-"""The engines of a run: their start on published weights, and what they report together."""
+"""The engines of a run: their start on published weights, and their combined statistics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from protocol.weights import WeightManifest
 
 _START_ATTEMPTS = 2
 _LOSS_REPORT_S = 5.0
-"""A failed call to an actor tells of the loss of its node at most this much earlier than the cluster does."""
+"""Longest time in seconds by which a failed call to an actor precedes the cluster's report that its node is lost."""
 
 
 class EngineGroup:

@@ -1,6 +1,6 @@
-"""The actors of an evaluation beside training: a worker, and on devices of its own an engine.
+"""The actors of an online evaluation: a worker, and an engine unless training's engines serve the evaluation.
 
-They come and go with the evaluation, under names of their own, because Ray may still know the previous ones.
+They are started for one evaluation and stopped after it, under new names, because Ray may still know the previous ones.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class EvaluationActors:
                 self._spawner.kill(actor)
 
     def require_capacity(self) -> None:
-        """Raise UserError if no sandbox or no GPU is free for an evaluation beside training."""
+        """Raise UserError if no sandbox or no GPU is free for an online evaluation."""
         config = self._config
         if not config.online_evaluation_slots:
             raise UserError(
@@ -129,8 +129,8 @@ class EvaluationActors:
         return engine
 
     async def _start_engines(self, engines: Sequence[Remote[Engine]], manifest: WeightManifest) -> None:
-        """Start the evaluation's own engine, if it has one.  Raises InfraError, also if its process does not come up:
-        without a reserved GPU it waits until other users of the cluster free one."""
+        """Start the evaluation's own engine, if it has one.  Raises InfraError, also if its process does not
+        start in time: without a reserved GPU it waits until other users of the cluster free one."""
         for engine in engines:
             try:
                 async with asyncio.timeout(ACTOR_START_S):

@@ -1,5 +1,5 @@
-"""The actors of a run: learner, buffer and scheduler on the head, engines spread over the nodes, and on each node that
-may have them workers with a sandbox pool each.
+"""The actors of a run: learner, buffer and scheduler on the head, engines spread over the nodes, and workers with a
+sandbox pool each on the nodes that can run them.
 
 All but the learner are restarted by Ray when their process dies; one that does not answer for
 ``run.unresponsive_timeout_s`` is killed first.  Buffer and scheduler restore their state from the journal;
@@ -254,7 +254,7 @@ def container_settle_s(last_worker_death: float | None, config: RunConfig) -> fl
 
 
 async def sweep_containers(run_id: str, settle_s: float, events: EventLog) -> None:
-    """Remove the containers that dead workers left on this machine, and those that its engine still creates."""
+    """Remove the containers that dead workers left on this machine, and those that its Docker engine still creates."""
     try:
         await sweep_run(run_id, settle_s)
     except LongshoreError as error:

@@ -30,9 +30,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _CONCURRENT_WRITES = 2
-"""Concurrent calls beside a step: one publication and one checkpoint."""
+"""Number of calls that run in parallel with a step: one publication and one checkpoint."""
 _OTHER_RANKS_S = 10.0
-"""Longest wait for the other ranks once one has failed; their answers tell which rank is the cause."""
+"""Longest wait for the other ranks once one has failed; their errors show which rank is the cause."""
 _COLLECTIVE_WORDS = ("gloo", "NCCL", "ProcessGroup")
 """Words in torch's errors of a failed collective with another rank."""
 
@@ -105,8 +105,8 @@ class LearnerGroup:
     """File that each rank writes its stacks to on request."""
 
     async def call(self, method: Callable[Concatenate[LearnerRank, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call ``method`` on every rank at the same time.  Raises the death of a rank, which makes the collectives of
-        the others fail, else what a rank raised first; RemoteError if not all ranks answer in time."""
+        """Call ``method`` on every rank at the same time.  Raises the death of a rank, which makes the others'
+        collectives fail, else the first error of a rank; RemoteError if not all ranks answer in time."""
         return await self._gather_answers(
             method.__name__, [rank.submit(method, *args, **kwargs) for rank in self.ranks]
         )
@@ -114,7 +114,7 @@ class LearnerGroup:
     async def call_concurrently(
         self, method: Callable[Concatenate[LearnerRank, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Do the same as :meth:`call`, beside other calls."""
+        """Call ``method`` as :meth:`call` does, in parallel with other calls."""
         return await self._gather_answers(
             method.__name__, [rank.submit_concurrent(method, *args, **kwargs) for rank in self.ranks]
         )

@@ -113,7 +113,7 @@ class NodeSupervisor:
         await self._remote_hosts.exclude_from_broadcast(node)
 
     async def add_node(self, group: asyncio.TaskGroup, membership: NodeMembership, node: ClusterNode) -> None:
-        """Start workers on a node that has joined, if it has what they need."""
+        """Start workers on a node that has joined, if it meets their requirements."""
         try:
             node = await self.check_joining_node(node)
             await self._remote_hosts.prepare_nodes([self._nodes[0], node], {})

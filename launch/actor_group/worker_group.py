@@ -46,7 +46,7 @@ class WorkerGroup:
             self.add_worker(name, node, engines)
 
     def add_worker(self, name: str, node: ClusterNode, engines: tuple[Remote[Engine], ...]) -> Remote[RolloutWorker]:
-        """Spawn a worker that asks ``engines``."""
+        """Spawn a worker that samples from ``engines``."""
         model_path = self._remote_hosts.model_folder(node)
         spec = worker_spec(self._config, self._directory, model_path, name, node, buffer=self.buffer, share=self._share)
         worker = self.spawn_worker(name, node, spec, engines)

@@ -1,4 +1,4 @@
-"""The spec of a rollout worker, of training or of an evaluation beside it."""
+"""The spec of a rollout worker of training or of an online evaluation."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def worker_spec(
 def evaluation_worker_spec(
     config: RunConfig, directory: RunDirectory, model_path: Path, node: ClusterNode, *, buffer: BufferAddress
 ) -> WorkerSpec:
-    """Return the spec of the worker of evaluations beside training."""
+    """Return the spec of the worker of online evaluations."""
     share = WorkerShare(config.online_evaluation_slots, 1)
     spec = worker_spec(config, directory, model_path, EVALUATION_WORKER, node, buffer=buffer, share=share)
     return replace(spec, online_evaluation=True)

@@ -1,4 +1,4 @@
-"""Writes checkpoints beside training: the loop waits for a copy of the learner's state, and writing follows.
+"""Writes checkpoints in the background: the training loop waits only until the learner's state is copied.
 
 One checkpoint is written at a time.  The contents of its manifest (step, version, sampler state, accounting, lineage,
 ledger) are taken with the copy, so that no later step shows in it.  Once the checkpoint is complete the journal commits

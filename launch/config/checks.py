@@ -124,7 +124,7 @@ def _check_placement(tables: RunTables) -> list[str]:
 
 
 def _check_evaluation(tables: RunTables) -> list[str]:
-    """Check evaluations beside training: they need published weights and sandboxes of their own."""
+    """Check that online evaluations have published weights and sandboxes of their own."""
     evaluation, every, problems = tables.evaluation, tables.evaluation.every_steps, list[str]()
     if not every:
         return []

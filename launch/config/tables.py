@@ -111,7 +111,7 @@ class RunTables(ConfigSection):
 
     @property
     def online_evaluation_slots(self) -> int:
-        """Concurrent episodes of an evaluation beside training; 0 if no sandbox is left for one."""
+        """Number of concurrent episodes of an online evaluation; 0 if no sandbox is left for one."""
         if not self.sandbox.uses_worker_pools:
             return self.evaluation.in_flight
         free = self.sandbox.capacity_per_node - self.rollout.workers_per_node * self.rollout.episodes_per_worker

@@ -1,7 +1,7 @@
 """Control requests to a run: one small file each in its directory, which the driver removes once it has answered.
 
 Files are written atomically, and their names sort by time.  The answer is an event of the driver, so that the run's
-events tell who requested what, why, and with which result.
+events record who requested what, why, and with which result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The driver's control server: takes requests from the run's directory, has each executed, and answers with an event.
+"""The driver's control server: reads requests from the run's directory, has each executed, and answers with an event.
 
-Each request is handled by a task of its own, so that a paused run can be told to resume.  Every request gets exactly
-one answer; where the run ends first, the answer says so.  The server ends when it is cancelled.
+Each request is handled by a task of its own, so that a paused run accepts the request to resume.  Every request gets
+exactly one answer, also if the run ends first.  The server ends when it is cancelled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ControlServer:
     run_dir: Path
     events: EventLog
     execute: Callable[[ControlRequest], Awaitable[str]]
-    """Does what a request asks and describes the result (:meth:`launch.control.actions.ControlActions.execute`)."""
+    """Executes a request and describes the result (:meth:`launch.control.actions.ControlActions.execute`)."""
     attempt_started_at: float = 0.0
     """Unix time; older requests were meant for an attempt that has ended."""
     _taken: set[str] = field(default_factory=set[str])
@@ -67,7 +67,7 @@ class ControlServer:
         ok, text = False, _ENDED
         try:
             if request.t < self.attempt_started_at:
-                text = "it was asked of an attempt that has ended: ask again"
+                text = "the request was made to an earlier attempt of the run, which has ended: repeat it"
             else:
                 text = await self.execute(request)
                 ok = True

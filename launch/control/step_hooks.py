@@ -75,7 +75,7 @@ class StepHooks:
             raise _training_ended_error()
 
     async def run_between_steps(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run ``work`` between two steps and return its result.  Raises what it raises, and UserError once training has
+        """Run ``work`` between two steps and return its result.  Raises its error, and UserError once training has
         ended."""
         self.require_open()
         hook = _PendingHook(work, asyncio.get_running_loop().create_future())
@@ -96,7 +96,7 @@ class StepHooks:
         self.resume()
 
     async def run_pending(self) -> None:
-        """Run the pending hooks and wait while the run is paused.  Raises what a hook raises, other than UserError."""
+        """Run the pending hooks and wait while the run is paused.  Raises the hooks' errors other than UserError."""
         while True:
             while self._pending:
                 await self._pending.popleft().run()

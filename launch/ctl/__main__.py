@@ -4,7 +4,7 @@
 rollouts in flight and ends the run, ``stop`` ends it after the current step; ``drain ENGINE`` lets one engine finish
 its requests and restarts its server; ``retune KEY=VALUE`` changes a key for the rest of the run and its resumes;
 ``cancel ID`` gives up a rollout or group; ``checkpoint-now`` saves the current step; ``evaluate-now`` evaluates the
-newest weights beside training.  Each returns when the run confirms; ``evaluate-now`` when the evaluation has started.
+newest weights during training.  Each returns when the run confirms; ``evaluate-now`` when the evaluation has started.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _SHAPES = "'messages', 'conversations', 'extra.conversation' and 'trajectory'"
 
 
 class TrainingDataError(UserError):
-    """A record that cannot be trained; the message says where it is and what is wrong with it."""
+    """A record that cannot be trained; the message has its position and the reason."""
 
 
 @dataclass(frozen=True, slots=True)

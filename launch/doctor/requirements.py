@@ -110,5 +110,5 @@ def count_gpus(config: RunConfig) -> int:
     if config.colocated:
         return learner
     sender = int(config.engine.broadcast_device == "cuda")
-    engines = config.engine.count + (config.evaluation.every_steps > 0)  # one for evaluations beside training
+    engines = config.engine.count + (config.evaluation.every_steps > 0)  # one for online evaluations
     return learner + sender + (engines * config.engine.tp if config.engine.device == "cuda" else 0)

@@ -62,7 +62,7 @@ class PassRateEstimate:
 
 @dataclass(frozen=True, slots=True)
 class OnlineEvaluationScore:
-    """The score of an evaluation beside training."""
+    """The score of an online evaluation."""
 
     step: int
     """Optimizer step of the weights."""

@@ -20,8 +20,8 @@ class HeldOutEvaluationSettings(ConfigSection):
     before_from: Path | None = None
     """Directory of a run whose evaluation before training is reused if both start from the same weights."""
     every_steps: CountInt = 0
-    """Optimizer steps between two evaluations beside training; 0 for none.  Each evaluates the weights of one step on
+    """Number of optimizer steps between two online evaluations; 0 for none.  Each evaluates the weights of one step on
     an engine that is started for it, on GPUs with ``engine.tp`` of its own, while rollout continues.  With a colocated
     device it uses the existing engine, and the learner waits for its end (docs/evaluate.md)."""
     in_flight: PositiveInt = 4
-    """Concurrent episodes of an evaluation beside training, in sandboxes beside those of training."""
+    """Number of concurrent episodes of an online evaluation, in sandboxes in addition to those of training."""

@@ -2,8 +2,8 @@
 
 Files grow, and a recording may be restarted.  The other machine lists what has changed (:func:`list_changed_files`) and
 returns pieces (:func:`read_pieces`); it is stateless, so that it may be restarted at any time.  The driver's side
-(:class:`FileSync`) knows how much of each file it has and requests the rest.  No part of a run waits for this: the
-files are for people.
+(:class:`FileSync`) knows how much of each file it has and requests the rest.  No part of a run waits for this,
+because only people read the files.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def list_changed_files(root: Path, since: float, *, settled_s: float, now: float
 
 
 def read_pieces(root: Path, requests: Sequence[PieceRequest]) -> list[bytes]:
-    """Return one piece for each request; empty for a file that is gone."""
+    """Return one piece for each request; empty for a missing file."""
     return [_read(root, request) for request in requests]
 
 

@@ -1,6 +1,6 @@
-"""The nodes of a run while it goes on: each has a unique name, joins and may be lost.
+"""The nodes of a run over time: each has a unique name, joins, and may be lost.
 
-A node that Ray no longer lists is lost for good: one that comes back is another node, even with the same address.
+A node that Ray no longer lists is lost for good: if it returns, it counts as another node, even at the same address.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class MembershipChange(NamedTuple):
 
 class NodeMembership:
     def __init__(self, nodes: Sequence[ClusterNode], max_nodes: int) -> None:
-        """``nodes`` are those that the run started with, the driver's first."""
+        """Begin with the ``nodes`` that the run started with, the driver's first."""
         self.nodes = tuple(nodes)
         self._max_nodes, self._head, self._next = max_nodes, nodes[0].address, len(nodes)
         self._refused: set[str] = set()

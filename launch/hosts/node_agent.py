@@ -23,7 +23,7 @@ from sandbox.pool.sweep import sweep_run
 
 _ANSWER_S = 20.0
 _FINAL_SYNC_S = 20.0
-"""Seconds for what is not yet copied when the run ends."""
+"""Longest wait for the last files to be copied when the run ends."""
 _POLL_S = 0.3
 _RETRY_S = 1.0
 
@@ -69,7 +69,7 @@ class NodeAgent:
 
 @dataclass(slots=True)
 class LogSync:
-    """The driver's side: copies what is written on one machine to the run's directory."""
+    """The driver's side: copies the files written on one machine to the run's directory."""
 
     agent: Remote[NodeAgent]
     file_sync: FileSync
@@ -77,7 +77,7 @@ class LogSync:
     _reported: str = ""
 
     async def run(self) -> None:
-        """Sync until cancelled.  A machine that cannot be reached is tried again; nothing is lost meanwhile."""
+        """Sync until cancelled.  An unreachable machine is tried again without losing data."""
         while True:
             try:
                 await self._copy_changes()

@@ -23,18 +23,18 @@ def engine_gpus(config: RunConfig) -> int:
 
 def place_engines(config: RunConfig, nodes: Sequence[ClusterNode]) -> dict[str, ClusterNode]:
     """Return each engine's name and node: spread over the nodes, or over those with free GPUs.  The first node is the
-    learner's.  Raises UserError if there are too few GPUs, including those of an evaluation beside training."""
+    learner's.  Raises UserError if there are too few GPUs, including those of an online evaluation."""
     homes = _place_engines(config, nodes, with_evaluation=has_evaluation_engine(config))
     return {name: home for name, home in homes.items() if name != EVALUATION_ENGINE}
 
 
 def has_evaluation_engine(config: RunConfig) -> bool:
-    """Return whether a place is reserved for the engine of evaluations beside training."""
+    """Return whether GPUs are reserved for the engine of online evaluations."""
     return config.evaluation.every_steps > 0 and not config.colocated
 
 
 def place_evaluation_engine(config: RunConfig, nodes: Sequence[ClusterNode]) -> ClusterNode:
-    """Return the node of the engine of evaluations beside training.  Raises UserError if there is no GPU for it."""
+    """Return the node of the engine of online evaluations.  Raises UserError if there is no GPU for it."""
     return _place_engines(config, nodes, with_evaluation=True)[EVALUATION_ENGINE]
 
 
@@ -55,7 +55,7 @@ def _place_engines(config: RunConfig, nodes: Sequence[ClusterNode], *, with_eval
     if min(free.values()) < 0 or len(homes) < len(names):
         there = ", ".join(f"{node.name} {node.gpus}" for node in nodes if node.gpus) or "none"
         head = f"{ranks} learner ranks{' and a sender' if sender else ''} on {nodes[0].name}"
-        evaluation = ", and one more for evaluations beside training (none with --set evaluation.every_steps=0)"
+        evaluation = ", and one more for online evaluations (none with --set evaluation.every_steps=0)"
         raise UserError(
             f"too few GPUs ({there}) for {head} and {config.engine.count} engines with {each} each"
             f"{evaluation if with_evaluation else ''}: lower learner.ranks, engine.count or engine.tp, "
@@ -131,7 +131,7 @@ def actor_run_dir(config: RunConfig, directory: RunDirectory, node: ClusterNode)
 
 
 class WorkerShare(NamedTuple):
-    """The share of one worker in what its machine's Docker engine can do at once."""
+    """The share of one worker in its machine's Docker capacity."""
 
     episodes: int
     """Concurrent episodes."""

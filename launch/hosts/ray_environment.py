@@ -27,8 +27,8 @@ CLUSTER_RAY_ENVIRONMENT = {
     "RAY_health_check_failure_threshold": "5",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "120",
 }
-"""Variables for ``ray start`` on every node of a cluster of several machines: an unreachable node is given up after a
-minute and a half, one whose Ray was killed after 15 s, and an unreachable head after two minutes."""
+"""Variables for ``ray start`` on every node of a cluster of several machines: an unreachable node counts as lost after
+90 s, one whose Ray was killed after 15 s, and an unreachable head after 120 s."""
 _ANSWER_S = 30.0
 """Seconds for a cluster to answer, including the start of Python."""
 

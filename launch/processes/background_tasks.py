@@ -25,7 +25,7 @@ async def background_services(*services: Coroutine[object, object, None]) -> Asy
 
 
 class BackgroundSlot:
-    """Runs one piece of work at a time beside a loop.  An error of the work is raised where the loop next joins it, and
+    """Runs one piece of work at a time in parallel with a loop.  Its error is raised when the loop next joins it, and
     cancels nothing."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
@@ -45,7 +45,7 @@ class BackgroundSlot:
             raise error
 
     async def join(self) -> None:
-        """Wait for the running work.  Raises what it raised."""
+        """Wait for the running work.  Raises its error."""
         await self.wait_done()
         self.raise_if_failed()
 

@@ -1,4 +1,4 @@
-"""A command in a process of its own, which ends with whoever waits for it."""
+"""A command in a process of its own, which ends with the caller that waits for it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ RUN_TOKEN_VARIABLE = "LONGSHORE_RUN_TOKEN"  # noqa: S105  # the name of a variab
 _DONE, _STOPPED = b"d", b"s"
 """Last byte of a driver that ended; a killed driver writes none."""
 _SEARCH_S = 2.0
-"""Seconds between two searches for processes while the run goes on."""
+"""Seconds between two searches for processes during the run."""
 _ROUND_S = 0.2
 _ROUNDS = 300
 _QUIET_ROUNDS = 2

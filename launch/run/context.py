@@ -19,7 +19,7 @@ _log = get_logger(__name__)
 @dataclass(slots=True)
 class RunContext:
     config: RunConfig
-    """Replaced when a person changes a key while the run goes on."""
+    """The configuration; it is replaced when a person changes a key during the run."""
     directory: RunDirectory
     events: EventLog
     console: Console

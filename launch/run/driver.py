@@ -111,7 +111,7 @@ class Driver:
         return RunOutcome(accounting, results, training.state.ending)
 
     async def _find_checkpoint(self, checkpoints: CheckpointStore) -> Checkpoint | None:
-        """Return the newest intact checkpoint.  Raises UserError if it has no journal beside it."""
+        """Return the newest intact checkpoint.  Raises UserError if the run has no journal for it."""
         checkpoint = await asyncio.to_thread(checkpoints.newest_intact)
         if checkpoint is not None:
             require_journal(self._run.directory.path)
@@ -149,7 +149,7 @@ class Driver:
         evaluations: RunEvaluations,
         resumed_weights: WeightManifest | None,
     ) -> None:
-        """Train to the end, with evaluations beside it, and wait until every engine serves the last weights."""
+        """Train to the end with online evaluations, and wait until every engine serves the last weights."""
         run, weight_sync = self._run, training.weight_sync
         run.enter_phase("training")
         served = weight_sync.served

@@ -42,7 +42,7 @@ def report_end(run: RunContext) -> Generator[None]:
 
 
 def raise_if_disk_full(directory: RunDirectory, error: Exception) -> None:
-    """Raise UserError if there is no space left, whatever failed because of it."""
+    """Raise UserError if the disk is full, in place of the errors that this causes."""
     path, free = directory.path, free_bytes(directory.path)
     if free < _NO_SPACE_BYTES and not isinstance(error, UserError):
         raise UserError(

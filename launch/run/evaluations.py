@@ -1,4 +1,4 @@
-"""The evaluations of a run on held-out tasks: before training, beside it, after it, and the best checkpoint."""
+"""The evaluations of a run on held-out tasks before, during and after training, and the best checkpoint."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EvaluationResults:
     attempts: Mapping[str, Sequence[AttemptRecord]] = field(default_factory=dict[str, Sequence[AttemptRecord]])
     """``before`` and ``after``, if they ran."""
     online: Sequence[OnlineEvaluationResult] = ()
-    """Evaluations beside training, in the order of their steps."""
+    """Online evaluations in the order of their steps."""
     best: BestCheckpoint | None = None
 
 
@@ -51,7 +51,7 @@ class RunEvaluations:
         self._held_out_ids = prepared.held_out_ids
 
     async def evaluate_before(self) -> None:
-        """Evaluate the weights that training starts from, unless the configuration says not to."""
+        """Evaluate the weights that training starts from, unless the configuration disables it."""
         if self._run.config.evaluation.before_training:
             await self._evaluate(BEFORE, 0)
 
@@ -60,8 +60,7 @@ class RunEvaluations:
         await self._evaluate(AFTER, self._training.step)
 
     async def _evaluate(self, name: str, step: int) -> None:
-        """Evaluate the weights of ``step``, unless an earlier attempt of the run has evaluated them or gone past
-        them."""
+        """Evaluate the weights of ``step``, unless an earlier attempt of the run has evaluated or passed them."""
         run, training = self._run, self._training
         is_done = training.step != step or read_run_evaluation(run.directory.path, name, step) is not None
         weights = training.weight_sync.newest
@@ -77,7 +76,7 @@ class RunEvaluations:
         run.events.emit("eval.finished", name=name, step=step, **headline)
 
     async def _find_finished_attempts(self, name: str, weights: WeightManifest) -> Sequence[AttemptRecord] | None:
-        """Return the attempts of an evaluation of these weights beside training or, before it, by another run."""
+        """Return the attempts of an online evaluation of these weights or, before training, of another run's."""
         if name == BEFORE and (source := self._run.config.evaluation.before_from) is not None:
             return await asyncio.to_thread(read_reusable_evaluation, source, weights.sha256)
         return next((each.attempts for each in await self._online_results() if each.step == weights.step), None)

@@ -67,7 +67,7 @@ def meets_expectation(control: NegativeControl, summary: dict[str, JsonValue], p
 
 
 def list_fallen_families(summary: dict[str, JsonValue]) -> list[str]:
-    """Trained families whose pass@1 fell by more than chance; of one with a single task nobody knows."""
+    """Trained families whose pass@1 fell by more than chance; a family with a single task is never among them."""
     families = cast("dict[str, dict[str, dict[str, float | None]]]", summary["eval"])["families"]
     return [name for name, row in families.items() if not row["held_out"] and _fell(row)]
 

@@ -1,4 +1,4 @@
-"""The services beside a run: live page, metric exporters, control requests, stall detection and alerts."""
+"""The services of a run: live page, metric exporters, control requests, stall detection and alerts."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class RunSettings(RunDirectorySettings):
     """Seconds without an answer after which a buffer, scheduler, worker or engine actor is killed and restarted."""
     stall_timeout_s: Annotated[float, Field(ge=0)] = 600.0
     """Seconds without progress after which the stacks of all processes are written to the attempt's logs, with a line
-    that says which component waits for which; nothing is ended.  0 for never."""
+    that shows which component waits for which; nothing is ended.  0 for never."""
 
 
 class ProofSettings(ConfigSection):

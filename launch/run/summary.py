@@ -46,7 +46,7 @@ class SummaryFacts:
     ending: str = ""
     """Why training ended: :class:`launch.control.step_hooks.TrainingEnding`."""
     online_evaluations: Sequence[OnlineEvaluationResult] = ()
-    """Evaluations beside training, in the order of their steps."""
+    """Online evaluations in the order of their steps."""
     best: BestCheckpoint | None = None
     """The best checkpoint, if one is kept."""
 

@@ -1,4 +1,4 @@
-"""The keys of the configuration that can be changed while a run goes on.  Pure.
+"""The keys of the configuration that can be changed during a run.  Pure.
 
 A change is checked like the whole configuration, with the bounds of the key and the checks across keys.
 """

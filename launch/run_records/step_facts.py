@@ -64,7 +64,7 @@ class StepFacts:
     parity: LogprobParity | None = None
     """Result of a parity probe since the last step, of the weights that this step started from."""
     evaluated_step: int | None = None
-    """Step whose weights were evaluated, where an online evaluation ended since the last step."""
+    """Step whose weights were evaluated, if an online evaluation ended since the last step."""
     evaluation_pass_at_1: float = 0.0
     """pass@1 of that evaluation."""
 

@@ -40,7 +40,7 @@ class PodGroup:
 class KubernetesJob:
     job: ClusterJob
     image: str
-    """Image whose ``python`` has longshore."""
+    """Image with a ``python`` in which longshore is installed."""
     ray_version: str
     head: PodGroup
     engines: PodGroup

@@ -40,6 +40,6 @@ class LearnerClient:
             await self.ranks.call(LearnerRank.offload_to_host)
 
     async def restart(self) -> None:
-        """Replace the ranks, which keep the device meanwhile."""
+        """Replace the ranks, which keep the device during this."""
         await self.acquire_device()
         self.ranks = await self.start_ranks()

@@ -39,7 +39,7 @@ _MAX_NAMED_ENGINES = 4
 
 
 class ParityProbeError(InfraError):
-    """Nothing could be sampled; the message says why."""
+    """Nothing could be sampled; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from protocol.staleness import StaleTokenPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSettings:
-    """The run's settings that the loop reads; replaced when a person changes one while the run goes on."""
+    """The run's settings that the loop reads; replaced when a person changes one during the run."""
 
     run_dir: Path
     attempt: int
@@ -36,7 +36,7 @@ class TrainingState:
     step: int = 0
     """Optimizer steps taken so far."""
     ending: TrainingEnding | None = None
-    """Why training ended; None while it goes on."""
+    """Reason that training ended; None while it continues."""
     batch_fill: BatchFill = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Writes the learner's state beside the next steps: weights for the engines, and checkpoints.
+"""Writes the learner's state during the next steps: weights for the engines, and checkpoints.
 
 Training waits only for a copy of the state.  One publication and one checkpoint are written at a time; each starts when
 the one before it is written.
@@ -21,7 +21,7 @@ from protocol.activity import ActivityLog
 from protocol.weights import WeightManifest
 
 _LAST_WRITES_S = 60.0
-"""Longest wait for what is being written when a run is interrupted."""
+"""Longest wait for running writes when a run is interrupted."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class StateWriter:
         self._publishing, self._saving = BackgroundSlot(group), BackgroundSlot(group)
 
     async def close(self) -> None:
-        """Wait a limited time for what is being written, however it ends."""
+        """Wait a limited time for running writes and ignore their errors."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WRITES_S):
                 await self._publishing.wait_done()
@@ -55,7 +55,7 @@ class StateWriter:
         return await self.publisher.end(await self.publisher.begin(self.state.step))
 
     async def publish_in_background(self) -> None:
-        """Publish the current weights beside the next steps and give them to the engines."""
+        """Publish the current weights during the next steps and give them to the engines."""
         await self._publishing.join()
         copied = await self.publisher.begin(self.state.step)
 
@@ -70,7 +70,7 @@ class StateWriter:
         await self.on_published(manifest)
 
     async def wait_published(self) -> None:
-        """Wait for the publication that is being written.  Raises what it raised."""
+        """Wait for the running publication.  Raises its error."""
         await self._publishing.join()
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class StateWriter:
         await self.checkpoint_manager.complete(await self._begin_checkpoint())
 
     async def checkpoint_in_background(self) -> None:
-        """Write a checkpoint of the current step beside the next steps, unless there is one or it is under way."""
+        """Write a checkpoint of the current step during the next steps, unless it exists or is being written."""
         if self.checkpoint_manager.newest_begun_step == self.state.step:
             return
         await self._saving.join()
@@ -97,7 +97,7 @@ class StateWriter:
         return await self.checkpoint_manager.begin(self.state.step, self.publisher.version, self.publisher.lineage)
 
     async def wait_saved(self) -> None:
-        """Wait for the checkpoint that is being written.  Raises what it raised."""
+        """Wait for the running checkpoint.  Raises its error."""
         await self._saving.join()
 
     async def wait_save_ended(self) -> None:
@@ -107,11 +107,11 @@ class StateWriter:
     # -- errors --------------------------------------------------------------------------------------------------
 
     def raise_if_failed(self) -> None:
-        """Raise what failed beside the loop."""
+        """Raise the error of a background write, if one failed."""
         self._publishing.raise_if_failed()
         self._saving.raise_if_failed()
 
     async def discard_results(self) -> None:
-        """Wait for what is being written and forget its errors: the learner that it was copied from has died."""
+        """Wait for running writes and drop their errors, because the learner that they copied has died."""
         await self._publishing.discard_result()
         await self._saving.discard_result()

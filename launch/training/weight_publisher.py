@@ -1,6 +1,6 @@
 """Publishes the learner's weights, each under a new version, and removes versions that nothing uses any more.
 
-Training waits only for a copy of the weights, which is written beside the next steps.
+Training waits only for a copy of the weights, which is written during the next steps.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class WeightSyncManager:
     _recovering: bool = False
     """Whether not all engines have weights again since they were suspended."""
     _loaded: dict[str, WeightManifest] = field(default_factory=dict[str, WeightManifest])
-    """Engine → weights that it loaded last, since the engines were last suspended."""
+    """Weights that each engine loaded last, since the engines were last suspended."""
     _without_server: set[str] = field(default_factory=set[str])
     """Engines that had no server at their last update."""
     _checksums: tuple[WeightVersion, dict[str, str]] = (NO_VERSION, {})

@@ -23,8 +23,9 @@ class WeightTransport:
     async def deliver(
         self, engine: Remote[Engine], manifest: WeightManifest, served: WeightManifest | None, *, refetch: bool = False
     ) -> WeightManifest:
-        """Bring the files of ``manifest`` to the engine's machine and return the manifest with their path.  Every
-        engine serves ``served``; with ``refetch`` the engine has refused the files that are there.  Raises
+        """Copy the files of ``manifest`` to the engine's machine and return the manifest with their path.
+
+        Every engine serves at least ``served``; ``refetch`` replaces files that the engine has refused.  Raises
         InfraError."""
         copies = self.copies.get(engine.name)
         if copies is None:

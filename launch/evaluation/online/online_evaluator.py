@@ -1,4 +1,4 @@
-"""Runs the evaluations beside training without getting in its way.
+"""Runs online evaluations without delaying training.
 
 Training reports the weights that it has published (:meth:`OnlineEvaluator.on_published`) and continues.  Those that are
 due (:mod:`launch.evaluation.online.schedule`) are kept (:mod:`launch.evaluation.online.run_evaluations`) and evaluated
@@ -188,7 +188,7 @@ class OnlineEvaluator:
         await self._store_and_queue(manifest)
         if self.schedule.running_step != step:
             raise UserError(f"the weights of step {step} could not be stored: the run's last eval events say why")
-        return f"the weights of step {step} are evaluated beside training; the event eval.finished has the score"
+        return f"the weights of step {step} are evaluated during training; the event eval.finished has the score"
 
     # -- beside training -----------------------------------------------------------------------------------------
 

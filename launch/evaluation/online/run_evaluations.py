@@ -1,6 +1,6 @@
 """The evaluations of a run, each in a folder below ``RUN/evaluations/``.
 
-``before`` and ``after`` are those of the first and the last weights; ``v<version>`` are those beside training, named by
+``before`` and ``after`` are those of the first and the last weights; ``v<version>`` are online evaluations, named by
 the version that they evaluate.  A version is never used again, so none overwrites another; the lineage says which of
 them are of weights that were rolled back.
 
@@ -62,7 +62,7 @@ def spec_of_weights(spec: EvaluationSpec, name: str, weights: WeightManifest) ->
 
 @dataclass(frozen=True, slots=True)
 class OnlineEvaluationResult:
-    """An evaluation beside training that has finished."""
+    """A finished online evaluation."""
 
     name: str
     step: int
@@ -135,7 +135,7 @@ def _version_of(folder: Path) -> int | None:
 
 
 def attempts_file(run_dir: Path, version: WeightVersion) -> Path:
-    """Return the attempts file of an evaluation beside training."""
+    """Return the attempts file of an online evaluation."""
     return _online_folder(run_dir, version) / ATTEMPTS_FILE
 
 
@@ -197,7 +197,7 @@ def discard_pending_evaluation(run_dir: Path, version: WeightVersion) -> None:
 
 
 def read_evaluation_results(run_dir: Path) -> Iterator[OnlineEvaluationResult]:
-    """Yield the finished evaluations beside training in version order, those of rolled-back weights too.
+    """Yield the finished online evaluations in version order, including those of rolled-back weights.
 
     Unreadable ones are skipped."""
     for folder in _finished_folders(run_dir):

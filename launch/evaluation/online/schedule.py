@@ -1,4 +1,4 @@
-"""Decides which published weights are evaluated beside training.  Pure.
+"""Decides which published weights are evaluated during training.  Pure.
 
 The weights of every ``every_steps``-th step are due, except the run's last, which are evaluated after training; a
 person may request the newest at any time.  Evaluations run one at a time: what is due or requested while another is

@@ -205,7 +205,7 @@ def test_the_engine_of_evaluations_beside_training_has_a_gpu_set_aside() -> None
     (alone,) = apart(1)
     assert [*place_engines(config, [replace(alone, gpus=3)])] == ["engine-0"]
     assert place_evaluation_engine(config, [replace(alone, gpus=3)]).gpus == 3
-    with pytest.raises(UserError, match=r"too few GPUs.*one more for evaluations.*evaluation\.every_steps=0"):
+    with pytest.raises(UserError, match=r"too few GPUs.*one more for online evaluations.*evaluation\.every_steps=0"):
         place_engines(config, [replace(alone, gpus=2)])
     without = load_recipe("demo", GPUS)
     assert [*place_engines(without, [replace(alone, gpus=2)])] == ["engine-0"]

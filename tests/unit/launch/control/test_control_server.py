@@ -324,7 +324,7 @@ async def test_what_was_asked_of_an_attempt_that_has_ended_is_not_done_by_the_ne
     scene.desk.attempt_started_at = request.t + 1
     async with scene.open():
         ok, text = await scene.answer(request)
-    assert (ok, text) == (False, "it was asked of an attempt that has ended: ask again")
+    assert (ok, text) == (False, "the request was made to an earlier attempt of the run, which has ended: repeat it")
     assert scene.training.step_hooks.ending is None
 
 

@@ -369,7 +369,7 @@ async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_w
     around = Around(tmp_path)
     async with around.running():
         around.publish(5)
-        assert "step 5 are evaluated beside training" in await around.evaluator.request_evaluation("it looks good")
+        assert "step 5 are evaluated during training" in await around.evaluator.request_evaluation("it looks good")
         await around.evaluator.wait_idle()
         assert around.told() == [("requested", 5), ("started", 5), ("finished", 5)]
         assert [event["reason"] for event in read_events(tmp_path) if event["kind"] == "eval.requested"] == [
