@@ -2,10 +2,9 @@
 
 Admission bounds how far rollout may run ahead of training.  Group i (counted from 0, without dropped groups) is trained
 by step ⌊i ÷ groups_per_step⌋, so opening it only while ⌊i ÷ groups_per_step⌋ ≤ published step + steps ahead bounds the
-age of groups at their start (:func:`actors.scheduler.admission.decide`).  Steps ahead are 0 for sync, 1 for
-one-step-off
-and ``max_staleness`` for async.  An episode may still end late: the age of each token is measured at the step that uses
-it, and the stale-token policy decides on the token.
+age of groups at their start (:func:`actors.scheduler.admission.decide_admission`).  Steps ahead are 0 for sync, 1 for
+one-step-off and ``max_staleness`` for async.  An episode may still end late: the age of each token is measured at the
+step that uses it, and the stale-token policy decides on the token.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ class AdmissionMode(StrEnum):
 
     def publish_every(self, async_interval: int) -> int:
         """Return the number of steps between published weights: ``async_interval`` in async mode, else 1, because
-        rollout
-        waits for the weights of every step."""
+        rollout waits for the weights of every step."""
         return async_interval if self is AdmissionMode.ASYNC else 1
 
 
@@ -41,8 +39,7 @@ class StaleTokenPolicy(StrEnum):
     """Tokens above the bound get no loss; the trajectory and its baseline stay."""
     WAIT = "wait"
     """The learner waits instead of making a running trajectory too old; see :func:`may_take_step`.  A token that is
-    above
-    the bound anyway, for example after a resume, is masked: the bound is hard."""
+    above the bound anyway, for example after a resume, is masked: the bound is hard."""
     DROP = "drop"
     """A trajectory with any token above the bound is dropped.  Favours short episodes; kept for comparison."""
 
@@ -89,10 +86,9 @@ def find_binding_step(running: Sequence[int], ready: Sequence[int], groups_per_s
     """Return the step that binds the policy ``wait``; None if no group is running.
 
     ``running`` and ``ready`` are the steps at which the open groups, and the closed groups that wait for a later step
-    than
-    the next, were opened.  The oldest groups are trained first, ``groups_per_step`` per step, so the r-th oldest waits
-    ⌊r ÷ groups_per_step⌋ more steps, as if it had been opened that much earlier.  Groups older than the oldest running
-    one do not bind: waiting cannot help them.
+    than the next, were opened.  The oldest groups are trained first, ``groups_per_step`` per step, so the r-th oldest
+    waits ⌊r ÷ groups_per_step⌋ more steps, as if it had been opened that much earlier.  Groups older than the oldest
+    running one do not bind: waiting cannot help them.
     """
     oldest = min(running, default=None)
     if oldest is None:
@@ -134,8 +130,7 @@ def length_bucket(sampled: int) -> str:
 
 def staleness_loss_mask(policy: StaleTokenPolicy, ages: Int32Array, max_staleness: int) -> npt.NDArray[np.bool_]:
     """Return which of one trajectory's ``ages`` (−1 where nothing was sampled) keep their loss under ``policy``.  An
-    age
-    may stand for a token or a run of tokens."""
+    age may stand for a token or a run of tokens."""
     if policy is StaleTokenPolicy.DROP and int(ages.max(initial=-1)) > max_staleness:
         return np.zeros(ages.shape, np.bool_)
     return (ages >= 0) & (ages <= max_staleness)
@@ -147,8 +142,7 @@ def apply_stale_token_policy(
     """Apply ``policy`` to one trajectory at the step that uses it.
 
     A trajectory without any token that keeps its loss is dropped with reason ``all_stale``; under ``drop`` one token
-    above
-    ``max_staleness`` suffices.
+    above ``max_staleness`` suffices.
     """
     ages = [token_ages(segment.versions, segment.loss_mask, lineage, using_version) for segment in segments]
     every = np.concatenate(ages) if ages else np.zeros(0, np.int32)

@@ -1,8 +1,9 @@
 """Ray nodes: those of a cluster that a run joins, or local ones that simulate it.
 
 Nodes with one address are on one machine.  Nodes on other machines than the driver's cannot reach the run's directory
-(:mod:`launch.hosts`).  Local nodes listen on loopback (see ``LOCAL_RAY`` in :mod:`launch.hosts.ray_environment`),
-carry the run's token (see :mod:`launch.processes.process_reaper`) and end with the driver.
+(:mod:`launch.hosts`).  Local nodes listen on loopback (see ``LOCAL_RAY_ENVIRONMENT`` in
+:mod:`launch.hosts.ray_environment`), carry the run's token (see :mod:`launch.processes.process_reaper`) and end with
+the driver.
 """
 
 from __future__ import annotations

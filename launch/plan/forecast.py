@@ -175,7 +175,7 @@ class Forecast:
 def forecast_run(config: RunConfig, basis: ForecastBasis, seed: int = 0) -> Forecast:
     """Simulate the run.
 
-    Raises StandsStillError if it would make no step, UserError if it cannot be simulated."""
+    Raises SimulationStalledError if it would make no step, UserError if it cannot be simulated."""
     if config.colocated:
         raise UserError(
             "cluster.placement = 'colocated' cannot be simulated: "

@@ -1,4 +1,3 @@
-"""Looking after a folder of runs: what there is (:mod:`.listing`), some side by side (:mod:`.comparing`), any question
-in SQL (:mod:`.query`), and what can go (:mod:`.pruning`).  Only the last one changes anything, and never a run that
-goes on.
+"""Lists runs (:mod:`.run_list`), compares them (:mod:`.comparison`), queries them in SQL (:mod:`.query`) and frees disk
+space (:mod:`.pruning`).  Only pruning changes anything, and never a run in progress.
 """

@@ -12,8 +12,9 @@ NONFINITE_FOLDER = "nonfinite"
 
 
 def save_nonfinite_batch(run_dir: Path, step: int, names: Sequence[str], payload: Sequence[bytes]) -> Path:
-    """Write each trajectory of a batch to a file, for :func:`protocol.codec.loads`, in a folder of the attempted step;
-    a later batch of the same step gets a numbered folder.  Return the folder."""
+    """Write each trajectory of a batch to a file in a folder of the attempted step and return the folder.
+
+    :func:`protocol.codec.unpack_trajectory` reads a file.  A later batch of the same step gets a numbered folder."""
     before = len(list((run_dir / NONFINITE_FOLDER).glob(f"step-{step}*")))
     folder = run_dir / NONFINITE_FOLDER / (f"step-{step}-{before + 1}" if before else f"step-{step}")
     with build_folder(folder) as partial:

@@ -1,6 +1,6 @@
 """Causal self-attention over packed sequences, on torch's own kernels.
 
-It redevices megatron's local attention, which refuses packed sequences.  It applies the rotary embedding itself,
+It replaces megatron's local attention, which refuses packed sequences.  It applies the rotary embedding itself,
 from positions that restart with each sequence.  On CUDA in bfloat16 torch's variable-length kernel takes the packed
 tensors as they are; elsewhere each bucket of similar lengths is padded on the right and takes one call: under a causal
 mask no token sees the padding after it.
@@ -77,8 +77,7 @@ def micro_batch_to_device(
     batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool, cp_group: dist.ProcessGroup | None = None
 ) -> PackedBatch:
     """Copy a micro-batch to the device of ``frequencies_H``, the rotary embedding's frequencies; ``cp_group`` is needed
-    for
-    a rank's part of a micro-batch."""
+    for a rank's part of a micro-batch."""
     device = frequencies_H.device
     positions = from_numpy(batch.positions).to(device)
     angles = positions[:, None].to(frequencies_H.dtype) * frequencies_H

@@ -3,25 +3,23 @@
 ``await sender.send(trajectory, deadline_s)`` returns when the receiver's ``append`` has returned for it, which is when
 it is durable.  Until then the sender keeps it, and sends it again whenever the receiver has missed anything.
 
-No loss: a sender's life is divided into epochs.  A ``Ping`` carries the bytes that went before it in the epoch on the
-same ordered socket; a receiver that counted another number (a connection broke, the receiver is new) answers
-``Resync``,
-and the sender starts a new epoch with a ``Hello`` and sends everything unacknowledged again.  A lost ACK shows as a
-``State`` that has answered everything sent while something still waits.  Sending twice is harmless: the journal
-recognises the trajectory and acknowledges it again.
+No loss: a sender's life is divided into epochs.  A ``StreamPing`` carries the number of bytes sent before it in the
+epoch on the same ordered socket.  A receiver that counted another number (a connection broke, the receiver is new)
+answers ``StreamResync``, and the sender starts a new epoch with a ``StreamHello`` and sends everything unacknowledged
+again.  A lost ACK shows as a ``StreamState`` that has answered everything sent while something still waits.  Sending
+twice is harmless: the journal recognises the trajectory and acknowledges it again.
 
 Bounded memory: credit is an absolute offset (bytes answered in this epoch plus the window), repeated in each ACK,
-``Welcome`` and ``State``, so that a lost message cannot leak credit.  A sender holds data back until credit covers it.
+``StreamWelcome`` and ``StreamState``, so that a lost message cannot leak credit.  A sender holds data back until credit
+covers it.
 
 Authentication: beyond loopback, senders need the keys of the run (:mod:`protocol.stream.keys`).  Peers that are turned
 away, before the handshake or after, are counted and reported (:mod:`protocol.stream.connections`).
 
 Shutdown: :meth:`TrajectorySender.drain` waits for all trajectories on their way, including cancelled sends, and returns
-the unacknowledged ones.  Leaving ``async with`` cancels the tasks inside, sends ``Bye`` and closes the socket, which
-has
-half a second to send it; unacknowledged trajectories raise :class:`SenderClosedError` in their ``send`` and are listed
-in
-:attr:`TrajectorySender.unacknowledged`.
+the unacknowledged ones.  Leaving ``async with`` cancels the tasks inside, sends ``StreamBye`` and closes the socket,
+which has half a second to send it; unacknowledged trajectories raise :class:`SenderClosedError` in their ``send`` and
+are listed in :attr:`TrajectorySender.unacknowledged`.
 """
 
 from __future__ import annotations

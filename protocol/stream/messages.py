@@ -1,7 +1,7 @@
 """The messages of :mod:`protocol.stream`, one JSON array ``[kind, field, …]`` each, and reasons of a refusal.
 
 A ``Data`` message is followed by the frames of :mod:`protocol.codec`.  Offsets and credit are bytes of such frames,
-counted from the epoch's start; an epoch starts with a ``Hello`` that has a higher number.
+counted from the epoch's start; an epoch starts with a ``StreamHello`` that has a higher number.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ StreamMessage: TypeAlias = (
 )
 
 MAX_ACK_SEQS = 256
-"""Most trajectories in one ``Ack``."""
+"""Maximum number of trajectories in one ``StreamAck``."""
 _MAX_BYTES = 16384
 _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(StreamMessage)
 

@@ -38,8 +38,8 @@ SHELL_ONLY = _set(shell_only.SHELL_EXEC)
 
 
 async def call_tool(context: ToolContext, name: str, arguments: object, tools: Toolset = SETA) -> ToolResult:
-    """Call a tool by name with :data:`Arguments`. For an unknown name or any other type of arguments, the agent gets an
-    error text.
+    """Call a tool by name with :data:`ToolArguments`.  For an unknown name or any other type of arguments, the agent
+    gets an error text.
 
     Raises SandboxLost or SandboxDestroyed.
     """

@@ -1,6 +1,6 @@
 """Daytona's SDK without Daytona: its names and signatures, over sandboxes that a test gives it.
 
-``FAKE`` stands for the package ``daytona``; ``test_daytona_sdk.py`` holds it against that, where it is installed.
+``FAKE`` replaces the package ``daytona``; ``test_daytona.py`` compares it with that package where it is installed.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class FakeEngine:
         )
 
     async def _read(self, manifest: WeightManifest) -> str:
-        """Return the SHA-256 of the files.  Raises BadWeights if it is not the manifest's."""
+        """Return the SHA-256 of the files.  Raises InvalidWeights if the files do not match the manifest."""
         await asyncio.to_thread(weight_files.check_weights, manifest, self._shape)
         return await asyncio.to_thread(weights_digest, Path(manifest.path))
 

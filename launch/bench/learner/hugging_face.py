@@ -1,7 +1,7 @@
 """The step of other trainers: a transformers model, AdamW and the same clipped loss on the same batch.
 
 Log-probabilities are computed in chunks of the tokens with loss, by longshore's function, so that the arms differ
-only in how the model handles lengths; :data:`WHOLE_LOGITS` is the plain way, for the comparison of memory.
+only in how the model handles lengths; ``whole_logits`` computes all logits at once, to compare memory.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # (transformers types little of its models)

@@ -1,4 +1,4 @@
-"""Overrides and command lines of the benchmark's runs.  All modes share all keys but those of :func:`arm_values`."""
+"""Overrides and command lines of the benchmark's runs.  Only the keys of :func:`mode_overrides` differ."""
 
 from __future__ import annotations
 

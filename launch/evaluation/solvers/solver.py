@@ -22,7 +22,7 @@ class SolverRun(Protocol):
     """One running attempt."""
 
     def run(self) -> Coroutine[None, None, EpisodeStatus]:
-        """Act until the attempt can be graded.  Raises InfraError and SandboxGone."""
+        """Act until the attempt can be graded.  Raises InfraError (also as SandboxLost) and SandboxDestroyed."""
         ...
 
     @property

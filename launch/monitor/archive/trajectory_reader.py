@@ -57,7 +57,7 @@ class TokenArrays(NamedTuple):
     ages: Array
     """Staleness in optimizer steps; −1 for tokens that were not sampled or not used."""
     logprobs: Array
-    """The learner's log-probabilities; NaN if uncontext."""
+    """The learner's log-probabilities; NaN where not computed."""
     advantages: Array
     marks: Array
 

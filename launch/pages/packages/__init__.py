@@ -1,8 +1,7 @@
 """The page's npm packages: uPlot and asciinema-player, pinned by package-lock.json.
 
 ``tools/page_packages.sh`` (of ``make setup``) installs them into ``node_modules`` here, which git ignores and the wheel
-carries with the licences.  Where they are not there the page says so in the places of curves and replays, and all else
-works.
+includes with the licences.  Without them the page shows a notice in place of curves and replays.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def test_errors_are_apart_and_tasks_of_one_alone_are_named(folders: list[str]) -
 
 
 def test_many_models_are_a_matrix_against_the_first(folders: list[str]) -> None:
-    """What ART calls compare_models."""
+    """Equivalent of ART's ``compare_models``."""
     text = [*comparison_lines(compare_evaluations(open_evaluations(folders)))]
     head, first, second, third = (line.split() for line in text[:4])
     assert head[:3] == ["evaluation", "model", "pass@1"]

@@ -141,7 +141,8 @@ class Run(RuleBasedStateMachine):
         self.journal = Journal(Path(self.folder.name) / "b" / "journal.sqlite", settings, lambda _: 1 << 40)
 
     def start_conductor(self) -> None:
-        """As :meth:`actors.scheduler.rollout_scheduler.Conductor._restore` does it."""
+        """Restore the scheduler from the journal, as :func:`actors.scheduler.journal_restore.restore_from_journal`
+        does."""
         state, closings = self.journal.read_sampler_state(), self.journal.list_closed_since(0)
         at_epoch, at_state = closings_seen_by(state)
         progress = read_group_progress(self.journal, len(closings))
@@ -263,7 +264,7 @@ class Run(RuleBasedStateMachine):
 
     @rule()
     def train(self) -> None:
-        """As :class:`launch.training.loop.Training` does it."""
+        """Train on a lease, as :class:`launch.training.loop.TrainingLoop` does."""
         lease = self.journal.lease_batch(self.fill.groups_to_lease)
         if lease is None or self.step == STEPS:
             return

@@ -1,6 +1,6 @@
 """If these fail, a right program scores 0 because of the type of its answers, or a program can claim to be right.
 
-The programs run here as whoever runs the tests; ``test_code_in_docker.py`` has them in a sandbox.
+The programs run here as the user who runs the tests; ``test_proofs_in_docker.py`` runs them in a sandbox.
 """
 
 from __future__ import annotations
