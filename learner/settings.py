@@ -93,8 +93,7 @@ class TrainerSettings(ConfigSection):
     a sequence of cp times as many."""
     recompute: Recompute = Recompute.NONE
     """Activations that the backward pass recomputes: ``none``, ``selective`` (attention and MLP from their inputs; with
-    cp
-    a rank then does not keep the other ranks' keys) or ``full`` (whole layers)."""
+    cp a rank then does not keep the other ranks' keys) or ``full`` (whole layers)."""
     offload: Offload = Offload.NONE
     """State offloaded to host memory: ``none``, ``optimizer`` (Adam's moments and main weights, between two updates) or
     ``parameters`` (also weights and gradients between two steps, so that another process can use the device)."""
@@ -152,8 +151,7 @@ class LearnerSettings(PolicyLossSettings, TrainerSettings):
     """Consecutive batches without a finite update after which the run ends."""
     publish_every: PositiveInt = 1
     """Optimizer steps between published weights in mode async: with 2, rollouts of one policy are trained in two steps,
-    the
-    second of them one step staler.  The other modes publish after each step."""
+    the second of them one step staler.  The other modes publish after each step."""
 
 
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -1,9 +1,8 @@
 """Pure rules for when a group closes, and with what outcome.
 
 A group is n samples of one task.  It stays open until each sample has arrived or was abandoned (infrastructure failed
-it
-more often than the replacement limit allows).  Slow samples never shrink a group; only infrastructure failures do: with
-k ≥ max(2, ⌈0.75 n⌉) members it closes with k, with fewer it is dropped.
+it more often than the replacement limit allows).  Slow samples never shrink a group; only infrastructure failures do:
+with k ≥ max(2, ⌈0.75 n⌉) members it closes with k, with fewer it is dropped.
 """
 
 from __future__ import annotations
@@ -79,8 +78,7 @@ def decide_group_outcome(
     """Return the outcome of a group of ``size`` samples, from the rewards by arrived sample and the abandoned samples.
 
     A sample that arrived after it was abandoned counts as arrived.  ``dynamic_sampling`` drops a group with equal
-    rewards
-    (DAPO, arXiv 2503.14476, section 3.2).
+    rewards (DAPO, arXiv 2503.14476, section 3.2).
     """
     if len(rewards) + sum(sample not in rewards for sample in abandoned) < size:
         return GroupOutcome.OPEN

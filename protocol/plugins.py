@@ -2,8 +2,7 @@
 
 A package declares ``name = "package.module:object"`` under ``[project.entry-points."longshore.agents"]``, and the
 configuration selects it by that name; nothing of a package is imported before.  The package that uses the object
-defines
-and checks its type; docs/plugins.md shows one of each.
+defines and checks its type; docs/plugins.md shows one of each.
 """
 
 from __future__ import annotations

@@ -29,8 +29,7 @@ class EpisodeStatus(StrEnum):
     """End of an episode.
 
     Every value is a policy outcome: the episode is graded or gets the reward of a failed task, is trained, and counts
-    in
-    its group's baseline.  Infrastructure failures never become a trajectory: see :class:`InfraFailure`.
+    in its group's baseline.  Infrastructure failures never become a trajectory: see :class:`InfraFailure`.
     """
 
     COMPLETED = "completed"
@@ -144,8 +143,7 @@ class TestResult:
 @dataclass(frozen=True, slots=True)
 class Reward:
     """``total`` is used by the learner; ``parts`` are its components by name.  Neither shows whether the tests passed:
-    see
-    :attr:`Trajectory.passed`."""
+    see :attr:`Trajectory.passed`."""
 
     total: float
     parts: dict[str, float] = field(default_factory=dict[str, float])

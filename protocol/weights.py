@@ -2,8 +2,7 @@
 
 ``step`` counts optimizer steps in the lineage of the current checkpoint and rolls back on resume.  ``version`` names
 one set of weights and is never reused, even across resumes: its high bits are the attempt, its low bits a counter.
-Only
-versions leave the learner: prefix-cache keys, files, routing and token labels carry them.
+Only versions leave the learner: prefix-cache keys, files, routing and token labels carry them.
 """
 
 from __future__ import annotations

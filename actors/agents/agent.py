@@ -93,8 +93,7 @@ class Agent(Protocol):
 
     def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
         """Return the messages about the outcome of each action of the reply, in order; None if the actions have
-        finished
-        the episode."""
+        finished the episode."""
         ...
 
 

@@ -2,8 +2,7 @@
 
 Partial replies are polled every second, so that they are not lost with the actor: another engine continues after them.
 While a caller watches a request, they are polled more often and passed to the caller.  The same call returns the
-engine's
-load for the worker's router, so every engine is polled while any request is in flight.
+engine's load for the worker's router, so every engine is polled while any request is in flight.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ class RemoteEngine:
 
     async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         """Sample one continuation.  Raises :class:`EngineUnavailable`, also if the actor is gone or hangs, and the
-        engine's
-        own errors."""
+        engine's own errors."""
         name = next(self._names)
         self._received[name] = request.resume_from
         if watch is not None:

@@ -80,17 +80,16 @@ class EngineSettings(ConfigSection):
     """Longest wait for one reply, retries included."""
     weight_transfer: WeightTransferMode = WeightTransferMode.AUTO
     """Transfer of new weights to an engine's machine: ``full``, ``delta``, ``broadcast``, ``direct``, or ``auto``.
-    Deltas
-    are small if the learner's weights are bfloat16.  With ``lora.rank``, ``adapters`` publishes only the adapters: no
-    engine pauses for them, and requests end under the adapter that they began with.  Decoding under several adapters
-    at once is slower."""
+    Deltas are small if the learner's weights are bfloat16.  With ``lora.rank``, ``adapters`` publishes only the
+    adapters: no engine pauses for them, and requests end under the adapter that they began with.  Decoding under
+    several adapters at once is slower."""
     broadcast_device: Literal["cpu", "cuda"] = "cpu"
     """Device from which ``weight_transfer = "direct"`` broadcasts: host memory over gloo, or a dedicated GPU beside the
     learner's over NCCL."""
     load_weights_from: Literal["disk", "tensor"] = "disk"
     """SGLang's source of weights that are on its machine: it reads the files from ``disk``, or each ``tensor`` from
-    shared
-    memory (CUDA IPC on GPUs), which needs as much memory as the model.  For whole weights only, and not ``direct``."""
+    shared memory (CUDA IPC on GPUs), which needs as much memory as the model.  For whole weights only, and not
+    ``direct``."""
     max_adapters: Annotated[int, Field(ge=2)] = 4
     """Number of adapter versions that a server holds with ``weight_transfer = "adapters"``: the newest and those with
     requests in flight.  A new version waits until there is room."""

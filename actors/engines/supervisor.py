@@ -88,8 +88,7 @@ class ServerSupervisor:
 
     async def probe(self) -> None:
         """Until cancelled, probe a silent server by sampling a token.  A server that hangs in a probe, or fails three,
-        has
-        failed."""
+        has failed."""
         slot, number, failures, probed = self._slot, 0, 0, self._slot.serving
         every_s, stall_s = slot.spec.probe_every_s, slot.settings.stall_timeout_s
         while True:

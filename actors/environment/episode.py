@@ -1,8 +1,7 @@
 """One hosted episode: a sandbox, the agent's loop, the hidden tests.  The sandbox is removed however it ends.
 
 The agent calls the policy by OpenAI's chat API (:mod:`actors.rollout.chat_policy`).  Stages have the same deadlines as
-in
-a worker.
+in a worker.
 """
 
 from __future__ import annotations

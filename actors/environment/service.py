@@ -95,8 +95,7 @@ class EnvironmentService:
         await self._tasks.__aexit__(None, None, None)
 
     async def drain(self, within_s: float) -> None:
-        """Accept no more episodes, and end those that do not end within ``within_s``; waiting requests are
-        answered."""
+        """Accept no more episodes, and end those that do not end within ``within_s``; waiting requests are answered."""
         self.draining = True
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):

@@ -15,6 +15,6 @@ in
 Modules: ``session_keys`` maps API keys to sessions; ``chat_request`` and ``completion`` are requests and replies
 independent of the API; ``partial_completion`` is the part of an unfinished reply that is certain; ``request_options``
 decides which options are refused; ``conversation`` maps messages to tokens and segments; ``session`` enforces limits
-and
-calls the engine; ``openai_*`` and ``anthropic_*`` are the two APIs; ``app``, ``event_stream`` and ``server`` are HTTP.
+and calls the engine; ``openai_*`` and ``anthropic_*`` are the two APIs; ``app``, ``event_stream`` and ``server`` are
+HTTP.
 """

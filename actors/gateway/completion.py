@@ -71,8 +71,7 @@ def cut_at_stop(
     reply: GenerateReply, stops: Sequence[str], text_of: Callable[[Sequence[int]], str]
 ) -> tuple[GenerateReply, str, str | None]:
     """Return the reply up to the token that completes the first of ``stops``, its text before that stop, and the stop;
-    the
-    whole reply and None if none occurs."""
+    the whole reply and None if none occurs."""
 
     def has_stop(count: int) -> bool:
         text = text_of(reply.token_ids[:count])

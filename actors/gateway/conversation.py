@@ -3,8 +3,7 @@
 Rendering: the longest prefix of the messages that ends with a reply of this session keeps its token ids unchanged, and
 only the rest is rendered.  A reply is recognised by its content and calls, even if the harness changes thoughts,
 surrounding white space or the order of an argument's keys.  Placement: the ids extend the segment that they continue as
-a
-whole; otherwise a new segment begins after the tokens that they share with another, so nothing is stored or trained
+a whole; otherwise a new segment begins after the tokens that they share with another, so nothing is stored or trained
 twice.
 """
 

@@ -2,10 +2,8 @@
 
 The engine's side keeps only the newest partial reply and never waits; the writer reads it once the client has received
 the previous data.  Headers are sent with the first text, so a failure before that has its own status, and a later one
-is
-the last event.  After ``quiet_s`` without data a ping is sent.  A client that disconnects cancels its handler, and with
-it
-the sampling.
+is the last event.  After ``quiet_s`` without data a ping is sent.  A client that disconnects cancels its handler, and
+with it the sampling.
 """
 
 from __future__ import annotations

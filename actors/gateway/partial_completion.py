@@ -1,9 +1,8 @@
 """The part of an unfinished reply that is certain, which later tokens cannot take back.  Pure.
 
 Its fields are always prefixes of those that :mod:`.completion` parses from the whole reply.  So incomplete characters
-are
-held back, and text that may become a stop text, a marker or a call; if calls are possible also trailing white space,
-which is dropped before a call.
+are held back, and text that may become a stop text, a marker or a call; if calls are possible also trailing white
+space, which is dropped before a call.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Rules for a request's options: supported, harmless or refused.
 
 The engine reports log softmax(logits / temperature) over the full vocabulary.  With top-p, a penalty or a grammar it
-would
-sample from another distribution, and training would use wrong log-probabilities.  So an option is supported, or known
-to
-change no token, or has its neutral value; all others, unknown ones included, are refused.
+would sample from another distribution, and training would use wrong log-probabilities.  So an option is supported, or
+known to change no token, or has its neutral value; all others, unknown ones included, are refused.
 """
 
 from __future__ import annotations

@@ -38,8 +38,7 @@ def _ignore_reply(turn: int, text: str, reply: GenerateReply) -> None:
 
 class Gateway:
     """``model`` is the listed name of the policy; a request may name any.  A started stream is never silent for longer
-    than
-    ``quiet_s``.  The server listens on ``host``; ``thinking`` is passed to the chat template."""
+    than ``quiet_s``.  The server listens on ``host``; ``thinking`` is passed to the chat template."""
 
     def __init__(
         self,

@@ -140,8 +140,7 @@ class GatewaySession:
 
     async def complete(self, request: ChatRequest, on_partial: OnPartialCompletion | None = None) -> GatewayCompletion:
         """Sample a reply.  Raises :class:`GatewayRequestError`, or :class:`InfraError` if the engine failed, after
-        which
-        the call may be repeated."""
+        which the call may be repeated."""
         chat, prompt = self._prompt(request)
         partial = PartialCompletion(
             prompt_tokens=len(prompt.ids),

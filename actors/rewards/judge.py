@@ -2,9 +2,8 @@
 
 ``async with Judge(spec) as judge: scores = await judge.score_episode(result)``.  A turn's score is the mean of its
 valid votes, each 1 or −1; a turn without a valid vote has no score.  An invalid reply, a late reply, and a server that
-is
-down or refuses are failed votes, counted by kind: none of them raises, becomes a number or is retried.  Each vote has a
-deadline, and so have all votes on an episode together; the settings bound the concurrent votes of a worker.
+is down or refuses are failed votes, counted by kind: none of them raises, becomes a number or is retried.  Each vote
+has a deadline, and so have all votes on an episode together; the settings bound the concurrent votes of a worker.
 
 This is OpenClaw's process reward model (terminal-rl/agent/prm_agent.py; the votes are those of toolcall-rl,
 generate_with_retool.py), whose failures are 0 and look like a judgement.

@@ -55,8 +55,7 @@ class RewardSettings(ConfigSection):
     """Discount per later turn: each turn gets the outcome times this to the power of the number of later turns; below 1
     only with ``learner.advantage = "step"``."""
     process: ProcessRewardKind = ProcessRewardKind.NONE
-    """Process-reward rules: ``none``, or ``art`` (a command succeeds, code is modified, a call cannot
-    be parsed …)."""
+    """Process-reward rules: ``none``, or ``art`` (a command succeeds, code is modified, a call cannot be parsed …)."""
     process_cap: Annotated[float, Field(gt=0)] = 0.2
     """Maximum that the rules add to or subtract from an episode, over all turns."""
     process_target: RewardTarget = RewardTarget.TOTAL

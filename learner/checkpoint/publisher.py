@@ -61,8 +61,7 @@ class WeightPublisher:
 
     def digest(self) -> str:
         """Return a sha256 over all weights and adapters, the same on every rank, which is equal for bitwise equal
-        weights
-        only."""
+        weights only."""
         return digest_weights(itertools.chain(self.export(), self.export_adapters()))
 
     def export(self) -> Iterable[NamedWeight]:

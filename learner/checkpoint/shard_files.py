@@ -2,10 +2,8 @@
 
 megatron's own asynchronous writer forks processes from a threaded one, or, in one process, reads live weights on a CPU
 (``.to("cpu")`` is an alias there).  Here each rank copies its part of the plan, and any thread may write the copies
-while
-training continues.  Planning communicates over all ranks and touches no file; writing touches no weight, and
-communicates
-over its own group.
+while training continues.  Planning communicates over all ranks and touches no file; writing touches no weight, and
+communicates over its own group.
 """
 
 from __future__ import annotations
@@ -122,8 +120,7 @@ def write_planned_checkpoint(planned: PlannedCheckpoint, group: dist.ProcessGrou
     """Write a planned checkpoint, sync it and read it back.
 
     A collective of all ranks, in any thread; nothing else uses ``group`` meanwhile.  Returns file → digest on rank 0,
-    an
-    empty dict elsewhere.  Raises CheckpointSaveError on every rank if one could not write.
+    an empty dict elsewhere.  Raises CheckpointSaveError on every rank if one could not write.
     """
     written = all_gather_objects(_write_own(planned), group)
     for rank, (_, _, error) in enumerate(written):

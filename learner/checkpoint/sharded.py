@@ -2,9 +2,8 @@
 
 :meth:`CheckpointSaver.copy` copies the state, the only part that training waits for; :meth:`CheckpointSaver.write_copy`
 writes the copies to disk while later steps run.  A folder is complete once ``write_copy`` has returned on all ranks;
-the
-caller then writes a manifest last.  A checkpoint may be loaded with another number of ranks than wrote it; its random
-state is restored only with the same number.
+the caller then writes a manifest last.  A checkpoint may be loaded with another number of ranks than wrote it; its
+random state is restored only with the same number.
 """
 
 from __future__ import annotations
@@ -100,8 +99,7 @@ class CheckpointSaver:
 
     def write_copy(self) -> dict[str, FileDigest]:
         """Write the copy made by :meth:`copy`; see :func:`learner.checkpoint.shard_files.write_planned_checkpoint`.  It
-        may
-        run concurrently with any other call."""
+        may run concurrently with any other call."""
         from learner.checkpoint import shard_files
 
         planned, self._planned = self._planned, None
@@ -111,8 +109,7 @@ class CheckpointSaver:
 
     def load(self, folder: Path) -> None:
         """Load all state from ``folder``.  Raises UserError if it is not a checkpoint, is damaged, or belongs to
-        another
-        model."""
+        another model."""
         from learner.checkpoint import shard_files
 
         trainer = self._trainer
@@ -163,8 +160,7 @@ def _require_same(written: Mapping[str, object], own: Mapping[str, object], fold
 
 def digest_optimizer(trainer: MegatronTrainer) -> str:
     """Return a sha256 over this rank's Adam state, including separate main weights, which is equal for bitwise equal
-    state
-    only."""
+    state only."""
     from learner.checkpoint.published_weights import digest_weights
     from learner.models.weight_conversion import NamedWeight
 

@@ -55,8 +55,7 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: WeightVersion,
     """Read a payload and compute advantages, loss weights and metrics.
 
     ``using`` is the version of the weights about to be updated.  Raises CodecError for bytes that are not a trajectory,
-    and
-    BadSampleError for a group of one if advantages need a group, or for versions that are not in ``lineage``.
+    and BadSampleError for a group of one if advantages need a group, or for versions that are not in ``lineage``.
     """
     trajectories = [unpack_trajectory(blob) for blob in payload]
     for trajectory in trajectories:

@@ -20,8 +20,7 @@ _WASTE = 1.25
 
 def balance_samples(samples: Sequence[TrainingSample], ranks: int, cost: SampleCost) -> list[list[TrainingSample]]:
     """Distribute samples over ranks: the costliest first, each to the rank with the lowest cost so far.  An otherwise
-    empty
-    rank gets a sample without loss, because every rank takes part in the gradient's sum."""
+    empty rank gets a sample without loss, because every rank takes part in the gradient's sum."""
     shares = _spread(samples, ranks, cost, max_tokens=None)
     if shares is None:
         raise AssertionError("without a bound every sample finds a place")
@@ -38,9 +37,8 @@ def make_micro_batches(
     """Return balanced micro-batches of at most ``max_tokens``, as few as possible.
 
     Within one, longer sequences come first, so neighbours have similar lengths, which keeps padded attention cheap.  A
-    tail
-    sequence without loss makes token counts a multiple of ``multiple`` (for sequence parallelism).  Without ``packed``,
-    each has one sequence.
+    tail sequence without loss makes token counts a multiple of ``multiple`` (for sequence parallelism).  Without
+    ``packed``, each has one sequence.
     """
     count = -(-sum(len(sample.token_ids) for sample in samples) // max_tokens) if packed else len(samples)
     while (bins := _spread(samples, count, cost, max_tokens)) is None:
@@ -56,8 +54,7 @@ def _spread(
     samples: Sequence[TrainingSample], count: int, cost: SampleCost, max_tokens: int | None
 ) -> list[list[TrainingSample]] | None:
     """Put samples into bins, the costliest first, each into the bin with room and the lowest cost so far; return None
-    if
-    no bin has room."""
+    if no bin has room."""
     bins: list[list[TrainingSample]] = [[] for _ in range(count)]
     costs, tokens = np.zeros(count), np.zeros(count, np.int64)
     own = [cost(sample) for sample in samples]
@@ -91,8 +88,7 @@ def pack_micro_batch(samples: Sequence[TrainingSample], multiple: int = 1) -> Mi
 
 def make_attention_buckets(lengths: Sequence[int]) -> tuple[AttentionBucket, ...]:
     """Divide neighbouring sequences into buckets so that padding to a bucket's longest never costs too much; the cost
-    of
-    attention is the square of the length."""
+    of attention is the square of the length."""
     found: list[AttentionBucket] = []
     start, first, longest, own = 0, 0, 0, 0
     for index, length in enumerate(lengths):

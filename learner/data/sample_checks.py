@@ -11,8 +11,7 @@ from learner.data.micro_batches import BadSampleError, TrainingSample
 
 def check_samples(samples: Sequence[TrainingSample], *, vocabulary: int, most_tokens: int) -> None:
     """Raise BadSampleError for token ids outside the vocabulary, a sequence of more than ``most_tokens``, wrong types,
-    and
-    columns of another length than the tokens with loss."""
+    and columns of another length than the tokens with loss."""
     for index, sample in enumerate(samples):
         tokens, targets = sample.token_ids, sample.targets
         if tokens.dtype.kind != "i" or tokens.ndim != 1 or targets.dtype.kind != "i" or targets.ndim != 1:

@@ -56,8 +56,7 @@ def make_samples(
     origin: int,
 ) -> list[TrainingSample]:
     """Return one sample per sequence with a loss token.  ``masks``, ``ages`` and ``advantages`` are per segment; all
-    tokens
-    have the loss weight ``weight``; ``origin`` is the trajectory's index in its batch."""
+    tokens have the loss weight ``weight``; ``origin`` is the trajectory's index in its batch."""
     found: list[TrainingSample] = []
     every = np.split(np.arange(sum(map(len, segments))), np.cumsum([len(segment) for segment in segments])[:-1])
     for chain in _chains(segments):

@@ -1,8 +1,7 @@
 """Account of a step's tokens by age, length and turn.  Pure, numpy only.
 
 The length of a trajectory is its number of sampled tokens.  Deciles refer to the step's own batch; buckets are powers
-of
-two, the same in every step, so that they can be added up over a run.
+of two, the same in every step, so that they can be added up over a run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Loss weights of tokens, fixed when the batch is read.
 
 Tokens whose loss is removed (by staleness or a correction) keep their weight: a mask never increases the weight of
-other
-tokens.
+other tokens.
 """
 
 from __future__ import annotations

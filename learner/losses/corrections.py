@@ -16,16 +16,14 @@ from learner.losses.token_columns import TokenArray
 
 def capped_weights(gap_N: Tensor, cap: float) -> Tensor:
     """Return min(π ÷ μ, cap) without gradient (IMPALA's ρ̄, arXiv 1802.01561, eq. 1): truncated importance sampling if
-    it
-    multiplies log π, and the decoupled objective's π_prox ÷ μ (arXiv 2110.00641; capped as in AReaL, arXiv
+    it multiplies log π, and the decoupled objective's π_prox ÷ μ (arXiv 2110.00641; capped as in AReaL, arXiv
     2505.24298, section 5.2)."""
     return clamp_log_ratio(gap_N.detach()).exp().clamp_max(cap)
 
 
 def band_mask(gap_N: Tensor, low: float, high: float) -> Tensor:
     """Return bool [N], true where low ≤ π ÷ μ ≤ high: IcePop's M (arXiv 2510.18855).  Inside the band the weight π ÷ μ
-    is
-    the ratio itself, or :func:`capped_weights`."""
+    is the ratio itself, or :func:`capped_weights`."""
     ratio_N = clamp_log_ratio(gap_N.detach()).exp()
     return (ratio_N >= low) & (ratio_N <= high)
 
@@ -40,8 +38,7 @@ def off_policy_sequence_mask(gap_N: Tensor, advantages_N: Tensor, sequence_N: Te
 
 def log_linear_proximal(current_N: Tensor, behaviour_N: Tensor, ages_N: Tensor) -> Tensor:
     """Return log π_prox = log μ + α (log π_θ − log μ) without gradient, α = age ÷ (age + 1): the approximate position
-    of the
-    policy one update before the current one on the way from the behaviour policy (AReaL, trainer/ppo/actor.py,
+    of the policy one update before the current one on the way from the behaviour policy (AReaL, trainer/ppo/actor.py,
     ``compute_prox_logp_approximations``)."""
     ages_N = ages_N.to(current_N.dtype)
     return behaviour_N + ages_N / (ages_N + 1.0) * (current_N.detach() - behaviour_N)
@@ -49,8 +46,7 @@ def log_linear_proximal(current_N: Tensor, behaviour_N: Tensor, ages_N: Tensor) 
 
 def second_moment_mask(gap_N: TokenArray, bound: float) -> TokenArray:
     """Return bool [N] for ``gap_N`` of a whole batch (numpy), false for the fewest tokens with the largest (log π − log
-    μ)²
-    that leave a mean of at most ``bound`` over the rest (M2PO, arXiv 2510.01161; of equal ones the later are
+    μ)² that leave a mean of at most ``bound`` over the rest (M2PO, arXiv 2510.01161; of equal ones the later are
     removed)."""
     squares = gap_N.astype(np.float64) ** 2
     order = np.argsort(squares, kind="stable")

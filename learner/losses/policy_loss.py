@@ -38,10 +38,8 @@ def policy_loss(
     """Return the loss of ``objective``.
 
     The ratio is clipped around the anchor: μ, the recorded behaviour, or the proximal policy, in which case the
-    objective
-    is weighted with min(π_prox ÷ μ, cap) (decoupled PPO, arXiv 2110.00641).  A token that a correction masks adds
-    nothing,
-    and its weight is not redistributed.
+    objective is weighted with min(π_prox ÷ μ, cap) (decoupled PPO, arXiv 2110.00641).  A token that a correction masks
+    adds nothing, and its weight is not redistributed.
     """
     proximal_N = _proximal(current_N, tokens, objective)
     anchor_N = tokens.behaviour if proximal_N is None else proximal_N

@@ -53,8 +53,7 @@ def sequence_clipped_surrogate(
     gap_N: Tensor, advantages_N: Tensor, sequence_N: Tensor, keep_N: Tensor, settings: PolicyLossSettings
 ) -> Surrogate:
     """Return :func:`clipped_surrogate` with one ratio for all tokens of a sequence, exp of the mean of its tokens'
-    log-ratios (GSPO,
-    arXiv 2507.18071, eq. 5 to 7).  The mean is over tokens that keep their loss."""
+    log-ratios (GSPO, arXiv 2507.18071, eq. 5 to 7).  The mean is over tokens that keep their loss."""
     return clipped_surrogate(sequence_means(clamp_log_ratio(gap_N), sequence_N, keep_N), advantages_N, settings)
 
 
@@ -62,8 +61,7 @@ def weighted_clip_surrogate(
     gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, settings: PolicyLossSettings
 ) -> Surrogate:
     """Return clip(r, 1 − eps_low, 1 + eps_high) · A · log π_θ, the weight without gradient (CISPO, arXiv 2506.13585,
-    eq. 4
-    and 5).  Clipping reduces the weight and keeps the gradient."""
+    eq. 4 and 5).  Clipping reduces the weight and keeps the gradient."""
     ratio_N = clamp_log_ratio(gap_N.detach()).exp()
     low, high = 1.0 - settings.eps_low, 1.0 + settings.eps_high
     return Surrogate(
@@ -78,8 +76,7 @@ def total_variation_surrogate(
     gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, settings: PolicyLossSettings
 ) -> Surrogate:
     """Return r · A, without gradient for tokens whose probability has moved by more than ``tv_bound`` in the direction
-    of
-    the advantage: A > 0 and π − μ > bound, or A ≤ 0 and π − μ < −bound (DPPO, arXiv 2602.04879, binary total
+    of the advantage: A > 0 and π − μ > bound, or A ≤ 0 and π − μ < −bound (DPPO, arXiv 2602.04879, binary total
     variation)."""
     moved_N = current_N.detach().exp() - (current_N - gap_N).detach().exp()
     high_N = (advantages_N > 0) & (moved_N > settings.tv_bound)

@@ -1,6 +1,5 @@
 """Input of a loss: columns of values for the ``N`` tokens with loss of one sequence or of a micro-batch.  The same
-class
-holds numpy arrays first and tensors on the device."""
+class holds numpy arrays first and tensors on the device."""
 
 from __future__ import annotations
 

@@ -1,12 +1,10 @@
 """LoRA adapters: y = W·x + s·B·(A·x) with W frozen (LoRA, arXiv 2106.09685, section 4.1).
 
 An adapter adds to the output of one of megatron's linear layers.  Each projection that the layer computes (q, k and v
-are
-one layer, gate and up another) has its own matrices, as in Hugging Face's model.
+are one layer, gate and up another) has its own matrices, as in Hugging Face's model.
 
 For a column-parallel layer every rank has all of A and its own rows of B; for a row-parallel one its own columns of A
-and
-all of B.  So ranks exchange only [T, rank] for an adapter, and replicated matrices are equal on all ranks.
+and all of B.  So ranks exchange only [T, rank] for an adapter, and replicated matrices are equal on all ranks.
 """
 
 from __future__ import annotations
@@ -85,8 +83,7 @@ class LoraAdapter(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [T, 1, rows] for ``x`` [T, 1, columns], both in the layer's own layout: with sequence parallelism only
-        this
-        rank's tokens before a column-parallel layer and after a row-parallel one."""
+        this rank's tokens before a column-parallel layer and after a row-parallel one."""
         site = self._site
         low = F.linear(x, torch.cat([pair.a for pair in self._pairs.values()])) * self._scale
         if site.row_parallel:

@@ -36,10 +36,8 @@ class TrainingFlops(NamedTuple):
 
 def count_training_flops(config: QwenConfig, *, frozen: bool = False) -> TrainingFlops:
     """Return 6·N_matmul·T + 6·L·h_attn·T² for a sequence of T tokens (PaLM, arXiv 2204.02311, appendix B, with half of
-    its
-    attention term because of the causal mask).  A third each is the forward pass, the gradient of the inputs, and that
-    of
-    the weights, which ``frozen`` weights do not need.  Adapters are not counted."""
+    its attention term because of the causal mask).  A third each is the forward pass, the gradient of the inputs, and
+    that of the weights, which ``frozen`` weights do not need.  Adapters are not counted."""
     layers, weight = config.num_hidden_layers, 4.0 if frozen else 6.0
     return TrainingFlops(
         per_token=weight * layers * config.matmul_parameters_per_layer,

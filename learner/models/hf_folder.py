@@ -136,10 +136,8 @@ def write_tensors(
     weights: Iterable[NamedWeight], sizes: Mapping[str, int], folder: Path, shard_bytes: int
 ) -> WrittenTensors:
     """Write ``weights`` into ``folder``: one file, or, above ``shard_bytes``, several and their index.  ``sizes`` are
-    their
-    bytes in the same order; only one file's tensors are held at a time.  A tensor larger than ``shard_bytes`` gets its
-    own
-    file."""
+    their bytes in the same order; only one file's tensors are held at a time.  A tensor larger than ``shard_bytes``
+    gets its own file."""
     shards = _shards(sizes, shard_bytes)
     count = len(shards)
     names = [WEIGHTS_FILE] if count == 1 else [f"model-{n + 1:05}-of-{count:05}.safetensors" for n in range(count)]

@@ -34,8 +34,7 @@ from learner.parallel.megatron import (
 
 class RmsNorm(torch.nn.Module):
     """RMS norm with sequence parallelism, which megatron's local norm refuses; the flag on the weight makes megatron
-    sum
-    its gradient over the tensor-parallel ranks."""
+    sum its gradient over the tensor-parallel ranks."""
 
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-6, **_: object) -> None:
         super().__init__()

@@ -157,8 +157,7 @@ def token_logprobs(
 
     ``first`` is the vocabulary index of this rank's first row; ``group`` the ranks that share the vocabulary, None for
     one.  The gradient of ``hidden_NH`` is this rank's part, which the caller sums over ``group``.  That of
-    ``weight_VH``
-    is added to ``weight_grad_VH``, megatron's buffer, if given; then autograd gets none."""
+    ``weight_VH`` is added to ``weight_grad_VH``, megatron's buffer, if given; then autograd gets none."""
     chunk_tokens = max(1, chunk_bytes // (4 * max(1, weight_VH.shape[0])))
     logprobs, entropies = cast(
         "tuple[Tensor, Tensor]",

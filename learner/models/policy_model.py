@@ -33,8 +33,7 @@ from protocol.errors import UserError
 
 class PolicyModel(GPTModel):
     """A GPTModel whose last stage returns [2, N], float32 (float64 for float64 weights): log-probability and entropy of
-    all
-    tokens with loss, on each context-parallel rank.
+    all tokens with loss, on each context-parallel rank.
 
     Only rows that predict such a token are multiplied with the vocabulary."""
 

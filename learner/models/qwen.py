@@ -78,8 +78,7 @@ def padded_vocabulary(config: QwenConfig, tp: int) -> int:
 
 def read_qwen_config(folder: Path) -> QwenConfig:
     """Read a model's shape.  Raises UserError if the folder has no config.json or the model is not a dense Qwen2.5 or
-    Qwen3
-    with plain rotary embeddings."""
+    Qwen3 with plain rotary embeddings."""
     path = folder / CONFIG_FILE
     try:
         read: object = json.loads(path.read_text())

@@ -1,6 +1,5 @@
 """The frozen reference of a KL penalty: a copy in host memory, swapped into the model while used, or, with adapters,
-the
-base model."""
+the base model."""
 
 from __future__ import annotations
 

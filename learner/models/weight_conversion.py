@@ -201,8 +201,7 @@ def export_weights(model: torch.nn.Module, config: QwenConfig, layout: ParallelL
     """Yield all weights under Hugging Face names, in the order of :func:`hf_tensor_shapes`, as copies on the CPU.
 
     Every rank gets every tensor; adapters are merged.  A collective over the tensor-parallel and pipeline groups: all
-    ranks
-    of one replica iterate together.
+    ranks of one replica iterate together.
     """
     last = layout.pp - 1
     output = [] if config.tie_word_embeddings else [PlacedWeight(output_mapping(config, layout.tp), last)]

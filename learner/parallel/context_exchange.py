@@ -55,8 +55,7 @@ def gather_rows(own: Tensor, rows_M: Tensor, width: int, group: dist.ProcessGrou
     [≤ width, ...].
 
     The gradient of ``own`` is its slice of the result's gradient: this rank's alone if every rank computes the same
-    loss
-    from the result, or ``summed`` over the ranks if each computes something else."""
+    loss from the result, or ``summed`` over the ranks if each computes something else."""
     return cast("Tensor", _Gather.apply(own, rows_M, width, group, summed))
 
 
@@ -85,8 +84,7 @@ class PrefixAttentionCall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceContextShard:
-    """Split of a micro-batch over context-parallel ranks; see
-    :class:`learner.data.micro_batches.ContextShard`."""
+    """Split of a micro-batch over context-parallel ranks; see :class:`learner.data.micro_batches.ContextShard`."""
 
     group: dist.ProcessGroup
     width: int

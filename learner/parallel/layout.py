@@ -63,8 +63,7 @@ def join_process_groups(
     settings: TrainerSettings, rank: int, world: int, master: tuple[str, int], *, seed: int
 ) -> ParallelLayout:
     """Join the process group and build megatron's groups.  Raises UserError if ``world`` is not a multiple of tp · pp ·
-    cp,
-    or the configured device is not available."""
+    cp, or the configured device is not available."""
     here = "cpu" if megatron_on_cpu.CPU_ONLY else "cuda"
     if settings.device != here:
         raise UserError(

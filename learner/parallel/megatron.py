@@ -1,8 +1,7 @@
 """All names of megatron-core that this package uses.
 
 megatron-core ships no types, so each is ``Any`` here and the rest of the package stays type-checked.  Importing this
-module
-imports megatron.
+module imports megatron.
 """
 
 from __future__ import annotations

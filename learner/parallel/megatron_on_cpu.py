@@ -61,8 +61,7 @@ def without_megatron_warnings() -> Generator[None]:
 @contextlib.contextmanager
 def importing_megatron() -> Generator[None]:
     """Import megatron without warnings about absent CUDA libraries and, on a CPU, without ``torch.compile``: creating
-    one
-    compiled wrapper imports Dynamo and Inductor (two thirds of megatron's import time), and calling one runs a C++
+    one compiled wrapper imports Dynamo and Inductor (two thirds of megatron's import time), and calling one runs a C++
     compiler."""
     real = cast("Callable[..., Any]", torch.compile)  # pyright: ignore[reportUnknownMemberType]  untyped in torch
 
@@ -263,10 +262,8 @@ def cuda_is_cpu() -> contextlib.AbstractContextManager[object]:
 
 def separate_adam_steps(adam: torch.optim.Optimizer) -> None:
     """Give every parameter its own ``step`` after loading optimizer state.  Without Transformer Engine or Apex,
-    megatron
-    shares one ``step`` tensor among all parameters (torch's Adam would increment it once per parameter), and has none
-    for
-    step 0."""
+    megatron shares one ``step`` tensor among all parameters (torch's Adam would increment it once per parameter), and
+    has none for step 0."""
     for parameter, state in adam.state.items():
         step = state.get("step", 0.0)
         state["step"] = torch.tensor(float(step), dtype=torch.float32, device=parameter.device)
@@ -274,10 +271,8 @@ def separate_adam_steps(adam: torch.optim.Optimizer) -> None:
 
 def restore_adam_steps(optimizer: Any, loaded: dict[str, Any]) -> None:
     """Prepare ``optimizer`` for loading the ``loaded`` state.  megatron saves no common step if it is 0, which torch's
-    Adam
-    requires; and without Transformer Engine or Apex, DistributedOptimizer drops ``step`` from the source but copies
-    every
-    key of the destination."""
+    Adam requires; and without Transformer Engine or Apex, DistributedOptimizer drops ``step`` from the source but
+    copies every key of the destination."""
     inner = loaded.get("optimizer", loaded)
     if "state" in inner:
         inner["state"].setdefault("common_step", torch.zeros(()))

@@ -23,8 +23,7 @@ if TYPE_CHECKING:  # these load megatron
 
 def train_sft_step(trainer: MegatronTrainer, batch: SftBatch) -> SftReport:
     """Take one step.  Raises ValueError for a batch without a token with loss, and FloatingPointError if its gradient
-    is not
-    finite; the weights are then unchanged."""
+    is not finite; the weights are then unchanged."""
     began = time.perf_counter()
     samples = make_supervised_samples(batch.sequences, batch.weights)
     if not samples:

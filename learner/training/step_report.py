@@ -34,8 +34,7 @@ def throughput_metrics(
     samples: Sequence[TrainingSample], seconds: float, cost: SampleCost, dtype: Dtype, world: int
 ) -> dict[str, float]:
     """Return ``tokens_per_s`` of whole sequences, prompts included, and ``mfu``, the share of the devices' dense
-    bfloat16
-    peak if it is known (see :mod:`learner.models.flops`)."""
+    bfloat16 peak if it is known (see :mod:`learner.models.flops`)."""
     lengths = [len(sample.token_ids) for sample in samples]
     found = {"tokens_per_s": sum(lengths) / seconds}
     if dtype is Dtype.BFLOAT16 and torch.cuda.is_available():

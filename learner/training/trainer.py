@@ -94,8 +94,7 @@ class MegatronTrainer:
         return_tokens: bool = False,
     ) -> UpdateResult:
         """Make one update; with ``return_tokens`` the result has values of each token.  Raises BadSampleError for
-        samples
-        that do not fit this model or these settings."""
+        samples that do not fit this model or these settings."""
         bounds = _bounds(samples)
         batches = self._make_batches(_numbered(samples, bounds) if return_tokens else samples, entropy=entropy)
         self.wrapped.zero_grad_buffer()

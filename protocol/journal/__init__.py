@@ -17,8 +17,7 @@ Invariants, each held by one transaction per operation (WAL, ``synchronous=FULL`
   lack of space.
 
 One process opens the file and keeps it locked; readers read the export.  Methods are synchronous and must be called
-from
-the thread that made the object.
+from the thread that made the object.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """``python -m protocol.journal check|recover RUN``: check or repair the journal of a run that is not running.
 
 ``check`` reads every page and every payload.  ``recover`` makes a new journal from everything readable around bad
-pages:
-it rebuilds rows from trajectories, takes missing trajectories from the export, and keeps the damaged file beside the
-new
-one.  Exit code 0: intact, or recovered without a loss; 1: damaged, or something was lost; 2: the user can fix it.
+pages: it rebuilds rows from trajectories, takes missing trajectories from the export, and keeps the damaged file beside
+the new one.  Exit code 0: intact, or recovered without a loss; 1: damaged, or something was lost; 2: the user can fix
+it.
 """
 
 from __future__ import annotations

@@ -69,8 +69,7 @@ class LeaseOperations(JournalStore):
         """Record that optimizer step ``step`` trained ``trained`` and dropped ``dropped``, together whole ready groups.
 
         If none was trained, no step was taken: the groups are passed over for good, even after a rewind, and others
-        fill
-        the step.  Repeating a call changes nothing; any other trajectory that is no longer buffered raises
+        fill the step.  Repeating a call changes nothing; any other trajectory that is no longer buffered raises
         JournalError.
         """
         used_at = step if trained else None
@@ -120,8 +119,7 @@ class LeaseOperations(JournalStore):
 
     def rewind_to_step(self, step: int) -> None:
         """Continue from the checkpoint of ``step``: trajectories that later steps used, dropped or left over are
-        buffered
-        again, except those whose payload a recovery has lost."""
+        buffered again, except those whose payload a recovery has lost."""
         if step < self._number("compacted"):
             raise JournalError(
                 f"cannot rewind to step {step}: trajectories up to step {self._number('compacted')} are compacted; "

@@ -12,8 +12,7 @@ def forget_lost_payloads(journal: sqlite3.Connection) -> list[str]:
     """Delete buffered trajectories without a payload, within the caller's transaction.
 
     Returns their ids, and those of all others that had arrived and have no row.  Such a sample is run again if its
-    group
-    is open, and counts as abandoned if it has closed: a group with too few members left is dropped.
+    group is open, and counts as abandoned if it has closed: a group with too few members left is dropped.
     """
     held = "DELETE FROM trajectories WHERE state = 'buffered' AND trajectory NOT IN (SELECT trajectory FROM payloads)"
     count_lost(journal, journal.execute(held).rowcount)

@@ -1,10 +1,9 @@
 """Checking a journal that no process has open, and recovering a damaged one.
 
 Readable rows are kept, and others are rebuilt as far as the rest allows (:mod:`protocol.journal.salvage`).  A missing
-or
-damaged payload is taken from the export, which the buffer writes beside the journal.  A trajectory that is in neither
-is
-reported, and if it was yet to be trained, its group continues without it (:mod:`protocol.journal.lost_payloads`).
+or damaged payload is taken from the export, which the buffer writes beside the journal.  A trajectory that is in
+neither is reported, and if it was yet to be trained, its group continues without it
+(:mod:`protocol.journal.lost_payloads`).
 """
 
 from __future__ import annotations

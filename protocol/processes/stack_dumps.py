@@ -1,10 +1,8 @@
 """Stack dumps of other processes on the same machine, to see where a process hangs.
 
 :func:`register_stack_dump` names a file and installs a signal handler: the interpreter's own, written in C, which
-appends
-the stack of every thread even while the main one hangs in a collective.  :func:`request_stack_dumps` sends the signal.
-A
-stopped process (SIGSTOP) cannot answer, so by default it is continued first.
+appends the stack of every thread even while the main one hangs in a collective.  :func:`request_stack_dumps` sends the
+signal.  A stopped process (SIGSTOP) cannot answer, so by default it is continued first.
 """
 
 from __future__ import annotations
@@ -54,8 +52,7 @@ async def request_stack_dumps(paths: Sequence[Path], *, wake: bool = True) -> di
     """Make every process registered in ``paths`` write its stacks there.
 
     Returns name → reason for each process that could not, or that was stopped.  Without ``wake``, stopped processes
-    stay
-    stopped and write nothing.
+    stay stopped and write nothing.
     """
     found: dict[str, str] = {}
     waiting: dict[Path, int] = {}

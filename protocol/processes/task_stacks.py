@@ -84,8 +84,7 @@ def _awaited(awaitable: object) -> tuple[FrameType | None, object | None]:
     """Return the frame of a coroutine or generator, and what it awaits.
 
     It looks at attributes, not types: Cython has its own coroutine types without frames, and one of them awaits Ray
-    actor
-    methods through Python's wrapper.
+    actor methods through Python's wrapper.
     """
     if isinstance(awaitable, _WRAPPER):
         wrapped: list[object] = [each for each in gc.get_referents(awaitable) if type(each) is CoroutineType]

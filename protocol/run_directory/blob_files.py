@@ -53,8 +53,7 @@ def is_blob_file_name(name: str) -> bool:
 
 def read_blob_bytes(folder: Path, location: BlobLocation, length: int) -> bytes:
     """Return bytes of a blob file, unchecked.  Raises OSError if there is no such file, and ValueError if it is shorter
-    or
-    its name is invalid."""
+    or its name is invalid."""
     if not is_blob_file_name(location.file_name):
         raise ValueError(f"{location.file_name!r} is not the name of a blob file")
     with (folder / location.file_name).open("rb") as file:

@@ -2,8 +2,7 @@
 
 Recordings are for people.  The writer never raises into the episode and never waits for a reader: output beyond the
 limits, or that could not be written, is counted in ``dropped_events`` and ``cut_chars``.  Text is recorded as the
-sandbox
-printed it, with escape codes; readers treat it as untrusted (format: docs.asciinema.org/manual/asciicast/v2).
+sandbox printed it, with escape codes; readers treat it as untrusted (format: docs.asciinema.org/manual/asciicast/v2).
 """
 
 from __future__ import annotations

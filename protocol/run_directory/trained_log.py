@@ -2,9 +2,8 @@
 
 ``trained/index.jsonl`` has one line per step, written by the driver after the step is marked in the journal; a line
 ``{"rewound_to": step}`` voids the earlier lines of later steps.  ``trained/tokens-00001.bin`` and so on hold one blob
-per
-trained trajectory with the learner's values for each token.  The files are append-only.  Writing never raises: failures
-are counted.
+per trained trajectory with the learner's values for each token.  The files are append-only.  Writing never raises:
+failures are counted.
 """
 
 from __future__ import annotations
@@ -157,8 +156,7 @@ class TrainedLog:
         records: Mapping[str, PackedTrainedTokens],
     ) -> None:
         """Record that a step used ``trained`` and ``dropped`` (trajectory → reason); ``records`` has token values of
-        some of
-        ``trained``."""
+        some of ``trained``."""
         try:
             entries = [
                 *self._written(trained, records),

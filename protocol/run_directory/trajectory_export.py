@@ -134,8 +134,7 @@ def read_export_index(run_dir: Path) -> Iterator[ExportIndexEntry]:
 
 def read_exported_blob(run_dir: Path, entry: ExportIndexEntry) -> bytes:
     """Return the packed trajectory of ``entry``, unchecked.  Raises CodecError for an invalid name or location, OSError
-    if
-    there is no file."""
+    if there is no file."""
     try:
         return read_blob_bytes(run_dir / TRAJECTORIES_FOLDER, BlobLocation(entry.file, entry.offset), entry.length)
     except ValueError as error:

@@ -84,8 +84,7 @@ class StreamInbox:
         self, identity: bytes, data: StreamData, size: int
     ) -> SenderEpoch | StreamRefusal | StreamResync | None:
         """Return the sender whose trajectory of ``size`` bytes is accepted; None for data of an old epoch, which will
-        be
-        sent again."""
+        be sent again."""
         peer = self.peers.get(identity)
         if peer is None or data.epoch > peer.epoch:
             return StreamResync(data.epoch)

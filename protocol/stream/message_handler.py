@@ -1,8 +1,7 @@
 """The receiver's reaction to each message, without socket, task or clock.
 
 It answers senders by the rules of :class:`~protocol.stream.inbox.StreamInbox`, checks arriving trajectories, queues
-them
-until they are appended, and then acknowledges them.
+them until they are appended, and then acknowledges them.
 """
 
 from __future__ import annotations
@@ -147,8 +146,7 @@ class StreamMessageHandler:
 
     def take_batch(self) -> list[PendingAppend]:
         """Remove and return the oldest waiting trajectories: at least one, and at most ``batch_bytes``.  The queue must
-        not
-        be empty."""
+        not be empty."""
         batch = [self.waiting.popleft()]
         size = batch[0].size
         while self.waiting and size + self.waiting[0].size <= self._batch_bytes:

@@ -57,19 +57,16 @@ class TrajectoryReceiver:
     """Receives the trajectories of one run from any number of senders.  ``async with`` owns its tasks.
 
     ``append`` gets the trajectories that arrived since its last call, up to ``batch_bytes`` but at least one, and
-    returns
-    when they are durable; a second batch may be appended meanwhile.  When it raises InfraError (for example on a full
-    disk), nothing is acknowledged and the same batch is retried every ``retry_s``.
+    returns when they are durable; a second batch may be appended meanwhile.  When it raises InfraError (for example on
+    a full disk), nothing is acknowledged and the same batch is retried every ``retry_s``.
 
     Trajectories that are not yet appended take at most ``window_bytes`` per sender.  The n-th sender gets a window of
     256 MiB ÷ n (at least one trajectory); windows granted earlier are not reduced, only not renewed until they are
-    within
-    their share.  Raises UserError for an address beyond loopback without keys.
+    within their share.  Raises UserError for an address beyond loopback without keys.
 
     Messages above the limit are refused.  ZeroMQ, however, only bounds single frames and holds a message until its last
     frame, so a peer that never sends a last frame can exhaust this process's memory.  Only admitted peers can do so:
-    with
-    keys their owners, on loopback the processes of this machine.
+    with keys their owners, on loopback the processes of this machine.
 
     ``on_refused``, ``on_unroutable`` and ``on_disconnected`` are called at a bounded rate, however often a peer fails.
     """

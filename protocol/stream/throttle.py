@@ -15,8 +15,7 @@ class _Kind:
 
 class NoticeThrottle:
     """Admits ``burst`` reports of each kind at once, and then one every ``pause_s``, so that a failing peer cannot
-    flood a
-    log.  There are few kinds."""
+    flood a log.  There are few kinds."""
 
     def __init__(self, burst: int, pause_s: float) -> None:
         self._burst, self._pause_s = burst, pause_s

@@ -46,8 +46,7 @@ class AsyncSocket:
 
     def close(self, linger_ms: int = 0) -> None:
         """Close the socket; pending messages have ``linger_ms`` to be sent in the background, for which the context's
-        end
-        waits."""
+        end waits."""
         self._loop.remove_reader(self._descriptor)
         self._socket.close(linger=linger_ms)
 

@@ -2,8 +2,7 @@
 
 Only arithmetic is evaluated, and all of it is bounded: length, depth, exponents, factorials. Numbers are exact while
 they are rational. Two expressions with letters are equal if they have the same value at some fixed, unusual points; so
-sums and products in another order are equal, and so are different roots or functions that are
-equivalent.
+sums and products in another order are equal, and so are different roots or functions that are equivalent.
 """
 
 from __future__ import annotations

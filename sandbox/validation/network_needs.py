@@ -2,8 +2,7 @@
 
 It is read from scripts, so it is a guess in both directions; ``validate --run`` is the proof. What the toolchain
 provides is not a need (:mod:`sandbox.toolchain.in_container.shim_rules`): uv and its installer, pytest and its CTRF
-plugin,
-curl, wget and certificates.  Pure.
+plugin, curl, wget and certificates.  Pure.
 """
 
 from __future__ import annotations

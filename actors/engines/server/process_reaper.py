@@ -108,8 +108,7 @@ class _ServerSubprocesses:
     multiprocessing has spawned and that will get one.
 
     Other processes (compilers, a resource tracker) may come and go.  A child of such a subprocess inherits its title
-    until
-    it executes another program, and does not count.
+    until it executes another program, and does not count.
     """
 
     def __init__(self, leader: int) -> None:

@@ -25,8 +25,7 @@ class StagedWeights:
     manifest: WeightManifest
     load: Callable[[SGLangClient], Awaitable[str | None]]
     """Loads the version into a server.  Returns the checksum of the server's weights after the load (or still before
-    it),
-    or None if it was not requested.  Raises :class:`~actors.engines.messages.ServerLost` or
+    it), or None if it was not requested.  Raises :class:`~actors.engines.messages.ServerLost` or
     :class:`~actors.engines.messages.WeightLoadError`; then the server's weights are unknown."""
     prefetch_ms: float = 0.0
     """Milliseconds that staging took."""

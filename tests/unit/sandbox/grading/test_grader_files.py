@@ -60,8 +60,7 @@ async def test_reports_that_are_silent_or_too_long_prove_nothing(bench: FakeCont
     ],
 )
 def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, there):
-    """The usual name in Harbor and Terminal-Bench is written too, unless the task has another file of that
-    name."""
+    """The usual name in Harbor and Terminal-Bench is written too, unless the task has another file of that name."""
     files = files_for_tests(Task("t", "", run_tests=OURS.decode(), tests=tests), Isolation.TOOLCHAIN)
     assert files.pop(TEST_SCRIPT_NAME) == OURS
     assert files == there
