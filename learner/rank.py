@@ -265,13 +265,6 @@ class LearnerRank:
         with self._on_device() as ready:
             ready.checkpoints.load(Path(folder))
 
-    def optimizer_digest(self) -> str:
-        """Return the sha256 of this rank's Adam state; equal states, bit for bit, have equal digests."""
-        from learner.checkpoint.sharded import digest_optimizer
-
-        with self._on_device() as ready:
-            return digest_optimizer(ready.trainer)
-
     def weights_digest(self) -> str:
         """Return the sha256 of all weights and adapters, the same on every rank; equal weights, bit for bit, have equal
         digests."""

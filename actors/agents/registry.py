@@ -14,7 +14,7 @@ from actors.agents.json_action import JsonActionAgent
 from actors.agents.keystrokes import KeystrokesAgent
 from actors.agents.settings import AgentKind, AgentSpec, ToolsetKind
 from protocol.errors import UserError
-from protocol.plugins import PluginGroup, load_plugin, plugin_names
+from protocol.plugins import PluginGroup, load_plugin
 from sandbox.tools import CODE_INTERPRETER, OPENCLAW, SETA, SHELL_ONLY, Toolset
 
 _TOOLSETS: dict[ToolsetKind, Toolset] = {
@@ -22,11 +22,6 @@ _TOOLSETS: dict[ToolsetKind, Toolset] = {
     ToolsetKind.SETA: SETA,
     ToolsetKind.OPENCLAW: OPENCLAW,
 }
-
-
-def list_agent_kinds() -> list[str]:
-    """Return the names of all agents, built-in and plugins."""
-    return [*AgentKind, *plugin_names(PluginGroup.AGENTS)]
 
 
 def make_agent(spec: AgentSpec) -> Agent:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, Self
 
 from actors.rewards.episode_result import EpisodeResult
 from actors.rewards.judge import Judge, JudgeScores, VoteFailure
-from actors.rewards.outcome import OutcomeFormula, binary
+from actors.rewards.outcome import OutcomeFormula
 from actors.rewards.process_rules import score_turns
 from actors.rewards.registry import find_outcome_reward
 from actors.rewards.settings import JudgeSettings, ProcessRewardKind, RewardSettings, RewardSpec, RewardTarget
@@ -112,10 +112,6 @@ def _of_turns(scores: Sequence[float | None], judging: JudgeSettings) -> tuple[f
 def _parts_of(judged: JudgeScores, mean: float) -> dict[str, float]:
     failures = {f"judge_{kind}": float(judged.failures.get(kind, 0)) for kind in VoteFailure}
     return {"judge": mean, "judge_votes": float(judged.votes), **failures}
-
-
-BINARY_REWARD = CompositeReward(binary)
-"""1 for a full pass, else 0: the default of a run."""
 
 
 @asynccontextmanager

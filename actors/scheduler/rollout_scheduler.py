@@ -49,16 +49,14 @@ _OVERDUE = "no report from its worker within the deadline"
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStatistics:
-    """Counts of requests and groups, and the reason that blocks new groups."""
+    """Counts of requests and groups, and whether the journal has room for more."""
 
     waiting: int
     assigned: int
     open_groups: int
     ready_groups: int
-    blocked: str
-    """Reason that the journal refuses new groups although admission allows them; empty if it does not."""
     budget_full: bool
-    """True if the journal's byte budget is the reason; a checkpoint frees it."""
+    """True if the journal refuses new groups for its byte budget; a checkpoint frees it."""
 
 
 class RolloutScheduler:
@@ -166,7 +164,6 @@ class RolloutScheduler:
             sum(len(queue.assigned) for queue in queues),
             groups.open_groups,
             groups.ready_groups,
-            str(groups.blocked_by or ""),
             isinstance(groups.blocked_by, BudgetFullError),
         )
 

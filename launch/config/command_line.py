@@ -36,7 +36,6 @@ def find_folder(path: Path) -> Path:
 RunFolder = Annotated[Path, AfterValidator(find_folder)]
 """A run's directory, or its id."""
 RunPath = Positional[Annotated[RunFolder, option("RUN"), Field(description="The run's directory, or its id.")]]
-RunPaths = Positional[Annotated[tuple[RunFolder, ...], option("RUN"), Field(description="Directories or ids of runs.")]]
 RecipeName = Positional[
     Annotated[
         str,

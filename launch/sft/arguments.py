@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -27,7 +26,6 @@ from protocol.cli.arguments import (
     one_of,
     option,
     optional_value,
-    parse_arguments,
 )
 from protocol.errors import UserError
 from protocol.run_directory.layout import SUMMARY_FILE, RunDirectoryError
@@ -161,9 +159,3 @@ def check_arguments(given: SftArguments) -> SftArguments:
     )
     run_to_resume(given.resume, given.run_id)
     return given
-
-
-def parse_sft_arguments(argv: Sequence[str] | None = None) -> SftArguments:
-    """Read a command line (``sys.argv`` by default).  Raises UserError."""
-    words = sys.argv[1:] if argv is None else argv
-    return check_arguments(parse_arguments(SftArguments, words, "python -m launch.sft"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -156,23 +156,3 @@ def _require_same(written: Mapping[str, object], own: Mapping[str, object], fold
             f"{folder} is a checkpoint of another model or of other settings ({'; '.join(sorted(other))}): use the "
             "model and settings that it was written with, or start a new run from its weights"
         )
-
-
-def digest_optimizer(trainer: MegatronTrainer) -> str:
-    """Return a sha256 over this rank's Adam state, including separate main weights, which is equal for bitwise equal
-    state only."""
-    from learner.checkpoint.published_weights import digest_weights
-    from learner.models.weight_conversion import NamedWeight
-
-    trainer.optimizer.reload()
-    named = (
-        NamedWeight(f"{group}.{index}.{key}", value.detach().to("cpu", copy=True))  # a view prevents offloading
-        for group, settings in enumerate(trainer.optimizer.adam.param_groups)
-        for index, parameter in enumerate(cast("list[torch.Tensor]", settings["params"]))
-        for key, value in sorted(_tensors(trainer, parameter).items())
-    )
-    return digest_weights(named)
-
-
-def _tensors(trainer: MegatronTrainer, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-    return {"weight": parameter, **trainer.optimizer.adam.state[parameter]}

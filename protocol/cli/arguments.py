@@ -123,7 +123,6 @@ AtLeastOne = Annotated[int, option("N"), Field(ge=1, le=MAX_SAFE_INTEGER)]
 Port = Annotated[int, option("PORT"), Field(ge=0, le=65535)]
 Seconds = Annotated[float, option("S"), Field(ge=0)]
 Text = Annotated[str, option("TEXT")]
-OptionalPath = Annotated[Path | None, option("PATH")]
 Overrides = UseAppendAction[
     Annotated[
         tuple[str, ...],

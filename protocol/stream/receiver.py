@@ -49,8 +49,6 @@ class ReceiverStatistics:
     """All refusals by reason, including those that were not reported."""
     unroutable: int
     """Answers that found no connection; the sender asks again."""
-    failed_appends: int
-    """Number of failed ``append`` calls; each batch is retried until it is stored."""
 
 
 class TrajectoryReceiver:
@@ -99,7 +97,6 @@ class TrajectoryReceiver:
         self._handler = StreamMessageHandler(inbox, self._send, self._notices, batch_bytes=batch_bytes)
         self._arrived, self._room = asyncio.Event(), asyncio.Event()
         self._append_slots = asyncio.Semaphore(_APPENDS)
-        self._failed_appends = 0
 
     @property
     def endpoint(self) -> str:
@@ -167,7 +164,6 @@ class TrajectoryReceiver:
             handler.acknowledged,
             dict(notices.refused),
             notices.unroutable,
-            self._failed_appends,
         )
 
     def _send(self, identity: bytes, message: bytes) -> bool:
@@ -217,7 +213,6 @@ class TrajectoryReceiver:
             try:
                 return await self._append(items)
             except InfraError:
-                self._failed_appends += 1
                 await asyncio.sleep(self._retry_s)
 
     def _refuse_key(self, key: bytes) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from actors.rewards.composite import BINARY_REWARD, RewardFunction
+from actors.rewards.composite import CompositeReward, RewardFunction
+from actors.rewards.outcome import binary
 from actors.rollout.grading import EpisodeContext
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.policy import make_sampling
@@ -17,6 +18,8 @@ from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 from tests.support.observers import FakeObserver
 
+BINARY_REWARD = CompositeReward(binary)
+"""1 for a full pass, else 0: the default of a run."""
 REQUEST = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
 
 

@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from actors.agents.agent import ActionOutcome, AgentToolCall, MalformedAction
-from actors.agents.registry import list_agent_kinds, make_agent
-from actors.agents.settings import AgentKind
+from actors.agents.registry import make_agent
 from actors.rewards.episode_result import EpisodeResult, ModelTurn, ToolCallRecord
 from actors.rewards.registry import find_outcome_reward
 from actors.rollout.episode import run_agent_episode
@@ -35,12 +34,13 @@ from protocol.trajectory import EpisodeStatus
 from sandbox.pool.sandbox_pool import PoolSettings
 from sandbox.providers.plugins import open_plugin_provider
 from sandbox.tasks.dataset_catalog import read_catalog
-from sandbox.tasks.formats.registry import find_format, load_tasks, write_tasks
+from sandbox.tasks.formats.registry import find_format, load_tasks
 from sandbox.tasks.task import Task
 from tests.support.episodes import episode_context
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server
+from tests.support.task_files import write_tasks
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
 BLOCK = re.compile(r"^```(?:toml|python)\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -147,7 +147,6 @@ async def test_a_provider_of_a_package_gives_sandboxes(tmp_path: Path) -> None:
 
 def test_a_name_that_nobody_adds_says_what_there_is(site: Path) -> None:
     assert plugin_names(PluginGroup.AGENTS) == ["prompt_lines"]
-    assert list_agent_kinds() == [*AgentKind, "prompt_lines"]
     with pytest.raises(UserError, match="did you mean 'prompt_lines'"):
         load_plugin(PluginGroup.AGENTS, "prompt_line")
     with pytest.raises(ConfigError, match=r"choose from hermes, .*, prompt_lines; did you mean 'prompt_lines'"):

@@ -1,4 +1,4 @@
-"""Knows all formats by name: detects, reads and writes them.
+"""Knows all formats by name: detects and reads them.
 
 A package adds one as an entry point of the group ``longshore.task_formats``: a :class:`FolderFormat`,
 :class:`RowFormat` or :class:`PointerFormat`.  Such a format is never detected, only used by name.
@@ -6,7 +6,6 @@ A package adds one as an entry point of the group ``longshore.task_formats``: a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
@@ -19,8 +18,7 @@ from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, load_t
 from sandbox.tasks.formats.generated import generator
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.rows import JsonRow, PointerFormat, RowFormat, load_rows, read_rows
-from sandbox.tasks.formats.writing import plan_dataset_write
-from sandbox.tasks.task import Task, TaskError
+from sandbox.tasks.task import TaskError
 
 
 class TaskFormat(StrEnum):
@@ -122,14 +120,3 @@ def _row_format(row: JsonRow) -> TaskFormat | None:
         TaskFormat.GENERATED: {"family", "seed", "split"},
     }
     return next((form for form, names in wanted.items() if names <= keys), None)
-
-
-def write_tasks(tasks: Iterable[Task], form: str, target: Path) -> None:
-    """Write all ``tasks`` or none: folder formats below the folder ``target``, others as the file ``target``.
-
-    Raises TaskError if something exists already, or a task cannot be written so that it is read back equal.
-    """
-    planned = plan_dataset_write(find_format(form), tasks, target)
-    if planned.problems:
-        raise planned.problems[0]
-    planned.write()

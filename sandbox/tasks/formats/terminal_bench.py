@@ -20,14 +20,12 @@ from sandbox.tasks.container_files.compose_writer import (
     limits_section,
     write_compose,
 )
-from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.field_encoding import from_metadata, to_metadata
 from sandbox.tasks.file_tree import FileTree, TreeFile, as_tree_files
 from sandbox.tasks.formats.folders import (
     FolderFormat,
     load_task_folder,
-    load_task_folders,
     read_environment,
     write_environment,
     write_task_folder,
@@ -166,11 +164,6 @@ FORMAT = FolderFormat("task.yaml", _read, _write)
 def load_task(folder: Path) -> Task:
     """Load one task. Raises TaskError with the first problem and its fix."""
     return load_task_folder(FORMAT, folder).require_task()
-
-
-def load_dataset(folder: Path) -> Dataset:
-    """Load a task from each sub-folder.  Raises TaskError when ``folder`` is not a folder."""
-    return load_task_folders(FORMAT, folder)
 
 
 def write_task(task: Task, parent: Path) -> Path:

@@ -23,9 +23,11 @@ import learner.checkpoint.sharded
 import learner.models.layers
 import learner.training.sft
 import learner.training.trainer
+from learner.checkpoint.published_weights import digest_weights
 from learner.models.flops import count_training_flops
 from learner.models.logprobs import token_logprobs
 from learner.models.qwen import read_qwen_config
+from learner.models.weight_conversion import NamedWeight
 from learner.rank import LearnerRank
 
 
@@ -183,7 +185,25 @@ def survives(rank, world, port, settings, attempt, error):
 
 
 def _call(made, then):
-    return [getattr(made, name)(*arguments) for name, *arguments in then]
+    """The results of the calls of ``then``: methods of the rank, or its optimizer's digest."""
+    return [
+        optimizer_digest(made) if name == "optimizer_digest" else getattr(made, name)(*arguments)
+        for name, *arguments in then
+    ]
+
+
+def optimizer_digest(made):
+    """The sha256 of this rank's Adam state, including separate main weights; equal only for bitwise equal states."""
+    trainer = made.ready.trainer
+    trainer.reload()
+    trainer.optimizer.reload()
+    adam = trainer.optimizer.adam
+    return digest_weights(
+        NamedWeight(f"{group}.{index}.{key}", value.detach().to("cpu", copy=True))  # a view prevents offloading
+        for group, settings in enumerate(adam.param_groups)
+        for index, parameter in enumerate(settings["params"])
+        for key, value in sorted({"weight": parameter, **adam.state[parameter]}.items())
+    )
 
 
 def saves_beside_steps(rank, world, port, settings, folder, before, during):
@@ -195,7 +215,7 @@ def saves_beside_steps(rank, world, port, settings, folder, before, during):
     with ThreadPoolExecutor(1) as writer:
         writing = writer.submit(made.end_save)
         _call(made, during)
-        return writing.result(), made.weights_digest(), made.optimizer_digest()
+        return writing.result(), made.weights_digest(), optimizer_digest(made)
 
 
 def saves_without_space(rank, world, port, settings, full, folder, again, then):
@@ -214,7 +234,7 @@ def saves_without_space(rank, world, port, settings, full, folder, again, then):
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     _call(made, then)
     made.save(again)
-    return said, made.weights_digest(), made.optimizer_digest()
+    return said, made.weights_digest(), optimizer_digest(made)
 
 
 def make_model(rank, world, port, folder, shape, seed=0, max_shard_size="1GB", dtype="float32"):

@@ -91,20 +91,6 @@ def _distinct(tasks: Iterable[Task]) -> Iterator[Task]:
             yield task
 
 
-def solution_command(task: Task) -> str:
-    """Return the one command that solves a generated task."""
-    return task.solution.removesuffix("\n")
-
-
-def wrong_commands(task: Task) -> tuple[str, ...]:
-    """Return plausible commands that leave a wrong final state.
-
-    Raises ValueError if the task is not a generated one.
-    """
-    family, split, seed = task.id.rsplit("-", 2)
-    return draft_task(family, int(seed), TaskSplit(split)).mistakes
-
-
 class _Row(BaseModel):
     model_config = ConfigDict(extra="forbid")
     family: str

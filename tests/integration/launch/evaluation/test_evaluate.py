@@ -17,9 +17,9 @@ from launch.evaluation.results.evaluation_folder import read_attempt_records
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER
 from sandbox.host_record import SandboxHost
 from sandbox.tasks.formats.generated.generator import training_tasks
-from sandbox.tasks.formats.registry import write_tasks
 from tests.support.bash_agent import AGENT
 from tests.support.fake_chat import Calls, Refusal, Reply, Request, fake_chat
+from tests.support.task_files import write_tasks
 
 pytestmark = [pytest.mark.docker]
 TASKS = training_tasks(3, 3)

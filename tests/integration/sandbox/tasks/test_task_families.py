@@ -10,7 +10,8 @@ from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES
-from sandbox.tasks.formats.generated.generator import make_task, solution_command, wrong_commands
+from sandbox.tasks.formats.generated.generator import make_task
+from tests.support.task_files import solution_command, wrong_commands
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 30.0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.rewards.composite import BINARY_REWARD, CompositeReward, apply_reward, open_reward
+from actors.rewards.composite import CompositeReward, apply_reward, open_reward
 from actors.rewards.episode_result import EpisodeResult, EpisodeTranscript, ModelTurn, ToolCallRecord, make_call_record
 from actors.rewards.judge import JudgeScores, VoteFailure
 from actors.rewards.registry import find_outcome_reward
@@ -30,6 +30,7 @@ from protocol.codec import pack_trajectory, unpack_trajectory
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Segment, TestResult, Trajectory, Turn, TurnKind
 from protocol.weights import NO_VERSION, Lineage, WeightVersion
+from tests.support.episodes import BINARY_REWARD
 from tests.support.fake_judge import GOOD, fake_judge, nobody
 from tests.support.learner_specs import make_objective, make_spec
 

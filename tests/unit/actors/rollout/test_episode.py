@@ -17,7 +17,7 @@ from actors.agents.hermes import HermesAgent
 from actors.agents.prompt import PromptTemplate
 from actors.agents.settings import HistoryMode
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
-from actors.rewards.composite import BINARY_REWARD, CompositeReward, RewardFunction
+from actors.rewards.composite import CompositeReward, RewardFunction
 from actors.rewards.episode_result import ModelTurn, ToolCallRecord
 from actors.rewards.registry import find_outcome_reward
 from actors.rollout.episode import run_agent_episode
@@ -30,7 +30,7 @@ from learner.data.sequences import join_sequences
 from protocol.trajectory import TRAIN_PURPOSE, EpisodeStatus, RolloutRequest, TestResult, Trajectory, TurnKind
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
-from tests.support.episodes import REQUEST, episode_context
+from tests.support.episodes import BINARY_REWARD, REQUEST, episode_context
 from tests.support.fake_policy import END, LS, FakeEngine, FakeTokenizer
 from tests.support.observers import FakeObserver, FakeRewarding
 

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from actors.engines.messages import EngineUnavailable
-from actors.rewards.composite import BINARY_REWARD, RewardFunction
+from actors.rewards.composite import RewardFunction
 from actors.rollout.harness import HarnessRun, harness_environment, run_harness_episode
 from actors.rollout.sandbox_terminal import HarnessExit
 from actors.rollout.settings import EpisodeSettings
@@ -20,7 +20,7 @@ from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent
 from protocol.errors import InfraError
 from protocol.trajectory import EpisodeStatus, TestResult, Trajectory, TurnKind
 from sandbox.tasks.task import Task
-from tests.support.episodes import REQUEST, episode_context
+from tests.support.episodes import BINARY_REWARD, REQUEST, episode_context
 from tests.support.gateways import Rig, rig
 from tests.support.observers import FakeObserver, FakeRewarding
 

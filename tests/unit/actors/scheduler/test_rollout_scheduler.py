@@ -446,14 +446,14 @@ async def test_a_full_buffer_blocks_and_the_task_comes_when_bytes_are_free(tmp_p
         buffer.full = BudgetFullError("no room")
         assert await take(conductor) == []
         assert await take(conductor) == []
-        assert (await conductor.statistics()).blocked == "no room"
+        assert (await conductor.statistics()).budget_full
         buffer.full = None
         async with asyncio.TaskGroup() as group:
             taking = group.create_task(until_taken(conductor))
             await asyncio.sleep(0)
             await buffer.free()
         assert tasks_of(taking.result()) == ["a", "b"]
-        assert (await conductor.statistics()).blocked == ""
+        assert not (await conductor.statistics()).budget_full
     assert len(events(tmp_path, "admission.blocked")) == 1
 
 

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from actors.engines.messages import EngineUnavailable
-from actors.rewards.composite import BINARY_REWARD, CompositeReward, open_reward
+from actors.rewards.composite import CompositeReward, open_reward
 from actors.rewards.episode_result import EpisodeResult, ModelTurn
 from actors.rewards.settings import JudgeSettings, JudgeSpec, RewardSettings, RewardSpec
 from actors.rollout.stages import StageOverrun
@@ -37,6 +37,7 @@ from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, Task
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalSandbox
 from sandbox.tasks.task import Task
+from tests.support.episodes import BINARY_REWARD
 from tests.support.fake_judge import nobody
 from tests.support.trajectories import make_trajectory
 from tests.support.worker_specs import worker_spec

@@ -16,9 +16,10 @@ from protocol.errors import UserError
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import make_task
-from sandbox.tasks.formats.registry import TaskFormat, write_tasks
+from sandbox.tasks.formats.registry import TaskFormat
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
+from tests.support.task_files import write_tasks
 
 FAMILY, ELSEWHERE = min(FAMILIES), max(FAMILIES)
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from actors.engines.messages import EngineUnavailable
-from actors.rewards.composite import BINARY_REWARD
 from launch.evaluation.solvers.solver import ScriptedSolverRun
 from launch.evaluation.standalone.attempt_runner import EvaluationContext, run_attempt
 from protocol.evaluation import AttemptId, AttemptRecord, AttemptStage
 from protocol.trajectory import EpisodeStatus, TestResult
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.tasks.task import Task
+from tests.support.episodes import BINARY_REWARD
 from tests.support.worker_specs import worker_spec
 
 if TYPE_CHECKING:

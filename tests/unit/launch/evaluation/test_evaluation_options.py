@@ -19,10 +19,11 @@ from launch.evaluation.results.evaluation_settings import (
 from launch.evaluation.task_selection import select_tasks
 from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
-from sandbox.tasks.formats.registry import TaskFormat, write_tasks
+from sandbox.tasks.formats.registry import TaskFormat
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
 from tests.support.recorded_trajectories import config
+from tests.support.task_files import write_tasks
 
 
 def given(*words: str) -> EvaluateArguments:

@@ -66,7 +66,7 @@ class FakeConductor:
         return self.running_step
 
     async def statistics(self) -> SchedulerStatistics:
-        return SchedulerStatistics(0, 0, self.open_groups, 0, "no room", self.budget_full)
+        return SchedulerStatistics(0, 0, self.open_groups, 0, self.budget_full)
 
 
 @dataclass

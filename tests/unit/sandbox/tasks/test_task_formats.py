@@ -13,7 +13,7 @@ from sandbox.tasks.container_files.dockerfile import find_workdir, parse_instruc
 from sandbox.tasks.dataset import Dataset, LoadedTask
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.formats import code_rows, terminal_bench
-from sandbox.tasks.formats.folders import load_task_folder, write_task_folder
+from sandbox.tasks.formats.folders import load_task_folder, load_task_folders, write_task_folder
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.harbor.schema import REPORTS
 from sandbox.tasks.formats.registry import load_tasks
@@ -144,7 +144,7 @@ OUTSIDE = {
 def test_what_lies_outside_the_compose_subset_is_a_problem_of_that_task_alone(tmp_path: Path, line: str):
     folder(tmp_path, TB | {"docker-compose.yaml": f"services:\n  client:\n    {line}\n"}, "bad")
     folder(tmp_path, TB, "good")
-    found = terminal_bench.load_dataset(tmp_path)
+    found = load_task_folders(terminal_bench.FORMAT, tmp_path)
     assert [task.id for task in found.tasks] == ["good"]
     assert OUTSIDE[line] in "\n".join(map(str, found.problems))
     assert {problem.folder.name for problem in found.problems} == {"bad"}

@@ -13,16 +13,10 @@ from sandbox.tasks.file_tree import FileTree, read_tree, write_tree
 from sandbox.tasks.formats.folders import encode_task_folder, load_task_folder
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import held_out_tasks, make_task
-from sandbox.tasks.formats.registry import (
-    FOLDER_FORMATS,
-    ROW_FORMATS,
-    TaskFormat,
-    detect_format,
-    load_tasks,
-    write_tasks,
-)
+from sandbox.tasks.formats.registry import FOLDER_FORMATS, ROW_FORMATS, TaskFormat, detect_format, load_tasks
 from sandbox.tasks.task import Task
 from tests.support.arbitrary_tasks import tasks
+from tests.support.task_files import write_tasks
 
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ANY = [form for form in TaskFormat if form is not TaskFormat.GENERATED]

@@ -18,7 +18,7 @@ from sandbox.tasks.dataset_catalog import load_labelled_dataset
 from sandbox.tasks.dataset_split import DatasetSplit, TaskSplit, take_split
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import held_out_tasks
-from sandbox.tasks.formats.registry import TaskFormat, write_tasks
+from sandbox.tasks.formats.registry import TaskFormat
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 from sandbox.tasks.task_selection import filter_dataset, read_patterns
 from sandbox.validation.network_needs import TaskPhase, find_live_services, find_network_needs, find_unmet_needs
@@ -26,6 +26,7 @@ from sandbox.validation.network_requests import find_network_requests
 from sandbox.validation.remarks import find_remarks
 from tests.support import code_rows
 from tests.support.commands import run_json
+from tests.support.task_files import write_tasks
 
 
 def said(code: int, *arguments: object) -> dict[str, Any]:
