@@ -133,7 +133,7 @@ class EnvironmentService:
 
         Raises HttpError for an unknown episode."""
         if (episode := self._episodes.get(name)) is None:
-            raise HttpError(404, UNKNOWN_EPISODE, f"there is no episode {name}: it ended, or this service is another")
+            raise HttpError(404, UNKNOWN_EPISODE, f"there is no episode {name}: it ended, or another service runs it")
         self._renew(episode)
         episode.waiting += 1
         try:

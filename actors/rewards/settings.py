@@ -159,5 +159,5 @@ def _read_key(path: Path | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"judge.key_file = '{path}' cannot be read: {error}") from error
     if not key.isascii() or not key.isprintable() or not key:
-        raise UserError(f"judge.key_file = '{path}' holds no key: write it there, alone on one line")
+        raise UserError(f"judge.key_file = '{path}' holds no key: write the key into it on a single line")
     return key

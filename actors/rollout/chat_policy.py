@@ -127,7 +127,9 @@ class ChatEndpoint:
                 f"{url} does not accept the key ({error.status}): put the right one into a file, --key-file FILE"
             ) from error
         except (*CONNECTION_ERRORS, TimeoutError) as error:
-            raise UserError(f"nobody answers at {url} ({error or 'timed out'}): start the server, or {fix}") from error
+            raise UserError(
+                f"no server answers at {url} ({error or 'timed out'}): start the server, or {fix}"
+            ) from error
 
     async def complete(self, request: dict[str, object]) -> ChatEndpointReply:
         """Return the reply to ``request``.

@@ -97,7 +97,7 @@ class EvaluationActors:
         home = place_evaluation_engine(config, self._nodes)
         if self._spawner.lost_event(home).is_set():
             raise UserError(
-                f"{home.name} ({home.address}), the node of the evaluation engine, is lost: --resume places it anew"
+                f"{home.name} ({home.address}), the node of the evaluation engine, is lost: use another by --resume"
             )
 
     def _spawn(self) -> tuple[Remote[RolloutWorker], tuple[Remote[Engine], ...]]:

@@ -291,7 +291,7 @@ def _require_written(folder: Path, files: Mapping[str, FileDigest]) -> None:
     contents."""
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     if sizes != {name: known.bytes for name, known in files.items()}:
-        raise OSError(f"{folder} does not hold what the learner says it wrote: {sorted(sizes)}, not {sorted(files)}")
+        raise OSError(f"{folder} does not hold the files that the learner wrote: {sorted(sizes)}, not {sorted(files)}")
 
 
 def _append(path: Path, data: bytes) -> None:

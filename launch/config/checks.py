@@ -145,7 +145,7 @@ def _check_evaluation(tables: RunTables) -> list[str]:
             )
     if not tables.online_evaluation_slots:
         problems.append(
-            f"evaluation.every_steps = {every} needs sandboxes beside training's, and sandbox.capacity_per_node = "
+            f"evaluation.every_steps = {every} needs sandboxes of its own, and sandbox.capacity_per_node = "
             f"{tables.sandbox.capacity_per_node} leaves none: raise it to "
             f"{tables.sandbox.capacity_per_node + evaluation.in_flight}, or lower rollout.episodes_per_worker"
         )

@@ -115,4 +115,4 @@ class StepHooks:
 
 
 def _training_ended_error() -> UserError:
-    return UserError("training has ended, so there is no further step to do this before")
+    return UserError("training has ended and takes no further step, so this can no longer be done")

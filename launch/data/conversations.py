@@ -238,7 +238,7 @@ def _message(read: _Message, where: str) -> ChatMessage:
     if read.tool_calls:
         message["tool_calls"] = [_templated(call.function) for call in read.tool_calls]
     if not content and len(message) == 2:
-        raise TrainingDataError(f"{where}: the assistant says nothing and calls nothing: remove the message")
+        raise TrainingDataError(f"{where}: the assistant's message has neither text nor calls: remove it")
     return message
 
 
@@ -256,5 +256,9 @@ def _check_order(messages: list[ChatMessage], trained: set[int], where: str) -> 
     roles = ["assistant", *(message["role"] for message in messages)]
     for number, pair in enumerate(pairwise(roles), 1):
         if pair == ("assistant", "assistant"):
-            why = "the first is the assistant's" if number == 1 else "so is the one before: join the two"
-            raise TrainingDataError(f"{where}: message {number} is an assistant's and answers nobody: {why}")
+            why = (
+                "is the first and an assistant's: add the message that it answers"
+                if number == 1
+                else "and the one before are both an assistant's: join the two"
+            )
+            raise TrainingDataError(f"{where}: message {number} {why}")

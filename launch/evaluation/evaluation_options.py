@@ -175,5 +175,5 @@ def read_key(file: Path | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--key-file {file} cannot be read: {error}") from error
     if not key.isascii() or not key.isprintable() or not key:
-        raise UserError(f"--key-file {file} holds no key: write it there, alone on one line")
+        raise UserError(f"--key-file {file} holds no key: write the key into it on a single line")
     return key

@@ -141,7 +141,7 @@ class RemoteHosts:
         """Return the host of a remote ``node``.  Raises InfraError if the node that its agent ran on is lost."""
         if (host := self.hosts.get(node.address)) is None:
             raise InfraError(
-                f"what the run had on the machine of {node.name} ({node.address}) is gone with another node"
+                f"the run's node agent on the machine of {node.name} ({node.address}) was lost with another node"
             )
         return host
 

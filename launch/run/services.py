@@ -38,7 +38,7 @@ async def serve_monitor(run: RunContext) -> AsyncGenerator[str]:
     async with run_monitor_process(path, port=run.config.monitor.port, log=log) as url:
         if not url:
             again = f"python -m launch.monitor {display_path(path)}"
-            run.console.print(f"no live monitor ({display_path(log)} says why); the run goes on without it: {again}")
+            run.console.print(f"no live monitor ({display_path(log)} says why); the run continues without it: {again}")
         yield url
 
 

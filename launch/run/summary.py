@@ -129,7 +129,7 @@ def list_failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]
     """Return one line for each check that the run failed; ``steps`` are the metrics of its lineage."""
     trained, largest_age = round(_total(steps, "trained_trajectories")), _largest(steps, "staleness_max")
     checks = (
-        (facts.finished, "the run did not come to its end"),
+        (facts.finished, "the run did not reach its end"),
         (facts.leaked == 0, f"{facts.leaked} containers, networks, volumes or copies were left behind"),
         (
             trained == facts.accounting.trained,

@@ -73,7 +73,7 @@ def resolve_retunable_key(key: str) -> str:
             if is_fixed_key(key)
             else f"it is read when a run starts: stop the run and resume it, --resume ID --set {key}=VALUE"
         )
-        raise UserError(f"{key} cannot be changed while the run goes on: {why}")
+        raise UserError(f"{key} cannot be changed during the run: {why}")
     near = did_you_mean(key, [*RETUNABLE_KEYS, *(known.rpartition(".")[2] for known in RETUNABLE_KEYS)]) or suggest_key(
         RunConfig, key
     )

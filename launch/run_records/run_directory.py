@@ -214,9 +214,9 @@ def load_resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     require_unchanged(run_dir, before, after, is_fixed_key)
     if _flat_values(after) == _flat_values(before) and has_ended(run_dir):
         raise RunDirectoryError(
-            f"run {run_dir.name} has come to its end, and {display_path(run_dir / SUMMARY_FILE)} says to which: "
-            "to train it "
-            f"further, ask for more than its {before.run.steps} steps (--steps N, and --set stop.… if that ended it)"
+            f"run {run_dir.name} has ended ({display_path(run_dir / SUMMARY_FILE)} has the result): to train it "
+            f"further, set more than its {before.run.steps} steps (--steps N, and --set stop.… if a stop condition "
+            "ended it)"
         )
     return after
 

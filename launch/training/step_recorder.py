@@ -121,6 +121,6 @@ class StepRecorder:
 
     def _report_export_failures(self, count: int) -> None:
         if count > self._export_failures:
-            text = f"{count} trajectories could not be exported: the run goes on, but its steps cannot be replayed"
+            text = f"{count} trajectories could not be exported: the run continues, but its steps cannot be replayed"
             self.events.emit("alert.raised", name="export", text=text)
         self._export_failures = count

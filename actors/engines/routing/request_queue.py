@@ -178,7 +178,7 @@ class RequestQueue:
                 f"{len(request.input_ids)} input ids and {request.max_new_tokens} new ones exceed the context, {limit}"
             )
         if not request.greedy and not request.temperature > 0:
-            raise RequestRefused(f"temperature {request.temperature} is not above 0: ask for greedy instead")
+            raise RequestRefused(f"temperature {request.temperature} is not above 0: request greedy sampling instead")
 
     async def _answer(self, work: InflightRequest) -> GenerateReply:
         counts, request = self.counters, work.request

@@ -42,7 +42,7 @@ class TensorWeightLoader(WeightLoader):
             buckets = await asyncio.to_thread(self._read, Path(manifest.path))
         except (OSError, RuntimeError) as error:  # torch raises the latter for a full /dev/shm
             raise WeightLoadError(
-                f"{manifest.path} does not fit into memory beside the server ({error}): give /dev/shm more room "
+                f"{manifest.path} does not fit into memory together with the server ({error}): give /dev/shm more room "
                 "(`mount -o remount,size=…`, `docker run --shm-size`), or set engine.load_weights_from = 'disk'"
             ) from error
 

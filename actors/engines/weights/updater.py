@@ -276,7 +276,7 @@ class WeightUpdater:
                 if reload:
                     await client.update_weights(confirmed.manifest.path, confirmed.manifest.version)
                 if reload and await client.read_checksum() != confirmed.checksum:
-                    serving.mark_failed("the last confirmed weights did not come back after a failed load")
+                    serving.mark_failed("the last confirmed weights could not be restored after a failed load")
                 else:
                     await client.resume()
         except (ServerLost, TimeoutError) as error:

@@ -75,7 +75,7 @@ def read_shapes(folder: Path) -> TensorShapes:
     for file in files:
         found = {name: entry.shape for name, entry in _read_header(file).tensors.items()}
         if twice := sorted(shapes.keys() & found.keys()):
-            raise InvalidWeights(f"{file} has {twice[0]}, which another file beside it has too")
+            raise InvalidWeights(f"{file} has {twice[0]}, which another file in its folder has too")
         shapes |= found
     return shapes
 

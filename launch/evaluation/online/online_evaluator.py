@@ -190,7 +190,7 @@ class OnlineEvaluator:
             raise UserError(f"the weights of step {step} could not be stored: the run's last eval events say why")
         return f"the weights of step {step} are evaluated during training; the event eval.finished has the score"
 
-    # -- beside training -----------------------------------------------------------------------------------------
+    # -- online evaluations --------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Evaluate what is due or requested until cancelled; a running evaluation then stays pending."""

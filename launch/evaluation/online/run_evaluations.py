@@ -131,7 +131,7 @@ def _version_of(folder: Path) -> int | None:
     return int(folder.name[1:]) if folder.name[:1] == "v" and folder.name[1:].isdigit() else None
 
 
-# -- beside training -------------------------------------------------------------------------------------------------
+# -- online evaluations ----------------------------------------------------------------------------------------------
 
 
 def attempts_file(run_dir: Path, version: WeightVersion) -> Path:

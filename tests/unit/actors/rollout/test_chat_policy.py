@@ -136,7 +136,7 @@ async def test_a_server_that_is_silent_is_infrastructure_s_failure() -> None:
 
 async def test_who_is_not_there_or_wants_a_key_is_said_before_anything_runs() -> None:
     async with endpoint(nobody()) as talking:
-        with pytest.raises(UserError, match="nobody answers at"):
+        with pytest.raises(UserError, match="no server answers at"):
             await talking.list_models()
     async with fake_chat(scripted("done"), key="secret") as chat, endpoint(chat.url) as talking:
         with pytest.raises(UserError, match="--key-file"):

@@ -371,7 +371,7 @@ async def test_an_evaluation_on_a_machine_that_has_lost_its_copies_fails_alone(
     """As one whose other node is gone: no run ends for it."""
     nodes = [HEAD, replace(SECOND, roles=frozenset({NodeRole.ENGINE}))]
     with evaluating(tmp_path, monkeypatch, nodes=nodes) as (parts, _, spawned):
-        with pytest.raises(InfraError, match=r"machine of node-1 \(10.0.0.1\) is gone with another node"):
+        with pytest.raises(InfraError, match=r"machine of node-1 \(10.0.0.1\) was lost with another node"):
             async with parts.evaluation.running(EXAMINED):
                 raise AssertionError
         assert spawned == []

@@ -276,7 +276,7 @@ def test_a_shard_that_is_not_what_the_learner_says_is_no_checkpoint(tmp_path: Pa
         (shards / "shard").unlink()
     else:
         (shards / "other").write_bytes(b"")
-    with pytest.raises(OSError, match="does not hold what the learner says it wrote"):
+    with pytest.raises(OSError, match="does not hold the files that the learner wrote"):
         store.finish(replace(manifest(4), files=files), [])
     assert store.list_checkpoints() == []
 

@@ -111,10 +111,13 @@ def test_samples_of_affinetes_are_read_as_its_own_code_keeps_them(tmp_path: Path
         ({"messages": []}, "the conversation is empty"),
         ({"messages": [ASK]}, "no message of an assistant has loss"),
         ({"messages": [ASK, {**SAY, "train": False}]}, "no message of an assistant has loss"),
-        ({"messages": [SAY]}, "message 1 is an assistant's and answers nobody: the first"),
-        ({"messages": [ASK, SAY, SAY]}, "message 3 is an assistant's and answers nobody: so is the one before"),
+        ({"messages": [SAY]}, "message 1 is the first and an assistant's"),
+        ({"messages": [ASK, SAY, SAY]}, "message 3 and the one before are both an assistant's"),
         ({"messages": [ASK, {"role": "asistant", "content": "x"}]}, "message 2: no role .*did you mean 'assistant'"),
-        ({"messages": [ASK, {"role": "assistant", "content": ""}]}, "message 2: the assistant says nothing"),
+        (
+            {"messages": [ASK, {"role": "assistant", "content": ""}]},
+            "message 2: the assistant's message has neither text nor calls",
+        ),
         ({"messages": [ASK, {"role": "assistant", "content": 3}]}, r"messages\.1\.content"),
         ({"messages": [{**ASK, "content": [{"type": "image_url"}]}, SAY]}, r"messages\.0\.content"),
         (

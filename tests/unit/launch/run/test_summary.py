@@ -264,7 +264,7 @@ def test_each_check_that_a_run_did_not_hold_is_named() -> None:
     steps[1]["staleness_max"] = 3.0
     lines = list_failed_checks(facts(finished=False, leaked=2, accounting=replace(BOOKS, trained=11)), steps)
     words = (
-        "did not come to its end",
+        "did not reach its end",
         "2 containers",
         "trained 12 trajectories, the journal has 11",
         "a token of age 3",

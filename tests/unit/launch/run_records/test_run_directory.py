@@ -127,7 +127,7 @@ def test_a_run_that_has_come_to_its_end_goes_on_only_to_a_further_one(tmp_path: 
     with RunDirectory.create(tmp_path, "demo", "mine") as run:
         write_record(run, load_recipe("demo"))
         run.write_json("summary.json", {"ok": True})
-    with pytest.raises(RunDirectoryError, match=r"run mine has come to its end, and \S+/summary\.json .*--steps N"):
+    with pytest.raises(RunDirectoryError, match=r"run mine has ended .\S+/summary\.json .*--steps N"):
         load_resumed_config(run.path, ("run.steps=24",))
     with RunDirectory.open(run.path) as again:
         again.archive_results()
@@ -146,7 +146,7 @@ def test_a_run_that_a_person_ended_goes_on_as_it_was(tmp_path: Path, ended: str,
     if goes_on:
         assert load_resumed_config(run.path, ()) == load_stored_config(run.path)
     else:
-        with pytest.raises(RunDirectoryError, match="has come to its end"):
+        with pytest.raises(RunDirectoryError, match="has ended"):
             load_resumed_config(run.path, ())
 
 
