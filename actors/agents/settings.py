@@ -96,7 +96,7 @@ class AgentSettings(ConfigSection):
     """The first message of each episode if ``prompt`` is empty; only ``hermes`` reads it."""
     prompt: str = ""
     """The messages of the first prompt as a file: a name in actors/agents/prompts, which ends with its version, or the
-    path of a file of yours, ending in .txt.  Empty for ``system_prompt``, or the kind's own file for other kinds."""
+    path of your own file, ending in .txt.  Empty for ``system_prompt``, or the kind's own file for other kinds."""
     tools: bool = True
     """List the tools and how to call them in the first prompt, by the model's chat template."""
     toolset: ToolsetKind = ToolsetKind.SHELL_ONLY

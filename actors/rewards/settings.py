@@ -75,7 +75,7 @@ class JudgeSettings(ConfigSection):
     key_file: Path | None = None
     """File with the API key; without it none is sent."""
     prompt: str = "step-1"
-    """The judge's prompt: a name in ``actors/rewards/prompts``, or the path of a file of yours, with a /."""
+    """The judge's prompt: a name in ``actors/rewards/prompts``, or the path of your own file, with a /."""
     votes: PositiveInt = 3
     """Number of votes on each turn; the score is the mean of the valid ones."""
     coefficient: float = 1.0
