@@ -27,7 +27,7 @@ class RunSettings(RunDirectorySettings):
     steps: PositiveInt = 24
     """Number of optimizer steps."""
     mode: AdmissionMode = AdmissionMode.ASYNC
-    """How far rollout may run ahead of training; the modes differ in the admission limit only."""
+    """Limit of rollout ahead of training; the modes differ only in this admission limit."""
     negative_control: NegativeControl = NegativeControl.NONE
     """Turns the run into a negative control."""
     unresponsive_timeout_s: Annotated[float, Field(gt=0)] = 120.0

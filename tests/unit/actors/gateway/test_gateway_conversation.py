@@ -28,8 +28,8 @@ def said(text: str, version: int) -> GenerateReply:
 
 def decoded(segments: Sequence[Segment]) -> Sequence[Segment]:
     """As the learner gets them: through the codec, which checks parents and offsets."""
-    ticket = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
-    trajectory = Trajectory(ticket, EpisodeStatus.COMPLETED, Reward(1.0), tuple(segments))
+    request = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
+    trajectory = Trajectory(request, EpisodeStatus.COMPLETED, Reward(1.0), tuple(segments))
     return decode_trajectory(encode_trajectory(trajectory), max_bytes=1 << 24).segments
 
 

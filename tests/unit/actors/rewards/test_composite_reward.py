@@ -229,8 +229,8 @@ async def trajectory(sample: int, scores: Sequence[float], passed: int, discount
     whole = rewards("signed_pass_ratio", FakeJudging(*scores), discount=discount, judge=judging)
     played = episode(len(scores), passed=passed)
     reward, segments = await apply_reward(whole, played, [segment_of(len(scores))], range(len(scores)))
-    ticket = RolloutRequest("run", GroupId(0), sample, 4, "task", 0)
-    return pack_trajectory(Trajectory(ticket, EpisodeStatus.COMPLETED, reward, segments, tests=played.tests))
+    request = RolloutRequest("run", GroupId(0), sample, 4, "task", 0)
+    return pack_trajectory(Trajectory(request, EpisodeStatus.COMPLETED, reward, segments, tests=played.tests))
 
 
 async def test_advantages_are_openclaws_by_group_and_step() -> None:

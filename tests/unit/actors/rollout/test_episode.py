@@ -250,7 +250,7 @@ async def test_an_engine_that_fails_is_infrastructure_and_no_trajectory() -> Non
 
 
 async def test_calls_of_a_reply_that_come_after_its_time_are_answered_and_not_run() -> None:
-    """Else an agent that asks for many slow commands at once outlives its ticket, and counts as failed hardware."""
+    """Else an agent that asks for many slow commands at once outlives its request, and counts as failed hardware."""
     settings = EpisodeSettings(
         max_turns=3,
         max_malformed=2,

@@ -88,8 +88,8 @@ def test_a_disk_that_takes_nothing_costs_the_recording_and_not_the_episode(
 
 
 def test_a_pass_that_a_person_should_read_is_pointed_at(tmp_path: Path) -> None:
-    ticket = make_trajectory().request
-    recorder = EpisodeRecorder(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, ticket, TASK, "worker-0")
+    request = make_trajectory().request
+    recorder = EpisodeRecorder(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, request, TASK, "worker-0")
     why = "call 1 touched the tests' folder: ls /tests"
     recorder.on_grade(EpisodeGrade((TestResult("one", True),), 1.0, True, 3.0, (why,)), Reward(1.0))
     recorder.close()
@@ -99,8 +99,8 @@ def test_a_pass_that_a_person_should_read_is_pointed_at(tmp_path: Path) -> None:
 
 
 def test_output_is_shown_as_it_comes_and_of_much_the_beginning_and_the_end(tmp_path: Path) -> None:
-    ticket = make_trajectory().request
-    recorder = EpisodeRecorder(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, ticket, TASK, "worker-0")
+    request = make_trajectory().request
+    recorder = EpisodeRecorder(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, request, TASK, "worker-0")
     (cast,) = (tmp_path / "terminals").iterdir()
     recorder.on_call("shell_exec", "make")
     recorder.on_output("compiling\n")

@@ -84,7 +84,7 @@ async def test_an_agent_is_charged_on_evidence_or_for_the_second_unexplained_los
 
 
 async def test_time_that_a_tool_waits_for_what_goes_on_is_the_agents_own() -> None:
-    """Else one that only waits never uses up its time, and its ticket's deadline blames infrastructure for it."""
+    """Else one that only waits never uses up its time, and its request's deadline blames infrastructure for it."""
     task = Task(id="t", instruction="list", expected_tests=("a",))
     waiting = SandboxTerminal(sandbox_of(FakeBusySession(0.05), task), task, 0.05, 5, 1000, tools=SETA)
     answer = await waiting.call("shell_exec", {"id": "a", "command": "sleep 9"}, print)

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from actors.scheduler import rollout_scheduler as conductor_module
+from actors.scheduler import rollout_scheduler as scheduler_module
 from actors.scheduler.admission import RolloutTuning
 from actors.scheduler.curriculum import TaskOrder
 from actors.scheduler.evaluation import EvaluationPlan
@@ -27,7 +27,7 @@ from tests.support.fake_buffer import FakeBuffer
 from tests.support.local_actors import LocalRemote
 
 TASKS = ("a", "b", "c", "d", "e")
-PER_STEP, SIZE, ETA, STEPS = 2, 2, 2, 10
+PER_STEP, SIZE, MAX_STALENESS, STEPS = 2, 2, 2, 10
 SOON_S = 30.0
 MANY = 99
 DEADLINE_S = 100.0
@@ -42,7 +42,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def _patrols_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conductor_module, "_REISSUE_S", 0.001)
+    monkeypatch.setattr(scheduler_module, "_REISSUE_S", 0.001)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def make(
         node="node-0",
         tasks=TASKS,
         settings=SchedulerSettings(groups_per_step=PER_STEP, group_size=SIZE, replacement_limit=1),
-        admission=AdmissionLimit(mode, PER_STEP, ETA),
+        admission=AdmissionLimit(mode, PER_STEP, MAX_STALENESS),
         total_steps=STEPS,
         request_deadline_s=DEADLINE_S,
         seed=0,
@@ -74,29 +74,29 @@ def make(
 
 
 @contextlib.asynccontextmanager
-async def running(conductor: RolloutScheduler) -> AsyncIterator[None]:
+async def running(scheduler: RolloutScheduler) -> AsyncIterator[None]:
     """Its ``run`` beside the body."""
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(conductor.run())
+        task = group.create_task(scheduler.run())
         try:
             yield
         finally:
             task.cancel()
 
 
-async def take(conductor: RolloutScheduler, free: int = MANY, worker: str = "w") -> list[RolloutRequest]:
+async def take(scheduler: RolloutScheduler, free: int = MANY, worker: str = "w") -> list[RolloutRequest]:
     """What there is now."""
-    return await conductor.acquire_requests(worker, "1", free, 0.0)
+    return await scheduler.acquire_requests(worker, "1", free, 0.0)
 
 
-async def until_taken(conductor: RolloutScheduler, free: int = MANY) -> list[RolloutRequest]:
-    tickets = await conductor.acquire_requests("w", "1", free, SOON_S)
-    assert tickets, "no ticket came"
-    return tickets
+async def until_taken(scheduler: RolloutScheduler, free: int = MANY) -> list[RolloutRequest]:
+    requests = await scheduler.acquire_requests("w", "1", free, SOON_S)
+    assert requests, "no request came"
+    return requests
 
 
-async def train(conductor: RolloutScheduler, published_step: int = 0) -> None:
-    await conductor.set_run_state(SchedulerRunState(training=True, published_step=published_step))
+async def train(scheduler: RolloutScheduler, published_step: int = 0) -> None:
+    await scheduler.set_run_state(SchedulerRunState(training=True, published_step=published_step))
 
 
 def events(run_dir: Path, kind: str) -> list[dict[str, object]]:
@@ -104,100 +104,101 @@ def events(run_dir: Path, kind: str) -> list[dict[str, object]]:
     return [line for line in lines if line["kind"] == kind]
 
 
-def tasks_of(tickets: list[RolloutRequest]) -> list[str]:
-    return [ticket.task for ticket in tickets if ticket.sample == 0]
+def tasks_of(requests: list[RolloutRequest]) -> list[str]:
+    return [request.task for request in requests if request.sample == 0]
 
 
 # -- admission -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("mode", "lead"), [(AdmissionMode.SYNC, 0), (AdmissionMode.ONE_STEP_OFF, 1), (AdmissionMode.ASYNC, ETA)]
+    ("mode", "steps_ahead"),
+    [(AdmissionMode.SYNC, 0), (AdmissionMode.ONE_STEP_OFF, 1), (AdmissionMode.ASYNC, MAX_STALENESS)],
 )
-async def test_rollout_leads_by_what_its_mode_allows_and_no_more(
-    tmp_path: Path, buffer: FakeBuffer, mode: AdmissionMode, lead: int
+async def test_rollout_runs_ahead_by_what_its_mode_allows_and_no_more(
+    tmp_path: Path, buffer: FakeBuffer, mode: AdmissionMode, steps_ahead: int
 ) -> None:
-    conductor = make(tmp_path, buffer, mode)
-    assert await take(conductor) == []
-    await train(conductor)
-    assert len(await take(conductor)) == (1 + lead) * PER_STEP * SIZE
-    assert await take(conductor) == []
-    await train(conductor, published_step=1)
-    assert len(await take(conductor)) == PER_STEP * SIZE
+    scheduler = make(tmp_path, buffer, mode)
+    assert await take(scheduler) == []
+    await train(scheduler)
+    assert len(await take(scheduler)) == (1 + steps_ahead) * PER_STEP * SIZE
+    assert await take(scheduler) == []
+    await train(scheduler, published_step=1)
+    assert len(await take(scheduler)) == PER_STEP * SIZE
 
 
 async def test_a_batch_that_was_trained_makes_no_room_before_its_weights_are_served(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
     """Otherwise a synchronous run begins its next step's episodes on the old weights."""
-    conductor = make(tmp_path, buffer)
-    async with running(conductor):
-        await train(conductor)
-        await until_taken(conductor)
+    scheduler = make(tmp_path, buffer)
+    async with running(scheduler):
+        await train(scheduler)
+        await until_taken(scheduler)
         for group in range(PER_STEP):
             await buffer.close(group)
-        await settled(conductor, open_groups=0, ready_groups=PER_STEP)
+        await settled(scheduler, open_groups=0, ready_groups=PER_STEP)
         await buffer.mark_trained(1, [f"{group}/0" for group in range(PER_STEP)], {})
-        await settled(conductor, ready_groups=0)
-        assert await take(conductor) == []
-        await train(conductor, published_step=1)
-        assert [ticket.group for ticket in await until_taken(conductor)] == [2, 2, 3, 3]
+        await settled(scheduler, ready_groups=0)
+        assert await take(scheduler) == []
+        await train(scheduler, published_step=1)
+        assert [request.group for request in await until_taken(scheduler)] == [2, 2, 3, 3]
 
 
-async def settled(conductor: RolloutScheduler, **expected: int) -> None:
-    """Until the conductor's statistics say so."""
+async def settled(scheduler: RolloutScheduler, **expected: int) -> None:
+    """Until the scheduler's statistics say so."""
     async with asyncio.timeout(SOON_S):
-        while not expected.items() <= asdict(await conductor.statistics()).items():  # noqa: ASYNC110  no event tells
+        while not expected.items() <= asdict(await scheduler.statistics()).items():  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
 
 
 async def test_dropped_groups_are_replaced_and_the_last_step_is_not_passed(tmp_path: Path, buffer: FakeBuffer) -> None:
-    conductor = make(tmp_path, buffer)
-    async with running(conductor):
-        await train(conductor, published_step=STEPS + 5)
-        assert len(await until_taken(conductor)) == STEPS * PER_STEP * SIZE
+    scheduler = make(tmp_path, buffer)
+    async with running(scheduler):
+        await train(scheduler, published_step=STEPS + 5)
+        assert len(await until_taken(scheduler)) == STEPS * PER_STEP * SIZE
         await buffer.close(3, GroupOutcome.ZERO_VARIANCE)
-        assert {ticket.group for ticket in await until_taken(conductor)} == {STEPS * PER_STEP}
+        assert {request.group for request in await until_taken(scheduler)} == {STEPS * PER_STEP}
 
 
 async def test_groups_that_filled_no_step_are_replaced(tmp_path: Path, buffer: FakeBuffer) -> None:
-    conductor = make(tmp_path, buffer)
-    async with running(conductor):
-        await train(conductor, published_step=STEPS + 5)
-        await until_taken(conductor)
+    scheduler = make(tmp_path, buffer)
+    async with running(scheduler):
+        await train(scheduler, published_step=STEPS + 5)
+        await until_taken(scheduler)
         for group in range(PER_STEP):
             await buffer.close(group)
         await buffer.mark_trained(1, [], {f"{group}/0": DropReason.ALL_STALE for group in range(PER_STEP)})
-        assert len(await until_taken(conductor)) == PER_STEP * SIZE
+        assert len(await until_taken(scheduler)) == PER_STEP * SIZE
 
 
 async def test_the_end_of_training_takes_its_tickets_back(tmp_path: Path, buffer: FakeBuffer) -> None:
-    conductor = make(tmp_path, buffer)
-    await train(conductor)
-    await take(conductor, 1)
-    await conductor.set_run_state(SchedulerRunState(training=False))
-    assert await take(conductor) == []
-    assert ((await conductor.statistics()).assigned, (await conductor.statistics()).waiting) == (0, 0)
+    scheduler = make(tmp_path, buffer)
+    await train(scheduler)
+    await take(scheduler, 1)
+    await scheduler.set_run_state(SchedulerRunState(training=False))
+    assert await take(scheduler) == []
+    assert ((await scheduler.statistics()).assigned, (await scheduler.statistics()).waiting) == (0, 0)
 
 
 async def test_what_binds_a_step_is_the_oldest_group_that_still_runs(tmp_path: Path, buffer: FakeBuffer) -> None:
     """Otherwise the policy ``wait`` lets the learner go past what a running episode can bear."""
-    conductor = make(tmp_path, buffer)
-    async with running(conductor):
-        assert await conductor.binding_step(0, []) is None
-        await train(conductor)
-        await until_taken(conductor)
-        await train(conductor, published_step=1)
-        await until_taken(conductor)
-        assert await conductor.binding_step(0, []) == 0
+    scheduler = make(tmp_path, buffer)
+    async with running(scheduler):
+        assert await scheduler.binding_step(0, []) is None
+        await train(scheduler)
+        await until_taken(scheduler)
+        await train(scheduler, published_step=1)
+        await until_taken(scheduler)
+        assert await scheduler.binding_step(0, []) == 0
         for group in range(PER_STEP):
             await buffer.close(group)
-        await settled(conductor, open_groups=PER_STEP)
-        assert await conductor.binding_step(0, [GroupId(0), GroupId(1)]) == 1
-        assert await conductor.binding_step(0, []) == 0
-        assert await conductor.binding_step(1, []) == 0, "a lease that led to no step trains nothing"
+        await settled(scheduler, open_groups=PER_STEP)
+        assert await scheduler.binding_step(0, [GroupId(0), GroupId(1)]) == 1
+        assert await scheduler.binding_step(0, []) == 0
+        assert await scheduler.binding_step(1, []) == 0, "a lease that led to no step trains nothing"
     restarted = make(tmp_path, buffer)
-    assert await restarted.binding_step(0, []) == 0, "a conductor in a dead one's place knows of the groups that run"
+    assert await restarted.binding_step(0, []) == 0, "a scheduler in a dead one's place knows of the groups that run"
 
 
 async def test_a_conductor_in_a_dead_ones_place_orders_the_next_epoch_as_that_would_have(tmp_path: Path) -> None:
@@ -205,15 +206,15 @@ async def test_a_conductor_in_a_dead_ones_place_orders_the_next_epoch_as_that_wo
     rewards = {"a": 1.0, "b": 0.25, "c": 0.5, "d": 0.0, "e": 0.75}
 
     async def tasks(buffer: FakeBuffer, *, dying: bool) -> list[str]:
-        conductor = make(tmp_path, buffer, order=TaskOrder.FRONTIER)
+        scheduler = make(tmp_path, buffer, order=TaskOrder.FRONTIER)
         for group in range(3 * len(TASKS)):
             if dying:
-                conductor = make(tmp_path, buffer, order=TaskOrder.FRONTIER)
-            await train(conductor, published_step=group)
-            async with running(conductor), asyncio.timeout(SOON_S):
-                while conductor._core.groups.task_sampler.closings_seen < group:  # noqa: ASYNC110  no event tells
+                scheduler = make(tmp_path, buffer, order=TaskOrder.FRONTIER)
+            await train(scheduler, published_step=group)
+            async with running(scheduler), asyncio.timeout(SOON_S):
+                while scheduler._core.groups.task_sampler.closings_seen < group:  # noqa: ASYNC110  no event tells
                     await asyncio.sleep(0)
-                await until_taken(conductor, SIZE)
+                await until_taken(scheduler, SIZE)
             await buffer.close(group, reward=rewards[buffer.plans[group].task])
         return [buffer.plans[group].task for group in range(3 * len(TASKS))]
 
@@ -222,106 +223,106 @@ async def test_a_conductor_in_a_dead_ones_place_orders_the_next_epoch_as_that_wo
     assert (one[5], {*one[5:10]}) == ("c", {*TASKS}), "the task of the frontier comes first"
 
 
-# -- tickets ---------------------------------------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------------------------------
 
 
 async def test_no_ticket_leaves_before_its_group_is_durable(tmp_path: Path, buffer: FakeBuffer) -> None:
     """Otherwise its trajectory arrives for a group that a restarted buffer does not know."""
-    conductor = make(tmp_path, buffer)
-    await train(conductor)
+    scheduler = make(tmp_path, buffer)
+    await train(scheduler)
     buffer.gate.clear()
     async with asyncio.TaskGroup() as group:
-        taking = group.create_task(until_taken(conductor, 1))
+        taking = group.create_task(until_taken(scheduler, 1))
         for _ in range(10):
             await asyncio.sleep(0)
         assert not taking.done()
         buffer.gate.set()
-    (ticket,) = taking.result()
-    assert buffer.plans[ticket.group].rollout_request("run", ticket.sample) == ticket
+    (request,) = taking.result()
+    assert buffer.plans[request.group].rollout_request("run", request.sample) == request
 
 
 async def test_what_a_dead_worker_still_waits_for_goes_to_the_one_in_its_place(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
-    """Its call goes on in the conductor after its death; tickets handed to it would be missed until their deadline."""
-    conductor = make(tmp_path, buffer)
+    """Its call goes on in the scheduler after its death; requests handed to it would be missed until their deadline."""
+    scheduler = make(tmp_path, buffer)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        await conductor.register_worker("w", "1")
-        await train(conductor)
-        held = await conductor.acquire_requests("w", "1", MANY, 0.0)
-        waits = group.create_task(conductor.acquire_requests("w", "1", MANY, SOON_S))
+        await scheduler.register_worker("w", "1")
+        await train(scheduler)
+        held = await scheduler.acquire_requests("w", "1", MANY, 0.0)
+        waits = group.create_task(scheduler.acquire_requests("w", "1", MANY, SOON_S))
         await asyncio.sleep(0)
-        await conductor.register_worker("w", "2")
+        await scheduler.register_worker("w", "2")
         assert await waits == []
-        again = await conductor.acquire_requests("w", "2", MANY, 0.0)
-    assert {(ticket.group, ticket.sample, ticket.attempt) for ticket in again} == {
-        (ticket.group, ticket.sample, 1) for ticket in held
+        again = await scheduler.acquire_requests("w", "2", MANY, 0.0)
+    assert {(request.group, request.sample, request.attempt) for request in again} == {
+        (request.group, request.sample, 1) for request in held
     }
 
 
 async def test_tickets_whose_way_to_their_worker_was_cut_are_given_again(tmp_path: Path, buffer: FakeBuffer) -> None:
     """Else they are missed until their deadline, which is the longest episode's."""
-    conductor = make(tmp_path, buffer)
-    await conductor.register_worker("w", "1")
-    await train(conductor)
-    first = await conductor.acquire_requests("w", "1", 2, 0.0, frozenset())
-    assert await conductor.acquire_requests("w", "1", MANY, 0.0, frozenset()) == first
-    held = {ticket.attempt_id for ticket in first}
-    others = await conductor.acquire_requests("w", "1", MANY, 0.0, held)
-    assert not {ticket.attempt_id for ticket in others} & held
+    scheduler = make(tmp_path, buffer)
+    await scheduler.register_worker("w", "1")
+    await train(scheduler)
+    first = await scheduler.acquire_requests("w", "1", 2, 0.0, frozenset())
+    assert await scheduler.acquire_requests("w", "1", MANY, 0.0, frozenset()) == first
+    held = {request.attempt_id for request in first}
+    others = await scheduler.acquire_requests("w", "1", MANY, 0.0, held)
+    assert not {request.attempt_id for request in others} & held
     assert {line["trajectory"] for line in events(tmp_path, "rollout_request.redelivered")} == {
-        ticket.trajectory_id for ticket in first
+        request.trajectory_id for request in first
     }
-    await conductor.report_finished(first[0])
+    await scheduler.report_finished(first[0])
     assert (
-        await conductor.acquire_requests("w", "1", MANY, 0.0, {ticket.attempt_id for ticket in (first[1], *others)})
+        await scheduler.acquire_requests("w", "1", MANY, 0.0, {request.attempt_id for request in (first[1], *others)})
         == []
     )
 
 
 async def test_what_was_out_on_a_node_that_is_gone_is_issued_again_at_once(tmp_path: Path, buffer: FakeBuffer) -> None:
-    """No successor says hello there, and a ticket's deadline is the longest episode's."""
-    conductor = make(tmp_path, buffer)
+    """No successor says hello there, and a request's deadline is the longest episode's."""
+    scheduler = make(tmp_path, buffer)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        await conductor.register_worker("w", "1")
-        await conductor.register_worker("other", "1")
-        await train(conductor)
-        held = await conductor.acquire_requests("w", "1", MANY, 0.0)
-        waits = group.create_task(conductor.acquire_requests("other", "1", MANY, SOON_S))
+        await scheduler.register_worker("w", "1")
+        await scheduler.register_worker("other", "1")
+        await train(scheduler)
+        held = await scheduler.acquire_requests("w", "1", MANY, 0.0)
+        waits = group.create_task(scheduler.acquire_requests("other", "1", MANY, SOON_S))
         await asyncio.sleep(0)
-        await conductor.remove_worker("w")
+        await scheduler.remove_worker("w")
         again = await waits
-        assert await conductor.acquire_requests("w", "1", MANY, SOON_S) == []
-    assert {(ticket.group, ticket.sample, ticket.attempt) for ticket in again} == {
-        (ticket.group, ticket.sample, 1) for ticket in held
+        assert await scheduler.acquire_requests("w", "1", MANY, SOON_S) == []
+    assert {(request.group, request.sample, request.attempt) for request in again} == {
+        (request.group, request.sample, 1) for request in held
     }
 
 
 async def test_what_a_dead_worker_asked_for_while_the_buffer_was_away_goes_to_the_one_in_its_place(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
-    """Nobody would read the answer to its call, and its tickets be missed until their deadline."""
-    conductor = make(tmp_path, buffer)
-    await conductor.register_worker("w", "1")
-    await train(conductor)
+    """Nobody would read the answer to its call, and its requests be missed until their deadline."""
+    scheduler = make(tmp_path, buffer)
+    await scheduler.register_worker("w", "1")
+    await train(scheduler)
     buffer.gate.clear()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        asked = group.create_task(conductor.acquire_requests("w", "1", MANY, SOON_S))
+        asked = group.create_task(scheduler.acquire_requests("w", "1", MANY, SOON_S))
         for _ in range(10):
             await asyncio.sleep(0)
-        await conductor.register_worker("w", "2")
+        await scheduler.register_worker("w", "2")
         buffer.gate.set()
         assert await asked == []
-    assert len(await conductor.acquire_requests("w", "2", MANY, 0.0)) == PER_STEP * SIZE
+    assert len(await scheduler.acquire_requests("w", "2", MANY, 0.0)) == PER_STEP * SIZE
 
 
 async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_path: Path, buffer: FakeBuffer) -> None:
-    conductor = make(tmp_path, buffer)
+    scheduler = make(tmp_path, buffer)
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  it ends inside
-        async with running(conductor):
-            await train(conductor, published_step=STEPS + 5)
-            await conductor.report_failed(
-                (await until_taken(conductor))[0], InfraFailure.SANDBOX_START, "no daemon\nthere"
+        async with running(scheduler):
+            await train(scheduler, published_step=STEPS + 5)
+            await scheduler.report_failed(
+                (await until_taken(scheduler))[0], InfraFailure.SANDBOX_START, "no daemon\nthere"
             )
             for group in range(8 * PER_STEP):
                 await buffer.close(group, GroupOutcome.INFRA_SHORT)
@@ -335,29 +336,29 @@ async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_
 async def test_a_sample_that_a_full_disk_keeps_from_being_given_up_is_given_up_later(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
-    """Else nobody has its ticket, and its group never closes."""
-    conductor = make(tmp_path, buffer)
-    async with asyncio.timeout(SOON_S), running(conductor):
-        await train(conductor)
-        (ticket,) = await conductor.acquire_requests("w", "1", 1, SOON_S)
-        await conductor.report_failed(ticket, InfraFailure.ENGINE, "")
-        (again,) = await conductor.acquire_requests("w", "1", 1, SOON_S)
+    """Else nobody has its request, and its group never closes."""
+    scheduler = make(tmp_path, buffer)
+    async with asyncio.timeout(SOON_S), running(scheduler):
+        await train(scheduler)
+        (request,) = await scheduler.acquire_requests("w", "1", 1, SOON_S)
+        await scheduler.report_failed(request, InfraFailure.ENGINE, "")
+        (again,) = await scheduler.acquire_requests("w", "1", 1, SOON_S)
         buffer.abandon_full = 2
-        await conductor.report_failed(again, InfraFailure.ENGINE, "")
+        await scheduler.report_failed(again, InfraFailure.ENGINE, "")
         while not buffer.abandoned:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
-    assert buffer.abandoned == [(ticket.group, ticket.sample, "engine")]
+    assert buffer.abandoned == [(request.group, request.sample, "engine")]
 
 
 async def test_one_group_that_ends_well_is_a_reason_to_go_on(tmp_path: Path, buffer: FakeBuffer) -> None:
-    conductor = make(tmp_path, buffer)
-    async with running(conductor):
-        await train(conductor, published_step=STEPS + 5)
-        await until_taken(conductor)
+    scheduler = make(tmp_path, buffer)
+    async with running(scheduler):
+        await train(scheduler, published_step=STEPS + 5)
+        await until_taken(scheduler)
         for group in range(PER_STEP * STEPS - 1):
             await buffer.close(group, GroupOutcome.ZERO_VARIANCE if group == 10 else GroupOutcome.INFRA_SHORT)
-        await settled(conductor, open_groups=1)
-        assert await until_taken(conductor)
+        await settled(scheduler, open_groups=1)
+        assert await until_taken(scheduler)
 
 
 @pytest.mark.parametrize("arrived", [False, True])
@@ -365,112 +366,112 @@ async def test_a_group_whose_opening_was_cut_off_is_opened_next(
     tmp_path: Path, buffer: FakeBuffer, *, arrived: bool
 ) -> None:
     """Otherwise a task is skipped, or its group waits for samples that nobody was sent for, each time that the buffer
-    takes longer to come back than a worker waits for a ticket."""
-    conductor = make(tmp_path, buffer)
-    await train(conductor)
+    takes longer to come back than a worker waits for a request."""
+    scheduler = make(tmp_path, buffer)
+    await train(scheduler)
     buffer.gate.clear()
     async with asyncio.TaskGroup() as group:
-        taking = group.create_task(until_taken(conductor, 1))
+        taking = group.create_task(until_taken(scheduler, 1))
         for _ in range(10):
             await asyncio.sleep(0)
         taking.cancel()
     if arrived:
-        plan = conductor._core.plan_group(1)
+        plan = scheduler._core.plan_group(1)
         assert plan is not None
         buffer.plans[plan.group] = plan
     buffer.gate.set()
-    tickets = await take(conductor)
-    assert tasks_of(tickets) == list(TASKS[:PER_STEP])
+    requests = await take(scheduler)
+    assert tasks_of(requests) == list(TASKS[:PER_STEP])
     assert sorted(buffer.plans) == list(range(PER_STEP))
 
 
 async def test_a_restarted_worker_has_its_tickets_issued_again_first(tmp_path: Path, buffer: FakeBuffer) -> None:
-    conductor = make(tmp_path, buffer)
-    await train(conductor)
-    mine, other = await take(conductor, 1, "mine"), await take(conductor, 1, "other")
-    await conductor.register_worker("mine", "2")
-    again = await take(conductor, 1)
-    assert [(ticket.group, ticket.sample, ticket.attempt) for ticket in again] == [(mine[0].group, mine[0].sample, 1)]
-    await conductor.report_finished(other[0])
+    scheduler = make(tmp_path, buffer)
+    await train(scheduler)
+    mine, other = await take(scheduler, 1, "mine"), await take(scheduler, 1, "other")
+    await scheduler.register_worker("mine", "2")
+    again = await take(scheduler, 1)
+    assert [(each.group, each.sample, each.attempt) for each in again] == [(mine[0].group, mine[0].sample, 1)]
+    await scheduler.report_finished(other[0])
     assert [event["reason"] for event in events(tmp_path, "episode.failed")] == [InfraFailure.WORKER_DIED]
 
 
 async def test_a_sample_is_given_up_after_its_replacements_and_reported_once(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
-    conductor = make(tmp_path, buffer)
-    await train(conductor)
-    first, *_ = await take(conductor)
-    await conductor.report_failed(first, InfraFailure.ENGINE, "gone")
-    (second,) = await take(conductor)
-    await conductor.report_failed(first, InfraFailure.ENGINE, "a late word on the first attempt")
-    await conductor.report_failed(second, InfraFailure.ENGINE, "gone")
-    assert await take(conductor) == []
+    scheduler = make(tmp_path, buffer)
+    await train(scheduler)
+    first, *_ = await take(scheduler)
+    await scheduler.report_failed(first, InfraFailure.ENGINE, "gone")
+    (second,) = await take(scheduler)
+    await scheduler.report_failed(first, InfraFailure.ENGINE, "a late word on the first attempt")
+    await scheduler.report_failed(second, InfraFailure.ENGINE, "gone")
+    assert await take(scheduler) == []
     assert buffer.abandoned == [(first.group, first.sample, InfraFailure.ENGINE.value)]
 
 
 async def test_a_ticket_without_word_past_its_deadline_is_issued_again(tmp_path: Path, buffer: FakeBuffer) -> None:
     clock = Clock()
-    conductor = make(tmp_path, buffer, clock=clock)
-    async with running(conductor):
-        await train(conductor)
-        first = await until_taken(conductor)
+    scheduler = make(tmp_path, buffer, clock=clock)
+    async with running(scheduler):
+        await train(scheduler)
+        first = await until_taken(scheduler)
         clock.now = DEADLINE_S + 1
         again: list[RolloutRequest] = []
         while len(again) < len(first):
-            again += await until_taken(conductor)
-        assert {ticket.attempt for ticket in again} == {1}
-        assert {ticket.trajectory_id for ticket in again} == {ticket.trajectory_id for ticket in first}
+            again += await until_taken(scheduler)
+        assert {request.attempt for request in again} == {1}
+        assert {request.trajectory_id for request in again} == {request.trajectory_id for request in first}
 
 
 async def test_a_task_whose_group_infrastructure_wasted_comes_once_more_and_only_once(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
-    conductor = make(tmp_path, buffer)
-    async with running(conductor):
-        await train(conductor)
-        assert tasks_of(await until_taken(conductor)) == ["a", "b"]
+    scheduler = make(tmp_path, buffer)
+    async with running(scheduler):
+        await train(scheduler)
+        assert tasks_of(await until_taken(scheduler)) == ["a", "b"]
         await buffer.close(0, GroupOutcome.INFRA_SHORT)
-        assert tasks_of(await until_taken(conductor)) == ["a"]
+        assert tasks_of(await until_taken(scheduler)) == ["a"]
         await buffer.close(2, GroupOutcome.INFRA_SHORT)
-        assert tasks_of(await until_taken(conductor)) == ["c"]
+        assert tasks_of(await until_taken(scheduler)) == ["c"]
 
 
 # -- what is full ----------------------------------------------------------------------------------------------------
 
 
 async def test_a_full_buffer_blocks_and_the_task_comes_when_bytes_are_free(tmp_path: Path, buffer: FakeBuffer) -> None:
-    conductor = make(tmp_path, buffer)
-    async with running(conductor):
-        await train(conductor)
+    scheduler = make(tmp_path, buffer)
+    async with running(scheduler):
+        await train(scheduler)
         buffer.full = BudgetFullError("no room")
-        assert await take(conductor) == []
-        assert await take(conductor) == []
-        assert (await conductor.statistics()).budget_full
+        assert await take(scheduler) == []
+        assert await take(scheduler) == []
+        assert (await scheduler.statistics()).budget_full
         buffer.full = None
         async with asyncio.TaskGroup() as group:
-            taking = group.create_task(until_taken(conductor))
+            taking = group.create_task(until_taken(scheduler))
             await asyncio.sleep(0)
             await buffer.free()
         assert tasks_of(taking.result()) == ["a", "b"]
-        assert not (await conductor.statistics()).budget_full
+        assert not (await scheduler.statistics()).budget_full
     assert len(events(tmp_path, "admission.blocked")) == 1
 
 
 async def test_a_full_disk_ends_the_run_only_when_nothing_is_under_way(tmp_path: Path, buffer: FakeBuffer) -> None:
-    conductor = make(tmp_path, buffer)
+    scheduler = make(tmp_path, buffer)
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  the run ends inside
         async with asyncio.TaskGroup() as group:
-            ended = group.create_task(conductor.run())
-            await train(conductor)
-            tickets = await until_taken(conductor, SIZE)
+            ended = group.create_task(scheduler.run())
+            await train(scheduler)
+            requests = await until_taken(scheduler, SIZE)
             buffer.full = DiskFullError("the disk is full")
-            assert await take(conductor) == []
+            assert await take(scheduler) == []
             for _ in range(20):
                 await asyncio.sleep(0.001)
             assert not ended.done()
-            for ticket in tickets:
-                await conductor.report_finished(ticket)
+            for request in requests:
+                await scheduler.report_finished(request)
             await asyncio.sleep(SOON_S)
     assert caught.group_contains(DiskFullError)
 
@@ -481,18 +482,18 @@ async def test_a_full_disk_ends_the_run_only_when_nothing_is_under_way(tmp_path:
 async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
-    conductor = make(tmp_path, buffer)
+    scheduler = make(tmp_path, buffer)
     plan = EvaluationPlan("before", ("a", "b"), attempts=2, greedy=1, seed=3)
     async with asyncio.TaskGroup() as group:
-        result = group.create_task(conductor.run_evaluation(plan))
-        first, *rest = await until_taken(conductor)
-        (again,) = await _failed_and_taken(conductor, first)
+        result = group.create_task(scheduler.run_evaluation(plan))
+        first, *rest = await until_taken(scheduler)
+        (again,) = await _failed_and_taken(scheduler, first)
         assert again.attempt == first.attempt + 1
-        for ticket in reversed(rest):
-            await conductor.report_evaluated(ticket, attempt_at(ticket, passed=ticket.sample == 0))
-            await conductor.report_evaluated(ticket, attempt_at(ticket, passed=True))
+        for request in reversed(rest):
+            await scheduler.report_evaluated(request, attempt_at(request, passed=request.sample == 0))
+            await scheduler.report_evaluated(request, attempt_at(request, passed=True))
         assert not result.done()
-        await conductor.report_evaluated(again, attempt_at(again))
+        await scheduler.report_evaluated(again, attempt_at(again))
     attempts = result.result()
     assert [(each.task, each.greedy, each.passed) for each in attempts] == [
         (task, sample == 2, sample == 0) for task in ("a", "b") for sample in range(3)
@@ -505,101 +506,101 @@ async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
 async def test_an_evaluation_that_infrastructure_keeps_failing_ends_with_the_last_reason(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
-    """Otherwise a run without a working sandbox issues the same tickets for ever, and says nothing."""
-    conductor = make(tmp_path, buffer)
+    """Otherwise a run without a working sandbox issues the same requests for ever, and says nothing."""
+    scheduler = make(tmp_path, buffer)
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  the evaluation ends inside
         async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
             group.create_task(
-                conductor.run_evaluation(EvaluationPlan("before", ("a", "b"), attempts=2, greedy=1, seed=3))
+                scheduler.run_evaluation(EvaluationPlan("before", ("a", "b"), attempts=2, greedy=1, seed=3))
             )
-            first, *_ = await until_taken(conductor)
-            (again,) = await _failed_and_taken(conductor, first)
-            await conductor.report_failed(again, InfraFailure.SANDBOX_START, "the daemon\nis gone")
+            first, *_ = await until_taken(scheduler)
+            (again,) = await _failed_and_taken(scheduler, first)
+            await scheduler.report_failed(again, InfraFailure.SANDBOX_START, "the daemon\nis gone")
             await asyncio.sleep(SOON_S)
     (error,) = caught.value.exceptions
     assert type(error) is InfraError
     assert "evaluation before" in str(error)
     assert "task a 2 times" in str(error)
     assert "sandbox_start: the daemon is gone; fix that and resume the run" in str(error)
-    assert await take(conductor) == []
+    assert await take(scheduler) == []
     assert buffer.abandoned == []
 
 
 async def test_an_evaluation_goes_on_without_a_task_that_fails_itself(tmp_path: Path, buffer: FakeBuffer) -> None:
     """One broken Dockerfile among the held-out tasks would end a run before its first step, or after its last."""
-    conductor = make(tmp_path, buffer)
+    scheduler = make(tmp_path, buffer)
     plan = EvaluationPlan("before", ("a", "b"), attempts=2, greedy=0, seed=3)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        result = group.create_task(conductor.run_evaluation(plan))
-        tickets = await until_taken(conductor)
-        broken, others = [[each for each in tickets if (each.task == "a") is own] for own in (True, False)]
-        await conductor.report_evaluated(broken[0], attempt_at(broken[0]))
-        await conductor.report_failed(broken[1], InfraFailure.TASK_FAULT, "no build")
-        (again,) = await until_taken(conductor)
-        await conductor.report_failed(again, InfraFailure.TASK_FAULT, "the setup\nexited 1")
-        for ticket in others:
-            await conductor.report_evaluated(ticket, attempt_at(ticket))
+        result = group.create_task(scheduler.run_evaluation(plan))
+        requests = await until_taken(scheduler)
+        broken, others = [[each for each in requests if (each.task == "a") is own] for own in (True, False)]
+        await scheduler.report_evaluated(broken[0], attempt_at(broken[0]))
+        await scheduler.report_failed(broken[1], InfraFailure.TASK_FAULT, "no build")
+        (again,) = await until_taken(scheduler)
+        await scheduler.report_failed(again, InfraFailure.TASK_FAULT, "the setup\nexited 1")
+        for request in others:
+            await scheduler.report_evaluated(request, attempt_at(request))
     assert [each.task for each in result.result()] == ["b", "b"]
     (told,) = events(tmp_path, "alert.raised")
     assert told["text"] == "evaluation before continues without task a, which cannot run: the setup exited 1"
-    assert await take(conductor) == []
+    assert await take(scheduler) == []
 
 
 async def test_an_evaluation_of_nothing_but_tasks_that_fail_themselves_fails(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
-    conductor = make(tmp_path, buffer)
+    scheduler = make(tmp_path, buffer)
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  the evaluation ends inside
         async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-            group.create_task(conductor.run_evaluation(EvaluationPlan("before", ("a",), attempts=1, greedy=0, seed=3)))
-            (first,) = await until_taken(conductor)
-            (again,) = await _failed_and_taken(conductor, first)
-            await conductor.report_failed(again, InfraFailure.TASK_FAULT, "no build")
+            group.create_task(scheduler.run_evaluation(EvaluationPlan("before", ("a",), attempts=1, greedy=0, seed=3)))
+            (first,) = await until_taken(scheduler)
+            (again,) = await _failed_and_taken(scheduler, first)
+            await scheduler.report_failed(again, InfraFailure.TASK_FAULT, "no build")
             await asyncio.sleep(SOON_S)
     assert "task_fault: no build" in str(caught.value.exceptions[0])
 
 
 async def test_an_attempt_that_came_in_late_is_not_given_up(tmp_path: Path, buffer: FakeBuffer) -> None:
-    conductor = make(tmp_path, buffer)
+    scheduler = make(tmp_path, buffer)
     async with asyncio.TaskGroup() as group:
         result = group.create_task(
-            conductor.run_evaluation(EvaluationPlan("after", ("a",), attempts=2, greedy=0, seed=3))
+            scheduler.run_evaluation(EvaluationPlan("after", ("a",), attempts=2, greedy=0, seed=3))
         )
-        first, second = await until_taken(conductor)
-        await conductor.report_failed(first, InfraFailure.DEADLINE, "")
-        (again,) = await until_taken(conductor)
-        await conductor.report_evaluated(first, attempt_at(first))
-        await conductor.report_failed(again, InfraFailure.DEADLINE, "")
-        await conductor.report_evaluated(second, attempt_at(second))
+        first, second = await until_taken(scheduler)
+        await scheduler.report_failed(first, InfraFailure.DEADLINE, "")
+        (again,) = await until_taken(scheduler)
+        await scheduler.report_evaluated(first, attempt_at(first))
+        await scheduler.report_failed(again, InfraFailure.DEADLINE, "")
+        await scheduler.report_evaluated(second, attempt_at(second))
     assert len(result.result()) == 2
 
 
 async def test_a_late_failure_of_an_evaluation_that_is_over_harms_nothing(tmp_path: Path, buffer: FakeBuffer) -> None:
-    conductor = make(tmp_path, buffer)
+    scheduler = make(tmp_path, buffer)
     async with asyncio.TaskGroup() as group:
         result = group.create_task(
-            conductor.run_evaluation(EvaluationPlan("after", ("a",), attempts=1, greedy=0, seed=3))
+            scheduler.run_evaluation(EvaluationPlan("after", ("a",), attempts=1, greedy=0, seed=3))
         )
-        (ticket,) = await until_taken(conductor)
-        await conductor.report_evaluated(ticket, attempt_at(ticket))
-    await conductor.report_failed(ticket, InfraFailure.ENGINE, "late")
+        (request,) = await until_taken(scheduler)
+        await scheduler.report_evaluated(request, attempt_at(request))
+    await scheduler.report_failed(request, InfraFailure.ENGINE, "late")
     assert len(result.result()) == 1
-    assert await take(conductor) == []
+    assert await take(scheduler) == []
 
 
-async def _failed_and_taken(conductor: RolloutScheduler, ticket: RolloutRequest) -> list[RolloutRequest]:
-    await conductor.report_failed(ticket, InfraFailure.SANDBOX_START, "no")
-    return await until_taken(conductor)
+async def _failed_and_taken(scheduler: RolloutScheduler, request: RolloutRequest) -> list[RolloutRequest]:
+    await scheduler.report_failed(request, InfraFailure.SANDBOX_START, "no")
+    return await until_taken(scheduler)
 
 
 async def test_a_task_that_was_wasted_shortly_before_the_conductor_died_still_comes_again(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
     """The return of a task is durable with the next group only; until then the journal's closing has to tell of it."""
-    conductor = make(tmp_path, buffer)
-    async with running(conductor):
-        await train(conductor)
-        assert tasks_of(await until_taken(conductor)) == ["a", "b"]
+    scheduler = make(tmp_path, buffer)
+    async with running(scheduler):
+        await train(scheduler)
+        assert tasks_of(await until_taken(scheduler)) == ["a", "b"]
     await buffer.close(0, GroupOutcome.INFRA_SHORT)
     restarted = make(tmp_path, buffer)
     await train(restarted)
@@ -610,23 +611,23 @@ async def test_a_task_that_was_wasted_shortly_before_the_conductor_died_still_co
 
 
 async def test_a_restarted_conductor_goes_on_from_the_journal(tmp_path: Path, buffer: FakeBuffer) -> None:
-    conductor = make(tmp_path, buffer, AdmissionMode.ONE_STEP_OFF)
-    async with running(conductor):
-        await train(conductor)
-        assert tasks_of(await until_taken(conductor)) == ["a", "b", "c", "d"]
+    scheduler = make(tmp_path, buffer, AdmissionMode.ONE_STEP_OFF)
+    async with running(scheduler):
+        await train(scheduler)
+        assert tasks_of(await until_taken(scheduler)) == ["a", "b", "c", "d"]
         await buffer.close(0)
         await buffer.close(1, GroupOutcome.ZERO_VARIANCE)
-        assert tasks_of(await until_taken(conductor)) == ["e"]
+        assert tasks_of(await until_taken(scheduler)) == ["e"]
     buffer.missing = {2: (1,)}
 
     restarted = make(tmp_path, buffer, AdmissionMode.ONE_STEP_OFF)
     async with running(restarted):
         await train(restarted)
-        tickets = await take(restarted)
-        assert [(ticket.group, ticket.sample) for ticket in tickets] == [(2, 1), (3, 0), (3, 1), (4, 0), (4, 1)]
+        requests = await take(restarted)
+        assert [(request.group, request.sample) for request in requests] == [(2, 1), (3, 0), (3, 1), (4, 0), (4, 1)]
         await train(restarted, published_step=1)
         following = await until_taken(restarted)
-        assert [ticket.group for ticket in following] == [5, 5, 6, 6]
+        assert [request.group for request in following] == [5, 5, 6, 6]
 
 
 # -- what a person gives up -------------------------------------------------------------------------------------------
@@ -635,27 +636,27 @@ async def test_a_restarted_conductor_goes_on_from_the_journal(tmp_path: Path, bu
 async def test_a_sample_that_is_given_up_is_sent_for_no_more_and_the_journal_knows_why(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
-    conductor = make(tmp_path, buffer)
-    async with running(conductor):
-        await train(conductor)
-        first, *_ = await take(conductor, 1)
-        assert await conductor.cancel_samples(first.group, first.sample) == (first.sample,)
+    scheduler = make(tmp_path, buffer)
+    async with running(scheduler):
+        await train(scheduler)
+        first, *_ = await take(scheduler, 1)
+        assert await scheduler.cancel_samples(first.group, first.sample) == (first.sample,)
         assert buffer.abandoned == [(first.group, first.sample, DropReason.CANCELLED.value)]
         with pytest.raises(UserError, match="is not running"):
-            await conductor.cancel_samples(first.group, first.sample)
+            await scheduler.cancel_samples(first.group, first.sample)
         with pytest.raises(UserError, match="group 99 is not open"):
-            await conductor.cancel_samples(GroupId(99), None)
-        await conductor.report_failed(first, InfraFailure.ENGINE, "its episode was ended")
-        assert (first.group, first.sample) not in {(each.group, each.sample) for each in await take(conductor)}
+            await scheduler.cancel_samples(GroupId(99), None)
+        await scheduler.report_failed(first, InfraFailure.ENGINE, "its episode was ended")
+        assert (first.group, first.sample) not in {(each.group, each.sample) for each in await take(scheduler)}
 
 
 async def test_a_group_that_is_given_up_is_replaced_by_another_task(tmp_path: Path, buffer: FakeBuffer) -> None:
     """By the same one it would be given up for nothing."""
-    conductor = make(tmp_path, buffer)
-    async with running(conductor):
-        await train(conductor)
-        tickets = await take(conductor)
-        assert tasks_of(tickets) == ["a", "b"]
-        assert await conductor.cancel_samples(GroupId(0), None) == (0, 1)
-        assert tasks_of(await until_taken(conductor)) == ["c"]
+    scheduler = make(tmp_path, buffer)
+    async with running(scheduler):
+        await train(scheduler)
+        requests = await take(scheduler)
+        assert tasks_of(requests) == ["a", "b"]
+        assert await scheduler.cancel_samples(GroupId(0), None) == (0, 1)
+        assert tasks_of(await until_taken(scheduler)) == ["c"]
     assert buffer.closed[0].outcome is GroupOutcome.CANCELLED

@@ -31,7 +31,7 @@ from protocol.journal import BudgetFullError, ClosedGroup, JournalOpenGroup
 from protocol.staleness import AdmissionLimit, AdmissionMode, find_binding_step
 from protocol.trajectory import GroupId, InfraFailure, RolloutRequest
 
-PER_STEP, SIZE, ETA, STEPS = 2, 2, 4, 100
+PER_STEP, SIZE, MAX_STALENESS, STEPS = 2, 2, 4, 100
 TRAINING = SchedulerRunState(training=True)
 
 
@@ -52,7 +52,7 @@ class Desk:
             node="node-0",
             tasks=("a", "b", "c", "d", "e"),
             settings=SchedulerSettings(groups_per_step=PER_STEP, group_size=SIZE, replacement_limit=replacements),
-            admission=AdmissionLimit(mode, PER_STEP, ETA),
+            admission=AdmissionLimit(mode, PER_STEP, MAX_STALENESS),
             total_steps=STEPS,
             request_deadline_s=100.0,
             seed=0,
@@ -79,9 +79,9 @@ class Desk:
             GroupProgress(closing.seq, (closing,), dropped, 0, counts[GroupOutcome.READY]), now
         )
 
-    def lose(self, ticket: RolloutRequest, now: float = 0.0) -> FailedRequestFate:
-        """Infrastructure fails a ticket that is out."""
-        out = self.dispatch.requests.finish(ticket)
+    def lose(self, request: RolloutRequest, now: float = 0.0) -> FailedRequestFate:
+        """Infrastructure fails a request that is out."""
+        out = self.dispatch.requests.finish(request)
         assert out is not None
         return self.dispatch.handle_failure(out, InfraFailure.ENGINE, "gone", now)
 
@@ -106,13 +106,13 @@ def test_no_pace_takes_the_lead_above_the_bound_or_below_what_the_weights_have_t
     eta: int, publish: int, group_s: float, step_s: float, slack: float
 ) -> None:
     publish = min(publish, eta)
-    lead = allowed_staleness(
+    steps_ahead = allowed_staleness(
         AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, eta),
         RolloutTuning(slack=slack),
         MeasuredTimes(group_s, step_s),
         publish,
     )
-    assert publish - 1 <= lead <= eta
+    assert publish - 1 <= steps_ahead <= eta
 
 
 def test_a_fed_learner_is_not_fed_more() -> None:
@@ -130,7 +130,7 @@ def test_a_fed_learner_is_not_fed_more() -> None:
 
 @pytest.mark.parametrize("mode", [AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF])
 def test_the_other_modes_are_what_their_names_say_at_every_pace(mode: AdmissionMode) -> None:
-    admission = AdmissionLimit(mode, PER_STEP, ETA)
+    admission = AdmissionLimit(mode, PER_STEP, MAX_STALENESS)
     assert allowed_staleness(admission, RolloutTuning(), MeasuredTimes(1.0, 100.0)) == admission.max_steps_ahead
 
 
@@ -230,7 +230,7 @@ def test_a_paused_run_hands_out_nothing_and_goes_on_where_it_was() -> None:
     assert desk.open() == []
     assert desk.dispatch.groups.hold is AdmissionHold.PAUSED
     desk.dispatch.set_run_state(TRAINING)
-    assert [ticket.sample for ticket in desk.dispatch.assign_requests("w#1", SIZE, 0.0)] == [0, 1]
+    assert [request.sample for request in desk.dispatch.assign_requests("w#1", SIZE, 0.0)] == [0, 1]
     assert desk.kinds().count("scheduler.flow") == 2
 
 
@@ -260,8 +260,8 @@ def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> No
 
 
 def test_no_tuning_goes_past_the_age_bound() -> None:
-    admission = AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, ETA)
-    assert allowed_staleness(admission, RolloutTuning(max_staleness=50.0), MeasuredTimes()) == ETA
+    admission = AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, MAX_STALENESS)
+    assert allowed_staleness(admission, RolloutTuning(max_staleness=50.0), MeasuredTimes()) == MAX_STALENESS
     assert allowed_staleness(admission, RolloutTuning(max_staleness=1.5), MeasuredTimes()) == 1.5
     with pytest.raises(ValueError, match="negative"):
         RolloutTuning(in_flight=-1)
@@ -278,7 +278,7 @@ def test_what_a_person_gives_up_is_sent_for_no_more() -> None:
     assert desk.dispatch.cancel_samples(plan.group, out.sample) == (out.sample,)
     assert desk.dispatch.cancel_samples(plan.group, out.sample) == ()
     assert len(desk.dispatch.cancel_samples(plan.group, None)) == SIZE - 1
-    left = {ticket.group for ticket in desk.dispatch.assign_requests("w#1", 1000, 0.0)}
+    left = {request.group for request in desk.dispatch.assign_requests("w#1", 1000, 0.0)}
     assert plan.group not in left
     assert other.group in left
     assert desk.kinds().count("rollout_request.cancelled") == SIZE
@@ -291,8 +291,8 @@ def test_each_lost_ticket_is_issued_again_until_its_limit() -> None:
     desk = Desk()
     desk.dispatch.set_run_state(TRAINING)
     desk.open(free=1)
-    (ticket,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
-    assert desk.lose(ticket) is FailedRequestFate.REISSUED
+    (request,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
+    assert desk.lose(request) is FailedRequestFate.REISSUED
     (again,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
     assert (again.attempt, desk.last("rollout_request.reissued")["reason"]) == (1, "engine")
     assert desk.lose(again) is FailedRequestFate.ABANDONED
@@ -306,9 +306,9 @@ def test_no_ticket_is_passed_for_ever_while_there_is_a_place() -> None:
     desk.open()
     waiting = len(desk.dispatch.requests.waiting)
     handed_out = 0
-    while tickets := desk.dispatch.assign_requests("w#1", 1, 0.0):
+    while requests := desk.dispatch.assign_requests("w#1", 1, 0.0):
         handed_out += 1
-        desk.lose(*tickets)
+        desk.lose(*requests)
     assert handed_out == waiting * (1 + desk.dispatch.spec.settings.replacement_limit)
     assert desk.kinds().count("sample.abandoned") == waiting
 
@@ -317,11 +317,11 @@ def test_how_often_infrastructure_failed_is_told_at_the_end_of_training_by_the_t
     desk = Desk()
     desk.dispatch.set_run_state(TRAINING)
     desk.open()
-    for seconds, ticket in enumerate(desk.dispatch.assign_requests("w#1", 10, 100.0), start=1):
+    for seconds, request in enumerate(desk.dispatch.assign_requests("w#1", 10, 100.0), start=1):
         if seconds == 10:
-            desk.lose(ticket, 100.0 + seconds)
+            desk.lose(request, 100.0 + seconds)
         else:
-            desk.dispatch.mark_arrived(ticket, 100.0 + seconds)
+            desk.dispatch.mark_arrived(request, 100.0 + seconds)
     desk.dispatch.set_run_state(SchedulerRunState())
     assert desk.last("infra.failure_rates") == {"attempts": 10, "failed": 1, "by_decile": [0.0] * 9 + [1.0]}
     assert desk.last("alert.raised")["name"] == "infra_rates"
@@ -335,7 +335,7 @@ def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
     (late,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
     desk.lose(late)
     assert not desk.dispatch.mark_arrived(late, 0.0)
-    assert [ticket.sample for ticket in desk.dispatch.assign_requests("w#1", SIZE, 0.0)] == [1]
+    assert [request.sample for request in desk.dispatch.assign_requests("w#1", SIZE, 0.0)] == [1]
     assert desk.last("rollout_request.withdrawn") == {
         "trajectory": late.trajectory_id,
         "attempt": 1,
@@ -352,7 +352,7 @@ def test_a_second_attempt_that_fails_after_the_first_has_arrived_is_not_replaced
     (again,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
     desk.dispatch.mark_arrived(late, 0.0)
     assert desk.lose(again) is FailedRequestFate.SETTLED
-    assert again.sample not in [ticket.sample for ticket in desk.dispatch.requests.waiting]
+    assert again.sample not in [request.sample for request in desk.dispatch.requests.waiting]
 
 
 def test_nobody_is_sent_for_a_group_that_has_closed() -> None:
@@ -363,7 +363,7 @@ def test_nobody_is_sent_for_a_group_that_has_closed() -> None:
     (running,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
     desk.close(plan)
     assert desk.lose(running) is FailedRequestFate.SETTLED
-    assert not [ticket for ticket in desk.dispatch.requests.waiting if ticket.group == plan.group]
+    assert not [request for request in desk.dispatch.requests.waiting if request.group == plan.group]
     assert desk.last("rollout_request.withdrawn")["reason"] == "group_closed"
 
 

@@ -19,8 +19,8 @@ from protocol.trajectory import GroupId
 TASKS = ("a", "b", "c", "d", "e")
 
 
-def take(cursor: TaskSampler, count: int) -> list[str]:
-    return [cursor.draw_task()[1] for _ in range(count)]
+def take(sampler: TaskSampler, count: int) -> list[str]:
+    return [sampler.draw_task()[1] for _ in range(count)]
 
 
 def closing(seq: int, task: str, outcome: GroupOutcome = GroupOutcome.READY, share: float = 0.0) -> ClosedGroup:
@@ -45,16 +45,16 @@ def test_a_resumed_cursor_goes_on_as_if_nothing_had_happened(
     outcomes = st.sampled_from([GroupOutcome.READY, GroupOutcome.ZERO_VARIANCE, GroupOutcome.INFRA_SHORT])
     closings: list[ClosedGroup] = []
 
-    def run(cursor: TaskSampler, groups: range) -> list[str]:
+    def run(sampler: TaskSampler, groups: range) -> list[str]:
         """Take a task, hear of what closed meanwhile, and so on."""
         found = []
         for group in groups:
-            found.append(cursor.draw_task()[1])
+            found.append(sampler.draw_task()[1])
             if group not in known:
                 closed = data.draw(outcomes), data.draw(st.sampled_from((0.0, 0.5, 1.0)))
                 known[group] = [closing(group + 1, found[-1], *closed)]
             for each in known[group]:
-                cursor.record_closing(each)
+                sampler.record_closing(each)
                 closings.append(each)
         return found
 
@@ -93,51 +93,51 @@ def test_the_listed_order_keeps_families_in_rotation() -> None:
 
 def test_the_frontier_comes_first() -> None:
     """Tasks that the policy always or never solves teach it nothing, and come last."""
-    cursor = TaskSampler(TASKS, 0, TaskOrder.FRONTIER)
+    sampler = TaskSampler(TASKS, 0, TaskOrder.FRONTIER)
     shares = {"a": 1.0, "b": 0.25, "c": 0.5, "d": 0.0, "e": 0.6}
-    for seq, task in enumerate(take(cursor, len(TASKS)), start=1):
-        cursor.record_closing(closing(seq, task, share=shares[task]))
-    assert take(cursor, len(TASKS))[:3] == ["c", "e", "b"]
+    for seq, task in enumerate(take(sampler, len(TASKS)), start=1):
+        sampler.record_closing(closing(seq, task, share=shares[task]))
+    assert take(sampler, len(TASKS))[:3] == ["c", "e", "b"]
 
 
 def test_a_task_whose_episodes_were_all_lost_stands_among_those_that_were_never_tried() -> None:
-    """Else the next epoch divides by none of them, and the conductor ends."""
-    cursor = TaskSampler(TASKS, 0, TaskOrder.FRONTIER)
-    for seq, task in enumerate(take(cursor, len(TASKS)), start=1):
-        cursor.record_closing(ClosedGroup(seq, GroupId(seq - 1), task, GroupOutcome.INFRA_SHORT, 2, {}))
-    assert set(take(cursor, 2 * len(TASKS))) == set(TASKS)
+    """Else the next epoch divides by none of them, and the scheduler ends."""
+    sampler = TaskSampler(TASKS, 0, TaskOrder.FRONTIER)
+    for seq, task in enumerate(take(sampler, len(TASKS)), start=1):
+        sampler.record_closing(ClosedGroup(seq, GroupId(seq - 1), task, GroupOutcome.INFRA_SHORT, 2, {}))
+    assert set(take(sampler, 2 * len(TASKS))) == set(TASKS)
 
 
 def test_group_ids_are_never_used_twice() -> None:
-    cursor = TaskSampler(TASKS, 0)
-    assert [cursor.draw_task()[0] for _ in range(12)] == list(range(12))
+    sampler = TaskSampler(TASKS, 0)
+    assert [sampler.draw_task()[0] for _ in range(12)] == list(range(12))
 
 
 def test_a_task_comes_back_first_and_only_once() -> None:
-    cursor = TaskSampler(TASKS, 0)
-    first = cursor.draw_task()[1]
-    assert cursor.record_closing(closing(1, first, GroupOutcome.INFRA_SHORT))
-    assert not cursor.record_closing(closing(1, first, GroupOutcome.INFRA_SHORT)), "heard twice, wasted once"
-    assert cursor.draw_task()[1] == first
-    assert not cursor.record_closing(closing(2, first, GroupOutcome.INFRA_SHORT))
-    assert cursor.draw_task()[1] != first
+    sampler = TaskSampler(TASKS, 0)
+    first = sampler.draw_task()[1]
+    assert sampler.record_closing(closing(1, first, GroupOutcome.INFRA_SHORT))
+    assert not sampler.record_closing(closing(1, first, GroupOutcome.INFRA_SHORT)), "heard twice, wasted once"
+    assert sampler.draw_task()[1] == first
+    assert not sampler.record_closing(closing(2, first, GroupOutcome.INFRA_SHORT))
+    assert sampler.draw_task()[1] != first
 
 
 @pytest.mark.parametrize("returned", [0, 1, 2])
 def test_a_task_whose_group_was_not_opened_is_the_next_still(returned: int) -> None:
     """And what was to come after it does, whether it comes again for a group that was wasted or not."""
-    first, cursor = TaskSampler(TASKS, 0), TaskSampler(TASKS, 0)
-    for each in (first, cursor):
+    first, sampler = TaskSampler(TASKS, 0), TaskSampler(TASKS, 0)
+    for each in (first, sampler):
         for seq, task in enumerate(take(each, returned), start=1):
             each.record_closing(closing(seq, task, GroupOutcome.INFRA_SHORT))
-    group, task = cursor.draw_task()
-    cursor.undo_draw(task)
-    assert cursor.draw_task() == (group, task) == first.draw_task()
-    assert take(cursor, 4) == take(first, 4)
+    group, task = sampler.draw_task()
+    sampler.undo_draw(task)
+    assert sampler.draw_task() == (group, task) == first.draw_task()
+    assert take(sampler, 4) == take(first, 4)
 
 
 def test_other_tasks_than_the_first_starts_are_refused() -> None:
-    cursor = TaskSampler(TASKS, 0)
-    cursor.draw_task()
+    sampler = TaskSampler(TASKS, 0)
+    sampler.draw_task()
     with pytest.raises(UserError, match="differ from those that it began with"):
-        TaskSampler(TASKS[::-1], 0).restore(cursor.state(), {}, {})
+        TaskSampler(TASKS[::-1], 0).restore(sampler.state(), {}, {})

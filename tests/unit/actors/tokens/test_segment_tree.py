@@ -17,8 +17,8 @@ STEPS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 12), IDS, IDS), ma
 
 def decoded(made: SegmentTree) -> tuple[Segment, ...]:
     """As the learner gets them: through the codec, which checks parents and offsets."""
-    ticket = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
-    trajectory = Trajectory(ticket, EpisodeStatus.COMPLETED, Reward(1.0), made.segments())
+    request = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
+    trajectory = Trajectory(request, EpisodeStatus.COMPLETED, Reward(1.0), made.segments())
     return decode_trajectory(encode_trajectory(trajectory), max_bytes=1 << 24).segments
 
 

@@ -94,15 +94,15 @@ class FakeSender:
 
 
 class FakeConductor:
-    """Gives its tickets at once, and those that nobody may begin when it is cancelled."""
+    """Gives its requests at once, and those that nobody may begin when it is cancelled."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.hellos: list[str] = []
-        self.tickets: list[RolloutRequest] = []
+        self.requests: list[RolloutRequest] = []
         self.late: list[RolloutRequest] = []
         self.told: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
-        """What became of the tickets: (method, *arguments)."""
+        """What became of the requests: (method, *arguments)."""
 
     async def call(self, method: Callable[..., Any], *arguments: Any) -> object:
         if method is RolloutScheduler.register_worker:
@@ -115,8 +115,8 @@ class FakeConductor:
             self.told.put_nowait((method, *arguments))
         if method is not RolloutScheduler.acquire_requests:
             return None
-        if self.tickets:
-            return [self.tickets.pop(0)]
+        if self.requests:
+            return [self.requests.pop(0)]
         self.asked.set()
         try:
             await asyncio.sleep(600)
@@ -138,12 +138,12 @@ def told_by_worker(run_dir: Path) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def conductor() -> FakeConductor:
+def scheduler() -> FakeConductor:
     return FakeConductor()
 
 
 @pytest.fixture
-def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
+def made(tmp_path: Path, scheduler: FakeConductor, monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
     POOLS.clear()
     SENDERS.clear()
     monkeypatch.setattr(sandbox_source, "SandboxPool", FakePool)
@@ -151,24 +151,24 @@ def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(rollout_worker, "load_chat_format", lambda *_, **__: SimpleNamespace(tokenizer=None))
     spec = worker_spec(tmp_path, cleanup_timeout_s=0.05)
     return RolloutWorker(
-        spec, cast("Remote[RolloutScheduler]", conductor), (cast("Any", SimpleNamespace(name="engine-0")),)
+        spec, cast("Remote[RolloutScheduler]", scheduler), (cast("Any", SimpleNamespace(name="engine-0")),)
     )
 
 
-async def test_stop_returns_when_the_sandboxes_are_gone(made: RolloutWorker, conductor: FakeConductor) -> None:
+async def test_stop_returns_when_the_sandboxes_are_gone(made: RolloutWorker, scheduler: FakeConductor) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
-        await conductor.asked.wait()
+        await scheduler.asked.wait()
         await made.stop()
         assert [pool.gone for pool in POOLS] == [True]
 
 
 async def test_stop_waits_for_work_that_was_cancelled_before(
-    made: RolloutWorker, conductor: FakeConductor, tmp_path: Path
+    made: RolloutWorker, scheduler: FakeConductor, tmp_path: Path
 ) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         run = group.create_task(made.run({}))
-        await conductor.asked.wait()
+        await scheduler.asked.wait()
         run.cancel()
         await made.stop()
         assert [pool.gone for pool in POOLS] == [True]
@@ -177,7 +177,7 @@ async def test_stop_waits_for_work_that_was_cancelled_before(
 
 
 async def test_an_episode_that_is_given_up_is_told(
-    made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: RolloutWorker, scheduler: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Else it runs for ever on the page."""
     begun = asyncio.Event()
@@ -188,7 +188,7 @@ async def test_an_episode_that_is_given_up_is_told(
         raise AssertionError
 
     monkeypatch.setattr(EpisodeRunner, "run", endless)
-    conductor.tickets = [RolloutRequest("r", GroupId(1), 0, 8, "t", 11)]
+    scheduler.requests = [RolloutRequest("r", GroupId(1), 0, 8, "t", 11)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run(TASKS))
         await begun.wait()
@@ -198,17 +198,17 @@ async def test_an_episode_that_is_given_up_is_told(
 
 
 async def test_only_the_episode_that_a_person_gives_up_ends(
-    made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: RolloutWorker, scheduler: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     begun: list[int] = []
 
-    async def endless(_: EpisodeRunner, ticket: RolloutRequest, task: Task) -> Trajectory:
-        begun.append(ticket.sample)
+    async def endless(_: EpisodeRunner, rollout_request: RolloutRequest, task: Task) -> Trajectory:
+        begun.append(rollout_request.sample)
         await asyncio.sleep(600)
         raise AssertionError
 
     monkeypatch.setattr(EpisodeRunner, "run", endless)
-    conductor.tickets = [RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in (0, 1)]
+    scheduler.requests = [RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in (0, 1)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run(TASKS))
         while len(begun) < 2:  # noqa: ASYNC110  no event tells
@@ -221,7 +221,7 @@ async def test_only_the_episode_that_a_person_gives_up_ends(
 
 
 async def test_a_request_that_comes_after_the_stop_is_not_begun(
-    made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch
+    made: RolloutWorker, scheduler: FakeConductor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody would cancel its episode."""
     begun: list[RolloutRequest] = []
@@ -231,57 +231,57 @@ async def test_a_request_that_comes_after_the_stop_is_not_begun(
         raise AssertionError
 
     monkeypatch.setattr(EpisodeRunner, "run", episode)
-    conductor.late = [RolloutRequest("r", GroupId(1), 0, 8, "t", 11)]
+    scheduler.late = [RolloutRequest("r", GroupId(1), 0, 8, "t", 11)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
-        await conductor.asked.wait()
+        await scheduler.asked.wait()
         await made.stop()
     assert begun == []
 
 
 async def test_one_that_is_told_to_run_again_is_another_incarnation(
-    made: RolloutWorker, conductor: FakeConductor
+    made: RolloutWorker, scheduler: FakeConductor
 ) -> None:
-    """Else the conductor waits for what the first one held."""
+    """Else the scheduler waits for what the first one held."""
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         run = group.create_task(made.run({}))
-        await conductor.asked.wait()
+        await scheduler.asked.wait()
         run.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await run
-        conductor.asked.clear()
+        scheduler.asked.clear()
         group.create_task(made.run({}))
-        await conductor.asked.wait()
+        await scheduler.asked.wait()
         await made.stop()
-    first, second = conductor.hellos
+    first, second = scheduler.hellos
     assert first != second
 
 
 async def test_one_that_is_told_again_while_it_works_goes_on_with_what_it_is_at(
-    made: RolloutWorker, conductor: FakeConductor
+    made: RolloutWorker, scheduler: FakeConductor
 ) -> None:
-    """A cable that is cut breaks the driver's call and not the work: begun anew beside it, the conductor would take all
+    """A cable that is cut breaks the driver's call and not the work: begun anew beside it, the scheduler would take all
     that it holds for lost."""
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         run = group.create_task(made.run({}))
-        await conductor.asked.wait()
+        await scheduler.asked.wait()
         again = group.create_task(made.run({}))
         await asyncio.sleep(0)
         assert not again.done()
         await made.stop()
         await run
-    assert len(conductor.hellos) == 1
+    assert len(scheduler.hellos) == 1
     assert again.exception() is None
 
 
 async def test_one_whose_work_ended_before_its_stop_says_so_to_who_waits_for_it(
-    made: RolloutWorker, conductor: FakeConductor
+    made: RolloutWorker, scheduler: FakeConductor
 ) -> None:
     """Else nobody tells it to work again."""
     async with asyncio.timeout(60):
         async with asyncio.TaskGroup() as group:
             run = group.create_task(made.run({}))
-            await conductor.asked.wait()
+            await scheduler.asked.wait()
             again = group.create_task(raised_by(made.run({})))
             await asyncio.sleep(0)
             run.cancel()
@@ -326,7 +326,7 @@ def fails_with(error: Exception) -> Callable[..., Any]:
 )
 async def test_a_failed_episode_costs_its_ticket_and_is_blamed_on_what_failed(
     made: RolloutWorker,
-    conductor: FakeConductor,
+    scheduler: FakeConductor,
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
     failure: InfraFailure,
@@ -334,30 +334,30 @@ async def test_a_failed_episode_costs_its_ticket_and_is_blamed_on_what_failed(
     """A sandbox that vanishes twice is the agent's doing, one that is lost never is."""
     monkeypatch.setattr(EpisodeRunner, "run", fails_with(error))
     monkeypatch.setattr(attempt_runner, "_MAX_BACK_OFF_S", 0.0)
-    tickets = [RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in range(2)]
-    conductor.tickets = [*tickets]
+    requests = [RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in range(2)]
+    scheduler.requests = [*requests]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run(TASKS))
-        for ticket in tickets:
-            method, given_back, why, detail = await conductor.told.get()
-            assert (method, given_back, why) == (RolloutScheduler.report_failed, ticket, failure)
+        for rollout_request in requests:
+            method, given_back, why, detail = await scheduler.told.get()
+            assert (method, given_back, why) == (RolloutScheduler.report_failed, rollout_request, failure)
             assert str(error) in detail
         await made.stop()
 
 
 async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_acknowledged(
-    made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: RolloutWorker, scheduler: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async def episode(_: EpisodeRunner, ticket: RolloutRequest, task: Task) -> Trajectory:
-        return replace(make_trajectory(reward=1.0), request=ticket, reward=Reward(0.9, {}))
+    async def episode(_: EpisodeRunner, rollout_request: RolloutRequest, task: Task) -> Trajectory:
+        return replace(make_trajectory(reward=1.0), request=rollout_request, reward=Reward(0.9, {}))
 
     monkeypatch.setattr(EpisodeRunner, "run", episode)
     wanted, late = (RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in range(2))
     evaluated = replace(wanted, purpose="before")
-    conductor.tickets = [wanted, late, evaluated]
+    scheduler.requests = [wanted, late, evaluated]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({"t": Task("t", "list", family="count")}))
-        told = [await conductor.told.get() for _ in range(3)]
+        told = [await scheduler.told.get() for _ in range(3)]
         await made.stop()
     assert [each[:2] for each in told] == [
         (RolloutScheduler.report_finished, wanted),
