@@ -14,7 +14,6 @@ from dataclasses import replace
 from actors.engines.memory_offload import MemoryOffload
 from actors.engines.messages import (
     EngineLoad,
-    EnginePids,
     EngineSnapshot,
     EngineStartError,
     EngineState,
@@ -118,7 +117,7 @@ class SGLangEngine:
             name=slot.name,
             state=slot.state,
             version=slot.version,
-            pid=server.pids.server if server else 0,
+            pid=server.pid if server else 0,
             port=server.port if server else 0,
             node=slot.spec.node,
             restarts=slot.queue.counters.restarts,
@@ -131,12 +130,6 @@ class SGLangEngine:
 
     async def drain(self, patience_s: float) -> bool:
         return await self._supervisor.drain(patience_s)
-
-    def pids(self) -> EnginePids:
-        """Return the processes of the current server.  Raises :class:`EngineUnavailable` if there is none."""
-        if self.slot.serving is None:
-            raise EngineUnavailable(f"engine {self.slot.name} has no server")
-        return self.slot.serving.server.pids
 
     async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         return await self.slot.queue.generate(request, watch)

@@ -293,16 +293,6 @@ class WeightLoadReport:
 
 
 @dataclass(frozen=True, slots=True)
-class EnginePids:
-    """The processes of one engine, for tests that kill them."""
-
-    reaper: int
-    """The process reaper that watches the server."""
-    server: int
-    """Leader of the server's process group."""
-
-
-@dataclass(frozen=True, slots=True)
 class Rendezvous:
     """The meeting point of a process group; the sender is rank 0 and listens there."""
 

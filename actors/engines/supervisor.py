@@ -72,7 +72,7 @@ class ServerSupervisor:
         while (serving := slot.serving) is not None:
             begun = time.monotonic()
             why = await asyncio.shield(serving.failure)
-            died, pid = why != _DRAINED, serving.server.pids.server
+            died, pid = why != _DRAINED, serving.server.pid
             failures = failures + 1 if died and time.monotonic() - begun < _HEALTHY_S else 0
             slot.state, slot.error = EngineState.RESTARTING, why
             kind = "engine.died" if died else "engine.drained"
@@ -146,9 +146,7 @@ class ServerSupervisor:
             async with asyncio.timeout(timeout_s):
                 await server.stop()
         except TimeoutError:
-            self._report_failed_start(
-                f"process {server.pids.server} and its children have not ended within {timeout_s:g} s"
-            )
+            self._report_failed_start(f"process {server.pid} and its children have not ended within {timeout_s:g} s")
             await server.stop()
 
     async def relaunch(self, confirmed: ConfirmedWeights, failures: int) -> ActiveServer:
@@ -186,7 +184,7 @@ class ServerSupervisor:
         self._slot.events.emit(
             kind,
             engine=self._slot.name,
-            pid=serving.server.pids.server,
+            pid=serving.server.pid,
             port=serving.server.port,
             version=serving.confirmed.manifest.version,
             seconds=round(self.start_s, 3),

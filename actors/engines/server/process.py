@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.engines.messages import EnginePids, EngineStartError, PortTaken, RequestRefused, ServerLost
+from actors.engines.messages import EngineStartError, PortTaken, RequestRefused, ServerLost
 from actors.engines.server.client import SamplingOptions, SGLangClient
 from actors.engines.settings import EngineSettings, EngineSpec, LoraShape
 from protocol.processes.loopback import find_free_port
@@ -44,7 +44,8 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 class _Reaper:
     """The process reaper of a server, and the pipes to it."""
 
-    pids: EnginePids
+    server_pid: int
+    """Leader of the server's process group."""
     stop_fd: int
     """Write end: a byte, or the end of this process, ends the server."""
     status_fd: int
@@ -112,7 +113,7 @@ class SGLangServer:
     """A running server, made by :meth:`launch`.  ``ended`` resolves with a sentence once its processes are gone."""
 
     def __init__(self, reaper: _Reaper, port: int, client: SGLangClient) -> None:
-        self.client, self.port, self.pids = client, port, reaper.pids
+        self.client, self.port, self.pid = client, port, reaper.server_pid
         self._reaper, self._status = reaper, b""
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[str] = self._loop.create_future()
@@ -213,7 +214,7 @@ class SGLangServer:
             self.ended.set_result(describe_exit(self._status.decode()))
             return
         with contextlib.suppress(OSError):  # the reaper was killed and may have left some of the group
-            os.killpg(self.pids.server, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
         self.ended.set_result("the server's process reaper was killed")
 
 
@@ -242,7 +243,7 @@ def _spawn(command: list[str], spec: EngineSpec, api_key: str) -> _Reaper:
         if len(pids) != 2:
             raise ServerLost("its process reaper did not start")
         undo.pop_all()
-    return _Reaper(EnginePids(int(pids[0]), int(pids[1])), stop_fd, status_fd)
+    return _Reaper(int(pids[1]), stop_fd, status_fd)
 
 
 def _read_line(fd: int) -> bytes:

@@ -120,14 +120,14 @@ async def test_logprobs_are_those_of_the_trainer(engine: SGLangEngine, folders: 
 
 async def test_the_servers_key_is_on_no_command_line(engine: SGLangEngine) -> None:
     """Those are for every user to read, and whoever has the key can have the server unpickle what he likes."""
-    assert len(key := environment_of(engine.pids().server)[API_KEY_VARIABLE]) == 32
+    assert len(key := environment_of((await engine.status()).pid)[API_KEY_VARIABLE]) == 32
     assert processes_that_mention(key) == set()
 
 
 async def test_every_process_of_a_server_listens_on_loopback_alone(engine: SGLangEngine) -> None:
     """Behind its port is the key, behind those of its processes' groups there is nothing."""
-    pids = engine.pids()
-    listening = {where for pid in process_group(pids.server) for where in listening_at(pid)}
+    server = (await engine.status()).pid
+    listening = {where for pid in process_group(server) for where in listening_at(pid)}
     assert (await engine.status()).port in {port for _, port in listening}
     assert len(listening) > 1, "the group's store is not seen"
     assert all(is_loopback(address) for address, _ in listening), listening
@@ -271,7 +271,7 @@ async def test_bad_files_are_refused_and_the_server_lives(
 ) -> None:
     good = publish(folders.a)
     await engine.load_weights(good, 300)
-    pid, bad = engine.pids().server, tmp_path / "bad"
+    pid, bad = (await engine.status()).pid, tmp_path / "bad"
     shutil.copytree(folders.b, bad)
     if kind == "another digest":
         manifest = tiny_qwen.manifest(next(_versions), folders.a)
@@ -283,7 +283,7 @@ async def test_bad_files_are_refused_and_the_server_lives(
         await engine.load_weights(manifest, 300)
     reply = await engine.generate(request(prompt(20, 5), 10))
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {good.version})
-    assert engine.pids().server == pid
+    assert (await engine.status()).pid == pid
 
 
 async def test_weights_that_the_server_refuses_are_followed_by_the_old_ones_never_by_unknown_ones(
@@ -291,7 +291,7 @@ async def test_weights_that_the_server_refuses_are_followed_by_the_old_ones_neve
 ) -> None:
     good = publish(folders.a)
     await engine.load_weights(good, 300)
-    pid = engine.pids().server
+    pid = (await engine.status()).pid
     monkeypatch.setattr(weight_files, "check_weights", lambda manifest, model: None)
     shutil.copytree(folders.b, tmp_path / "vanished")
     vanished = publish(tmp_path / "vanished")
@@ -300,7 +300,7 @@ async def test_weights_that_the_server_refuses_are_followed_by_the_old_ones_neve
         await engine.load_weights(vanished, 300)
     reply = await engine.generate(request(prompt(20, 6), 10))
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {good.version})
-    assert engine.pids().server == pid
+    assert (await engine.status()).pid == pid
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ async def test_a_lent_engine_serves_nobody_until_it_is_given_weights(engine: SGL
 async def test_what_was_being_sampled_when_the_learners_turn_began_goes_on_after_it(
     engine: SGLangEngine, folders: Folders
 ) -> None:
-    old, new, pid = publish(folders.a), publish(folders.b), engine.pids().server
+    old, new, pid = publish(folders.a), publish(folders.b), (await engine.status()).pid
     await engine.load_weights(old, 300)
     said_by = {tiny_qwen.SAYS_A: old.version, tiny_qwen.SAYS_B: new.version}
     async with asyncio.TaskGroup() as group:
@@ -416,7 +416,7 @@ async def test_what_was_being_sampled_when_the_learners_turn_began_goes_on_after
         assert [said_by[token] for token in reply.token_ids] == reply.versions
         assert reply.versions[-1] == new.version
     assert (await engine.statistics()).resent == resent + 4
-    assert engine.pids().server == pid
+    assert (await engine.status()).pid == pid
 
 
 async def test_a_turn_without_new_weights_ends_on_the_old_ones(engine: SGLangEngine, folders: Folders) -> None:
@@ -447,7 +447,7 @@ async def test_a_server_that_dies_in_the_learners_turn_comes_back_after_it_with_
     await engine.load_weights(publish(folders.a), 300)
     new, restarts = publish(folders.b), (await engine.statistics()).restarts
     await engine.offload_memory(600, 300)
-    os.kill(engine.pids().server, signal.SIGKILL)
+    os.kill((await engine.status()).pid, signal.SIGKILL)
     while (await engine.status()).state is EngineState.OFFLOADED:  # noqa: ASYNC110  # as above
         await asyncio.sleep(0.01)
     await engine.offload_memory(600, 300)
@@ -468,7 +468,7 @@ async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weigh
     """Also where the server that died had not been given them yet."""
     old, newest = publish(folders.a), publish(folders.b)
     await engine.load_weights(old, 300)
-    restarts, pid = (await engine.statistics()).restarts, engine.pids().server
+    restarts, pid = (await engine.statistics()).restarts, (await engine.status()).pid
     async with asyncio.TaskGroup() as group:
         tasks = await sampling(engine, group, 6)
         await (engine.load_weights(newest, 300) if newest_is == "loaded" else engine.stage_weights(newest, 300))
@@ -484,7 +484,7 @@ async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weigh
     assert statistics.restarts == restarts + 1
     assert statistics.resent >= 6
     assert (status.state, status.version) == (EngineState.SERVING, newest.version)
-    assert engine.pids().server != pid
+    assert (await engine.status()).pid != pid
 
 
 @pytest.mark.chaos
@@ -495,7 +495,7 @@ async def test_a_server_that_loses_a_part_is_replaced_at_once_and_leaves_nothing
     """By itself it notices the end of its detokenizer a minute later, and requests hang until then."""
     manifest = publish(folders.a)
     await engine.load_weights(manifest, 300)
-    restarts, pid = (await engine.statistics()).restarts, engine.pids().server
+    restarts, pid = (await engine.statistics()).restarts, (await engine.status()).pid
     (victim,) = [member for member in process_group(pid) if title(member) == f"sglang::{part}"]
     left_behind = shared_memory_of(process_group(pid))
     async with asyncio.TaskGroup() as group:
@@ -529,7 +529,7 @@ async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(
                     came = received.token_ids
             if not cut.done():  # a random model may end its reply before
                 break
-        os.kill(engine.pids().server, signal.SIGKILL)
+        os.kill((await engine.status()).pid, signal.SIGKILL)
     reply = cut.result()
     assert (reply.token_ids[: len(came)], reply.server_switches) == (came, 1)
     assert len(reply.token_ids) > len(came)
@@ -572,13 +572,13 @@ async def test_what_outlasts_a_drain_goes_on_behind_its_tokens(engine: SGLangEng
 async def test_a_server_that_lives_but_answers_nothing_is_replaced(engine: SGLangEngine, folders: Folders) -> None:
     newest = publish(folders.a)
     await engine.load_weights(newest, 300)
-    pids = engine.pids()
-    for pid in process_group(pids.server) - {pids.server}:
+    server = (await engine.status()).pid
+    for pid in process_group(server) - {server}:
         os.kill(pid, signal.SIGSTOP)
     reply = await engine.generate(request(prompt(20, 10), 10))
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {newest.version})
     assert "silent" in (await engine.status()).error
-    assert process_group(pids.server) == set()
+    assert process_group(server) == set()
 
 
 OWNER = """

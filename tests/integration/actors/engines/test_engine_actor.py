@@ -44,7 +44,7 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
     with pytest.raises(RequestRefused, match="outside the vocabulary"):
         await engine.call(SGLangEngine.generate, request([tiny_qwen.VOCABULARY], 10, deadline_s=60.0))
 
-    server = (await engine.call(SGLangEngine.pids)).server
+    server = (await engine.call(SGLangEngine.status)).pid
     pidfd = os.pidfd_open(server)
     told, came = list[PartialReply](), asyncio.Event()
 

@@ -218,7 +218,7 @@ async def test_a_bad_folder_is_refused_and_the_one_before_goes_on(
 ) -> None:
     good, bad = talkers.publish(), tmp_path / "bad"
     await engine.load_weights(good, 300)
-    pid = engine.pids().server
+    pid = (await engine.status()).pid
     tiny_adapters.write_random(
         talkers.base, bad, 3, tiny_adapters.LORA._replace(rank=2 if kind == "another rank" else 4)
     )
@@ -231,7 +231,7 @@ async def test_a_bad_folder_is_refused_and_the_one_before_goes_on(
     with pytest.raises(InvalidWeights):
         await engine.load_weights(manifest, 300)
     await serves(engine, talkers, good)
-    assert engine.pids().server == pid
+    assert (await engine.status()).pid == pid
 
 
 async def serves(engine: SGLangEngine, talkers: Talkers, manifest: WeightManifest) -> None:
@@ -245,7 +245,7 @@ async def serves(engine: SGLangEngine, talkers: Talkers, manifest: WeightManifes
 async def test_what_the_server_refuses_changes_nothing_and_can_be_pushed_again(
     engine: SGLangEngine, talkers: Talkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    good, bad, pid = talkers.publish(), tmp_path / "bad", engine.pids().server
+    good, bad, pid = talkers.publish(), tmp_path / "bad", (await engine.status()).pid
     await engine.load_weights(good, 300)
     tiny_adapters.write_random(talkers.base, bad, 3, tiny_adapters.LORA._replace(rank=64))
     refused = tiny_adapters.manifest(next(_versions), bad)
@@ -261,7 +261,7 @@ async def test_what_the_server_refuses_changes_nothing_and_can_be_pushed_again(
     tiny_adapters.write_random(talkers.base, bad, 3)
     await engine.load_weights(tiny_adapters.manifest(refused.version, bad), 300)
     assert (await engine.status()).version == refused.version
-    assert engine.pids().server == pid
+    assert (await engine.status()).pid == pid
 
 
 @pytest.mark.chaos
@@ -271,7 +271,7 @@ async def test_a_server_that_comes_back_has_the_newest_adapter_before_any_reques
     """What another adapter had begun goes on under it, each token with its own label."""
     old, new = talkers.publish(), talkers.publish()
     await engine.load_weights(old, 300)
-    restarts, pid = (await engine.statistics()).restarts, engine.pids().server
+    restarts, pid = (await engine.statistics()).restarts, (await engine.status()).pid
     async with asyncio.TaskGroup() as group:
         task = await running(engine, group, "cut")
         await engine.load_weights(new, 300)
@@ -284,4 +284,4 @@ async def test_a_server_that_comes_back_has_the_newest_adapter_before_any_reques
     assert set(late.result().versions) == {new.version}
     assert statistics.restarts == restarts + 1
     assert ((await engine.status()).state, await loaded(engine)) == (EngineState.SERVING, {f"v{new.version}"})
-    assert engine.pids().server != pid
+    assert (await engine.status()).pid != pid

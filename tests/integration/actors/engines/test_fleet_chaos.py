@@ -194,7 +194,7 @@ async def test_a_server_is_killed_while_new_weights_come(fleet: Fleet) -> None:
     async with fleet.asked():
         async with asyncio.TaskGroup() as group:
             group.create_task(fleet.push(new))
-            os.kill(hit.pids().server, signal.SIGKILL)
+            os.kill((await hit.status()).pid, signal.SIGKILL)
         await until_replaced(hit, restarts)
     await fleet.assert_sound(new)
 
@@ -202,7 +202,7 @@ async def test_a_server_is_killed_while_new_weights_come(fleet: Fleet) -> None:
 async def test_a_server_stops_and_says_nothing(fleet: Fleet) -> None:
     """Longer than it may be silent: it is replaced, and its requests go on elsewhere."""
     new, hit = fleet.publish(tiny_qwen.SAYS_B), fleet.engines[1]
-    restarts, gone = (await hit.statistics()).restarts, hit.pids().server
+    restarts, gone = (await hit.statistics()).restarts, (await hit.status()).pid
     async with fleet.asked():
         for pid in process_group(gone):
             os.kill(pid, signal.SIGSTOP)
@@ -330,7 +330,7 @@ async def test_everything_at_once(fleet: Fleet) -> None:
             )
             while (await hit.status()).state is not EngineState.UPDATING:  # noqa: ASYNC110  # a state of another task
                 await asyncio.sleep(0)
-            os.kill(hit.pids().server, signal.SIGKILL)
+            os.kill((await hit.status()).pid, signal.SIGKILL)
             leaving.cancel()
         assert loading.done()
         await until_replaced(hit, restarts)

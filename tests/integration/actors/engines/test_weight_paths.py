@@ -175,7 +175,7 @@ async def test_a_broadcast_that_breaks_off_leaves_the_old_weights_and_the_next_o
     sender = FakeSender("127.0.0.1", "cpu")
     take(BroadcastWeightLoader("tiny", 1, sender))
     await site.engine.load_weights(good := site.publish(tiny_qwen.SAYS_A), 300)
-    before, pid = await site.checksum(), site.engine.pids().server
+    before, pid = await site.checksum(), (await site.engine.status()).pid
     sender.failures = 1
     with pytest.raises(WeightLoadError, match="cable"):
         await site.engine.load_weights(site.publish(tiny_qwen.SAYS_B), 300)
@@ -183,7 +183,7 @@ async def test_a_broadcast_that_breaks_off_leaves_the_old_weights_and_the_next_o
     assert await site.checksum() == before
     await site.engine.load_weights(last := site.publish(tiny_qwen.SAYS_B), 300)
     assert await site.says() == ({tiny_qwen.SAYS_B}, {last.version})
-    assert site.engine.pids().server == pid
+    assert (await site.engine.status()).pid == pid
 
 
 @pytest.mark.parametrize("kind", HANDOVERS)

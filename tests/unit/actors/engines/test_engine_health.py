@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from actors.engines.memory_lease import MemoryLease
-from actors.engines.messages import EnginePids, EngineState, ServerLost
+from actors.engines.messages import EngineState, ServerLost
 from actors.engines.routing.inflight_request import InflightRequest
 from actors.engines.routing.prefix_cache import NO_PREFIX
 from actors.engines.server.active_server import ActiveServer, ConfirmedWeights
@@ -32,7 +32,7 @@ class FakeServer:
     """A fake: probes hang until they are given up, as behind a pause, or until it answers."""
 
     def __init__(self) -> None:
-        self.pids, self.port, self.fails, self.answers = EnginePids(1, 2), 3, False, asyncio.Event()
+        self.pid, self.port, self.fails, self.answers = 2, 3, False, asyncio.Event()
         self.probed, self.over = asyncio.Semaphore(0), asyncio.Semaphore(0)
 
     async def probe(self, rid: str, *, adapter: str = "") -> None:

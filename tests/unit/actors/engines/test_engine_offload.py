@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from actors.engines.engine import SGLangEngine
-from actors.engines.messages import EnginePids, EngineState
+from actors.engines.messages import EngineState
 from actors.engines.server.active_server import ActiveServer, ConfirmedWeights
 from actors.engines.weights.loader import FileWeightLoader, StagedWeights
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
@@ -28,7 +28,7 @@ class FakeServer:
     """A fake, and its own client: takes its memory back once it may, and holds what it is told to load."""
 
     def __init__(self) -> None:
-        self.client, self.pids, self.port = self, EnginePids(1, 2), 3
+        self.client, self.pid, self.port = self, 2, 3
         self.held_version, self.lends = 1, False
         self.wants_back, self.may = asyncio.Event(), asyncio.Event()
         self.empty = False

@@ -13,7 +13,7 @@ import pytest
 
 from actors.engines import supervisor as module
 from actors.engines.engine import SGLangEngine
-from actors.engines.messages import EnginePids, EngineStartError, ServerLost
+from actors.engines.messages import EngineStartError, ServerLost
 from actors.engines.server.active_server import ActiveServer, ConfirmedWeights
 from actors.engines.server_slot import ServerSlot
 from actors.engines.supervisor import ServerSupervisor
@@ -32,7 +32,7 @@ class FakeServer:
     """A fake, and its own client."""
 
     def __init__(self) -> None:
-        self.client, self.pids, self.port = self, EnginePids(8, 7), 3
+        self.client, self.pid, self.port = self, 7, 3
         self.held_version, self.refuses, self.stops = 1, False, asyncio.Event()
         self.stops.set()
 
