@@ -38,7 +38,7 @@ def prepare_run(config: RunConfig, run_dir: Path) -> PreparedRun:
 
     Raises UserError if there is no usable model or no usable task.
     """
-    model_path, warm = _model(config, run_dir)
+    model_path, warm = find_or_build_model(config, run_dir)
     add_tasks = _add_generated_tasks if config.data.generated else _add_dataset_tasks
     return _drop_overlong_prompts(config, add_tasks(config, PreparedRun(model_path, warm), run_dir))
 
@@ -67,7 +67,12 @@ def _write_and_reload(parent: Path, tasks: list[Task]) -> list[Task]:
     return [load_task(parent / task.id) for task in tasks]
 
 
-def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
+def find_or_build_model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
+    """Return the folder of the run's model, and whether it is already warm or needs no warm start.
+
+    The model is a cached one after its warm start, that of ``model.path``, or a demo model built below ``run_dir``.
+    Raises UserError if ``model.path`` lacks files.
+    """
     if config.model.path is not None:
         require_model_files(config.model.path)
     if config.warm_start.enabled and (found := find_cached_model(config)) is not None:

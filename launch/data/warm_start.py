@@ -33,7 +33,7 @@ _CHUNK = 20
 
 async def run_warm_start(config: RunConfig, learners: LearnerGroup, prepared: PreparedRun, events: EventLog) -> None:
     """Train the learner, cache the result, and reset the optimizer."""
-    steps, batches = await asyncio.to_thread(_plan_batches, config, prepared.model_path)
+    steps, batches = await asyncio.to_thread(plan_warm_start_batches, config, prepared.model_path)
     done = 0
     while chunk := await asyncio.to_thread(lambda: list(itertools.islice(batches, _CHUNK))):
         reports = await learners.call(LearnerRank.sft_run, chunk)
@@ -43,7 +43,7 @@ async def run_warm_start(config: RunConfig, learners: LearnerGroup, prepared: Pr
     await learners.call(LearnerRank.reset_optimizer)
 
 
-def _plan_batches(config: RunConfig, model_path: Path) -> tuple[int, Iterator[SftBatch]]:
+def plan_warm_start_batches(config: RunConfig, model_path: Path) -> tuple[int, Iterator[SftBatch]]:
     """Return the number of steps and the batches.  Raises UserError for data that this model cannot be trained on."""
     settings, shape = config.warm_start, read_qwen_config(model_path)
     if not settings.data:

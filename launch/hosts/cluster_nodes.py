@@ -76,7 +76,7 @@ async def start_local_nodes(count: int, temporary: Path, cpus: int = 64) -> Asyn
 
     Raises RayStartError.
     """
-    with _own_default_address(temporary):
+    with isolate_default_address(temporary):
         async with temporary_resource(
             lambda: asyncio.to_thread(_start_connected, count, temporary, cpus),
             lambda cluster: asyncio.to_thread(_end, cluster),
@@ -86,7 +86,7 @@ async def start_local_nodes(count: int, temporary: Path, cpus: int = 64) -> Asyn
 
 
 def _start_connected(count: int, temporary: Path, cpus: int) -> Any:
-    cluster = _start(count, temporary, cpus)
+    cluster = start_ray_cluster(count, temporary, cpus)
     try:
         _connect(str(cluster.address))
     except BaseException:
@@ -100,7 +100,7 @@ def _end(cluster: Any) -> None:
     cluster.shutdown()
 
 
-def _start(count: int, temporary: Path, cpus: int) -> Any:
+def start_ray_cluster(count: int, temporary: Path, cpus: int) -> Any:
     """Start a Ray cluster, if need be at a later attempt: Ray allows a node 30 s, which a busy machine may exceed."""
     for attempts_left in reversed(range(_START_ATTEMPTS)):
         try:
@@ -160,7 +160,7 @@ def ray_head_processes(temporary: Path) -> list[int]:
 
 
 @contextmanager
-def _own_default_address(temporary: Path) -> Generator[None]:
+def isolate_default_address(temporary: Path) -> Generator[None]:
     """Let Ray's test cluster write its address to ``temporary`` instead of the place where every other ``ray.init()``
     on this machine looks for a cluster to join."""
     before = os.environ.get(_DEFAULT_FOLDER)

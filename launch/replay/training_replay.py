@@ -94,7 +94,9 @@ def replay_training(run_dir: Path, overrides: Sequence[str] = ()) -> TrainingRep
         for attempt, steps in groupby(lines, lambda line: version_attempt(line.version)):
             with closing(rank_of(attempt, state)) as rank:
                 for line in steps:
-                    rank.step(line.step, _payload(run_dir, exported, line), last.lineage, WeightVersion(line.version))
+                    rank.step(
+                        line.step, read_step_payload(run_dir, exported, line), last.lineage, WeightVersion(line.version)
+                    )
                 digest, state = rank.weights_digest(), Path(temporary) / str(attempt)
                 rank.save(str(state))
     return TrainingReplay(tuple(line.step for line in lines), digest, recorded)
@@ -109,7 +111,7 @@ def _lr_changes(run_dir: Path) -> dict[int, tuple[tuple[int, float], ...]]:
     return found
 
 
-def _payload(run_dir: Path, exported: Mapping[str, ExportIndexEntry], line: LedgerLine) -> list[bytes]:
+def read_step_payload(run_dir: Path, exported: Mapping[str, ExportIndexEntry], line: LedgerLine) -> list[bytes]:
     """Return the step's trajectories in the learner's order: by group and sample."""
     names = (*line.trained, *line.dropped)
     if missing := [name for name in names if name not in exported]:

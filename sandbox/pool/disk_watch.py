@@ -108,7 +108,7 @@ class DiskWatch:
         """Measure many layers with one process; with hundreds of sandboxes, one for each would keep a core busy."""
         watched = [seen for _, seen in due]
         free = free_bytes(watched[0].paths[0])
-        used = await asyncio.to_thread(_used, [each for seen in watched for each in seen.paths])
+        used = await asyncio.to_thread(measure_disk_use, [each for seen in watched for each in seen.paths])
         deleted = await asyncio.to_thread(_deleted_bytes, watched)
         for (session, seen), more in zip(due, deleted, strict=True):
             seen.measured_at_s = time.monotonic()
@@ -156,7 +156,7 @@ def _deleted_bytes(watched: Sequence[MeasuredLayer]) -> list[int]:
     ]
 
 
-def _used(paths: Sequence[Path]) -> dict[Path, int]:
+def measure_disk_use(paths: Sequence[Path]) -> dict[Path, int]:
     """Return the size of each path: its bytes on disk, or :data:`MIN_BYTES_PER_FILE` for each of its files if that is
     more.
 

@@ -11,7 +11,7 @@ import ray
 
 from launch.actor_group.learner_group import learner_spec, spawn_learner_group
 from launch.config import load_recipe
-from launch.data.preparation import PreparedRun, _model
+from launch.data.preparation import PreparedRun, find_or_build_model
 from launch.data.warm_start import run_warm_start
 from launch.demo.model import build_demo_model
 from launch.hosts.cluster_nodes import ClusterNode
@@ -39,7 +39,7 @@ async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(
         "demo",
         [f"model.path={tmp_path / 'model'}", f"run.dir={tmp_path}", *(f"warm_start.{each}" for each in asked)],
     )
-    model, warm = _model(config, tmp_path)
+    model, warm = find_or_build_model(config, tmp_path)
     assert not warm
     with RunDirectory.create(tmp_path, "demo", "run") as directory:
         learners = spawn_learner_group(learner_spec(config, model), directory, home)
@@ -52,7 +52,7 @@ async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(
     told = [line for line in map(orjson.loads, lines) if line["kind"] == "warm_start.progress"]
     assert (told[-1]["step"], told[-1]["steps"]) == (12, 12)
     assert told[-1]["loss"] < 3.0, "where it began at 7"
-    kept, warm = _model(config, tmp_path)
+    kept, warm = find_or_build_model(config, tmp_path)
     assert warm
     again = spawn_learner_group(learner_spec(config, kept), directory, home, generation=2)
     await again.call(LearnerRank.setup)

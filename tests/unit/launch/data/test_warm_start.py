@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
-from launch.data.preparation import _model
-from launch.data.warm_start import _plan_batches, delete_partial_models
+from launch.data.preparation import find_or_build_model
+from launch.data.warm_start import delete_partial_models, plan_warm_start_batches
 from launch.data.warm_start_cache import warm_start_cache_key, warm_start_folder
 from launch.demo.model import build_demo_model
 from protocol.codec import inspect_blob, pack_trajectory
@@ -83,7 +83,9 @@ def test_every_epoch_trains_all_data_at_the_warm_starts_own_rates(tmp_path: Path
     data.write_text("".join(map(talk, ("done", "ready", "gone"))))
     asked = ["epochs=2", "batch_size=2", "lr=0.5", "warmup_steps=0", f'data=["{data}", "{tmp_path / "run"}"]']
     export(tmp_path / "run", 0)
-    steps, batches = _plan_batches(load_recipe("demo", [f"warm_start.{each}" for each in asked]), tmp_path / "model")
+    steps, batches = plan_warm_start_batches(
+        load_recipe("demo", [f"warm_start.{each}" for each in asked]), tmp_path / "model"
+    )
     made = list(batches)
     assert steps == len(made) == 4
     assert [len(batch.sequences) for batch in made] == [2, 2, 2, 2]
@@ -98,7 +100,7 @@ def test_data_that_does_not_fit_the_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text(talk("done"))
     config = load_recipe("demo", [f'warm_start.data=["{tmp_path / "data.jsonl"}"]', "warm_start.min_score=1"])
     with pytest.raises(UserError, match=r"data\.jsonl:1 has no 'score' or 'reward', and min_score needs one"):
-        _plan_batches(config, tmp_path / "model")
+        plan_warm_start_batches(config, tmp_path / "model")
 
 
 def test_a_model_of_ones_own_is_warmed_up_on_data_and_on_nothing_else(tmp_path: Path) -> None:
@@ -110,11 +112,12 @@ def test_a_model_of_ones_own_is_warmed_up_on_data_and_on_nothing_else(tmp_path: 
     with pytest.raises(UserError, match=r"or name warm_start\.data"):
         load_recipe("demo", asked)
     config = load_recipe("demo", [*asked, f'warm_start.data=["{data}"]'])
-    assert _model(config, tmp_path / "run") == (model, False)
-    assert _model(load_recipe("demo", [*asked, "warm_start.enabled=false"]), tmp_path / "run") == (model, True)
+    assert find_or_build_model(config, tmp_path / "run") == (model, False)
+    cold = load_recipe("demo", [*asked, "warm_start.enabled=false"])
+    assert find_or_build_model(cold, tmp_path / "run") == (model, True)
     kept = warm_start_folder(config)
     kept.mkdir(parents=True)
     (kept / "model.safetensors").touch()
-    assert _model(config, tmp_path / "run") == (kept, True)
+    assert find_or_build_model(config, tmp_path / "run") == (kept, True)
     os.utime(model / "model.safetensors", ns=(1, 1))
-    assert _model(config, tmp_path / "run") == (model, False)
+    assert find_or_build_model(config, tmp_path / "run") == (model, False)

@@ -162,7 +162,7 @@ def slow_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowRay]:
 def test_a_ray_that_starts_slowly_is_tried_again_without_the_first_try_s_processes(
     slow_ray: SlowRay, tmp_path: Path
 ) -> None:
-    assert cluster_nodes._start(1, tmp_path, 4) is slow_ray
+    assert cluster_nodes.start_ray_cluster(1, tmp_path, 4) is slow_ray
     first, second = slow_ray.processes
     assert first.wait(30) == -signal.SIGKILL
     assert second.poll() is None
@@ -191,7 +191,7 @@ async def test_an_interrupt_while_ray_starts_waits_for_it_and_ends_it(
 ) -> None:
     """A thread that goes on alone would write its address where every other Ray of this machine looks for one."""
     slow = RayThatTakesItsTime()
-    monkeypatch.setattr(cluster_nodes, "_start", slow.start)
+    monkeypatch.setattr(cluster_nodes, "start_ray_cluster", slow.start)
     monkeypatch.setattr(cluster_nodes, "_connect", lambda address: cluster.connect(address, {}))
 
     async def use() -> None:
@@ -212,6 +212,6 @@ async def test_an_interrupt_while_ray_starts_waits_for_it_and_ends_it(
 def test_a_ray_that_does_not_start_is_one_line_that_says_what_to_do(slow_ray: SlowRay, tmp_path: Path) -> None:
     slow_ray.late = 4
     with pytest.raises(RayStartError, match=r"4 attempts \(The current node timed out.*--nodes") as caught:
-        cluster_nodes._start(1, tmp_path, 4)
+        cluster_nodes.start_ray_cluster(1, tmp_path, 4)
     assert "\n" not in str(caught.value)
     assert [process.wait(30) for process in slow_ray.processes] == [-signal.SIGKILL] * 4

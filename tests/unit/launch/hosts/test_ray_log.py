@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.hosts.cluster_nodes import _own_default_address
+from launch.hosts.cluster_nodes import isolate_default_address
 from launch.hosts.ray_log import redirect_ray_log
 
 
@@ -43,7 +43,7 @@ def test_local_nodes_leave_the_machines_default_address_alone(tmp_path: Path, mo
     from ray._private.utils import write_ray_address
 
     monkeypatch.setenv("RAY_TMPDIR", "/before")
-    with _own_default_address(tmp_path):
+    with isolate_default_address(tmp_path):
         assert Path(get_ray_address_file(None)).is_relative_to(tmp_path)
         write_ray_address("127.0.0.1:1")
     assert os.environ["RAY_TMPDIR"] == "/before"

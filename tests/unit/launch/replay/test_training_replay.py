@@ -8,7 +8,7 @@ import pytest
 
 from launch.checkpoints.store import LedgerLine
 from launch.replay.__main__ import COMMAND
-from launch.replay.training_replay import _payload
+from launch.replay.training_replay import read_step_payload
 from protocol.cli.exit_codes import EXIT_USER, main_guard
 from protocol.errors import UserError
 from protocol.run_directory.trajectory_export import TRAJECTORIES_FOLDER, ExportIndexEntry
@@ -43,6 +43,6 @@ def test_a_step_gets_its_trajectories_in_the_order_of_its_lease(tmp_path: Path) 
     for offset, (name, sample) in enumerate(zip(names, (11, 100, 9), strict=True)):
         exported[name] = ExportIndexEntry(name, 1, sample, "task", blobs, offset, 1, "completed", 1.0)
     line = LedgerLine(1, WeightVersion(0), tuple(names[:2]), {names[2]: "all_stale"})
-    assert _payload(tmp_path, exported, line) == [b"c", b"a", b"b"]
+    assert read_step_payload(tmp_path, exported, line) == [b"c", b"a", b"b"]
     with pytest.raises(UserError, match=r"lacks 1 trajectories of step 1, among them train-g000001-s09"):
-        _payload(tmp_path, {name: exported[name] for name in names[:2]}, line)
+        read_step_payload(tmp_path, {name: exported[name] for name in names[:2]}, line)

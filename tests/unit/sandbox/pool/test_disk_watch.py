@@ -18,8 +18,8 @@ from sandbox.pool.disk_watch import (
     MIN_BYTES_PER_FILE,
     DiskWatch,
     MeasuredLayer,
-    _used,
     is_measurement_due,
+    measure_disk_use,
 )
 
 sizes = st.integers(0, 1 << 40)
@@ -47,7 +47,7 @@ def test_bytes_count_and_so_do_files_and_what_is_gone_counts_for_nothing(tmp_pat
     (large / "f").write_bytes(b"x" * (1 << 20))
     for number in range(300):
         (many / str(number)).touch()
-    used = _used([large, many, tmp_path / "gone"])
+    used = measure_disk_use([large, many, tmp_path / "gone"])
     assert used.keys() == {large, many}
     assert used[large] >= 1 << 20
     assert used[many] == 301 * MIN_BYTES_PER_FILE
