@@ -1,7 +1,7 @@
 """The messages of :mod:`protocol.stream`, one JSON array ``[kind, field, …]`` each, and reasons of a refusal.
 
-A ``StreamData`` message is followed by the frames of :mod:`protocol.codec`.  Offsets and credit are bytes of such frames,
-counted from the epoch's start; an epoch starts with a ``StreamHello`` that has a higher number.
+A ``StreamData`` message is followed by the frames of :mod:`protocol.codec`.  Offsets and credit are bytes of such
+frames, counted from the epoch's start; an epoch starts with a ``StreamHello`` that has a higher number.
 """
 
 from __future__ import annotations
