@@ -20,7 +20,7 @@ demo: setup ## train the demo agent from nothing and report (ten to fifteen minu
 	@$(BIN)/python -m launch.cluster demo --nodes 1 $(ARGS)
 
 test: setup ## the fast tests and one real run of each room (about eight minutes on two quiet cores)
-	@$(PYTEST) -n logical --maxprocesses 4 --dist loadgroup -m "not slow and not chaos and not gpu" $(ARGS)
+	@$(PYTEST) -n logical --maxprocesses 4 --dist loadscope -m "not slow and not chaos and not gpu" $(ARGS)
 
 test-all: setup ## all of the tests that need no GPU: slow ones, and those that kill processes
 	@$(PYTEST) -m "not gpu" $(ARGS)

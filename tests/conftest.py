@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from protocol.errors import UserError
 from sandbox.host import ensure_host
@@ -15,6 +17,11 @@ from sandbox.host_record import SandboxHost
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+_DOCKER_FOLDERS = tuple(
+    f"tests/integration/{room}/"
+    for room in ("actors/agents", "actors/environment", "actors/gateway", "actors/rewards", "launch", "sandbox")
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,13 +42,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"{total:8.1f}  {file}")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Deal tests to pytest-xdist's workers by file; those that use the machine's one Docker engine stay on one worker,
-    because their proofs that nothing leaked compare all that the engine holds."""
-    for item in items:
-        uses_docker = item.get_closest_marker("docker") or "docker_engine" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("docker" if uses_docker else item.location[0]))
+class _FileScheduling(LoadScopeScheduling):
+    """Give pytest-xdist's workers whole files, and all files that use the machine's one Docker engine to one worker:
+    their proofs that nothing leaked compare all that the engine holds."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "docker" if file.startswith(_DOCKER_FOLDERS) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return _FileScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

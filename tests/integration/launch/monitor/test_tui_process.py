@@ -78,7 +78,7 @@ def test_without_a_terminal_one_line_says_what_to_do(run_dir: Path) -> None:
     done = subprocess.run([*COMMAND, str(run_dir), "--tui"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
-        "error: --tui needs a terminal, and this is none: leave it out for the page, or give --json"
+        "error: --tui needs a terminal: leave it out for the page, or give --json"
     ]
 
 
