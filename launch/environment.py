@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -19,48 +18,31 @@ from actors.environment.app import create_app
 from actors.environment.episode import EpisodeInputs, run_hosted_episode
 from actors.environment.messages import EpisodeOutcome
 from actors.environment.service import EnvironmentService, EnvironmentServiceSettings
-from protocol.cli.arguments import AtLeastOne, Count, Flag, Port, option
+from protocol.cli.arguments import AtLeastOne, Port, option
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput
-from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.host_record import HostSettings, current_host, require_answering_engine
 from sandbox.http.auth import check_access, read_token
 from sandbox.http.serving import bind_listener, run_server
-from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
-from sandbox.pool.settings import ContainerSettings
+from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.server.journal import StateDirectory
+from sandbox.server.service_options import ServiceOptions
+
+_DEFAULTS = EnvironmentServiceSettings()
 
 
-class EnvironmentArguments(EgressProxyOptions):
+class EnvironmentArguments(ServiceOptions):
     """Serve whole episodes, each with its sandbox on this machine, to runs on other machines.
 
     Example: longshore environment --port 18082 --slots 32
     """
 
-    host: Annotated[str, option("HOST")] = "127.0.0.1"
-    """Address to listen on; beyond loopback a token or --no-auth is required."""
     port: Port = 18082
     """Port to listen on; 0 for a free one."""
-    token_file: Annotated[Path | None, option("FILE")] = None
-    """File with the bearer token; or LONGSHORE_SANDBOX_TOKEN."""
-    no_auth: Flag = False
-    """No authentication: everyone who reaches the port can run programs on this machine."""
-    slots: AtLeastOne = 16
+    slots: AtLeastOne = _DEFAULTS.slots
     """Concurrent episodes."""
-    ttl_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
+    ttl_s: Annotated[float, option("S"), Field(ge=1)] = _DEFAULTS.ttl_s
     """Seconds after which an episode that no run polls is ended."""
-    warm: Count = 0
-    """Size of the warm pool, per image and limits."""
-    image: Annotated[str, option("IMAGE")] = ""
-    """Default image of tasks."""
-    session_max_s: Annotated[float, option("S"), Field(ge=1)] = 7200.0
-    """Maximum lifetime of a sandbox, in seconds."""
-    unattended_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
-    """Seconds that a sandbox survives this service."""
-    disk_loop: Flag = False
-    """Give each sandbox its own loop-mounted file system if the engine has no disk quota."""
-    state: Annotated[Path | None, option("FOLDER")] = None
-    """Folder that records this service's sandboxes; default: in LONGSHORE_HOME, by port."""
 
 
 def run(chosen: EnvironmentArguments, out: JsonOutput) -> int:
@@ -74,7 +56,7 @@ def run(chosen: EnvironmentArguments, out: JsonOutput) -> int:
 
     @asynccontextmanager
     async def open_service() -> AsyncGenerator[EnvironmentService]:
-        async with SandboxPool(_pool_settings(chosen, held.id), host) as pool:
+        async with SandboxPool(chosen.pool_settings(f"environment-{held.id}", chosen.slots), host) as pool:
             await pool.remove_strays()
 
             async def run_episode(inputs: EpisodeInputs) -> EpisodeOutcome:
@@ -92,26 +74,6 @@ def run(chosen: EnvironmentArguments, out: JsonOutput) -> int:
     state = chosen.state or settings.home / "environment" / str(chosen.port)
     with StateDirectory(state) as held, bind_listener(chosen.host, chosen.port) as listener:
         return run_server(create_app(open_service, allowed), listener, drain)
-
-
-def _pool_settings(chosen: EnvironmentArguments, service: str) -> PoolSettings:
-    """Return the settings of the pool; ``service`` is the service's id, which survives restarts."""
-    name = f"environment-{service}"
-    return PoolSettings(
-        pool=name,
-        run_id=name,
-        capacity=chosen.slots + chosen.warm,
-        start_concurrency=os.cpu_count() or 2,
-        containers=chosen.proxy_settings(
-            ContainerSettings,
-            image=chosen.image,
-            deadline_s=chosen.unattended_s,
-            max_s=chosen.session_max_s,
-        ),
-        warm=chosen.warm,
-        disk_loop=chosen.disk_loop,
-        owner=f"server:{name}",
-    )
 
 
 COMMAND = Command("launch.environment", EnvironmentArguments, run)

@@ -14,6 +14,8 @@ from sandbox.egress_proxy.index_links import proxied_path
 from sandbox.egress_proxy.rules import NOT_A_HOST, split_authority
 
 PROXY_ADDRESS = f"http://{PROXY_HOST}:{PROXY_PORT}"
+CacheSize = Annotated[float, Field(gt=0)]
+"""GiB."""
 
 
 class EgressProxySettings(ConfigSection):
@@ -27,7 +29,7 @@ class EgressProxySettings(ConfigSection):
     machine."""
     npm_index: str = ""
     """Package index for npm in network mode ``proxy``."""
-    proxy_gb: Annotated[float, Field(gt=0)] = 20.0
+    proxy_gb: CacheSize = 20.0
     """Maximum size in GiB of the files that the proxy caches on a machine; a file larger than half of it is not
     cached."""
 

@@ -40,7 +40,7 @@ class TaskServiceSettings:
 
     toolchain: Path
     labels: Mapping[str, str]
-    max_s: float = 3600.0
+    max_s: float
     """Seconds after which a service ends in any case."""
     ready_s: float = 120.0
     """Maximum seconds to wait for a service's health check."""

@@ -9,6 +9,9 @@ from protocol.errors import UserError
 from protocol.settings import Seconds
 from sandbox.egress_proxy.settings import EgressProxySettings
 
+START_CONCURRENCY = 4
+"""Containers that start at once in the beginning."""
+
 
 class ContainerSettings(EgressProxySettings):
     """Limits and image of a pool's containers."""
@@ -32,7 +35,7 @@ class PoolSettings:
     run_id: str
     capacity: int
     """Maximum sandboxes alive at once, warm ones included."""
-    start_concurrency: int = 2
+    start_concurrency: int = START_CONCURRENCY
     """Maximum containers that start at once in the beginning, about the number of cores. Measured start times then move
     it between ``start_concurrency_min`` and ``start_concurrency_max``."""
     start_concurrency_min: int = 1

@@ -11,7 +11,7 @@ from protocol.errors import UserError
 from protocol.plugins import PluginGroup, plugin_names
 from protocol.settings import PositiveInt, Seconds
 from sandbox.http.server_urls import worker_urls
-from sandbox.pool.settings import ContainerSettings
+from sandbox.pool.settings import START_CONCURRENCY, ContainerSettings
 
 DOCKER = "docker"
 """Each worker has its own pool on its machine's Docker daemon."""
@@ -50,7 +50,7 @@ class SandboxSettings(ContainerSettings):
     capacity_per_node: PositiveInt = 24
     """Maximum containers alive at once on a node, or on a machine with simulated nodes; a run that would need more is
     refused."""
-    start_concurrency: PositiveInt = 4
+    start_concurrency: PositiveInt = START_CONCURRENCY
     """Containers that start at once on a node in the beginning; measured start times then adjust the number. The node's
     workers share it, simulated nodes included, and each may start at least one."""
     command_timeout_s: Seconds = 20.0

@@ -42,9 +42,9 @@ CLOSE_TIMEOUT_S = 20.0
 class SessionLimits:
     """Limits of a container's lifetime."""
 
-    first_deadline_s: float = 60.0
+    first_deadline_s: float
     """Seconds that the container lives if it is never extended."""
-    max_s: float = 3600.0
+    max_s: float
     """Maximum seconds that it lives."""
 
 

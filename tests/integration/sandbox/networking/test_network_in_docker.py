@@ -80,7 +80,7 @@ def service(**facts: object) -> TaskService:
 async def test_services_answer_under_their_names_nothing_else_does_and_all_is_removed(
     engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
 ):
-    settings = TaskServiceSettings(docker_engine.toolchain, {POOL_LABEL: f"test-{os.getpid()}"})
+    settings = TaskServiceSettings(docker_engine.toolchain, {POOL_LABEL: f"test-{os.getpid()}"}, 3600)
     before = await engine.inventory()
     check = f"bash -c {shlex.quote(fetch('127.0.0.1', 8000, '/hostname'))} | grep -q ^web"
     two = (service(healthcheck=check), service(name="other", env={"X": "1"}))
@@ -105,7 +105,7 @@ async def test_a_task_without_services_makes_no_network(
 ):
     before = await engine.inventory()
     async with start_services(
-        engine, images, networks, (), TaskServiceSettings(docker_engine.toolchain, {})
+        engine, images, networks, (), TaskServiceSettings(docker_engine.toolchain, {}, 3600)
     ) as network:
         assert network == ""
         assert await networks.container_network(TaskNetwork(), network) == "none"
@@ -128,7 +128,7 @@ async def test_a_service_that_does_not_start_is_named_and_leaves_nothing(
     images: ImageStore,
     networks: SandboxNetworks,
 ):
-    settings = TaskServiceSettings(docker_engine.toolchain, {POOL_LABEL: f"test-{os.getpid()}"}, ready_s=3)
+    settings = TaskServiceSettings(docker_engine.toolchain, {POOL_LABEL: f"test-{os.getpid()}"}, 3600, ready_s=3)
     before = await engine.inventory()
     with pytest.raises(SandboxStartError, match=why):
         async with start_services(engine, images, networks, (broken, service(name="b")), settings):
