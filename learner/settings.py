@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from learner.losses.settings import PolicyLossSettings
 from protocol.cli.suggestions import did_you_mean
 from protocol.settings import ConfigSection, CountInt, DecayRate, PositiveInt
-from protocol.staleness import StaleTokenPolicy
+from protocol.staleness import DEFAULT_PUBLISH_EVERY, StaleTokenPolicy
 
 _COLLECTIVE_SHARE = 0.8
 """Share of a call's timeout that a rank waits for another in a collective: the rank that hangs is then the only one
@@ -149,7 +149,7 @@ class LearnerSettings(PolicyLossSettings, TrainerSettings):
 
     nonfinite_limit: PositiveInt = 3
     """Consecutive batches without a finite update after which the run ends."""
-    publish_every: PositiveInt = 1
+    publish_every: PositiveInt = DEFAULT_PUBLISH_EVERY
     """Optimizer steps between published weights in mode async: with 2, rollouts of one policy are trained in two steps,
     the second of them one step staler.  The other modes publish after each step."""
 

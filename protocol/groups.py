@@ -73,7 +73,7 @@ def minimum_members(size: int) -> int:
 
 
 def decide_group_outcome(
-    size: int, rewards: Mapping[int, float], abandoned: Collection[int], *, dynamic_sampling: bool = True
+    size: int, rewards: Mapping[int, float], abandoned: Collection[int], *, dynamic_sampling: bool
 ) -> GroupOutcome:
     """Return the outcome of a group of ``size`` samples, from the rewards by arrived sample and the abandoned samples.
 

@@ -19,6 +19,9 @@ import numpy.typing as npt
 from protocol.trajectory import DropReason, Int32Array, Segment, Uint8Array
 from protocol.weights import Lineage
 
+DEFAULT_PUBLISH_EVERY = 1
+"""Optimizer steps between two weight versions that the engines get."""
+
 
 class AdmissionMode(StrEnum):
     SYNC = "sync"

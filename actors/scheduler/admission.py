@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from actors.scheduler.running_mean import RunningMean
-from protocol.staleness import AdmissionLimit, AdmissionMode
+from protocol.staleness import DEFAULT_PUBLISH_EVERY, AdmissionLimit, AdmissionMode
 
 DEFAULT_SLACK_STEPS = 1.0
 """Steps' worth of groups that may be ready beyond the running ones."""
@@ -67,7 +67,7 @@ class RolloutTuning:
     """Maximum number of steps that rollout runs ahead, at most the run's own bound; None derives it from the mode and
     the measured times."""
     slack: float = DEFAULT_SLACK_STEPS
-    publish_every: int = 1
+    publish_every: int = DEFAULT_PUBLISH_EVERY
     """Number of optimizer steps between two weight versions that the engines get."""
 
     def __post_init__(self) -> None:
@@ -85,13 +85,11 @@ class MeasuredTimes:
     """Seconds of one step, without waiting."""
 
 
-def allowed_staleness(
-    admission: AdmissionLimit, tuning: RolloutTuning, times: MeasuredTimes, publish_every: int = 1
-) -> float:
+def allowed_staleness(admission: AdmissionLimit, tuning: RolloutTuning, times: MeasuredTimes) -> float:
     """Return how many steps rollout may run ahead of the weights in use.
 
-    Never above the admission limit, and never too few to fill the ``publish_every`` steps until the next weights."""
-    least = publish_every - 1
+    Never above the admission limit, and never too few to fill the steps until the next weights."""
+    least = tuning.publish_every - 1
     if tuning.max_staleness is not None:
         return max(least, min(tuning.max_staleness, admission.max_staleness))
     if admission.mode is not AdmissionMode.ASYNC or not times.group_s or not times.step_s:
@@ -118,13 +116,12 @@ def decide_admission(
     live: int,
     published_step: int,
     total_steps: int,
-    publish_every: int = 1,
 ) -> AdmissionDecision:
     """Decide how many groups may open.
 
     ``live`` groups were opened, dropped ones excluded; the engines serve the weights of ``published_step``, and the run
     takes ``total_steps``."""
-    steps_ahead = allowed_staleness(admission, tuning, times, publish_every)
+    steps_ahead = allowed_staleness(admission, tuning, times)
     expected = math.floor((published_step + 1 + steps_ahead) * admission.groups_per_step) - live
     whole_run = total_steps * admission.groups_per_step - live
     groups = max(0, min(expected, whole_run))

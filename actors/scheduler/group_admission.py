@@ -198,7 +198,6 @@ class GroupAdmission:
             live=self.live_groups,
             published_step=self.run_state.published_step,
             total_steps=self.spec.total_steps,
-            publish_every=self.tuning.publish_every,
         )
 
     def _draw_task(self) -> tuple[int, str]:

@@ -9,11 +9,16 @@ from pydantic import model_validator
 from protocol.settings import ConfigSection, CountInt, PositiveInt
 
 
-class RetentionSettings(ConfigSection):
-    """Rule which checkpoints stay on disk (:mod:`launch.checkpoints.retention`)."""
+class NewestCheckpointsSettings(ConfigSection):
+    """Number of newest checkpoints that stay on disk."""
 
     keep: PositiveInt = 2
     """Number of newest checkpoints that stay on disk; a run resumes from one of these."""
+
+
+class RetentionSettings(NewestCheckpointsSettings):
+    """Rule which checkpoints stay on disk (:mod:`launch.checkpoints.retention`)."""
+
     keep_first: bool = False
     """Keep the checkpoint of step 0 too, so that ``launch.replay`` can train the whole run again."""
     keep_every_steps: CountInt = 0

@@ -46,7 +46,23 @@ class OverlongAction(StrEnum):
     """Its end is cut off, and it is counted."""
 
 
-class WarmStartSettings(ConfigSection):
+class SequenceSettings(ConfigSection):
+    """Choice and order of the sequences of supervised data."""
+
+    min_score: float | None = None
+    """Minimum score of the sequences of ``data`` that are trained; without it all are."""
+    reward_weighted: bool = False
+    """Weight each sequence of ``data`` in the loss by its score, which may not be negative, times its own
+    ``weight``."""
+    epochs: PositiveInt = 1
+    """Number of passes over ``data``."""
+    batch_size: PositiveInt = 32
+    """Sequences in one optimizer step."""
+    overlong: OverlongAction = OverlongAction.ERROR
+    """Action on a sequence of ``data`` that is longer than the learner takes: ``error``, ``drop`` or ``truncate``."""
+
+
+class WarmStartSettings(SequenceSettings):
     """Supervised training before the first rollout: on scripted demonstrations, or on ``data``."""
 
     enabled: bool = True
@@ -54,14 +70,6 @@ class WarmStartSettings(ConfigSection):
     data: tuple[Path, ...] = ()
     """Conversations (``.jsonl``, ``.json``) and run directories to train on instead of the demonstrations, as
     ``launch.sft`` takes them; ``batch_size``, ``lr`` and ``warmup_steps`` apply, the phases do not."""
-    epochs: PositiveInt = 1
-    """Number of passes over ``data``."""
-    min_score: float | None = None
-    """Minimum score of the sequences of ``data`` that are trained; without it all are."""
-    reward_weighted: bool = False
-    """Weight each sequence of ``data`` in the loss by its score."""
-    overlong: OverlongAction = OverlongAction.ERROR
-    """Action on a sequence of ``data`` that is longer than the learner takes: ``error``, ``drop`` or ``truncate``."""
     copy_steps: CountInt = 200
     """Steps of the first phase: repeat a random string, with loss on its second half.  Without it the model does not
     learn to copy names into commands."""
@@ -75,8 +83,6 @@ class WarmStartSettings(ConfigSection):
     noise_spread: Share = 0.0
     """Difference between the share of corrupted demonstrations of the noisiest family and ``noise``, and likewise of
     the cleanest family; the other families are spaced evenly between, in an order drawn from the seed."""
-    batch_size: PositiveInt = 32
-    """Demonstrations in one step of the second and third phase."""
     copy_batch_size: PositiveInt = 64
     """Strings in one step of the first phase."""
     final_turn_every: PositiveInt = 8

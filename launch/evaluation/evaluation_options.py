@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 from tyro.conf import UseAppendAction, create_mutex_group
 
+from actors.rollout.policy import EVALUATION_TEMPERATURE
 from launch.config import RunConfig
 from launch.config.command_line import RecipeName, require_nonempty
 from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER, EvaluationSpec, ScoreSetting
@@ -88,7 +89,7 @@ class EvaluateArguments(CommandArguments):
     """Attempts per task."""
     concurrency: Annotated[int | None, option("N"), Field(ge=1)] = None
     """Concurrent attempts; default: the recipe's rollout.episodes_per_worker."""
-    temperature: Annotated[float, option("X"), Field(ge=0)] = 1.0
+    temperature: Annotated[float, option("X"), Field(ge=0)] = EVALUATION_TEMPERATURE
     """Sampling temperature."""
     greedy: Flag = False
     """Take the likeliest token each time instead of sampling."""

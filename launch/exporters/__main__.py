@@ -23,7 +23,7 @@ from launch.exporters.exporter_registry import open_exporter
 from launch.exporters.exporter_thread import POLL_INTERVAL_S, ExporterThread
 from launch.exporters.metric_exporter import ExporterSettings
 from launch.exporters.prometheus import PrometheusServer
-from launch.exporters.settings import BUILTIN_EXPORTERS
+from launch.exporters.settings import BUILTIN_EXPORTERS, MetricsSettings
 from launch.exporters.step_metrics import STEP_FILES
 from launch.run_records.run_directory import load_stored_tables
 from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Text, option
@@ -56,7 +56,7 @@ class ExportersArguments(CommandArguments):
     ] = ()
     prometheus: Annotated[int | None, option("PORT"), Field(ge=0, le=65535)] = None
     """Serve the metrics on this port of 127.0.0.1; 0 for a free one."""
-    project: Text = "longshore"
+    project: Text = MetricsSettings().project
     """Project name in W&B and trackio."""
     follow: Flag = False
     """Follow the run: send only new metrics, until interrupted."""

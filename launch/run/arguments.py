@@ -45,7 +45,7 @@ class ClusterArguments(CommandArguments):
     steps: Annotated[int | None, option("N")] = None
     """Optimizer steps."""
     mode: Annotated[AdmissionMode | None, one_of(AdmissionMode), option()] = None
-    """When new episodes may start."""
+    """Limit of rollout ahead of training."""
     model: ModelFolder = None
     task_ids: Annotated[str | None, option("IDS")] = None
     """Train only on these tasks of data.path: ids, numbers and ranges, for example 101-110,fix-git."""

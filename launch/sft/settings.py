@@ -8,10 +8,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from launch.data.settings import OverlongAction
+from launch.checkpoints.settings import NewestCheckpointsSettings
+from launch.data.settings import SequenceSettings
 from launch.run_records.settings import RunDirectorySettings, RunNamePrefix
 from learner.settings import TrainerSettings
-from protocol.settings import ConfigSection, CountInt, PositiveInt
+from protocol.settings import CountInt, PositiveInt
 
 
 class LearningRateSchedule(StrEnum):
@@ -28,7 +29,7 @@ class SftRunSettings(RunDirectorySettings):
     """First part of the default run id."""
 
 
-class SftSettings(ConfigSection):
+class SftSettings(SequenceSettings):
     model: Path | None = None
     """Hugging Face folder of a dense Qwen2.5 or Qwen3 with its tokenizer."""
     data: tuple[Path, ...] = ()
@@ -41,18 +42,8 @@ class SftSettings(ConfigSection):
     adapters: Path | None = None
     """Folder that the adapters are written to as well, in PEFT's format; without it they are only merged into the
     model."""
-    min_score: float | None = None
-    """Minimum score of the sequences that are trained; without it all are."""
-    reward_weighted: bool = False
-    """Weight each sequence in the loss by its score, which may not be negative, times its own ``weight``."""
-    epochs: PositiveInt = 1
-    """Number of passes over the data."""
-    batch_size: PositiveInt = 32
-    """Sequences in one optimizer step."""
     max_tokens: CountInt = 0
     """Maximum length of a sequence; 0 for what model and ``learner.micro_batch_tokens`` hold."""
-    overlong: OverlongAction = OverlongAction.ERROR
-    """Action on a longer sequence: ``error``, ``drop`` or ``truncate``."""
     schedule: LearningRateSchedule = LearningRateSchedule.COSINE
     """Learning rate after ``learner.lr_warmup_steps``: ``constant``, or ``linear`` or ``cosine`` to ``learner.lr_end``
     (0 without it)."""
@@ -65,8 +56,6 @@ class SftLearnerSettings(TrainerSettings):
     """Learning rate of AdamW after the warm-up."""
 
 
-class SftCheckpointSettings(ConfigSection):
+class SftCheckpointSettings(NewestCheckpointsSettings):
     every_steps: PositiveInt = 50
     """Steps between two checkpoints; a crash repeats at most these.  The last step has one too."""
-    keep: PositiveInt = 2
-    """Number of newest checkpoints that stay on disk."""

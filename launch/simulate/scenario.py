@@ -12,10 +12,11 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
+from learner.settings import StalenessSettings
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.settings import ConfigError, ConfigSection, CountInt, PositiveInt, Seconds, Share, explain_errors
-from protocol.staleness import AdmissionMode, StaleTokenPolicy
+from protocol.staleness import DEFAULT_PUBLISH_EVERY, AdmissionMode, StaleTokenPolicy
 
 SCENARIOS = Path(__file__).resolve().parent / "scenarios"
 
@@ -83,7 +84,7 @@ class LearnerModel(ConfigSection):
     group_size: Annotated[int, Field(ge=2)] = 8
     step_s: Seconds = 240.0
     """Seconds of one step, without waiting for a batch."""
-    publish_every: PositiveInt = 1
+    publish_every: PositiveInt = DEFAULT_PUBLISH_EVERY
     checkpoint_every: PositiveInt = 4
     steps: PositiveInt = 40
     """Number of simulated steps."""
@@ -121,7 +122,7 @@ class SimulationMatrix(ConfigSection):
     nodes: Annotated[tuple[PositiveInt, ...], _NOT_EMPTY] = (64,)
     mode: Annotated[tuple[AdmissionMode, ...], _NOT_EMPTY] = (AdmissionMode.ASYNC,)
     policy: Annotated[tuple[StaleTokenPolicy, ...], _NOT_EMPTY] = (StaleTokenPolicy.MASK,)
-    max_staleness: Annotated[tuple[CountInt, ...], _NOT_EMPTY] = (4,)
+    max_staleness: Annotated[tuple[CountInt, ...], _NOT_EMPTY] = (StalenessSettings().max_staleness,)
     in_flight: Annotated[tuple[PositiveInt, ...], _NOT_EMPTY] = (1024,)
 
 

@@ -37,9 +37,9 @@ class PolicyModel(GPTModel):
 
     Only rows that predict such a token are multiplied with the vocabulary."""
 
-    logprob_chunk_bytes: int = 256 << 20
-    temperature: float = 1.0
-    vocabulary: int = 0
+    logprob_chunk_bytes: int
+    temperature: float
+    vocabulary: int
     """Size without the rows that pad it to a multiple of tp."""
 
     def _postprocess(

@@ -172,5 +172,5 @@ class JournalSettings:
     max_trajectory_bytes: int
     budget_bytes: int
     disk_floor_bytes: int = 64 * MIB
-    dynamic_sampling: bool = True
+    dynamic_sampling: bool
     """Drop groups without reward variance."""

@@ -25,7 +25,9 @@ GROUPS = 10
 
 
 def open_journal(folder: Path) -> Journal:
-    settings = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, disk_floor_bytes=0)
+    settings = JournalSettings(
+        run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, disk_floor_bytes=0, dynamic_sampling=True
+    )
     return Journal(folder / "buffer" / "journal.sqlite", settings)
 
 

@@ -91,7 +91,9 @@ def test_the_log_stays_within_its_share_of_the_budget(tmp_path: Path, steps: int
     """Ten times the budget goes through, forgotten so many steps at once; the write-ahead log never holds more than a
     quarter of the budget."""
     budget = 16 << 20
-    settings = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=budget, disk_floor_bytes=0)
+    settings = JournalSettings(
+        run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=budget, disk_floor_bytes=0, dynamic_sampling=True
+    )
     journal = Journal(tmp_path / "journal.sqlite", settings)
     log = tmp_path / "journal.sqlite-wal"
     most = written = 0

@@ -9,15 +9,15 @@ from protocol.trajectory import TRAIN_PURPOSE, DropReason, GroupId, is_training_
 
 
 def test_a_group_waits_for_the_slow() -> None:
-    assert decide_group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0}, []) is GroupOutcome.OPEN
+    assert decide_group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0}, [], dynamic_sampling=True) is GroupOutcome.OPEN
 
 
 def test_a_full_group_with_different_rewards_is_ready() -> None:
-    assert decide_group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0, 3: 1.0}, []) is GroupOutcome.READY
+    assert decide_group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0, 3: 1.0}, [], dynamic_sampling=True) is GroupOutcome.READY
 
 
 def test_equal_rewards_teach_nothing() -> None:
-    outcome = decide_group_outcome(3, {0: 0.1 + 0.2, 1: 0.3, 2: 0.3}, [])
+    outcome = decide_group_outcome(3, {0: 0.1 + 0.2, 1: 0.3, 2: 0.3}, [], dynamic_sampling=True)
     assert outcome is GroupOutcome.ZERO_VARIANCE
     assert outcome.drop_reason is DropReason.ZERO_VARIANCE
 
@@ -26,13 +26,15 @@ def test_equal_rewards_teach_nothing() -> None:
 def test_infrastructure_may_take_a_quarter_and_no_more(size: int, least: int) -> None:
     assert minimum_members(size) == least
     rewards = {sample: float(sample) for sample in range(least)}
-    assert decide_group_outcome(size, rewards, range(least, size)) is GroupOutcome.READY
+    assert decide_group_outcome(size, rewards, range(least, size), dynamic_sampling=True) is GroupOutcome.READY
     del rewards[0]
-    assert decide_group_outcome(size, rewards, [0, *range(least, size)]) is GroupOutcome.INFRA_SHORT
+    assert (
+        decide_group_outcome(size, rewards, [0, *range(least, size)], dynamic_sampling=True) is GroupOutcome.INFRA_SHORT
+    )
 
 
 def test_a_sample_that_arrives_after_it_was_given_up_counts_once() -> None:
-    assert decide_group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0}, [2]) is GroupOutcome.OPEN
+    assert decide_group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0}, [2], dynamic_sampling=True) is GroupOutcome.OPEN
 
 
 def test_a_group_of_one_has_no_baseline() -> None:

@@ -472,7 +472,7 @@ def test_an_address_that_is_taken_is_one_line(served) -> None:
 async def test_a_monitor_that_is_stopped_in_a_read_holds_nothing_of_the_journal(tmp_path: Path, session) -> None:
     """It never opens it: the journal's log goes into the database as if nobody read, and no append waits."""
     run_dir = tmp_path / "run"
-    settings = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 17, budget_bytes=8 << 20)
+    settings = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 17, budget_bytes=8 << 20, dynamic_sampling=True)
     write_synthetic_run(run_dir, 256)
     (run_dir / "buffer" / "journal.sqlite").unlink()
     journal = Journal(run_dir / "buffer" / "journal.sqlite", settings)

@@ -159,7 +159,7 @@ async def test_what_a_run_may_not_ask_is_refused_before_anything_is_begun() -> N
     async with environment_service(Played()) as (url, _), JsonHttpClient(url) as caller:
         body = begin().model_dump(mode="json")
         for wrong, said in (
-            ({"task": {"id": "/"}}, "no task"),
+            ({"task": {"id": "/"}}, "not a valid task"),
             ({"agent": {}}, "the agent cannot be read"),
             ({"limits": body["limits"] | {"max_turns": 0}}, "max_turns"),
             ({"model": {"url": "file:///etc/passwd", "name": "x"}}, "url"),
@@ -207,7 +207,7 @@ async def test_a_defect_of_a_service_is_infrastructures() -> None:
     played = Played(fail=ZeroDivisionError())
     played.go.set()
     async with environment_service(played) as (url, _), services(url) as opened:
-        with pytest.raises(EnvironmentLostError, match="a defect of the server"):
+        with pytest.raises(EnvironmentLostError, match="the server has a defect"):
             await opened.run_episode(begin())
 
 

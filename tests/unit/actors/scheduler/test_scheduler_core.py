@@ -108,9 +108,8 @@ def test_no_pace_takes_the_lead_above_the_bound_or_below_what_the_weights_have_t
     publish = min(publish, eta)
     steps_ahead = allowed_staleness(
         AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, eta),
-        RolloutTuning(slack=slack),
+        RolloutTuning(slack=slack, publish_every=publish),
         MeasuredTimes(group_s, step_s),
-        publish,
     )
     assert publish - 1 <= steps_ahead <= eta
 

@@ -140,7 +140,10 @@ class Run:
         self.journal = self.open()
 
     def open(self) -> Journal:
-        return Journal(self.path, JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30))
+        return Journal(
+            self.path,
+            JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, dynamic_sampling=True),
+        )
 
     def arrive(self, *groups: int) -> None:
         for group in groups:

@@ -137,7 +137,7 @@ class Run(RuleBasedStateMachine):
         self.start_conductor()
 
     def open_journal(self) -> None:
-        settings = JournalSettings(run_id=RUN, max_trajectory_bytes=LARGEST, budget_bytes=BUDGET)
+        settings = JournalSettings(run_id=RUN, max_trajectory_bytes=LARGEST, budget_bytes=BUDGET, dynamic_sampling=True)
         self.journal = Journal(Path(self.folder.name) / "b" / "journal.sqlite", settings, lambda _: 1 << 40)
 
     def start_conductor(self) -> None:

@@ -46,7 +46,9 @@ def arrival(group: int, sample: int, reward: float | None = None, attempt: int =
 
 
 def open_journal(folder: Path, *, run_id: str = RUN, budget: int = 10**9, free: int = 10**12) -> Journal:
-    journal_settings = JournalSettings(run_id=run_id, max_trajectory_bytes=LARGEST, budget_bytes=budget)
+    journal_settings = JournalSettings(
+        run_id=run_id, max_trajectory_bytes=LARGEST, budget_bytes=budget, dynamic_sampling=True
+    )
     return Journal(folder / "buffer" / "journal.sqlite", journal_settings, lambda _: free)
 
 

@@ -18,7 +18,9 @@ from protocol.trajectory import DropReason, GroupId, make_trajectory_id
 from tests.support.commands import run_json
 from tests.support.trajectories import RUN, make_plan, make_trajectory
 
-SETTINGS = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, disk_floor_bytes=0)
+SETTINGS = JournalSettings(
+    run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, disk_floor_bytes=0, dynamic_sampling=True
+)
 GROUPS = 6
 
 
