@@ -1,4 +1,4 @@
-"""A run's crew, whose learner publishes other weights than those that it trains."""
+"""Actor classes of a run whose learner publishes other weights than it trains."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ class DriftedLearnerRank(LearnerRank):
         self._publishing = [NamedWeight(name, tensor * 1.1) for name, tensor in self._publishing]
 
 
-CREW = ActorClasses(learner=DriftedLearnerRank)
+ACTOR_CLASSES = ActorClasses(learner=DriftedLearnerRank)

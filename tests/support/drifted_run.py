@@ -13,9 +13,9 @@ from protocol.cli.exit_codes import EXIT_OK, main_guard
 
 def main() -> int:
     os.environ.update(resolve_ray_environment(""))
-    from tests.support.drifted_learner import CREW  # it loads Ray
+    from tests.support.drifted_learner import ACTOR_CLASSES  # it loads Ray
 
-    run_once(parse_cluster_arguments(), actor_classes=CREW)
+    run_once(parse_cluster_arguments(), actor_classes=ACTOR_CLASSES)
     return EXIT_OK
 
 

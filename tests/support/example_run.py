@@ -200,14 +200,14 @@ class ShownRun(FakeRun):
         return name
 
     def trajectory(
-        self, ticket: RolloutRequest, status: str, reward: float, moves: Sequence[Move], ms: dict[str, float]
+        self, request: RolloutRequest, status: str, reward: float, moves: Sequence[Move], ms: dict[str, float]
     ) -> Trajectory:
         passed = round(4 * reward)
         tests = tuple(TestResult(name, number < passed) for number, name in enumerate(TESTS))
         parts = {"tests": reward, "brevity": 0.05 if len(moves) < 4 else 0.0}
         return Trajectory(
-            ticket, EpisodeStatus(status), Reward(reward, parts), (self.segment(moves),), tests,
-            engine="engine-0", node="node-0", worker=f"worker-{ticket.sample % 2}",
+            request, EpisodeStatus(status), Reward(reward, parts), (self.segment(moves),), tests,
+            engine="engine-0", node="node-0", worker=f"worker-{request.sample % 2}",
             started_at=self.now - ms["total"] / 1000, timings_ms=ms,
         )  # fmt: skip
 
@@ -242,11 +242,11 @@ class ShownRun(FakeRun):
         summary = codec.inspect_blob(blob)
         self.exporter.export_trajectory(summary, blob)
         self.kept[trajectory.request.trajectory_id] = trajectory
-        ticket = trajectory.request
+        request = trajectory.request
         row = {
-            "trajectory": ticket.trajectory_id,
-            "group": ticket.group,
-            "sample": ticket.sample,
+            "trajectory": request.trajectory_id,
+            "group": request.group,
+            "sample": request.sample,
             "outcome": "appended",
         }
         counts = {"tokens": summary.tokens, "sampled": summary.sampled}

@@ -1,4 +1,4 @@
-"""A buffer in memory, for the conductor and the training loop: groups close when a test says so."""
+"""A buffer in memory, for the scheduler and the training loop: groups close when a test says so."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class FakeBuffer:
         async with self._changed:
             self._changed.notify_all()
 
-    # -- the conductor's side ------------------------------------------------------------------------------------
+    # -- the scheduler's side ------------------------------------------------------------------------------------
 
     async def open_group(self, plan: GroupPlan, cursor: bytes) -> None:
         await self.gate.wait()

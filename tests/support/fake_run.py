@@ -197,8 +197,8 @@ class FakeRun:
         group, self.group = self.group, self.group + 1
         family = self.rng.choice(FAMILIES)
         task = f"{family}-{group:04d}"
-        conductor, buffer = self.log("scheduler"), self.log("buffer")
-        conductor.emit("group.opened", group=group, task=task, size=GROUP_SIZE)
+        scheduler, buffer = self.log("scheduler"), self.log("buffer")
+        scheduler.emit("group.opened", group=group, task=task, size=GROUP_SIZE)
         skill = min(0.98, max(0.02, level + self.rng.uniform(-0.35, 0.35)))
         rewards = [
             1.0 if self.rng.random() < skill else self.rng.choice((0.0, 0.0, 0.25, 0.5)) for _ in range(GROUP_SIZE)
@@ -206,11 +206,11 @@ class FakeRun:
         for sample, reward in enumerate(rewards):
             self.episode(group, sample, task, family, reward)
         if self.rng.random() < 0.02:
-            conductor.emit(
+            scheduler.emit(
                 "episode.failed",
                 trajectory=f"train-g{group:06d}-s00",
                 reason="sandbox_lost",
-                detail="container vanished; its ticket is issued again",
+                detail="container vanished; its request is issued again",
             )
         outcome = "zero_variance" if len(set(rewards)) == 1 else "ready"
         if outcome != "ready":
@@ -297,8 +297,8 @@ class FakeRun:
         )
         passed = round(4 * reward)
         tests = tuple(TestResult(f"test_{number}", number < passed) for number in range(4))
-        ticket = RolloutRequest(self.run_dir.name, GroupId(group), sample, GROUP_SIZE, task, sample)
-        trajectory = Trajectory(ticket, EpisodeStatus(status), Reward(reward, {"tests": reward}), (segment,), tests)
+        request = RolloutRequest(self.run_dir.name, GroupId(group), sample, GROUP_SIZE, task, sample)
+        trajectory = Trajectory(request, EpisodeStatus(status), Reward(reward, {"tests": reward}), (segment,), tests)
         blob = codec.pack_trajectory(trajectory)
         self.exporter.export_trajectory(codec.inspect_blob(blob), blob)
 

@@ -66,7 +66,7 @@ def ledger(run_dir: Path) -> list[dict[str, Any]]:
     return read_lines(last_checkpoint(run_dir) / "ledger.jsonl")
 
 
-def assert_books_balance(run_dir: Path) -> Journal:
+def assert_accounting_balances(run_dir: Path) -> Journal:
     """Each trajectory that a worker was told is safe is in the journal; each acknowledged one is trained once, or
     dropped with a reason, or superseded, or still in the buffer; the last checkpoint's ledger says the same."""
     journal = Journal(run_dir)

@@ -185,14 +185,14 @@ async def measure_weights(options: WeightBenchmarkOptions) -> WeightBenchmarkRep
         say(f"a delta is {share:.2%} of the bytes at {RATE:g}, {higher:.2%} at {HIGHER_RATE:g}")
         versions = VersionSequence(folder / "weights", steps[RATE])
         async with _engines(folder, options, first := versions.next_version("first")) as engines:
-            fleet = LoadedEngines(engines=engines, loss=options.max_update_overhead, versions=versions, say=say)
-            async with fleet.keep_decoding(options.requests, options.tokens):
-                await fleet.await_full_caches(_cache_tokens(options))
-                routes, floor, before = await fleet.measure_pushes(
+            loaded = LoadedEngines(engines=engines, loss=options.max_update_overhead, versions=versions, say=say)
+            async with loaded.keep_decoding(options.requests, options.tokens):
+                await loaded.await_full_caches(_cache_tokens(options))
+                routes, floor, before = await loaded.measure_pushes(
                     options.pushes, _routes(folder, engines, options.device)
                 )
-                after = await fleet.measure_decoding(options.seconds)
-                drained = await fleet.measure_drained_updates(options.drains)
+                after = await loaded.measure_decoding(options.seconds)
+                drained = await loaded.measure_drained_updates(options.drains)
         reuse: dict[int, dict[PrefixReuse, HistoryReuse]] = {history: {} for history in options.histories}
         for rule in PREFIX_REUSE_RULES if options.histories else ():
             say(f"sessions whose prefixes are kept by the rule {rule}")

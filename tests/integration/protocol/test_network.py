@@ -87,15 +87,20 @@ def acknowledged(process: subprocess.Popen[str]) -> list[str]:
     return output.splitlines()
 
 
-def assert_books(folder: Path, said: list[str]) -> None:
+def assert_accounting(folder: Path, said: list[str]) -> None:
     """Each sample is acknowledged once, and in the journal once."""
     names = [line.split()[0] for line in said]
     expected = [f"train-g{group:06d}-s{sample:02d}" for group in range(GROUPS) for sample in range(4)]
     assert sorted(names) == expected
     journal = open_journal(folder)
-    books = journal.accounting()
+    accounting = journal.accounting()
     journal.close()
-    assert (books.acknowledged, books.in_buffer, books.superseded, books.unknown) == (4 * GROUPS, 4 * GROUPS, 0, 0)
+    assert (accounting.acknowledged, accounting.in_buffer, accounting.superseded, accounting.unknown) == (
+        4 * GROUPS,
+        4 * GROUPS,
+        0,
+        0,
+    )
 
 
 def run(folder: Path, cuts_s: Sequence[float] = (), disturb: Callable[[Cable], bool] = lambda _: True) -> None:
@@ -120,7 +125,7 @@ def run(folder: Path, cuts_s: Sequence[float] = (), disturb: Callable[[Cable], b
                 cable.cut()
             cable.mend()
             said += acknowledged(a) + acknowledged(b)
-    assert_books(folder, said)
+    assert_accounting(folder, said)
 
 
 def test_a_cable_that_is_cut_and_mended_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
@@ -153,7 +158,7 @@ def test_a_slow_and_uneven_way_costs_nothing_and_doubles_nothing(tmp_path: Path)
         tell(a, {})
         said = acknowledged(a)
         assert lines(delaying, 1) == ["connected"]
-    assert_books(tmp_path, said)
+    assert_accounting(tmp_path, said)
 
 
 def test_a_slow_and_uneven_cable_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:

@@ -202,9 +202,9 @@ async def test_a_receiver_killed_between_append_and_ack_loses_nothing_and_stores
     assert AppendOutcome.DUPLICATE in outcomes
     assert set(outcomes) == {AppendOutcome.APPENDED, AppendOutcome.DUPLICATE}
     journal = open_journal(tmp_path)
-    books = journal.accounting()
+    accounting = journal.accounting()
     journal.close()
-    assert (books.acknowledged, books.in_buffer, books.superseded, books.unknown) == (40, 40, 0, 0)
+    assert (accounting.acknowledged, accounting.in_buffer, accounting.superseded, accounting.unknown) == (40, 40, 0, 0)
 
 
 async def test_a_receiver_that_comes_back_on_its_port_gets_what_it_has_not_acknowledged() -> None:

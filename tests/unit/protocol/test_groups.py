@@ -42,7 +42,7 @@ def test_a_group_of_one_has_no_baseline() -> None:
         GroupPlan(GroupId(0), "task", (1,))
 
 
-def test_a_ticket_carries_its_samples_own_seed_again_in_each_attempt() -> None:
+def test_a_request_carries_its_samples_own_seed_again_in_each_attempt() -> None:
     plan = GroupPlan(GroupId(3), "task", (11, 12))
     assert [plan.rollout_request("run", 1, attempt).seed for attempt in range(2)] == [12, 12]
     assert plan.rollout_request("run", 1).trajectory_id == "train-g000003-s01"

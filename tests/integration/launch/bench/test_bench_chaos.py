@@ -29,7 +29,7 @@ def bench(*arguments: str, timeout_s: float = 2400) -> subprocess.CompletedProce
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s)
 
 
-def books_of(run: Path) -> ChaosAccounting:
+def accounting_of(run: Path) -> ChaosAccounting:
     return account_trajectories(
         read_evidence(run), order_tasks([f"coin-{number:02d}" for number in range(COUNT)], SEED), SEED
     )
@@ -60,11 +60,11 @@ def test_nothing_is_lost_or_repeated_whoever_is_killed(docker_engine: SandboxHos
 
 def every_harm_is_found(run: Path, copy: Path) -> None:
     """Do to a copy of the finished run's files what a defect would have done."""
-    before = books_of(run)
+    before = accounting_of(run)
     for harm, name in HARMS.items():
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns("weights"))
         harm(copy)
-        assert getattr(books_of(copy), name) > getattr(before, name), harm.__name__
+        assert getattr(accounting_of(copy), name) > getattr(before, name), harm.__name__
         shutil.rmtree(copy)
 
 

@@ -15,11 +15,11 @@ from launch.data.preparation import require_model_files
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER
 from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns
 from tests.support.commands import run_json
-from tests.support.trajectory_accounting import assert_books_balance, read_lines
+from tests.support.trajectory_accounting import assert_accounting_balances, read_lines
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-EXAMS = ("--set", "evaluation.before_training=false", "--set", "evaluation.in_flight=2")
+EVALUATIONS = ("--set", "evaluation.before_training=false", "--set", "evaluation.in_flight=2")
 
 
 def results(run: MiniRun) -> list[dict[str, Any]]:
@@ -40,8 +40,8 @@ def told(run: MiniRun, *kinds: str) -> list[int]:
 def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs: MiniRuns) -> None:
     steps, every = 12, 2
     run = mini_runs.start(
-        "exams",
-        *EXAMS,
+        "evaluations",
+        *EVALUATIONS,
         *("--steps", str(steps), "--set", f"evaluation.every_steps={every}"),
         *("--set", "checkpoint.keep_best=true", "--set", "checkpoint.keep=1"),
     )
@@ -49,7 +49,7 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
     asked = run_json("launch.ctl", run.path, "evaluate-now", "--reason", "to see", "--timeout", PATIENCE_S)
     assert asked.code in {EXIT_OK, EXIT_USER}, asked
     summary = run.succeed()
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     assert_each_is_of_one_version(run)
     beside = [event["step"] for event in run.events("eval.finished") if "version" in event]
     assert sorted(told(run, "eval.started")) == sorted(beside), "one was begun and did not end"
@@ -78,7 +78,7 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
 
 def test_one_that_the_driver_left_goes_on_with_the_run_on_the_same_weights(mini_runs: MiniRuns) -> None:
     options = ("--steps", "4", "--set", "evaluation.every_steps=2", "--set", "evaluation.attempts=24")
-    run = mini_runs.start("exams-killed", *EXAMS, *options, "--set", "evaluation.in_flight=1")
+    run = mini_runs.start("evaluations-killed", *EVALUATIONS, *options, "--set", "evaluation.in_flight=1")
     begun = run.wait_event("an evaluation", "eval.started")
     run.wait_event(
         "some attempts", "eval.progress", lambda event: event["name"] == begun["name"] and event["done"] >= 2
@@ -87,9 +87,9 @@ def test_one_that_the_driver_left_goes_on_with_the_run_on_the_same_weights(mini_
     kept = run.path / "evaluations" / f"v{begun['version']}" / "attempts.jsonl"
     before = kept.read_bytes().splitlines()
     assert 2 <= len(before) < 25
-    run = mini_runs.resume("exams-killed", "--set", "evaluation.in_flight=4")
+    run = mini_runs.resume("evaluations-killed", "--set", "evaluation.in_flight=4")
     run.succeed()
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     assert_each_is_of_one_version(run)
     (result,) = [each for each in results(run) if each["version"] == begun["version"]]
     assert len(result["attempts"]) == 25
@@ -101,9 +101,9 @@ def test_one_that_the_driver_left_goes_on_with_the_run_on_the_same_weights(mini_
 
 def test_on_a_shared_device_the_learners_turn_waits_for_it(mini_runs: MiniRuns) -> None:
     shared = ("--mode", "sync", "--set", "cluster.placement=colocated", "--set", "evaluation.every_steps=1")
-    run = mini_runs.start("exams-shared", *EXAMS, *shared)
+    run = mini_runs.start("evaluations-shared", *EVALUATIONS, *shared)
     summary = run.succeed()
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     assert_each_is_of_one_version(run)
     assert [row["step"] for row in summary["eval"]["steps"]] == [1, 2]
     assert not run.events("eval.skipped", "eval.failed", "eval.aborted")

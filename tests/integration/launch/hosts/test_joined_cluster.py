@@ -13,7 +13,7 @@ import pytest
 
 from launch.hosts.ray_environment import LOCAL_RAY_ENVIRONMENT
 from tests.support.cluster_runs import PATIENCE_S, MiniRuns, all_listening_ports, eventually
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -84,7 +84,7 @@ def test_a_run_joins_waits_for_its_nodes_and_leaves_the_cluster_as_it_was(
     assert summary["nodes"] == summary["steps"] == 2
     assert sorted(event["name"] for event in run.events("node.up")) == ["node-0", "node-1"]
     assert {event["node"] for event in run.events("episode.finished")} == {"node-0", "node-1"}
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     assert run.containers() == []
     pids = [event["pid"] for event in run.events("engine.started")]
     pids += [int(event["incarnation"].partition(".")[0]) for event in run.events("worker.started")]

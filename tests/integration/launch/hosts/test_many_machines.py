@@ -21,7 +21,7 @@ from tests.support import machines
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
 from tests.support.machines import Machine
 from tests.support.run_resources import DEADLINE_S
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [
     pytest.mark.docker,
@@ -122,7 +122,7 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
     third.kill()
     run.wait_event("word that it is gone", "node.down", lambda event: event["name"] == joined, WAIT_S)
     run.wait_event(
-        "its tickets issued again",
+        "its requests issued again",
         "rollout_request.reissued",
         lambda event: event["reason"] == "worker_died" and any(each.startswith(event["trajectory"]) for each in held),
         WAIT_S,
@@ -133,7 +133,7 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
     assert summary["ended"] == "stopped_by_request"
     assert {event["node"] for event in run.events("episode.finished")} == {"node-0", "node-1", joined}
     assert run.events("weights.copied"), "no weights came to the second machine"
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     assert_no_token(head, run, second, third)
     eventually("the end of every container", lambda: not run.containers(), DEADLINE_S + 120)
     eventually("the end of its files on the second machine", lambda: not second.left(), WAIT_S)
@@ -163,5 +163,5 @@ def test_a_head_that_is_killed_leaves_nothing_on_other_machines_and_a_new_one_go
     summary = again.succeed(WAIT_S)
     assert summary["steps"] == 5
     assert not run.containers()
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     assert_no_token(head, run, second)

@@ -77,9 +77,7 @@ def test_it_ends_and_leaves_the_terminal_as_it_was(
 def test_without_a_terminal_one_line_says_what_to_do(run_dir: Path) -> None:
     done = subprocess.run([*COMMAND, str(run_dir), "--tui"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines() == [
-        "error: --tui needs a terminal: leave it out for the page, or give --json"
-    ]
+    assert done.stderr.splitlines() == ["error: --tui needs a terminal: leave it out for the page, or give --json"]
 
 
 def test_two_wishes_at_once_are_refused(run_dir: Path) -> None:

@@ -11,7 +11,7 @@ from launch.processes.process_reaper import find_run_processes
 from protocol.weights import version_attempt
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
 from tests.support.run_resources import DEADLINE_S, RunResources
-from tests.support.trajectory_accounting import Lineage, assert_books_balance, ledger
+from tests.support.trajectory_accounting import Lineage, assert_accounting_balances, ledger
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -40,7 +40,7 @@ def test_a_killed_command_leaves_nothing_and_goes_on_where_it_was(mini_runs: Min
     summary = again.succeed()
     assert summary["finished"]
     assert summary["steps"] == STEPS == len(ledger(run.path))
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     assert run.containers() == []
     attempts = versions_by_attempt(run)
     assert set(attempts) == {1, 2}
@@ -60,7 +60,7 @@ def test_a_command_that_is_killed_twice_goes_on_where_it_was(mini_runs: MiniRuns
         run.wait_event("the new attempt", "run.started", lambda event, n=attempt: event["writer"] == f"driver-{n + 1}")
     summary = run.succeed()
     assert summary["steps"] == STEPS
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     assert set(versions_by_attempt(run)) == {1, 2, 3}
 
 
@@ -78,7 +78,7 @@ def test_one_interrupt_stops_in_order(mini_runs: MiniRuns) -> None:
     assert run.containers() == [], "an orderly stop waits for its containers"
     resources.gone()
     assert mini_runs.resume("interrupted").succeed()["steps"] == STEPS
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
 
 
 def test_a_second_interrupt_stops_at_once(mini_runs: MiniRuns) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster_runs import Event, MiniRun, MiniRuns, eventually
-from tests.support.trajectory_accounting import assert_books_balance, ledger
+from tests.support.trajectory_accounting import assert_accounting_balances, ledger
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -53,7 +53,7 @@ def kill_in_turn(run: MiniRun, what: list[str]) -> None:
 def assert_survived(run: MiniRun, summary: dict[str, Any], steps: int) -> None:
     assert summary["finished"]
     assert summary["steps"] == steps == len(ledger(run.path))
-    journal = assert_books_balance(run.path)
+    journal = assert_accounting_balances(run.path)
     assert journal.acknowledged == summary["trajectories"]["acknowledged"]
     assert run.containers() == []
     assert summary["token_age"]["max"] <= summary["token_age"]["bound"]
@@ -83,7 +83,7 @@ def test_a_run_survives_deaths_before_its_first_checkpoint(mini_runs: MiniRuns) 
     assert done in [whole[:cut] + whole for cut in range(1, len(whole) + 1)] + [whole]
 
 
-def test_a_run_survives_the_death_of_conductor_and_engine_actor(mini_runs: MiniRuns) -> None:
+def test_a_run_survives_the_death_of_scheduler_and_engine_actor(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("killed-actors", "--steps", "14", "--set", "evaluation.tasks_per_family=0")
     kill_in_turn(run, [SCHEDULER, ENGINE, SCHEDULER])
     assert_survived(run, run.succeed(), 14)
@@ -102,7 +102,7 @@ def test_a_resumed_run_survives_the_death_of_its_engine_before_any_new_weights(m
     assert_survived(run, run.succeed(), 6)
 
 
-def test_an_evaluation_survives_the_death_of_worker_and_conductor(mini_runs: MiniRuns) -> None:
+def test_an_evaluation_survives_the_death_of_worker_and_scheduler(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("killed-evaluating", "--steps", "1", "--set", "evaluation.attempts=24")
     run.wait_event("an attempt", "eval.progress")
     run.kill_one(WORKER)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.cluster_runs import MiniRuns
 from tests.support.run_resources import RunResources
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -29,4 +29,4 @@ def test_a_ray_that_was_killed_ends_the_run_and_nothing_of_it_is_left(mini_runs:
     assert "Traceback" not in finished.stderr
     summary = mini_runs.resume(f"killed-{which}").succeed()
     assert summary["steps"] == STEPS
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)

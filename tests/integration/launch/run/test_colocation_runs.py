@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from tests.support.cluster_runs import Event, MiniRun, MiniRuns
-from tests.support.trajectory_accounting import assert_books_balance, token_ages
+from tests.support.trajectory_accounting import assert_accounting_balances, token_ages
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -45,7 +45,7 @@ def test_learner_and_engine_take_turns_and_the_summary_says_what_it_cost(mini_ru
     assert summary["weights"]["pause_ms_max"] == 0, "what the turn blocks is no pause for a load"
     assert summary["weights"]["pushes"] == 3
     assert "cluster.placement = colocated" in (run.path / "report.html").read_text()
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
 
 
 @pytest.mark.chaos
@@ -63,6 +63,6 @@ def test_deaths_in_the_learners_turn_leave_no_engine_aside(mini_runs: MiniRuns) 
     told = run.events("engine.offloaded", "engine.died", "learner.restarted", "engine.onloaded", "engine.restarted")
     first = ["engine.offloaded", "engine.died", "learner.restarted", "engine.onloaded", "engine.restarted"]
     assert [event["kind"] for event in told] == [*first, *["engine.offloaded", "engine.onloaded"] * 3]
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     ages, _ = token_ages(run.path)
     assert max(ages) == 0

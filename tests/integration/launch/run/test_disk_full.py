@@ -13,7 +13,7 @@ import pytest
 
 from protocol.files.filesystem import free_bytes
 from tests.support.cluster_runs import MiniRun, MiniRuns
-from tests.support.trajectory_accounting import assert_books_balance, ledger
+from tests.support.trajectory_accounting import assert_accounting_balances, ledger
 
 pytestmark = [
     pytest.mark.docker,
@@ -71,7 +71,7 @@ def goes_on_after_that(run: MiniRun, disk: Path, mini_runs: MiniRuns) -> None:
     subprocess.run(["mount", "-o", "remount,size=512m", str(disk)], check=True)
     summary = mini_runs.resume(run.path.name, runs=disk).succeed()
     assert summary["steps"] == STEPS == len(ledger(run.path))
-    journal = assert_books_balance(run.path)
+    journal = assert_accounting_balances(run.path)
     assert acknowledged <= set(journal.rows), "an acknowledged trajectory is gone"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.cluster_runs import MiniRuns
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -24,5 +24,5 @@ def test_eight_nodes_work_side_by_side(mini_runs: MiniRuns) -> None:
     assert {event["node"] for event in run.events("episode.finished")} == set(NODES), "a node did no work"
     lost = [event for event in run.events("episode.failed") if "sandbox" in event["reason"]]
     assert not lost, "a pool ended another's sandboxes"
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     assert run.containers() == []

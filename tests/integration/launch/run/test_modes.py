@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.cluster_runs import MiniRuns
-from tests.support.trajectory_accounting import assert_books_balance, token_ages
+from tests.support.trajectory_accounting import assert_accounting_balances, token_ages
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -19,4 +19,4 @@ def test_no_token_is_older_than_the_mode_allows(mini_runs: MiniRuns, mode: str, 
     assert max(ages) <= oldest
     assert summary["token_age"]["max"] <= oldest
     assert summary["trajectories"]["masked_tokens"] == 0
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.cluster_runs import MiniRuns
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [
     *(pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow),
@@ -23,5 +23,5 @@ def test_three_runs_in_one_command_and_a_verdict_on_each(mini_runs: MiniRuns) ->
     for control, summary in proof["runs"].items():
         path = run.path.with_name(f"proof-{control}")
         assert summary["steps"] == 2, f"{control}\n{ended.stderr[-4000:]}"
-        assert_books_balance(path)
+        assert_accounting_balances(path)
     assert proof["runs"]["lr0"]["eval"]["difference"] is not None

@@ -24,7 +24,7 @@ from protocol.trajectory import is_training_trajectory
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually, replayed
 from tests.support.commands import run_json
 from tests.support.trajectory_accounting import (
-    assert_books_balance,
+    assert_accounting_balances,
     last_checkpoint,
     ledger,
     read_json,
@@ -94,7 +94,7 @@ def test_the_page_shows_the_run_and_a_terminal_of_it_while_it_goes_on(done: Done
 
 
 def test_every_acknowledged_trajectory_is_accounted_for(done: Done) -> None:
-    journal, said = assert_books_balance(done.run.path), done.summary["trajectories"]
+    journal, said = assert_accounting_balances(done.run.path), done.summary["trajectories"]
     assert said["acknowledged"] == journal.acknowledged
     assert said["trained"] == journal.count("trained") == sum(len(line["trained"]) for line in ledger(done.run.path))
     assert said["dropped"] == journal.dropped()
@@ -240,7 +240,7 @@ def test_the_monitor_says_of_every_trajectory_what_became_of_it(done: Done) -> N
     page = follower.query_catalog(
         lambda catalog: list_trajectories(catalog, TrajectoryFilter(), PageRequest("oldest", 500))
     )
-    rows = assert_books_balance(done.run.path).rows
+    rows = assert_accounting_balances(done.run.path).rows
     assert {row.id: (row.state.value, row.reason or None) for row in page.rows} == {
         name: (state, reason) for name, (state, _, reason) in rows.items()
     }

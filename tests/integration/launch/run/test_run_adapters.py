@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from tests.support.cluster_runs import MiniRuns, replayed
-from tests.support.trajectory_accounting import assert_books_balance, read_lines
+from tests.support.trajectory_accounting import assert_accounting_balances, read_lines
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -22,7 +22,7 @@ def test_a_run_with_adapters_trains_goes_on_and_is_trained_again(mini_runs: Mini
     run.succeed()
     run = mini_runs.resume("adapters", "--steps", "3")
     assert run.succeed()["steps"] == 3
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     assert not (run.path / "reference").exists(), "the base is the reference"
     assert read_lines(run.path / "metrics.jsonl")[-1]["kl_reference"] > 0
     served = sorted((run.path / "weights").glob("v*"), key=lambda path: int(path.name[1:]))
@@ -39,7 +39,7 @@ def test_engines_take_adapters_alone_and_never_stand_still(mini_runs: MiniRuns) 
     first = max(event["version"] for event in run.events("weights.published"))
     run = mini_runs.resume("alone", "--steps", "3")
     summary = run.succeed()
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     assert (summary["steps"], summary["weights"]["pause_ms_max"]) == (3, 0)
     published = [event["version"] for event in run.events("weights.published")]
     loads = run.events("engine.load")

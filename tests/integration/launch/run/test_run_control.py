@@ -22,7 +22,7 @@ from protocol.cli.exit_codes import EXIT_USER
 from protocol.errors import UserError
 from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns, eventually, replayed
 from tests.support.commands import run_json
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -95,7 +95,7 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
     assert summary["ended"] == "drained"
     assert [row["step"] for row in summary["eval"]["steps"]] == [paused.step]
     given_up = {first, *others}
-    assert not given_up & assert_books_balance(run.path).rows.keys(), "nothing came of what was given up"
+    assert not given_up & assert_accounting_balances(run.path).rows.keys(), "nothing came of what was given up"
     assert {event["trajectory"] for event in run.events("rollout_request.cancelled")} == given_up
     assert [event["outcome"] for event in run.events("group.closed") if event["group"] == group] == ["cancelled"]
     reasons = {event["action"]: event["reason"] for event in run.events("control_request.answered")}

@@ -14,7 +14,7 @@ import pytest
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from sandbox.host_record import SandboxHost
 from tests.support.cluster_runs import ROOT, MiniRuns
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -36,7 +36,7 @@ def test_a_run_trains_on_what_its_agents_did_on_a_services_machine(mini_runs: Mi
     keys = ("--set", "sandbox.provider=environment", "--set", "evaluation.tasks_per_family=0", "--steps", "1")
     run = mini_runs.start("environment", *keys, env={"ENVIRONMENT_URLS": service})
     assert run.succeed()["steps"] == 1
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     trajectories = [read_exported_trajectory(run.path, entry) for entry in read_export_index(run.path)]
     assert len(trajectories) >= 16
     assert all(each.sampled_tokens and "acquire" in each.timings_ms for each in trajectories)

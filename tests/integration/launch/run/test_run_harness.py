@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.bash_agent import AGENT
 from tests.support.cluster_runs import MiniRuns
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -19,4 +19,4 @@ def test_a_run_trains_on_what_a_harness_in_its_sandboxes_sampled(mini_runs: Mini
     finished = run.events("episode.finished")
     assert {event["status"] for event in finished} <= {"completed", "turn_limit", "context_limit"}
     assert all(event["turns"] > 0 for event in finished)
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)

@@ -7,7 +7,7 @@ import pytest
 from learner.data.sequences import join_sequences
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from tests.support.cluster_runs import MiniRuns
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -24,4 +24,4 @@ def test_a_run_trains_each_turn_of_a_history_that_loses_its_middle(mini_runs: Mi
         sequences = join_sequences(each.segments)
         assert sum(int(mask.sum()) for _, mask in sequences) == each.sampled_tokens
         assert max(len(ids) for ids, _ in sequences) <= 128
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)

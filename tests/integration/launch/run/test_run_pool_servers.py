@@ -14,7 +14,7 @@ from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider
 from tests.support.cluster_runs import MiniRuns
 from tests.support.http_servers import pool_server
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -28,7 +28,7 @@ async def test_a_run_trains_on_what_its_agents_did_in_a_servers_sandboxes(
         run = mini_runs.start("servers", *keys, env={"WORKER_URLS": url})
         assert (await asyncio.to_thread(run.succeed))["steps"] == 1
         assert pool.statistics().started >= 16
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     counted = run.events("sandbox.stats")
     assert max(event["started"] for event in counted) >= 16
 
@@ -47,6 +47,6 @@ async def test_a_run_s_groups_begin_when_there_is_a_place_for_each_of_their_epis
         run = mini_runs.start("groups", *sets, "--steps", "1")
         assert (await asyncio.to_thread(run.succeed))["steps"] == 1
         assert service.table.reserved_slots() == {}
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     assert len(run.events("sandbox.started")) >= 16
     assert not run.events("episode.failed")

@@ -10,7 +10,7 @@ from launch.bench.tiny_recipes import build_tiny_model, tiny_overrides
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from tests.support.cluster_runs import MiniRuns
 from tests.support.recipe_tables import TABLES
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -36,7 +36,7 @@ def test_two_steps_of_a_recipe_on_a_tiny_model(name: str, mini_runs: MiniRuns, t
     sets = [word for value in values for word in ("--set", value)]
     run = mini_runs.start(f"recipe-{name}", *sets, "--steps", "2", recipe=name)
     assert run.succeed()["steps"] == 2
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     trajectories = [read_exported_trajectory(run.path, entry) for entry in read_export_index(run.path)]
     assert trajectories
     assert all(each.reward.parts.keys() >= PARTS[name] for each in trajectories)
@@ -49,4 +49,4 @@ def test_a_run_ends_after_the_epochs_that_it_was_given(mini_runs: MiniRuns) -> N
     assert run.succeed()["steps"] == 2
     (told,) = [event for event in run.events("alert.raised") if event["name"] == "stop"]
     assert told["text"] == "stop.after_epochs = 1: 2 steps of 4 groups, for 8 tasks"
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)

@@ -10,7 +10,7 @@ from protocol.run_directory.trajectory_export import read_export_index, read_exp
 from protocol.trajectory import TurnKind
 from tests.support.cluster_runs import MiniRuns
 from tests.support.fake_judge import BAD, GOOD, Odd, fake_judge
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -30,7 +30,7 @@ async def test_a_run_trains_turns_on_a_judges_word_beside_their_episodes_reward(
         options = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
         run = mini_runs.start("rewards", *options, "--steps", "2")
         assert (await asyncio.to_thread(run.succeed))["steps"] == 2
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     trajectories = [read_exported_trajectory(run.path, entry) for entry in read_export_index(run.path)]
     assert len(trajectories) >= 32
     votes = failed = 0

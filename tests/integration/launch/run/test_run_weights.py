@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.cluster_runs import MiniRun, MiniRuns
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -16,7 +16,7 @@ SMALL = ("--set", "engine.count=2", "--set", "warm_start.enabled=false", "--set"
 def test_each_version_comes_once_to_a_machine_for_all_of_its_engines(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("deltas", "--set", "engine.weight_transfer=delta", *SMALL, "--steps", "2")
     assert run.succeed()["steps"] == 2
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     versions = served_by_both(run)
     copied = run.events("weights.copied")
     assert [event["version"] for event in copied] == versions
@@ -39,7 +39,7 @@ def test_weights_come_by_every_path_and_no_episode_is_lost_for_it(
     chosen = [word for key in path for word in ("--set", key)]
     run = mini_runs.start("-".join(key.partition("=")[2] for key in path), *chosen, *SMALL, "--steps", "2")
     assert run.succeed()["steps"] == 2
-    assert_books_balance(run.path)
+    assert_accounting_balances(run.path)
     versions = served_by_both(run)
     copied = run.events("weights.copied")
     assert [event["version"] for event in copied] == ([] if "direct" in path[0] else versions)

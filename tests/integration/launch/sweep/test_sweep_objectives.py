@@ -14,7 +14,7 @@ import pytest
 from launch.sweep.definition import build_sweep, find_sweep_file, read_sweep_file
 from launch.sweep.sweep_folder import SUMMARY_FILE
 from tests.support.cluster_runs import RECIPE, ROOT, MiniRuns
-from tests.support.trajectory_accounting import assert_books_balance
+from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -73,7 +73,7 @@ def test_two_steps_of_one_of_the_objectives(mini_runs: MiniRuns, tmp_path: Path)
     assert (ended["state"], ended["values"]["steps"]) == ("ended", 2), ended["why"]
     assert ended["values"]["staleness_max"] <= 4
     assert ended["values"].keys() >= {"before", "after", "difference"}
-    assert_books_balance(Path(ended["folder"]))
+    assert_accounting_balances(Path(ended["folder"]))
 
 
 def test_runs_that_begin_alike_share_the_warm_start_and_the_evaluation_before(

@@ -96,9 +96,9 @@ async def test_a_group_goes_from_plan_to_training_and_is_accounted_for(tmp_path:
         await fill(buffer, sender, 1)
         await buffer.commit_step(1)
         await buffer.compact_before(1)
-        books = await buffer.accounting()
-        assert (books.acknowledged, books.trained, books.in_buffer) == (8, 3, 4)
-        assert books.balanced
+        accounting = await buffer.accounting()
+        assert (accounting.acknowledged, accounting.trained, accounting.in_buffer) == (8, 3, 4)
+        assert accounting.balanced
         await buffer.rewind_to_step(1)
         await buffer.end_run()
         assert (await buffer.accounting()).dropped == {DropReason.ALL_STALE: 1, DropReason.RUN_ENDED: 4}
@@ -114,7 +114,7 @@ async def test_a_group_goes_from_plan_to_training_and_is_accounted_for(tmp_path:
     assert (acknowledged["versions_min"], acknowledged["versions_max"]) == (0, 0)
 
 
-async def test_the_conductor_hears_of_a_closing_group_as_it_closes(tmp_path: Path) -> None:
+async def test_the_scheduler_hears_of_a_closing_group_as_it_closes(tmp_path: Path) -> None:
     async with running(make_spec(tmp_path)) as (buffer, sender):
         assert (await buffer.wait_progress(0, 0.0)).closed == ()
         async with asyncio.TaskGroup() as tasks:
@@ -132,7 +132,7 @@ async def test_the_conductor_hears_of_a_closing_group_as_it_closes(tmp_path: Pat
         assert (now.seq, now.closed) == (2, ())
 
 
-async def test_a_freed_budget_wakes_the_conductor(tmp_path: Path) -> None:
+async def test_a_freed_budget_wakes_the_scheduler(tmp_path: Path) -> None:
     async with running(make_spec(tmp_path, budget_bytes=44_000)) as (buffer, sender):
         await fill(buffer, sender, 0)
         with pytest.raises(BudgetFullError):
@@ -316,8 +316,8 @@ async def test_a_journal_that_is_an_older_copy_is_not_gone_on_with(tmp_path: Pat
 async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tmp_path: Path) -> None:
     async with running(make_spec(tmp_path)) as (buffer, sender):
         assert await sender.send(make_trajectory(9, 0), SOON_S) == "unknown"
-        books = await buffer.accounting()
-        assert (books.acknowledged, books.unknown) == (0, 1)
+        accounting = await buffer.accounting()
+        assert (accounting.acknowledged, accounting.unknown) == (0, 1)
     (refused,) = events(tmp_path)
     assert (refused["kind"], refused["reason"], refused["sender"]) == ("message.refused", "unknown", "worker-0")
 

@@ -44,7 +44,7 @@ class FakeEngine:
         return dict.fromkeys(names, CAME)
 
 
-class Fleet:
+class PolledEngines:
     """Two engines, and what a router hears of them."""
 
     def __init__(self) -> None:
@@ -70,10 +70,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_each_engine_is_heard_while_one_has_a_request_of_this_worker() -> None:
     """Where to go next is chosen among those that it does not use yet."""
-    fleet = Fleet()
-    async with asyncio.TaskGroup() as group, polling_engines(fleet.engines, fleet.hear):
-        asking = group.create_task(fleet.engines[0].generate(request([1], 9)))
-        await fleet.until_heard(("busy", 900), ("idle", 100))
+    polled = PolledEngines()
+    async with asyncio.TaskGroup() as group, polling_engines(polled.engines, polled.hear):
+        asking = group.create_task(polled.engines[0].generate(request([1], 9)))
+        await polled.until_heard(("busy", 900), ("idle", 100))
         asking.cancel()
 
 
@@ -99,16 +99,16 @@ async def test_a_worker_without_a_request_asks_nobody() -> None:
 
 
 async def test_an_engine_that_is_gone_leaves_what_it_had_said_and_the_others_go_on() -> None:
-    fleet = Fleet()
-    async with polling_engines(fleet.engines, fleet.hear), asyncio.TaskGroup() as group:
-        other = group.create_task(fleet.engines[1].generate(request([1], 9)))
-        going = group.create_task(_failed(fleet.engines[0]))
-        await fleet.until_heard(("busy", 900), ("idle", 100))
-        fleet.actors["busy"].dies.set()
+    polled = PolledEngines()
+    async with polling_engines(polled.engines, polled.hear), asyncio.TaskGroup() as group:
+        other = group.create_task(polled.engines[1].generate(request([1], 9)))
+        going = group.create_task(_failed(polled.engines[0]))
+        await polled.until_heard(("busy", 900), ("idle", 100))
+        polled.actors["busy"].dies.set()
         assert await going == CAME
-        fleet.heard.clear()
-        await fleet.until_heard(("idle", 100))
-        assert {name for name, _ in fleet.heard} == {"idle"}
+        polled.heard.clear()
+        await polled.until_heard(("idle", 100))
+        assert {name for name, _ in polled.heard} == {"idle"}
         other.cancel()
 
 

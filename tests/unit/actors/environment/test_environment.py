@@ -368,7 +368,7 @@ async def test_an_engine_that_fails_an_episode_elsewhere_is_no_policy_outcome() 
             await opened.run_episode(episode_context(EPISODE, TASK))
 
 
-async def test_an_episode_over_its_ticket_s_time_is_begun_nowhere() -> None:
+async def test_an_episode_over_its_request_s_time_is_begun_nowhere() -> None:
     played = Played()
     async with environment_service(played) as (url, _), environments(url, FakeEngine([])) as opened:
         deadlines = replace(NO_DEADLINES, evaluate=asyncio.get_running_loop().time() + 5.0)

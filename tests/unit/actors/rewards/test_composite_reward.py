@@ -186,24 +186,24 @@ async def test_a_name_that_is_none_is_refused_when_a_worker_opens_it() -> None:
 # -- turns ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_diary_keeps_turns_calls_and_what_came_of_them_in_order() -> None:
-    diary = EpisodeTranscript()
-    assert diary.last_content == ""
-    diary.add_turn(
+def test_a_transcript_keeps_turns_calls_and_what_came_of_them_in_order() -> None:
+    transcript = EpisodeTranscript()
+    assert transcript.last_content == ""
+    transcript.add_turn(
         "two",
         [make_call_record("a", {"command": "ls"}), make_call_record("b", {"content": "x", "path": "y", "n": 3})],
         malformed=False,
     )
-    diary.add_tool_result("out", 0, timed_out=False)
-    diary.add_tool_result("late", None, timed_out=True)
-    diary.add_turn("cut short", [make_call_record("a", {"command": "rm -rf /"})], malformed=False)
-    diary.add_turn("done", malformed=False)
-    assert diary.turns == [
+    transcript.add_tool_result("out", 0, timed_out=False)
+    transcript.add_tool_result("late", None, timed_out=True)
+    transcript.add_turn("cut short", [make_call_record("a", {"command": "rm -rf /"})], malformed=False)
+    transcript.add_turn("done", malformed=False)
+    assert transcript.turns == [
         ModelTurn("two", (ToolCallRecord("a", "ls", "out", 0), ToolCallRecord("b", "x\ny", "late", None, True))),
         ModelTurn("cut short", (ToolCallRecord("a", "rm -rf /"),)),
         ModelTurn("done"),
     ]
-    assert diary.last_content == "done"
+    assert transcript.last_content == "done"
 
 
 def test_rewards_go_to_the_models_turns_of_all_segments_in_order() -> None:

@@ -157,7 +157,7 @@ def test_whatever_dies_each_attempt_is_counted_once_and_none_is_forgotten(
     tmp_path_factory: pytest.TempPathFactory, happenings: list[tuple[str, int]]
 ) -> None:
     """Every attempt is done, waits, or is with a worker: so it is over exactly when all are there."""
-    folder = tmp_path_factory.mktemp("exam")
+    folder = tmp_path_factory.mktemp("evaluation")
     evaluation, held, incarnation, now = evaluation_in(folder), list[RolloutRequest](), 0, 0.0
     counted: dict[tuple[int, int], AttemptRecord] = {}
     for happening, number in happenings:
@@ -195,7 +195,7 @@ def scheduler_in(folder: Path) -> RolloutScheduler:
     return RolloutScheduler(spec_in(folder), LocalRemote(FakeBuffer()))
 
 
-async def test_training_and_an_exam_never_get_each_others_requests(tmp_path: Path) -> None:
+async def test_training_and_an_evaluation_never_get_each_others_requests(tmp_path: Path) -> None:
     """Else training waits behind an evaluation, or its tokens are of the wrong weights."""
     scheduler = scheduler_in(tmp_path)
     await scheduler.set_run_state(SchedulerRunState(training=True))
@@ -247,7 +247,7 @@ async def test_requests_whose_way_to_the_examiner_was_cut_are_given_again(tmp_pa
     assert len(result.result()) == len(requests)
 
 
-async def test_an_exam_that_is_given_up_leaves_nothing_for_the_next(tmp_path: Path) -> None:
+async def test_an_evaluation_that_is_given_up_leaves_nothing_for_the_next(tmp_path: Path) -> None:
     scheduler = scheduler_in(tmp_path)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         result = group.create_task(scheduler.run_online_evaluation(plan_in(tmp_path)))

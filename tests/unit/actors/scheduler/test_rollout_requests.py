@@ -10,7 +10,7 @@ def request(sample: int) -> RolloutRequest:
     return RolloutRequest("run", GroupId(1), sample, 8, "task", 7)
 
 
-def test_a_ticket_is_in_one_place_until_it_is_finished() -> None:
+def test_a_request_is_in_one_place_until_it_is_finished() -> None:
     requests = RolloutRequestQueue()
     requests.add(request(0))
     assert requests.assign("w#1", 5, 1.0, 10.0) == [request(0)]
@@ -33,14 +33,14 @@ def test_a_reissued_sample_goes_first_and_a_late_reply_of_the_first_attempt_does
     assert request_key(again) in requests.assigned
 
 
-def test_a_ticket_remembers_how_often_its_sandbox_vanished() -> None:
+def test_a_request_remembers_how_often_its_sandbox_vanished() -> None:
     requests = RolloutRequestQueue()
     first = requests.reissue(request(0), InfraFailure.SANDBOX_VANISHED)
     second = requests.reissue(first, InfraFailure.ENGINE)
     assert (first.vanished_sandboxes, second.vanished_sandboxes, second.attempt) == (1, 1, 2)
 
 
-def test_only_earlier_incarnations_of_a_worker_lose_their_tickets() -> None:
+def test_only_earlier_incarnations_of_a_worker_lose_their_requests() -> None:
     requests = RolloutRequestQueue()
     for sample in range(3):
         requests.add(request(sample))

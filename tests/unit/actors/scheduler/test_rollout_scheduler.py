@@ -172,7 +172,7 @@ async def test_groups_that_filled_no_step_are_replaced(tmp_path: Path, buffer: F
         assert len(await until_taken(scheduler)) == PER_STEP * SIZE
 
 
-async def test_the_end_of_training_takes_its_tickets_back(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_the_end_of_training_takes_its_requests_back(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer)
     await train(scheduler)
     await take(scheduler, 1)
@@ -201,7 +201,7 @@ async def test_what_binds_a_step_is_the_oldest_group_that_still_runs(tmp_path: P
     assert await restarted.binding_step(0, []) == 0, "a scheduler in a dead one's place knows of the groups that run"
 
 
-async def test_a_conductor_in_a_dead_ones_place_orders_the_next_epoch_as_that_would_have(tmp_path: Path) -> None:
+async def test_a_scheduler_in_a_dead_ones_place_orders_the_next_epoch_as_that_would_have(tmp_path: Path) -> None:
     """Otherwise a resumed run skips some tasks of the epoch and repeats others."""
     rewards = {"a": 1.0, "b": 0.25, "c": 0.5, "d": 0.0, "e": 0.75}
 
@@ -226,7 +226,7 @@ async def test_a_conductor_in_a_dead_ones_place_orders_the_next_epoch_as_that_wo
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 
-async def test_no_ticket_leaves_before_its_group_is_durable(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_no_request_leaves_before_its_group_is_durable(tmp_path: Path, buffer: FakeBuffer) -> None:
     """Otherwise its trajectory arrives for a group that a restarted buffer does not know."""
     scheduler = make(tmp_path, buffer)
     await train(scheduler)
@@ -260,7 +260,7 @@ async def test_what_a_dead_worker_still_waits_for_goes_to_the_one_in_its_place(
     }
 
 
-async def test_tickets_whose_way_to_their_worker_was_cut_are_given_again(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_requests_whose_way_to_their_worker_was_cut_are_given_again(tmp_path: Path, buffer: FakeBuffer) -> None:
     """Else they are missed until their deadline, which is the longest episode's."""
     scheduler = make(tmp_path, buffer)
     await scheduler.register_worker("w", "1")
@@ -385,7 +385,7 @@ async def test_a_group_whose_opening_was_cut_off_is_opened_next(
     assert sorted(buffer.plans) == list(range(PER_STEP))
 
 
-async def test_a_restarted_worker_has_its_tickets_issued_again_first(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_a_restarted_worker_has_its_requests_issued_again_first(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer)
     await train(scheduler)
     mine, other = await take(scheduler, 1, "mine"), await take(scheduler, 1, "other")
@@ -410,7 +410,7 @@ async def test_a_sample_is_given_up_after_its_replacements_and_reported_once(
     assert buffer.abandoned == [(first.group, first.sample, InfraFailure.ENGINE.value)]
 
 
-async def test_a_ticket_without_word_past_its_deadline_is_issued_again(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_a_request_without_word_past_its_deadline_is_issued_again(tmp_path: Path, buffer: FakeBuffer) -> None:
     clock = Clock()
     scheduler = make(tmp_path, buffer, clock=clock)
     async with running(scheduler):
@@ -593,7 +593,7 @@ async def _failed_and_taken(scheduler: RolloutScheduler, request: RolloutRequest
     return await until_taken(scheduler)
 
 
-async def test_a_task_that_was_wasted_shortly_before_the_conductor_died_still_comes_again(
+async def test_a_task_that_was_wasted_shortly_before_the_scheduler_died_still_comes_again(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
     """The return of a task is durable with the next group only; until then the journal's closing has to tell of it."""
@@ -610,7 +610,7 @@ async def test_a_task_that_was_wasted_shortly_before_the_conductor_died_still_co
 # -- a restart -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_restarted_conductor_goes_on_from_the_journal(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_a_restarted_scheduler_goes_on_from_the_journal(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer, AdmissionMode.ONE_STEP_OFF)
     async with running(scheduler):
         await train(scheduler)

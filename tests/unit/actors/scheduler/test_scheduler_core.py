@@ -35,7 +35,7 @@ PER_STEP, SIZE, MAX_STALENESS, STEPS = 2, 2, 4, 100
 TRAINING = SchedulerRunState(training=True)
 
 
-class Desk:
+class CoreWithJournal:
     """A dispatch, what it said, and the closings that a journal would tell it of."""
 
     def __init__(
@@ -143,28 +143,28 @@ def test_the_first_groups_to_close_are_not_taken_for_all() -> None:
 
 
 def test_every_opening_says_why() -> None:
-    desk = Desk(mode=AdmissionMode.SYNC)
-    desk.dispatch.set_run_state(TRAINING)
-    first, second = desk.open()
-    assert desk.last("group.admitted")["reason"] == "for step 1"
-    assert desk.last("admission.held")["reason"] == AdmissionHold.AGE
-    desk.close(first, GroupOutcome.ZERO_VARIANCE)
-    (third,) = desk.open()
-    assert desk.last("group.admitted")["reason"] == "replaces group 0, zero_variance"
-    desk.close(third, GroupOutcome.INFRA_SHORT)
-    assert desk.last("task.requeued")["task"] == third.task
-    (fourth,) = desk.open()
+    scheduler = CoreWithJournal(mode=AdmissionMode.SYNC)
+    scheduler.dispatch.set_run_state(TRAINING)
+    first, second = scheduler.open()
+    assert scheduler.last("group.admitted")["reason"] == "for step 1"
+    assert scheduler.last("admission.held")["reason"] == AdmissionHold.AGE
+    scheduler.close(first, GroupOutcome.ZERO_VARIANCE)
+    (third,) = scheduler.open()
+    assert scheduler.last("group.admitted")["reason"] == "replaces group 0, zero_variance"
+    scheduler.close(third, GroupOutcome.INFRA_SHORT)
+    assert scheduler.last("task.requeued")["task"] == third.task
+    (fourth,) = scheduler.open()
     assert fourth.task == third.task
     assert second.group == 1
 
 
 def test_every_epochs_order_is_told_once_with_what_it_was_made_of() -> None:
-    desk = Desk(mode=AdmissionMode.SYNC, order=TaskOrder.FRONTIER)
+    scheduler = CoreWithJournal(mode=AdmissionMode.SYNC, order=TaskOrder.FRONTIER)
     for step in range(3):
-        desk.dispatch.set_run_state(replace(TRAINING, published_step=step))
-        for plan in desk.open():
-            desk.close(plan)
-    first, second = [fields for kind, fields in desk.said if kind == "epoch.ordered"]
+        scheduler.dispatch.set_run_state(replace(TRAINING, published_step=step))
+        for plan in scheduler.open():
+            scheduler.close(plan)
+    first, second = [fields for kind, fields in scheduler.said if kind == "epoch.ordered"]
     assert [each["epoch"] for each in (first, second)] == [0, 1]
     assert (first["tried"], second["tried"], second["closings_seen"]) == (0, 4, 4), (
         "the fifth task's group is open still"
@@ -174,44 +174,47 @@ def test_every_epochs_order_is_told_once_with_what_it_was_made_of() -> None:
 
 
 def test_what_the_journal_refuses_is_asked_for_again() -> None:
-    desk = Desk()
-    desk.dispatch.set_run_state(TRAINING)
-    plan = desk.dispatch.plan_group(1)
+    scheduler = CoreWithJournal()
+    scheduler.dispatch.set_run_state(TRAINING)
+    plan = scheduler.dispatch.plan_group(1)
     assert plan is not None
-    desk.dispatch.mark_refused(plan, BudgetFullError("no room"))
-    assert (desk.dispatch.groups.hold, str(desk.dispatch.groups.blocked_by)) == (AdmissionHold.BYTES, "no room")
-    assert desk.dispatch.plan_group(1) == plan
+    scheduler.dispatch.mark_refused(plan, BudgetFullError("no room"))
+    assert (scheduler.dispatch.groups.hold, str(scheduler.dispatch.groups.blocked_by)) == (
+        AdmissionHold.BYTES,
+        "no room",
+    )
+    assert scheduler.dispatch.plan_group(1) == plan
 
 
 def test_what_fills_no_step_is_opened_again() -> None:
-    desk = Desk(mode=AdmissionMode.SYNC)
-    desk.dispatch.set_run_state(TRAINING)
-    assert len(desk.open()) == PER_STEP
-    desk.dispatch.set_run_state(replace(TRAINING, lost_groups=1))
-    assert len(desk.open()) == 1
+    scheduler = CoreWithJournal(mode=AdmissionMode.SYNC)
+    scheduler.dispatch.set_run_state(TRAINING)
+    assert len(scheduler.open()) == PER_STEP
+    scheduler.dispatch.set_run_state(replace(TRAINING, lost_groups=1))
+    assert len(scheduler.open()) == 1
 
 
 # -- before and after training ---------------------------------------------------------------------------------------
 
 
 def test_no_episode_begins_for_a_group_whose_opening_outlived_the_training() -> None:
-    desk = Desk()
-    desk.dispatch.set_run_state(TRAINING)
-    plan = desk.dispatch.plan_group(1)
+    scheduler = CoreWithJournal()
+    scheduler.dispatch.set_run_state(TRAINING)
+    plan = scheduler.dispatch.plan_group(1)
     assert plan is not None
-    desk.dispatch.set_run_state(SchedulerRunState())
-    desk.dispatch.mark_opened(plan, 0.0)
-    assert desk.dispatch.assign_requests("w#1", 10, 0.0) == []
+    scheduler.dispatch.set_run_state(SchedulerRunState())
+    scheduler.dispatch.mark_opened(plan, 0.0)
+    assert scheduler.dispatch.assign_requests("w#1", 10, 0.0) == []
 
 
 def test_requests_of_an_earlier_scheduler_wait_for_the_training() -> None:
     """Otherwise a scheduler that restarts at the end runs training episodes beside the evaluation."""
-    desk, plan = Desk(), GroupPlan(GroupId(0), "a", (1, 2))
-    desk.dispatch.reopen_groups([JournalOpenGroup(plan, (0, 1))])
-    assert desk.dispatch.assign_requests("w#1", 10, 0.0) == []
-    desk.dispatch.set_run_state(TRAINING)
-    desk.dispatch.set_run_state(replace(TRAINING, published_step=1))
-    assert desk.dispatch.assign_requests("w#1", 10, 0.0) == [
+    scheduler, plan = CoreWithJournal(), GroupPlan(GroupId(0), "a", (1, 2))
+    scheduler.dispatch.reopen_groups([JournalOpenGroup(plan, (0, 1))])
+    assert scheduler.dispatch.assign_requests("w#1", 10, 0.0) == []
+    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.dispatch.set_run_state(replace(TRAINING, published_step=1))
+    assert scheduler.dispatch.assign_requests("w#1", 10, 0.0) == [
         plan.rollout_request("run", 0),
         plan.rollout_request("run", 1),
     ]
@@ -221,41 +224,41 @@ def test_requests_of_an_earlier_scheduler_wait_for_the_training() -> None:
 
 
 def test_a_paused_run_hands_out_nothing_and_goes_on_where_it_was() -> None:
-    desk = Desk()
-    desk.dispatch.set_run_state(TRAINING)
-    desk.open(free=SIZE)
-    desk.dispatch.set_run_state(replace(TRAINING, flow=RolloutFlow.PAUSE))
-    assert desk.dispatch.assign_requests("w#1", 10, 0.0) == []
-    assert desk.open() == []
-    assert desk.dispatch.groups.hold is AdmissionHold.PAUSED
-    desk.dispatch.set_run_state(TRAINING)
-    assert [request.sample for request in desk.dispatch.assign_requests("w#1", SIZE, 0.0)] == [0, 1]
-    assert desk.kinds().count("scheduler.flow") == 2
+    scheduler = CoreWithJournal()
+    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.open(free=SIZE)
+    scheduler.dispatch.set_run_state(replace(TRAINING, flow=RolloutFlow.PAUSE))
+    assert scheduler.dispatch.assign_requests("w#1", 10, 0.0) == []
+    assert scheduler.open() == []
+    assert scheduler.dispatch.groups.hold is AdmissionHold.PAUSED
+    scheduler.dispatch.set_run_state(TRAINING)
+    assert [request.sample for request in scheduler.dispatch.assign_requests("w#1", SIZE, 0.0)] == [0, 1]
+    assert scheduler.kinds().count("scheduler.flow") == 2
 
 
 def test_a_draining_run_finishes_its_groups_and_says_when() -> None:
-    desk = Desk()
-    desk.dispatch.set_run_state(TRAINING)
-    (plan,) = desk.open(free=1)
-    desk.dispatch.set_run_state(replace(TRAINING, flow=RolloutFlow.DRAIN))
-    assert len(desk.dispatch.assign_requests("w#1", 10, 0.0)) == SIZE
-    assert desk.open() == []
-    assert desk.dispatch.groups.hold is AdmissionHold.DRAINING
-    desk.close(plan)
-    assert desk.last("scheduler.drained") == {"ready": 1}
+    scheduler = CoreWithJournal()
+    scheduler.dispatch.set_run_state(TRAINING)
+    (plan,) = scheduler.open(free=1)
+    scheduler.dispatch.set_run_state(replace(TRAINING, flow=RolloutFlow.DRAIN))
+    assert len(scheduler.dispatch.assign_requests("w#1", 10, 0.0)) == SIZE
+    assert scheduler.open() == []
+    assert scheduler.dispatch.groups.hold is AdmissionHold.DRAINING
+    scheduler.close(plan)
+    assert scheduler.last("scheduler.drained") == {"ready": 1}
 
 
 def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> None:
-    desk = Desk(in_flight=3)
-    desk.dispatch.set_run_state(TRAINING)
-    desk.open(free=10)
-    assert len(desk.dispatch.assign_requests("w#1", 10, 0.0)) == 3
-    desk.open(free=10)
-    assert desk.dispatch.groups.hold is AdmissionHold.IN_FLIGHT
-    desk.dispatch.set_run_state(replace(TRAINING, tuning=RolloutTuning(in_flight=5)))
-    desk.open(free=10)
-    assert len(desk.dispatch.assign_requests("w#1", 10, 0.0)) == 2
-    assert desk.last("scheduler.retuned")["in_flight"] == 5
+    scheduler = CoreWithJournal(in_flight=3)
+    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.open(free=10)
+    assert len(scheduler.dispatch.assign_requests("w#1", 10, 0.0)) == 3
+    scheduler.open(free=10)
+    assert scheduler.dispatch.groups.hold is AdmissionHold.IN_FLIGHT
+    scheduler.dispatch.set_run_state(replace(TRAINING, tuning=RolloutTuning(in_flight=5)))
+    scheduler.open(free=10)
+    assert len(scheduler.dispatch.assign_requests("w#1", 10, 0.0)) == 2
+    assert scheduler.last("scheduler.retuned")["in_flight"] == 5
 
 
 def test_no_tuning_goes_past_the_age_bound() -> None:
@@ -267,75 +270,75 @@ def test_no_tuning_goes_past_the_age_bound() -> None:
 
 
 def test_what_a_person_gives_up_is_sent_for_no_more() -> None:
-    desk = Desk()
-    desk.dispatch.set_run_state(TRAINING)
-    plan, other = desk.open(free=2 * SIZE)[:2]
-    (out,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
+    scheduler = CoreWithJournal()
+    scheduler.dispatch.set_run_state(TRAINING)
+    plan, other = scheduler.open(free=2 * SIZE)[:2]
+    (out,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
     with pytest.raises(UserError, match="group 99 is not open"):
-        desk.dispatch.groups.require_open(GroupId(99))
-    desk.dispatch.groups.require_open(plan.group)
-    assert desk.dispatch.cancel_samples(plan.group, out.sample) == (out.sample,)
-    assert desk.dispatch.cancel_samples(plan.group, out.sample) == ()
-    assert len(desk.dispatch.cancel_samples(plan.group, None)) == SIZE - 1
-    left = {request.group for request in desk.dispatch.assign_requests("w#1", 1000, 0.0)}
+        scheduler.dispatch.groups.require_open(GroupId(99))
+    scheduler.dispatch.groups.require_open(plan.group)
+    assert scheduler.dispatch.cancel_samples(plan.group, out.sample) == (out.sample,)
+    assert scheduler.dispatch.cancel_samples(plan.group, out.sample) == ()
+    assert len(scheduler.dispatch.cancel_samples(plan.group, None)) == SIZE - 1
+    left = {request.group for request in scheduler.dispatch.assign_requests("w#1", 1000, 0.0)}
     assert plan.group not in left
     assert other.group in left
-    assert desk.kinds().count("rollout_request.cancelled") == SIZE
+    assert scheduler.kinds().count("rollout_request.cancelled") == SIZE
 
 
 # -- what is lost ---------------------------------------------------------------------------------------------------
 
 
-def test_each_lost_ticket_is_issued_again_until_its_limit() -> None:
-    desk = Desk()
-    desk.dispatch.set_run_state(TRAINING)
-    desk.open(free=1)
-    (request,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
-    assert desk.lose(request) is FailedRequestFate.REISSUED
-    (again,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
-    assert (again.attempt, desk.last("rollout_request.reissued")["reason"]) == (1, "engine")
-    assert desk.lose(again) is FailedRequestFate.ABANDONED
-    assert desk.last("sample.abandoned")["attempts"] == 2
+def test_each_lost_request_is_issued_again_until_its_limit() -> None:
+    scheduler = CoreWithJournal()
+    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.open(free=1)
+    (request,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    assert scheduler.lose(request) is FailedRequestFate.REISSUED
+    (again,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    assert (again.attempt, scheduler.last("rollout_request.reissued")["reason"]) == (1, "engine")
+    assert scheduler.lose(again) is FailedRequestFate.ABANDONED
+    assert scheduler.last("sample.abandoned")["attempts"] == 2
 
 
-def test_no_ticket_is_passed_for_ever_while_there_is_a_place() -> None:
+def test_no_request_is_passed_for_ever_while_there_is_a_place() -> None:
     """Else its group has no end: what has been lost goes ahead of what waits, and only so often."""
-    desk = Desk()
-    desk.dispatch.set_run_state(TRAINING)
-    desk.open()
-    waiting = len(desk.dispatch.requests.waiting)
+    scheduler = CoreWithJournal()
+    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.open()
+    waiting = len(scheduler.dispatch.requests.waiting)
     handed_out = 0
-    while requests := desk.dispatch.assign_requests("w#1", 1, 0.0):
+    while requests := scheduler.dispatch.assign_requests("w#1", 1, 0.0):
         handed_out += 1
-        desk.lose(*requests)
-    assert handed_out == waiting * (1 + desk.dispatch.spec.settings.replacement_limit)
-    assert desk.kinds().count("sample.abandoned") == waiting
+        scheduler.lose(*requests)
+    assert handed_out == waiting * (1 + scheduler.dispatch.spec.settings.replacement_limit)
+    assert scheduler.kinds().count("sample.abandoned") == waiting
 
 
 def test_how_often_infrastructure_failed_is_told_at_the_end_of_training_by_the_time_that_attempts_took() -> None:
-    desk = Desk()
-    desk.dispatch.set_run_state(TRAINING)
-    desk.open()
-    for seconds, request in enumerate(desk.dispatch.assign_requests("w#1", 10, 100.0), start=1):
+    scheduler = CoreWithJournal()
+    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.open()
+    for seconds, request in enumerate(scheduler.dispatch.assign_requests("w#1", 10, 100.0), start=1):
         if seconds == 10:
-            desk.lose(request, 100.0 + seconds)
+            scheduler.lose(request, 100.0 + seconds)
         else:
-            desk.dispatch.mark_arrived(request, 100.0 + seconds)
-    desk.dispatch.set_run_state(SchedulerRunState())
-    assert desk.last("infra.failure_rates") == {"attempts": 10, "failed": 1, "by_decile": [0.0] * 9 + [1.0]}
-    assert desk.last("alert.raised")["name"] == "infra_rates"
+            scheduler.dispatch.mark_arrived(request, 100.0 + seconds)
+    scheduler.dispatch.set_run_state(SchedulerRunState())
+    assert scheduler.last("infra.failure_rates") == {"attempts": 10, "failed": 1, "by_decile": [0.0] * 9 + [1.0]}
+    assert scheduler.last("alert.raised")["name"] == "infra_rates"
 
 
 def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
     """Its first attempt was out too long, and came in before anybody took the second."""
-    desk = Desk()
-    desk.dispatch.set_run_state(TRAINING)
-    desk.open(free=1)
-    (late,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
-    desk.lose(late)
-    assert not desk.dispatch.mark_arrived(late, 0.0)
-    assert [request.sample for request in desk.dispatch.assign_requests("w#1", SIZE, 0.0)] == [1]
-    assert desk.last("rollout_request.withdrawn") == {
+    scheduler = CoreWithJournal()
+    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.open(free=1)
+    (late,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    scheduler.lose(late)
+    assert not scheduler.dispatch.mark_arrived(late, 0.0)
+    assert [request.sample for request in scheduler.dispatch.assign_requests("w#1", SIZE, 0.0)] == [1]
+    assert scheduler.last("rollout_request.withdrawn") == {
         "trajectory": late.trajectory_id,
         "attempt": 1,
         "reason": "arrived",
@@ -343,45 +346,45 @@ def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
 
 
 def test_a_second_attempt_that_fails_after_the_first_has_arrived_is_not_replaced() -> None:
-    desk = Desk(replacements=3)
-    desk.dispatch.set_run_state(TRAINING)
-    desk.open(free=1)
-    (late,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
-    desk.lose(late)
-    (again,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
-    desk.dispatch.mark_arrived(late, 0.0)
-    assert desk.lose(again) is FailedRequestFate.SETTLED
-    assert again.sample not in [request.sample for request in desk.dispatch.requests.waiting]
+    scheduler = CoreWithJournal(replacements=3)
+    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.open(free=1)
+    (late,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    scheduler.lose(late)
+    (again,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    scheduler.dispatch.mark_arrived(late, 0.0)
+    assert scheduler.lose(again) is FailedRequestFate.SETTLED
+    assert again.sample not in [request.sample for request in scheduler.dispatch.requests.waiting]
 
 
 def test_nobody_is_sent_for_a_group_that_has_closed() -> None:
     """The journal's word came before its worker's."""
-    desk = Desk(replacements=3)
-    desk.dispatch.set_run_state(TRAINING)
-    plan, *_ = desk.open(free=1)
-    (running,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
-    desk.close(plan)
-    assert desk.lose(running) is FailedRequestFate.SETTLED
-    assert not [request for request in desk.dispatch.requests.waiting if request.group == plan.group]
-    assert desk.last("rollout_request.withdrawn")["reason"] == "group_closed"
+    scheduler = CoreWithJournal(replacements=3)
+    scheduler.dispatch.set_run_state(TRAINING)
+    plan, *_ = scheduler.open(free=1)
+    (running,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    scheduler.close(plan)
+    assert scheduler.lose(running) is FailedRequestFate.SETTLED
+    assert not [request for request in scheduler.dispatch.requests.waiting if request.group == plan.group]
+    assert scheduler.last("rollout_request.withdrawn")["reason"] == "group_closed"
 
 
-def test_what_runs_on_while_the_conductor_is_replaced_is_not_run_again() -> None:
-    desk, plan = Desk(), GroupPlan(GroupId(0), "a", (1, 2))
-    desk.dispatch.reopen_groups([JournalOpenGroup(plan, (0, 1))])
-    desk.dispatch.mark_arrived(plan.rollout_request("run", 0), 0.0)
-    desk.dispatch.set_run_state(TRAINING)
-    desk.dispatch.mark_arrived(plan.rollout_request("run", 1), 0.0)
-    assert desk.dispatch.assign_requests("w#1", 10, 0.0) == []
+def test_what_runs_on_while_the_scheduler_is_replaced_is_not_run_again() -> None:
+    scheduler, plan = CoreWithJournal(), GroupPlan(GroupId(0), "a", (1, 2))
+    scheduler.dispatch.reopen_groups([JournalOpenGroup(plan, (0, 1))])
+    scheduler.dispatch.mark_arrived(plan.rollout_request("run", 0), 0.0)
+    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.dispatch.mark_arrived(plan.rollout_request("run", 1), 0.0)
+    assert scheduler.dispatch.assign_requests("w#1", 10, 0.0) == []
 
 
-def test_tickets_that_the_end_of_training_leaves_are_told_of() -> None:
-    desk = Desk()
-    desk.dispatch.set_run_state(TRAINING)
-    desk.open(free=1)
-    desk.dispatch.assign_requests("w#1", 1, 0.0)
-    desk.dispatch.set_run_state(SchedulerRunState())
-    assert desk.last("rollout_requests.dropped") == {"requests": SIZE, "reason": "training_over"}
+def test_requests_that_the_end_of_training_leaves_are_told_of() -> None:
+    scheduler = CoreWithJournal()
+    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.open(free=1)
+    scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    scheduler.dispatch.set_run_state(SchedulerRunState())
+    assert scheduler.last("rollout_requests.dropped") == {"requests": SIZE, "reason": "training_over"}
 
 
 def test_ready_groups_that_cannot_be_waiting_any_more_are_forgotten() -> None:

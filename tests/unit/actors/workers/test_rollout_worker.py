@@ -93,7 +93,7 @@ class FakeSender:
         return self.unacknowledged
 
 
-class FakeConductor:
+class FakeScheduler:
     """Gives its requests at once, and those that nobody may begin when it is cancelled."""
 
     def __init__(self) -> None:
@@ -138,12 +138,12 @@ def told_by_worker(run_dir: Path) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def scheduler() -> FakeConductor:
-    return FakeConductor()
+def scheduler() -> FakeScheduler:
+    return FakeScheduler()
 
 
 @pytest.fixture
-def made(tmp_path: Path, scheduler: FakeConductor, monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
+def made(tmp_path: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
     POOLS.clear()
     SENDERS.clear()
     monkeypatch.setattr(sandbox_source, "SandboxPool", FakePool)
@@ -155,7 +155,7 @@ def made(tmp_path: Path, scheduler: FakeConductor, monkeypatch: pytest.MonkeyPat
     )
 
 
-async def test_stop_returns_when_the_sandboxes_are_gone(made: RolloutWorker, scheduler: FakeConductor) -> None:
+async def test_stop_returns_when_the_sandboxes_are_gone(made: RolloutWorker, scheduler: FakeScheduler) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
         await scheduler.asked.wait()
@@ -164,7 +164,7 @@ async def test_stop_returns_when_the_sandboxes_are_gone(made: RolloutWorker, sch
 
 
 async def test_stop_waits_for_work_that_was_cancelled_before(
-    made: RolloutWorker, scheduler: FakeConductor, tmp_path: Path
+    made: RolloutWorker, scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         run = group.create_task(made.run({}))
@@ -177,7 +177,7 @@ async def test_stop_waits_for_work_that_was_cancelled_before(
 
 
 async def test_an_episode_that_is_given_up_is_told(
-    made: RolloutWorker, scheduler: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: RolloutWorker, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Else it runs for ever on the page."""
     begun = asyncio.Event()
@@ -198,7 +198,7 @@ async def test_an_episode_that_is_given_up_is_told(
 
 
 async def test_only_the_episode_that_a_person_gives_up_ends(
-    made: RolloutWorker, scheduler: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: RolloutWorker, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     begun: list[int] = []
 
@@ -221,7 +221,7 @@ async def test_only_the_episode_that_a_person_gives_up_ends(
 
 
 async def test_a_request_that_comes_after_the_stop_is_not_begun(
-    made: RolloutWorker, scheduler: FakeConductor, monkeypatch: pytest.MonkeyPatch
+    made: RolloutWorker, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody would cancel its episode."""
     begun: list[RolloutRequest] = []
@@ -240,7 +240,7 @@ async def test_a_request_that_comes_after_the_stop_is_not_begun(
 
 
 async def test_one_that_is_told_to_run_again_is_another_incarnation(
-    made: RolloutWorker, scheduler: FakeConductor
+    made: RolloutWorker, scheduler: FakeScheduler
 ) -> None:
     """Else the scheduler waits for what the first one held."""
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
@@ -258,7 +258,7 @@ async def test_one_that_is_told_to_run_again_is_another_incarnation(
 
 
 async def test_one_that_is_told_again_while_it_works_goes_on_with_what_it_is_at(
-    made: RolloutWorker, scheduler: FakeConductor
+    made: RolloutWorker, scheduler: FakeScheduler
 ) -> None:
     """A cable that is cut breaks the driver's call and not the work: begun anew beside it, the scheduler would take all
     that it holds for lost."""
@@ -275,7 +275,7 @@ async def test_one_that_is_told_again_while_it_works_goes_on_with_what_it_is_at(
 
 
 async def test_one_whose_work_ended_before_its_stop_says_so_to_who_waits_for_it(
-    made: RolloutWorker, scheduler: FakeConductor
+    made: RolloutWorker, scheduler: FakeScheduler
 ) -> None:
     """Else nobody tells it to work again."""
     async with asyncio.timeout(60):
@@ -324,9 +324,9 @@ def fails_with(error: Exception) -> Callable[..., Any]:
         (ZeroDivisionError("a defect"), InfraFailure.UNEXPECTED),
     ],
 )
-async def test_a_failed_episode_costs_its_ticket_and_is_blamed_on_what_failed(
+async def test_a_failed_episode_costs_its_request_and_is_blamed_on_what_failed(
     made: RolloutWorker,
-    scheduler: FakeConductor,
+    scheduler: FakeScheduler,
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
     failure: InfraFailure,
@@ -346,7 +346,7 @@ async def test_a_failed_episode_costs_its_ticket_and_is_blamed_on_what_failed(
 
 
 async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_acknowledged(
-    made: RolloutWorker, scheduler: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: RolloutWorker, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def episode(_: EpisodeRunner, rollout_request: RolloutRequest, task: Task) -> Trajectory:
         return replace(make_trajectory(reward=1.0), request=rollout_request, reward=Reward(0.9, {}))

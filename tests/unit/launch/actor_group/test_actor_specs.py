@@ -273,8 +273,8 @@ def test_a_harness_takes_the_agents_place_where_one_is_named(
 
 
 @pytest.mark.parametrize("send_s", [1.0, 600.0, 5000.0])
-def test_a_ticket_outlives_all_that_its_worker_may_take(send_s: float) -> None:
-    """Else the conductor issues again what a worker is still sending, and the same work is done twice."""
+def test_a_request_outlives_all_that_its_worker_may_take(send_s: float) -> None:
+    """Else the scheduler issues again what a worker is still sending, and the same work is done twice."""
     config = load_recipe("demo", [f"rollout.send_deadline_s={send_s}"])
     assert rollout_request_deadline_s(config) > REQUEST_POLL_S + config.rollout.episode_deadline_s + send_s
 

@@ -220,7 +220,7 @@ def test_the_entropy_is_held_against_that_of_the_first_steps() -> None:
 # -- while a run goes on ---------------------------------------------------------------------------------------------
 
 
-class FakeFleet:
+class FakeEngines:
     def __init__(self) -> None:
         self.running: list[int] = [0]
 
@@ -229,17 +229,17 @@ class FakeFleet:
 
 
 @pytest.fixture
-def fleet() -> FakeFleet:
-    return FakeFleet()
+def engines() -> FakeEngines:
+    return FakeEngines()
 
 
 @pytest.fixture
-def watch(tmp_path: Path, fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> AlertWatch:
+def watch(tmp_path: Path, engines: FakeEngines, monkeypatch: pytest.MonkeyPatch) -> AlertWatch:
     monkeypatch.setattr(watch_module, "free_bytes", lambda _: 10**12)
     (tmp_path / "metrics.jsonl").write_bytes(orjson.dumps({"step": 1, "entropy": 2.0}) + b"\n")
     events = EventLog(tmp_path, "driver-1", "node-0")
     events.emit("run.phase", phase="an earlier attempt's")
-    made = AlertWatch(run_dir=tmp_path, events=events, reserve_bytes=1, engine_loads=fleet.loads)
+    made = AlertWatch(run_dir=tmp_path, events=events, reserve_bytes=1, engine_loads=engines.loads)
     events.emit("run.phase", phase="training")
     return made
 
@@ -249,11 +249,11 @@ def told(run_dir: Path) -> list[tuple[str, object]]:
     return [(str(event["kind"]), event["name"]) for event in found]
 
 
-async def test_what_holds_is_told_once_and_once_more_when_it_is_over(watch: AlertWatch, fleet: FakeFleet) -> None:
+async def test_what_holds_is_told_once_and_once_more_when_it_is_over(watch: AlertWatch, engines: FakeEngines) -> None:
     for _ in range(ENGINE_CHECKS + 5):
         await watch.check()
     assert told(watch.run_dir) == [("alert.raised", "idle_engines")]
-    fleet.running = [3]
+    engines.running = [3]
     for _ in range(ENGINE_CHECKS):
         await watch.check()
     assert told(watch.run_dir) == [("alert.raised", "idle_engines"), ("alert.resolved", "idle_engines")]

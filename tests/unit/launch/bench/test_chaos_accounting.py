@@ -70,8 +70,8 @@ def settled(of: RunEvidence) -> ChaosAccounting:
 
 
 def test_each_acknowledged_trajectory_has_one_place() -> None:
-    books = settled(evidence())
-    assert books == ChaosAccounting(
+    accounting = settled(evidence())
+    assert accounting == ChaosAccounting(
         acknowledged=6,
         trained_exactly_once=1,
         dropped=2,
@@ -83,8 +83,8 @@ def test_each_acknowledged_trajectory_has_one_place() -> None:
         versions_with_two_hashes=0,
         negative_ages=0,
     )
-    assert books.is_balanced
-    assert books.is_clean
+    assert accounting.is_balanced
+    assert accounting.is_clean
 
 
 def test_one_that_hears_only_the_second_time_that_it_is_superseded_has_its_place() -> None:
@@ -123,10 +123,10 @@ def with_row(name: str, row: JournalRow) -> RunEvidence:
     ],
 )
 def test_what_is_in_no_place_is_lost(wrong: RunEvidence) -> None:
-    books = settled(wrong)
-    assert books.lost == 1
-    assert not books.is_balanced
-    assert not books.is_clean
+    accounting = settled(wrong)
+    assert accounting.lost == 1
+    assert not accounting.is_balanced
+    assert not accounting.is_clean
 
 
 def with_ledger(*lines: LedgerStep) -> RunEvidence:
@@ -152,9 +152,9 @@ ONCE = LedgerStep(1, FIRST, (TRAINED,), {})
     ],
 )
 def test_what_is_trained_twice_or_could_be_is_found(wrong: RunEvidence) -> None:
-    books = settled(wrong)
-    assert books.duplicated == 1
-    assert not books.is_clean
+    accounting = settled(wrong)
+    assert accounting.duplicated == 1
+    assert not accounting.is_clean
 
 
 def test_a_trajectory_that_was_trained_twice_balances_nothing() -> None:
@@ -181,9 +181,9 @@ def swapped(one: int, other: int) -> dict[int, set[str]]:
     ],
 )
 def test_a_cursor_that_skips_or_repeats_is_found(opened: dict[int, set[str]], skips: int) -> None:
-    books = settled(replace(evidence(), opened=opened))
-    assert books.cursor_skips >= skips
-    assert not books.is_clean
+    accounting = settled(replace(evidence(), opened=opened))
+    assert accounting.cursor_skips >= skips
+    assert not accounting.is_clean
 
 
 def test_the_task_of_a_wasted_group_comes_once_more_and_only_once() -> None:
@@ -198,9 +198,9 @@ def test_the_task_of_a_wasted_group_comes_once_more_and_only_once() -> None:
 
 
 def test_a_version_with_two_hashes_is_found() -> None:
-    books = settled(replace(evidence(), hashes={FIRST: {"a", "c"}, SECOND: {"b"}}))
-    assert books.versions_with_two_hashes == 1
-    assert not books.is_clean
+    accounting = settled(replace(evidence(), hashes={FIRST: {"a", "c"}, SECOND: {"b"}}))
+    assert accounting.versions_with_two_hashes == 1
+    assert not accounting.is_clean
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_a_version_with_two_hashes_is_found() -> None:
     ],
 )
 def test_tokens_of_no_age_are_found(wrong: RunEvidence) -> None:
-    books = settled(wrong)
-    assert books.negative_ages == 4
-    assert not books.is_clean
+    accounting = settled(wrong)
+    assert accounting.negative_ages == 4
+    assert not accounting.is_clean
 
 
 def test_events_of_which_some_could_not_be_written_prove_nothing() -> None:

@@ -30,7 +30,7 @@ from protocol.errors import UserError
 from protocol.events import EventLog
 from protocol.run_directory.json_fields import Event
 
-BOOKS = ChaosAccounting(2000, 1500, 200, 290, 10, 0, 0, 0, 0, 0)
+ACCOUNTING = ChaosAccounting(2000, 1500, 200, 290, 10, 0, 0, 0, 0, 0)
 
 
 def test_a_hundred_kills_are_fifteen_of_each_process_two_at_each_point_and_two_thousand_trajectories() -> None:
@@ -133,13 +133,13 @@ def test_a_witness_reads_on_and_passes_over_half_a_line(tmp_path: Path) -> None:
     assert (witness.acknowledged, witness.in_flight.count) == (1, 0)
 
 
-def report(books: ChaosAccounting = BOOKS, *, workers: int = 40, points: int = 2) -> ChaosReport:
+def report(accounting: ChaosAccounting = ACCOUNTING, *, workers: int = 40, points: int = 2) -> ChaosReport:
     by = dict.fromkeys(KilledProcess, 15) | {
         KilledProcess.WORKER: workers,
         KilledProcess.BUFFER: 26,
         KilledProcess.DRIVER: 4,
     }
-    return ChaosReport(scale_goal(100), by, dict.fromkeys(POINT_VICTIMS, points), books)
+    return ChaosReport(scale_goal(100), by, dict.fromkeys(POINT_VICTIMS, points), accounting)
 
 
 def test_a_report_holds_only_if_all_was_reached_and_nothing_is_wrong() -> None:

@@ -32,11 +32,11 @@ def test_only_what_lies_in_the_journal_with_its_bytes_counts(tmp_path: Path) -> 
         journal.open_group(group_plan(group), b"")
     sent = list(number_trajectories(build_trajectory(64), 2 * GROUP_SIZE))
     for trajectory in sent[:-1]:
-        frames, ticket = codec.encode_trajectory(trajectory), trajectory.request
+        frames, request = codec.encode_trajectory(trajectory), trajectory.request
         blob, digest = codec.pack_frames(frames), codec.frames_digest(frames)
-        name, status = ticket.trajectory_id, trajectory.status
+        name, status = request.trajectory_id, trajectory.status
         journal.append_batch(
-            [TrajectoryArrival(name, ticket.group, ticket.sample, 1.0, True, status, digest, blob, 32)]
+            [TrajectoryArrival(name, request.group, request.sample, 1.0, True, status, digest, blob, 32)]
         )
     journal.close()
     assert receivers._read_stored(path) == {trajectory_number(trajectory.request) for trajectory in sent[:-1]}

@@ -61,7 +61,7 @@ async def test_each_kind_is_pushed_in_each_round_and_comes_first_in_its_turn(
     monkeypatch.setattr(weight_pushes, "_GAP_S", 0.0)
     told: list[tuple[str, int, str]] = []
     settings = HostWeightCacheSettings(name="copies", run_dir=tmp_path, node="there", folder=tmp_path / "copies")
-    fleet = LoadedEngines(
+    loaded = LoadedEngines(
         engines=[cast("InstrumentedEngine", FakeEngine(told))],
         loss=1.0,
         versions=VersionSequence(tmp_path / "weights", step),
@@ -72,7 +72,7 @@ async def test_each_kind_is_pushed_in_each_round_and_comes_first_in_its_turn(
         WeightRoute("delta", cast("list[WeightLoader]", ["files"]), HostWeightCache(settings, WeightSource())),
         WeightRoute("tensors", cast("list[WeightLoader]", ["tensors"])),
     ]
-    pushed, floor, before = await fleet.measure_pushes(2, routes)
+    pushed, floor, before = await loaded.measure_pushes(2, routes)
     full, delta = pushed["full"], pushed["delta"]
     kinds = [how if how != "files" else {"weights": "full", "copies": "delta"}[where] for how, _, where in told]
     assert kinds[:3] == ["full", "delta", "tensors"], "each has done once what it does only once"

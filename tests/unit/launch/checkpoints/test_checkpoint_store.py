@@ -133,7 +133,7 @@ def test_the_first_stays_if_it_is_to_stay(tmp_path: Path) -> None:
 
 
 class Run:
-    """A journal and the books that a checkpoint had of it: groups of two samples, one group a step."""
+    """A journal and the accounting that a checkpoint had of it: groups of two samples, one group a step."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir, self.path = run_dir, run_dir / JOURNAL_FILE
@@ -159,9 +159,9 @@ class Run:
         self.journal.mark_trained(step, lease.trajectory_ids, {})
 
     def checkpoint(self, step: int) -> CheckpointManifest:
-        books = self.journal.accounting().as_dict()
+        accounting = self.journal.accounting().as_dict()
         self.journal.commit_checkpoint(step)
-        return replace(manifest(step), accounting=books)
+        return replace(manifest(step), accounting=accounting)
 
     def copy(self, *suffixes: str) -> dict[Path, bytes]:
         """The file as it lies on the disk, as a SIGKILL leaves it."""
@@ -240,7 +240,7 @@ def test_what_a_recovery_has_lost_a_resume_does_not_ask_for(run: Run) -> None:
 def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
     tmp_path: Path, harm: Callable[[Path], None], file: str
 ) -> None:
-    """Else a run goes on from weights, books or a lineage that never were."""
+    """Else a run goes on from weights, accounting or a lineage that never were."""
     store = CheckpointStore(tmp_path, RetentionSettings(keep=3))
     for step in (0, 4, 8):
         save(store, step)

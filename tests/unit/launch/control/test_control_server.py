@@ -40,7 +40,7 @@ from tests.support.local_actors import LocalRemote
 SOON_S = 30.0
 
 
-class FakeConductor:
+class FakeScheduler:
     def __init__(self) -> None:
         self.told: list[SchedulerRunState] = []
         self.cancelled: list[tuple[int, int | None]] = []
@@ -87,20 +87,20 @@ class Scene:
         self.run_dir, self.config = run_dir, RunConfig()
         record = {"attempt": 1, "config": config_tables(self.config)}
         (run_dir / "config.json").write_bytes(orjson.dumps(record))
-        self.conductor, self.training = FakeConductor(), FakeTraining()
+        self.scheduler, self.training = FakeScheduler(), FakeTraining()
         self.learned: list[tuple[int, float]] = []
         self.adopted: list[RunConfig] = []
         self.ended: list[str] = []
         self.drained: list[str] = []
         self.evaluated: list[str] = []
         """Why each was asked for."""
-        self.stand = RunStatePublisher(LocalRemote(self.conductor))
+        self.run_state = RunStatePublisher(LocalRemote(self.scheduler))
         events = EventLog(run_dir, "driver-1", "node-0")
         self.actions = ControlActions(
             run_dir=run_dir,
             events=events,
-            run_state=self.stand,
-            scheduler=LocalRemote(self.conductor),
+            run_state=self.run_state,
+            scheduler=LocalRemote(self.scheduler),
             training=self.training,
             config=self.config,
             apply_config=self.adopted.append,
@@ -109,7 +109,7 @@ class Scene:
             drain_engine=self.drain_engine,
             evaluate=self.evaluate,
         )
-        self.desk = ControlServer(run_dir=run_dir, events=events, execute=self.actions.execute)
+        self.server = ControlServer(run_dir=run_dir, events=events, execute=self.actions.execute)
 
     async def learn_from(self, step: int, lr: float) -> None:
         self.learned.append((step, lr))
@@ -129,9 +129,9 @@ class Scene:
 
     @asynccontextmanager
     async def open(self, *, trains: bool = True) -> AsyncGenerator[None]:
-        """The desk serves, and the loop takes its steps."""
+        """Run the control server and the training loop meanwhile."""
         async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self.desk.serve())]
+            tasks = [group.create_task(self.server.serve())]
             if trains:
                 tasks.append(group.create_task(self.training.run()))
             yield
@@ -164,7 +164,7 @@ async def test_a_pause_is_confirmed_once_the_learner_stands_and_outlives_the_att
     async with scene.open(trains=False):
         request = make_request(ControlAction.PAUSE, reason="lunch")
         submit_request(scene.run_dir, request)
-        while not scene.conductor.told:  # noqa: ASYNC110  no event tells
+        while not scene.scheduler.told:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
         assert scene.events(REQUEST_ANSWERED_EVENT) == [], "the learner is in the middle of a step"
         async with asyncio.TaskGroup() as group:
@@ -172,7 +172,7 @@ async def test_a_pause_is_confirmed_once_the_learner_stands_and_outlives_the_att
             ok, text = await scene.answer_to(request)
             running.cancel()
     assert (ok, text) == (True, "no rollout begins, and the learner waits after step 4")
-    assert scene.conductor.told[-1].flow is RolloutFlow.PAUSE
+    assert scene.scheduler.told[-1].flow is RolloutFlow.PAUSE
     assert is_paused(scene.run_dir)
     (taken,) = scene.events(REQUEST_TAKEN_EVENT)
     assert (taken["action"], taken["reason"]) == ("pause", "lunch")
@@ -184,16 +184,16 @@ async def test_a_paused_run_goes_on_when_it_is_told_to(scene: Scene) -> None:
         assert (await scene.answer(make_request(ControlAction.PAUSE)))[0]
         ok, text = await scene.answer(make_request(ControlAction.RESUME))
     assert (ok, text) == (True, "the run continues after step 4")
-    assert [standing.flow for standing in scene.conductor.told] == [RolloutFlow.PAUSE, RolloutFlow.RUN]
+    assert [standing.flow for standing in scene.scheduler.told] == [RolloutFlow.PAUSE, RolloutFlow.RUN]
     assert not scene.training.step_hooks.paused
     assert not is_paused(scene.run_dir)
 
 
-async def test_a_conductor_that_is_being_restarted_is_told_again(scene: Scene) -> None:
-    scene.conductor.restarting = 3
+async def test_a_scheduler_that_is_being_restarted_is_told_again(scene: Scene) -> None:
+    scene.scheduler.restarting = 3
     async with scene.open():
         assert (await scene.answer(make_request(ControlAction.PAUSE)))[0]
-    assert [standing.flow for standing in scene.conductor.told] == [RolloutFlow.PAUSE]
+    assert [standing.flow for standing in scene.scheduler.told] == [RolloutFlow.PAUSE]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ async def test_a_run_that_is_to_end_opens_no_group_and_stands_no_longer(
             False,
             "the run is already ending on request",
         )
-    assert scene.conductor.told[-1].flow is RolloutFlow.DRAIN
+    assert scene.scheduler.told[-1].flow is RolloutFlow.DRAIN
     assert scene.training.step_hooks.ending is how
     assert not is_paused(scene.run_dir), "what goes on with the run is not paused"
 
@@ -234,7 +234,7 @@ async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scen
     assert (after.rollout.in_flight, after.learner.lr, after.checkpoint.every_steps) == (8, 1e-5, 2)
     assert scene.adopted == [after]
     assert scene.learned == [(5, 1e-5)]
-    assert scene.conductor.told[-1].tuning == after.rollout_tuning
+    assert scene.scheduler.told[-1].tuning == after.rollout_tuning
     assert [event["key"] for event in scene.events("run.config_changed")] == list(changes)
     first = read_changes(scene.run_dir)[0]
     assert (first.key, first.before, first.after, first.first_step, first.reason) == (
@@ -242,11 +242,11 @@ async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scen
     )
 
 
-async def test_what_counts_only_for_tickets_waits_for_no_step(scene: Scene) -> None:
+async def test_what_counts_only_for_requests_waits_for_no_step(scene: Scene) -> None:
     """A person who halves what is in flight because a step takes for ever would wait for ever."""
     async with scene.open(trains=False):
         assert (await scene.answer(make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "8"})))[0]
-    assert scene.conductor.told[-1].tuning == load_stored_config(scene.run_dir).rollout_tuning
+    assert scene.scheduler.told[-1].tuning == load_stored_config(scene.run_dir).rollout_tuning
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(scene: Scene, reque
     assert not ok
     assert says in text
     assert (scene.run_dir / "config.json").read_bytes() == before
-    assert (scene.adopted, scene.conductor.told, scene.ended) == ([], [], [])
+    assert (scene.adopted, scene.scheduler.told, scene.ended) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ async def test_what_is_given_up_ends_where_it_runs(
 ) -> None:
     async with scene.open():
         assert (await scene.answer(make_request(ControlAction.CANCEL, target=target)))[0]
-    assert scene.conductor.cancelled == [cancelled]
+    assert scene.scheduler.cancelled == [cancelled]
     assert scene.ended == ended
 
 
@@ -321,7 +321,7 @@ async def test_a_run_that_ends_first_says_so_and_leaves_no_request_to_the_next_a
 async def test_what_was_asked_of_an_attempt_that_has_ended_is_not_done_by_the_next(scene: Scene) -> None:
     """A stop that came too late would end the run that somebody goes on with."""
     request = make_request(ControlAction.STOP)
-    scene.desk.attempt_started_at = request.t + 1
+    scene.server.attempt_started_at = request.t + 1
     async with scene.open():
         ok, text = await scene.answer(request)
     assert (ok, text) == (False, "the request was made to an earlier attempt of the run, which has ended: repeat it")

@@ -23,30 +23,30 @@ def test_every_so_many_steps_are_due_and_the_last_is_evaluated_after_training(st
 
 
 def test_what_a_person_asks_for_is_any_step_but_once() -> None:
-    agenda = EvaluationSchedule(EVERY, LAST)
-    assert agenda.request(4) is ScheduleDecision.BEGIN
-    assert agenda.request(4) is ScheduleDecision.NOT_DUE
-    assert agenda.request(5) is ScheduleDecision.OVERLAPS
-    agenda.finish(complete=True)
-    assert agenda.request(4) is ScheduleDecision.NOT_DUE
-    assert agenda.request(5) is ScheduleDecision.BEGIN
+    schedule = EvaluationSchedule(EVERY, LAST)
+    assert schedule.request(4) is ScheduleDecision.BEGIN
+    assert schedule.request(4) is ScheduleDecision.NOT_DUE
+    assert schedule.request(5) is ScheduleDecision.OVERLAPS
+    schedule.finish(complete=True)
+    assert schedule.request(4) is ScheduleDecision.NOT_DUE
+    assert schedule.request(5) is ScheduleDecision.BEGIN
 
 
 @given(step=st.integers(1, LAST), to=st.integers(0, LAST))
 def test_what_is_under_way_ends_exactly_where_its_weights_are_gone(step: int, to: int) -> None:
-    agenda = EvaluationSchedule(1, LAST + 1)
-    assert agenda.on_published(step) is ScheduleDecision.BEGIN
-    assert agenda.roll_back(to) is (to < step)
-    assert (agenda.running_step is None) is (to < step)
+    schedule = EvaluationSchedule(1, LAST + 1)
+    assert schedule.on_published(step) is ScheduleDecision.BEGIN
+    assert schedule.roll_back(to) is (to < step)
+    assert (schedule.running_step is None) is (to < step)
 
 
-class AgendaMachine(RuleBasedStateMachine):
+class ScheduleMachine(RuleBasedStateMachine):
     """A run: it trains, evaluates, dies, is rolled back to some checkpoint and goes on, the driver anew or not.  What
     the disk knows is what was done of the weights that stand, and what is under way."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.agenda = EvaluationSchedule(EVERY, LAST)
+        self.schedule = EvaluationSchedule(EVERY, LAST)
         self.step = 0
         self.done: set[int] = set()
         """Of weights that stand."""
@@ -56,8 +56,8 @@ class AgendaMachine(RuleBasedStateMachine):
         """Due, and said to be passed over."""
 
     def publish(self) -> None:
-        before = self.agenda.running_step
-        verdict = self.agenda.on_published(self.step)
+        before = self.schedule.running_step
+        verdict = self.schedule.on_published(self.step)
         due = 0 < self.step < LAST and self.step % EVERY == 0
         if verdict is ScheduleDecision.BEGIN:
             assert due
@@ -77,12 +77,12 @@ class AgendaMachine(RuleBasedStateMachine):
         self.step += 1
         self.publish()
 
-    @precondition(lambda self: self.agenda.running_step is not None)
+    @precondition(lambda self: self.schedule.running_step is not None)
     @rule(complete=st.booleans())
     def end(self, complete: bool) -> None:
-        step = self.agenda.running_step
+        step = self.schedule.running_step
         assert step is not None
-        self.agenda.finish(complete=complete)
+        self.schedule.finish(complete=complete)
         if complete:
             self.done.add(step)
         else:
@@ -91,22 +91,22 @@ class AgendaMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def learner_dies(self, data: st.DataObject) -> None:
         self.roll_back(data.draw(st.integers(0, self.step)))
-        under_way = self.agenda.running_step
-        assert self.agenda.roll_back(self.step) is (under_way is not None and under_way > self.step)
+        under_way = self.schedule.running_step
+        assert self.schedule.roll_back(self.step) is (under_way is not None and under_way > self.step)
         self.publish()
 
     @rule(data=st.data())
     def driver_dies(self, data: st.DataObject) -> None:
-        under_way = self.agenda.running_step
+        under_way = self.schedule.running_step
         self.roll_back(data.draw(st.integers(0, self.step)))
-        self.agenda = EvaluationSchedule(EVERY, LAST, evaluated_steps=set(self.done))
+        self.schedule = EvaluationSchedule(EVERY, LAST, evaluated_steps=set(self.done))
         if under_way is not None and under_way <= self.step:
-            self.agenda.begin(under_way)
+            self.schedule.begin(under_way)
         self.publish()
 
     @rule()
     def person_asks(self) -> None:
-        if self.agenda.request(self.step) is ScheduleDecision.BEGIN:
+        if self.schedule.request(self.step) is ScheduleDecision.BEGIN:
             self.begun[self.step] = self.begun.get(self.step, 0) + 1
             self.missed.discard(self.step)
 
@@ -122,9 +122,9 @@ class AgendaMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_one_that_was_begun_is_done_or_under_way(self) -> None:
-        under_way = set() if self.agenda.running_step is None else {self.agenda.running_step}
+        under_way = set() if self.schedule.running_step is None else {self.schedule.running_step}
         assert set(self.begun) == self.done | under_way
-        assert self.agenda.evaluated_steps == self.done | under_way
+        assert self.schedule.evaluated_steps == self.done | under_way
 
 
-TestAgenda = AgendaMachine.TestCase
+TestSchedule = ScheduleMachine.TestCase

@@ -308,7 +308,7 @@ async def test_a_learners_death_that_takes_its_weights_back_ends_it_and_it_is_ma
         await around.evaluator.wait_idle()
     assert around.weights[-1] == b"weights of 9"
     assert around.checkpoints.scores() == {4: 1.0}
-    assert [exam.version for exam in read_evaluation_results(tmp_path)] == [9]
+    assert [evaluation.version for evaluation in read_evaluation_results(tmp_path)] == [9]
 
 
 async def test_deaths_while_one_is_being_ended_leave_the_last_one_due(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ async def test_deaths_while_one_is_being_ended_leave_the_last_one_due(tmp_path: 
         around.scheduler.let.set()
         await around.evaluator.wait_idle()
     assert around.weights == [b"weights of 4", b"weights of 12"]
-    assert [exam.version for exam in read_evaluation_results(tmp_path)] == [12]
+    assert [evaluation.version for evaluation in read_evaluation_results(tmp_path)] == [12]
     assert around.told().count(("aborted", 4)) == 4
 
 
@@ -360,7 +360,7 @@ async def test_on_a_shared_device_it_begins_anew_when_its_engine_gets_the_weight
         await around.published(4, 9)
         await around.evaluator.wait_idle()
     assert around.weights == [b"weights of 4", b"weights of 9"]
-    assert [exam.version for exam in read_evaluation_results(tmp_path)] == [9]
+    assert [evaluation.version for evaluation in read_evaluation_results(tmp_path)] == [9]
 
 
 async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_where_there_is_none(

@@ -156,7 +156,7 @@ def test_a_look_that_has_no_room_for_a_whole_line_loses_none(tmp_path: Path, mon
 
 
 def test_a_recording_that_is_begun_anew_is_not_what_is_left_of_two(tmp_path: Path) -> None:
-    """As a ticket's that was given again: in a resumed run, or to the same machine."""
+    """As a request's that was given again: in a resumed run, or to the same machine."""
     there, here = tmp_path / "there" / "terminals", tmp_path / "here"
     append(here / "terminals" / "t-a0.cast", b"cut off with the head")
     append(there / "t-a0.cast", b"the second")

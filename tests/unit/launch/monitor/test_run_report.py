@@ -48,9 +48,11 @@ def test_it_asks_nothing_of_the_network(run_dir: Path):
 def test_its_figures_are_the_summarys(run_dir: Path):
     page = html.unescape(_report(run_dir))
     summary = json.loads((run_dir / "summary.json").read_text())
-    books, evaluation = summary["trajectories"], summary["eval"]
-    dropped = sum(books["dropped"].values())
-    assert f"{books['acknowledged']:,} acknowledged = {books['trained']:,} trained + {dropped:,} dropped" in page
+    accounting, evaluation = summary["trajectories"], summary["eval"]
+    dropped = sum(accounting["dropped"].values())
+    assert (
+        f"{accounting['acknowledged']:,} acknowledged = {accounting['trained']:,} trained + {dropped:,} dropped" in page
+    )
     assert f"{100 * evaluation['before']['pass_at_1']:.1f} %" in page
     assert f"{100 * evaluation['after']['pass_at_1']:.1f} %" in page
     assert f"+{100 * evaluation['difference']:.1f} points" in page
@@ -81,7 +83,7 @@ def test_a_broken_promise_is_shown_as_broken(run_dir: Path):
 
 
 def test_an_engine_that_stood_still_too_long_breaks_the_promise(run_dir: Path):
-    """Also where the load then failed, so that no load of the books is as long."""
+    """Also where the load then failed, so that no load of the accounting is as long."""
     assert 'class="broken"' not in _report(run_dir)
     line = {"t": 2e9, "kind": "engine.load_failed", "engine": "engine-0", "version": 3, "pause_ms": 61_000.0}
     with (run_dir / "events" / "engine-0.jsonl").open("a") as file:

@@ -369,7 +369,7 @@ def test_a_superseded_trajectory_leaves_the_reward_that_counts(tmp_path: Path):
 def test_a_sample_that_was_given_up_has_no_reward_and_is_not_counted(
     tmp_path: Path, outcome: str, rewards: list[float | None], dropped: dict[str, int]
 ):
-    """An episode's reward stays its own, and the page's books are those of the journal."""
+    """An episode's reward stays its own, and the page's accounting is that of the journal."""
     group = {"t": 1, "group": 3, "task": "sum", "size": 4}
     closed = {**group, "kind": "group.closed", "outcome": outcome, "rewards": rewards}
     (tmp_path / "events").mkdir()

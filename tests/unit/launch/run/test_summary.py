@@ -19,7 +19,7 @@ from protocol.trajectory import DropReason
 from protocol.weights import WeightVersion
 from tests.support.attempts import make_attempt
 
-BOOKS = JournalAccounting(
+ACCOUNTING = JournalAccounting(
     acknowledged=20,
     trained=12,
     dropped={DropReason.ZERO_VARIANCE: 4},
@@ -52,7 +52,7 @@ def facts(**changes: object) -> SummaryFacts:
             "after": [*attempts(True, True, True, False), *attempts(True, family="held")],
         },
         "held_out_families": ("held",),
-        "accounting": BOOKS,
+        "accounting": ACCOUNTING,
         "leaked": 0,
         "finished": True,
     }
@@ -93,7 +93,7 @@ def write_run(run_dir: Path) -> None:
 
 def test_evaluations_beside_training_and_the_best_checkpoint_are_named(tmp_path: Path) -> None:
     write_run(tmp_path)
-    exams = [
+    evaluations = [
         OnlineEvaluationResult(
             f"step-{step:06d}",
             step,
@@ -103,7 +103,7 @@ def test_evaluations_beside_training_and_the_best_checkpoint_are_named(tmp_path:
         for step, passed in ((4, False), (8, True))
     ]
     best = BestCheckpoint(8, 0.75, tmp_path / "checkpoints" / "step-000008", None)
-    summary = summarise_run(tmp_path, facts(online_evaluations=exams, best=best))
+    summary = summarise_run(tmp_path, facts(online_evaluations=evaluations, best=best))
     steps = summary["eval"]["steps"]
     assert [(row["step"], row["version"], row["pass_at_1"], row["n"]) for row in steps] == [
         (4, 14, 0.5, 2),
@@ -262,7 +262,7 @@ def test_each_check_that_a_run_did_not_hold_is_named() -> None:
     steps = [{"staleness_max": 2.0, "trained_trajectories": 5.0}, {"staleness_max": 1.0, "trained_trajectories": 7.0}]
     assert list_failed_checks(facts(), steps) == []
     steps[1]["staleness_max"] = 3.0
-    lines = list_failed_checks(facts(finished=False, leaked=2, accounting=replace(BOOKS, trained=11)), steps)
+    lines = list_failed_checks(facts(finished=False, leaked=2, accounting=replace(ACCOUNTING, trained=11)), steps)
     words = (
         "did not reach its end",
         "2 containers",

@@ -169,8 +169,8 @@ def test_episodes_are_as_long_as_the_scenario_says() -> None:
     """The median, the 95th percentile at four medians, and none beyond the cut at twelve."""
     scenario = read_scenario(find_scenario("scale"))
     model, workload = scenario.episode, SimulationRunner(scenario, 0)._workload()
-    tickets = (RolloutRequest("run", GroupId(n // 4), n % 4, 4, "task", seed=n) for n in range(10_000))
-    seconds = [seconds_of(workload.plan_episode(ticket)) for ticket in tickets]
+    requests = (RolloutRequest("run", GroupId(n // 4), n % 4, 4, "task", seed=n) for n in range(10_000))
+    seconds = [seconds_of(workload.plan_episode(rollout_request)) for rollout_request in requests]
     median, p95 = np.quantile(seconds, [0.5, 0.95])
     assert (model.p95_over_median, model.cut_over_median) == (4.0, 12.0)
     assert median == pytest.approx(model.median_s, rel=0.05)

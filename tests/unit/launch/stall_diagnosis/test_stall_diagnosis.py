@@ -84,8 +84,8 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
             "the training waits for learner-0; learner-0 waits for nothing known: see its stacks",
         ),
         (
-            StallEvidence({"driver": [training("scheduler.stand")], "scheduler": [task("t", "buffer.open_group")]}),
-            "the training waits for scheduler (stand); scheduler waits for buffer (open_group); no episode runs",
+            StallEvidence({"driver": [training("scheduler.set_state")], "scheduler": [task("t", "buffer.open_group")]}),
+            "the training waits for scheduler (set_state); scheduler waits for buffer (open_group); no episode runs",
         ),
         (
             StallEvidence(

@@ -1,7 +1,7 @@
-"""Any history of a run: groups, tickets, steps, pushes, checkpoints, deaths.  If these fail, a token is trained that is
-older than the bound, a task is skipped, or all processes are alive and the run never comes to its last step.
+"""Any history of a run: groups, requests, steps, pushes, checkpoints, deaths.  If these fail, a token is trained that
+is older than the bound, a task is skipped, or all processes are alive and the run never comes to its last step.
 
-The rules are the real ones (dispatch, journal, batches, staleness, lineage), called in the order in which conductor and
+The rules are the real ones (dispatch, journal, batches, staleness, lineage), called in the order in which scheduler and
 training loop call them; the model beside them is a few dicts.
 """
 
@@ -50,7 +50,7 @@ _MOST_TOKENS, _MOST_STRAYS = 20, 6
 class Episode:
     """A worker's, and the weights that have sampled for it so far."""
 
-    ticket: RolloutRequest
+    request: RolloutRequest
     versions: list[int]
 
 
@@ -129,18 +129,18 @@ class Run(RuleBasedStateMachine):
         self.using = self.published = self.kept = self.add_version(0, NO_VERSION)
         self.running: list[Episode] = []
         self.strays: list[Episode] = []
-        """Their tickets are somebody else's by now, or given up; they may end all the same."""
+        """Their requests are somebody else's by now, or given up; they may end all the same."""
         self.told: set[tuple[int, int]] = set()
-        """(group, sample) of what the conductor knows to have arrived."""
+        """(group, sample) of what the scheduler knows to have arrived."""
         self.fill = BatchFill(GROUPS_PER_STEP, SIZE)
         self.standing = SchedulerRunState(training=True)
-        self.start_conductor()
+        self.start_scheduler()
 
     def open_journal(self) -> None:
         settings = JournalSettings(run_id=RUN, max_trajectory_bytes=LARGEST, budget_bytes=BUDGET, dynamic_sampling=True)
         self.journal = Journal(Path(self.folder.name) / "b" / "journal.sqlite", settings, lambda _: 1 << 40)
 
-    def start_conductor(self) -> None:
+    def start_scheduler(self) -> None:
         """Restore the scheduler from the journal, as :func:`actors.scheduler.journal_restore.restore_from_journal`
         does."""
         state, closings = self.journal.read_sampler_state(), self.journal.list_closed_since(0)
@@ -159,7 +159,7 @@ class Run(RuleBasedStateMachine):
         self.model.step_of[version], self.model.parent_of[version] = step, parent
         return version
 
-    def stand(self, **changes: int) -> None:
+    def set_run_state(self, **changes: int) -> None:
         self.standing = replace(self.standing, **changes)
         self.dispatch.set_run_state(self.standing)
 
@@ -172,7 +172,7 @@ class Run(RuleBasedStateMachine):
 
     @rule(places=st.integers(1, 6))
     def work(self, places: int) -> None:
-        """A worker asks: groups are opened as far as admission and the budget allow, and tickets leave."""
+        """A worker asks: groups are opened as far as admission and the budget allow, and requests leave."""
         while (plan := self.dispatch.plan_group(places)) is not None:
             try:
                 self.journal.open_group(plan, self.dispatch.groups.task_sampler.state())
@@ -180,8 +180,8 @@ class Run(RuleBasedStateMachine):
                 self.dispatch.mark_refused(plan, full)
                 break
             self.dispatch.mark_opened(plan, 0.0)
-        tickets = self.dispatch.assign_requests("worker#1", places, 0.0)
-        self.running += [Episode(ticket, [self.published]) for ticket in tickets]
+        requests = self.dispatch.assign_requests("worker#1", places, 0.0)
+        self.running += [Episode(request, [self.published]) for request in requests]
 
     @rule(index=st.integers(0, 9))
     def sample(self, index: int) -> None:
@@ -194,37 +194,37 @@ class Run(RuleBasedStateMachine):
     def finish(self, index: int, reward: float) -> None:
         if self.running:
             episode = self.running.pop(index % len(self.running))
-            assert self.deliver(episode, reward) is not AppendOutcome.UNKNOWN, "its ticket was out"
-            self.tell(episode.ticket)
+            assert self.deliver(episode, reward) is not AppendOutcome.UNKNOWN, "its request was out"
+            self.tell(episode.request)
 
     @rule(index=st.integers(0, 9), reward=st.sampled_from([0.0, 1.0]), told=st.booleans())
     def stray_ends(self, index: int, reward: float, *, told: bool) -> None:
-        """Perhaps its worker dies before it can tell the conductor."""
+        """Perhaps its worker dies before it can tell the scheduler."""
         if self.strays:
             episode = self.strays.pop(index % len(self.strays))
             self.deliver(episode, reward)
             if told:
-                self.tell(episode.ticket)
+                self.tell(episode.request)
 
-    def tell(self, ticket: RolloutRequest) -> None:
-        """The conductor hears that a sample arrived; whoever still runs it runs it for nothing."""
-        self.told.add((ticket.group, ticket.sample))
-        if self.dispatch.mark_arrived(ticket, 0.0):
-            needless = [episode for episode in self.running if episode.ticket == ticket]
-            self.running = [episode for episode in self.running if episode.ticket != ticket]
+    def tell(self, request: RolloutRequest) -> None:
+        """The scheduler hears that a sample arrived; whoever still runs it runs it for nothing."""
+        self.told.add((request.group, request.sample))
+        if self.dispatch.mark_arrived(request, 0.0):
+            needless = [episode for episode in self.running if episode.request == request]
+            self.running = [episode for episode in self.running if episode.request != request]
             self.strays = [*self.strays, *needless][-_MOST_STRAYS:]
 
     def deliver(self, episode: Episode, reward: float) -> AppendOutcome:
-        ticket, segments = episode.ticket, (history_segment(episode.versions),)
+        request, segments = episode.request, (history_segment(episode.versions),)
         trajectory = make_trajectory(
-            ticket.group, ticket.sample, reward=reward, size=SIZE, attempt=ticket.attempt, segments=segments
+            request.group, request.sample, reward=reward, size=SIZE, attempt=request.attempt, segments=segments
         )
         frames = codec.encode_trajectory(trajectory)
         digest, blob = codec.frames_digest(frames), codec.pack_frames(frames)
         assert len(blob) <= LARGEST
-        name, status, sampled = ticket.trajectory_id, trajectory.status, len(episode.versions)
+        name, status, sampled = request.trajectory_id, trajectory.status, len(episode.versions)
         arrival = TrajectoryArrival(
-            name, ticket.group, ticket.sample, reward, reward > 0, status, digest, blob, sampled
+            name, request.group, request.sample, reward, reward > 0, status, digest, blob, sampled
         )
         (outcome,), closed = self.journal.append_batch([arrival])
         if closed:
@@ -233,17 +233,17 @@ class Run(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 9))
     def lose(self, index: int) -> None:
-        """An episode is out too long: its ticket is issued again, or given up, while it goes on."""
+        """An episode is out too long: its request is issued again, or given up, while it goes on."""
         if not self.running:
             return
         episode = self.running.pop(index % len(self.running))
         self.strays = [*self.strays, episode][-_MOST_STRAYS:]
-        ticket = episode.ticket
-        out = self.dispatch.requests.finish(ticket)
+        request = episode.request
+        out = self.dispatch.requests.finish(request)
         assert out is not None
         if self.dispatch.handle_failure(
             out, InfraFailure.DEADLINE, "", 0.0
-        ) is FailedRequestFate.ABANDONED and self.journal.abandon_sample(ticket.group, ticket.sample, "deadline"):
+        ) is FailedRequestFate.ABANDONED and self.journal.abandon_sample(request.group, request.sample, "deadline"):
             self.follow()
 
     @rule(slow=st.integers(0, 2), steps=st.integers(1, 4), pushed=st.booleans())
@@ -255,7 +255,7 @@ class Run(RuleBasedStateMachine):
             for index in range(slow):
                 self.sample(index)
             while len(self.running) > slow:
-                self.finish(slow, float(self.running[slow].ticket.sample % 2))
+                self.finish(slow, float(self.running[slow].request.sample % 2))
             self.train()
             if pushed:
                 self.push()
@@ -299,7 +299,7 @@ class Run(RuleBasedStateMachine):
         self.model.used[self.step], self.model.lost[self.step] = [*trained, *dropped], len(dropped)
         self.fill.record_step(len(dropped))
         self.using = self.add_version(self.step, self.using)
-        self.stand(lost_groups=self.fill.dropped_groups)
+        self.set_run_state(lost_groups=self.fill.dropped_groups)
         if self.journal.statistics().uncommitted_bytes > BUDGET // 2:
             self.checkpoint("compact")
 
@@ -307,7 +307,7 @@ class Run(RuleBasedStateMachine):
     @rule()
     def push(self) -> None:
         self.published = self.using
-        self.stand(published_step=self.step)
+        self.set_run_state(published_step=self.step)
 
     @rule(upto=st.sampled_from(["manifest", "commit", "compact"]))
     def checkpoint(self, upto: str) -> None:
@@ -323,19 +323,19 @@ class Run(RuleBasedStateMachine):
     # -- deaths --------------------------------------------------------------------------------------------------
 
     @rule(opening=st.booleans())
-    def conductor_dies(self, opening: bool) -> None:
-        """Perhaps just after the journal has taken a group.  Workers go on, and their tickets are issued again."""
+    def scheduler_dies(self, opening: bool) -> None:
+        """Perhaps just after the journal has taken a group.  Workers go on, and their requests are issued again."""
         if opening and (plan := self.dispatch.plan_group(1)) is not None:
             with contextlib.suppress(BudgetFullError):
                 self.journal.open_group(plan, self.dispatch.groups.task_sampler.state())
         self.strays, self.running = [*self.strays, *self.running][-_MOST_STRAYS:], []
-        self.start_conductor()
+        self.start_scheduler()
 
     @rule()
     def learner_dies(self) -> None:
         """What was trained since the manifest is trained again; engines go on with weights that no checkpoint has."""
         self.resume()
-        self.stand(lost_groups=self.fill.dropped_groups)
+        self.set_run_state(lost_groups=self.fill.dropped_groups)
         self.follow()
 
     @rule()
@@ -347,7 +347,7 @@ class Run(RuleBasedStateMachine):
         self.resume()
         self.published = self.using
         self.standing = SchedulerRunState(training=True, published_step=self.step, lost_groups=self.fill.dropped_groups)
-        self.start_conductor()
+        self.start_scheduler()
 
     def resume(self) -> None:
         """From the manifest, whatever the journal knows of it."""
@@ -367,25 +367,25 @@ class Run(RuleBasedStateMachine):
         return sum(map(len, self.model.used.values())) + len(self.model.passed_over)
 
     @invariant()
-    def the_books_balance(self) -> None:
-        books, now = self.journal.accounting(), self.journal.statistics()
-        assert books.trained + books.dropped.get(DropReason.ALL_STALE, 0) == self.used
+    def the_accounting_balances(self) -> None:
+        accounting, now = self.journal.accounting(), self.journal.statistics()
+        assert accounting.trained + accounting.dropped.get(DropReason.ALL_STALE, 0) == self.used
         assert now.reserved_bytes + now.live_bytes <= BUDGET
 
     @invariant()
-    def every_missing_sample_has_a_ticket(self) -> None:
-        tickets = self.dispatch.requests
+    def every_missing_sample_has_a_request(self) -> None:
+        requests = self.dispatch.requests
         held = {
             (each.group, each.sample)
-            for each in (*tickets.waiting, *(out.request for out in tickets.assigned.values()))
+            for each in (*requests.waiting, *(out.request for out in requests.assigned.values()))
         }
         missing = {(group.plan.group, sample) for group in self.journal.list_open_groups() for sample in group.missing}
         assert missing <= held
-        waiting = {(ticket.group, ticket.sample) for ticket in tickets.waiting}
+        waiting = {(request.group, request.sample) for request in requests.waiting}
         assert not waiting & self.told, "somebody would be sent for what is there"
         assert {group for group, _ in waiting} <= {group.plan.group for group in self.journal.list_open_groups()}
-        running = {(episode.ticket.group, episode.ticket.sample) for episode in self.running}
-        assert running == {(out.request.group, out.request.sample) for out in tickets.assigned.values()}
+        running = {(episode.request.group, episode.request.sample) for episode in self.running}
+        assert running == {(out.request.group, out.request.sample) for out in requests.assigned.values()}
 
     @rule()
     def something_can_go_on(self) -> None:
@@ -400,7 +400,7 @@ class Run(RuleBasedStateMachine):
             self.checkpoint("compact")
             self.work(MANY)
         while self.running:
-            self.finish(0, float(self.running[0].ticket.sample % 2))
+            self.finish(0, float(self.running[0].request.sample % 2))
         self.train()
         assert self.progress != before, "nothing can go on"
 

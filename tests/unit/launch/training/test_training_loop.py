@@ -53,7 +53,7 @@ LOOKING = -1
 """In ``dies_at``: what kills is no step, but the look for parity."""
 
 
-class FakeConductor:
+class FakeScheduler:
     running_step: int | None = None
     budget_full = False
     open_groups = 0
@@ -179,8 +179,8 @@ class FakeLearner:
 class NotedWeightSyncManager(WeightSyncManager):
     """Remembers what it was offered."""
 
-    def __init__(self, stand: RunStatePublisher, events: EventLog) -> None:
-        super().__init__((), stand, events, 30.0)
+    def __init__(self, run_state: RunStatePublisher, events: EventLog) -> None:
+        super().__init__((), run_state, events, 30.0)
         self.offered: list[WeightManifest] = []
 
     async def push_weights(self, manifest: WeightManifest) -> None:
@@ -200,10 +200,10 @@ class Run:
         buffer: FakeBuffer | None = None,
     ) -> None:
         self.run_dir, self.dies_at, self.actor = run_dir, list(dies_at), actor
-        self.buffer, self.conductor = buffer or FakeBuffer(), FakeConductor()
+        self.buffer, self.scheduler = buffer or FakeBuffer(), FakeScheduler()
         self.generations: list[FakeLearner] = []
         events = EventLog(run_dir, "driver", "node-0")
-        self.pusher = NotedWeightSyncManager(RunStatePublisher(LocalRemote(self.conductor)), events)
+        self.weight_sync = NotedWeightSyncManager(RunStatePublisher(LocalRemote(self.scheduler)), events)
         self.checkpoints = CheckpointStore(run_dir, RetentionSettings(keep=3))
         self.training = TrainingLoop(
             settings=TrainingSettings(
@@ -222,9 +222,9 @@ class Run:
             ),
             learners=self._new_learners(),
             buffer=LocalRemote(self.buffer, "buffer"),
-            scheduler=LocalRemote(self.conductor, "scheduler"),
-            weight_sync=self.pusher,
-            colocation=ColocationManager(colocated=False, weight_sync=self.pusher, lease_s=60.0, timeout_s=60.0),
+            scheduler=LocalRemote(self.scheduler, "scheduler"),
+            weight_sync=self.weight_sync,
+            colocation=ColocationManager(colocated=False, weight_sync=self.weight_sync, lease_s=60.0, timeout_s=60.0),
             checkpoints=self.checkpoints,
             metrics=MetricsLog(run_dir),
             events=events,
@@ -279,7 +279,7 @@ async def test_each_step_starts_from_the_weights_published_last(tmp_path: Path) 
     await run.go()
     versions = [version for _, version in run.generations[0].stepped]
     assert versions == sorted(set(versions))
-    newest = run.pusher.newest
+    newest = run.weight_sync.newest
     assert newest is not None
     assert (newest.step, newest.parent) == (4, versions[-1])
     ages = [run.training.lineage.age(version, newest.version) for version in versions]
@@ -313,7 +313,7 @@ async def test_a_learner_that_its_work_kills_ends_the_run_though_steps_before_th
 async def test_engines_are_given_the_weights_that_a_checkpoint_took_back(tmp_path: Path) -> None:
     run = Run(tmp_path, dies_at=[4])
     await run.go()
-    offered = [(manifest.step, manifest.version) for manifest in run.pusher.offered]
+    offered = [(manifest.step, manifest.version) for manifest in run.weight_sync.offered]
     assert [step for step, _ in offered] == [1, 2, 3, 2, 3, 4]
     assert [version for _, version in offered] == sorted({version for _, version in offered})
 
@@ -322,12 +322,12 @@ async def test_weights_go_out_every_so_many_steps_and_once_more_at_the_end(tmp_p
     run = Run(tmp_path)
     run.change(publish_every=2, steps=3)
     await run.go()
-    assert [manifest.step for manifest in run.pusher.offered] == [2, 3]
+    assert [manifest.step for manifest in run.weight_sync.offered] == [2, 3]
     stepped = run.generations[0].stepped
     ages = [run.training.lineage.age(stepped[0][1], version) for _, version in stepped]
     assert ages == [0, 1, 2], "the steps in between do not count for the age of a token"
-    assert run.pusher.newest is not None
-    assert run.training.lineage.age(stepped[0][1], run.pusher.newest.version) == 3
+    assert run.weight_sync.newest is not None
+    assert run.training.lineage.age(stepped[0][1], run.weight_sync.newest.version) == 3
 
 
 async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_pa
     await run.go()
     assert run.buffer.calls == [*(["lease", "mark 1"] * 3), "lease", "mark 2"]
     assert (run.training.step, run.buffer.passed_over) == (2, 2 * PER_STEP)
-    assert [manifest.step for manifest in run.pusher.offered] == [1, 2]
+    assert [manifest.step for manifest in run.weight_sync.offered] == [1, 2]
     lines = read_metrics(tmp_path)
     assert [line["step"] for line in lines] == [1, 2]
     assert [(line["trained_trajectories"], line["staleness_histogram"]) for line in lines] == [
@@ -535,7 +535,7 @@ async def test_a_budget_that_is_full_of_what_was_trained_does_not_starve_the_nex
     tmp_path: Path, *, full: bool
 ) -> None:
     run = Run(tmp_path)
-    run.conductor.budget_full = full
+    run.scheduler.budget_full = full
     run.change(checkpoint_every=100)
     await run.buffer.add_ready(PER_STEP)
     await run.training.recovery.publish_initial_weights()
@@ -598,13 +598,13 @@ async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_p
 async def test_the_policy_wait_holds_the_step_that_would_strand_an_episode(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.change(stale_policy=StaleTokenPolicy.WAIT)
-    run.conductor.running_step = 0
+    run.scheduler.running_step = 0
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.go())
         while run.training.step < 1 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
         assert run.training.step == 1
-        run.conductor.running_step = None
+        run.scheduler.running_step = None
         await run.buffer.free()
         await going
     assert run.training.step == 4
@@ -617,7 +617,7 @@ async def test_weights_stay_until_every_engine_has_a_later_version(tmp_path: Pat
     await run.go()
     folders = sorted(path.name for path in (tmp_path / "weights").iterdir())
     assert len(folders) == 9, "an engine that still serves the first version has lost its files"
-    run.pusher.served = run.pusher.newest
+    run.weight_sync.served = run.weight_sync.newest
     await run.training.writer.publish()
     assert len(list((tmp_path / "weights").iterdir())) == 4
 
@@ -636,7 +636,7 @@ async def test_a_run_that_is_stopped_keeps_its_last_step(tmp_path: Path) -> None
         await run.buffer.free()
         await going
     assert run.saved == [0, 2, 3]
-    assert [manifest.step for manifest in run.pusher.offered] == [2, 3]
+    assert [manifest.step for manifest in run.weight_sync.offered] == [2, 3]
 
 
 async def test_a_learner_that_dies_after_the_last_step_costs_no_more_than_one_before(tmp_path: Path) -> None:
@@ -646,7 +646,7 @@ async def test_a_learner_that_dies_after_the_last_step_costs_no_more_than_one_be
     await run.go()
     assert len(run.generations) == 2
     assert run.saved == [0, 2, 3]
-    assert [manifest.step for manifest in run.pusher.offered] == [2, 3]
+    assert [manifest.step for manifest in run.weight_sync.offered] == [2, 3]
 
 
 async def test_what_a_killed_learner_left_half_written_is_removed(tmp_path: Path) -> None:
@@ -689,10 +689,10 @@ async def test_steps_go_on_while_weights_are_written_and_versions_are_offered_in
     run = Run(tmp_path)
     run.change(checkpoint_every=100, publish_every=2)
     async with going(run, until_step=3):
-        assert run.pusher.offered == [], "an engine was told of weights that are not there yet"
+        assert run.weight_sync.offered == [], "an engine was told of weights that are not there yet"
         run.generations[0].disk.set()
         await run.buffer.add_ready(PER_STEP)
-    assert [manifest.step for manifest in run.pusher.offered] == [2, 4]
+    assert [manifest.step for manifest in run.weight_sync.offered] == [2, 4]
 
 
 async def test_a_checkpoint_that_cannot_be_written_costs_no_step(tmp_path: Path) -> None:
@@ -703,7 +703,7 @@ async def test_a_checkpoint_that_cannot_be_written_costs_no_step(tmp_path: Path)
     run.generations[0].failing_saves = 2
     await run.training.run()
     assert run.saved == [0, 3, 4]
-    assert run.steps_kept == [1, 2, 3, 4], "the steps of a checkpoint that failed are in the next one's books"
+    assert run.steps_kept == [1, 2, 3, 4], "the steps of a checkpoint that failed are in the next one's accounting"
     failed = [event for event in read_events(tmp_path) if event["kind"] == "checkpoint.failed"]
     assert [(event["step"], event["failures"]) for event in failed] == [(1, 1), (2, 2)]
     assert str(tmp_path / "checkpoints" / "step-000001") in str(failed[0]["why"])
@@ -781,13 +781,13 @@ class SharingEngine:
 async def sharing(run: Run) -> AsyncGenerator[SharingEngine]:
     """The learner takes turns with an engine; step 0 is kept and served, and what was told until then forgotten."""
     engine = SharingEngine(run)
-    run.pusher.engines = (LocalRemote(engine, "engine-0"),)
+    run.weight_sync.engines = (LocalRemote(engine, "engine-0"),)
     run.training.learner.colocation = ColocationManager(
-        colocated=True, weight_sync=run.pusher, lease_s=60.0, timeout_s=SOON_S
+        colocated=True, weight_sync=run.weight_sync, lease_s=60.0, timeout_s=SOON_S
     )
     async with asyncio.TaskGroup() as group:
-        pushing = group.create_task(run.pusher.run())
-        run.pusher.set_served(await run.training.recovery.publish_initial_weights())
+        pushing = group.create_task(run.weight_sync.run())
+        run.weight_sync.set_served(await run.training.recovery.publish_initial_weights())
         assert on_device(run.generations[0].told) == ["lend", "publish", "save", "sleep"]
         run.generations[0].told.clear()
         try:
@@ -817,8 +817,8 @@ async def test_learner_and_engine_are_never_on_their_device_together(tmp_path: P
     step, stale = ["lend", "step", "publish", "sleep", "serve"], ["lend", "step", "sleep", "serve"]
     kept = ["lend", "step", "publish", "save", "sleep", "serve"]
     assert told == [*step, *stale, *kept, *step, *kept]
-    assert run.pusher.served is not None
-    assert run.pusher.served.step == 4
+    assert run.weight_sync.served is not None
+    assert run.weight_sync.served.step == 4
 
 
 async def test_a_learner_that_dies_in_its_turn_keeps_it_until_it_is_there_again(tmp_path: Path) -> None:
@@ -840,7 +840,7 @@ async def test_the_engine_serves_again_after_a_run_that_ends_early(tmp_path: Pat
     await run.buffer.add_ready(PER_STEP)
     async with sharing(run), asyncio.timeout(SOON_S):
         await run.training.run()
-    assert run.pusher.served is not None
+    assert run.weight_sync.served is not None
     assert not run.training.colocation.learner_active
 
 
@@ -872,12 +872,12 @@ class FakeOnlineEvaluation:
 async def test_training_tells_of_what_can_be_evaluated_and_of_what_is_gone(tmp_path: Path) -> None:
     """Else a step is never evaluated, or one that never was stands as the best."""
     run = Run(tmp_path, dies_at=[4])
-    exams = run.training.online_evaluation = FakeOnlineEvaluation()
-    exams.free.clear()
+    evaluations = run.training.online_evaluation = FakeOnlineEvaluation()
+    evaluations.free.clear()
     run.checkpoints.record_score(0, 0.1)
     run.checkpoints.record_score(3, 0.9)
     await run.go()
-    assert exams.told == [*(f"published {step}" for step in (1, 2, 3)), "rolled back 2",
+    assert evaluations.told == [*(f"published {step}" for step in (1, 2, 3)), "rolled back 2",
                           *(f"published {step}" for step in (2, 3, 4))]  # fmt: skip
     assert run.checkpoints.scores() == {0: 0.1}
     lines = read_metrics(tmp_path)
@@ -890,19 +890,19 @@ async def test_on_a_shared_device_the_learners_turn_waits_for_an_evaluation_and_
 ) -> None:
     """Else an attempt is of two sets of weights, or the run waits for ever."""
     run = Run(tmp_path)
-    exams = FakeOnlineEvaluation()
+    evaluations = FakeOnlineEvaluation()
     await run.buffer.add_ready(4 * PER_STEP)
     async with sharing(run), asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        run.training.online_evaluation = exams
-        exams.free.clear()
+        run.training.online_evaluation = evaluations
+        evaluations.free.clear()
         training = group.create_task(run.training.run())
-        while not exams.told:  # noqa: ASYNC110  no event tells
+        while not evaluations.told:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
         assert on_device(run.generations[0].told) == []
-        exams.free.set()
+        evaluations.free.set()
         await training
     turns = on_device(run.generations[0].told).count("lend")
-    assert exams.told.count("idle") == turns == 4
+    assert evaluations.told.count("idle") == turns == 4
 
 
 async def test_the_best_checkpoint_is_exported_by_the_learner_that_has_trained(tmp_path: Path) -> None:
@@ -952,7 +952,7 @@ PROBE = ParityProbeSettings(
 
 def probing(run: Run, engine: object, every_steps: int = 2) -> None:
     """Let ``run`` look for parity with ``engine``."""
-    run.pusher.engines = (LocalRemote(engine, "engine-0"),)
+    run.weight_sync.engines = (LocalRemote(engine, "engine-0"),)
     checker = ParityChecker(PROBE, every_steps, ParityMonitor(1e-3, "all alike"), run.training.events)
     run.training.parity = run.training.recovery.parity = checker
 
@@ -1140,7 +1140,7 @@ async def test_a_run_that_is_drained_trains_what_is_there_and_ends(tmp_path: Pat
 
 async def test_a_run_that_is_drained_waits_for_what_is_still_under_way(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.conductor.open_groups = 1
+    run.scheduler.open_groups = 1
     await run.training.recovery.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
@@ -1149,7 +1149,7 @@ async def test_a_run_that_is_drained_waits_for_what_is_still_under_way(tmp_path:
         await run.buffer.add_ready(1)
         await until_waiting(run)
         assert not going.done()
-        run.conductor.open_groups = 0
+        run.scheduler.open_groups = 0
         await run.buffer.free()
         await going
     assert run.buffer.spent == {1: [0]}

@@ -22,7 +22,7 @@ from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.local_actors import LocalRemote
 
 
-class FakeConductor:
+class FakeScheduler:
     async def set_run_state(self, standing: SchedulerRunState) -> None:
         pass
 
@@ -65,16 +65,16 @@ async def sharing(
     """Two engines that serve version 1."""
     engines = [FakeEngine(), FakeEngine()]
     remotes = [LocalRemote(engine, f"engine-{index}") for index, engine in enumerate(engines)]
-    pusher = WeightSyncManager(
-        remotes, RunStatePublisher(LocalRemote(FakeConductor())), EventLog(run_dir, "driver", "n"), 30.0, 1.0
+    manager = WeightSyncManager(
+        remotes, RunStatePublisher(LocalRemote(FakeScheduler())), EventLog(run_dir, "driver", "n"), 30.0, 1.0
     )
-    pusher.set_served(manifest(1))
+    manager.set_served(manifest(1))
     async with asyncio.TaskGroup() as group:
-        pushing = group.create_task(pusher.run())
+        pushing = group.create_task(manager.run())
         try:
             async with asyncio.timeout(30):
                 yield (
-                    ColocationManager(colocated=shared, weight_sync=pusher, lease_s=60.0, timeout_s=patience_s),
+                    ColocationManager(colocated=shared, weight_sync=manager, lease_s=60.0, timeout_s=patience_s),
                     engines,
                 )
         finally:

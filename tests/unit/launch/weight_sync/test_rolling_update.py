@@ -1,4 +1,4 @@
-"""If these fail, a fleet stops decoding for each new version, or waits for weights that would cost it nothing."""
+"""If these fail, engines stop decoding for each new version, or wait for weights that would cost them nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stood(pause_s: float, requests: int = 8) -> WeightLoadReport:
 
 
 @dataclass
-class FakeFleet:
+class FakeEngines:
     """Engines that stand still for so long in each exchange, with so many requests."""
 
     engines: int
@@ -93,34 +93,34 @@ PAUSES = st.floats(0.001, 100)
 
 
 @given(engines=st.integers(2, 40), loss=st.floats(0.01, 1), pause_s=PAUSES)
-def test_a_push_costs_a_decoding_fleet_no_more_than_its_loss(engines: int, loss: float, pause_s: float) -> None:
+def test_an_update_costs_decoding_engines_no_more_than_its_loss(engines: int, loss: float, pause_s: float) -> None:
     """Unless its engines, one behind the other, need longer than that already."""
-    fleet = FakeFleet(engines, 1 / engines, loss, pause_s)
+    fake_engines = FakeEngines(engines, 1 / engines, loss, pause_s)
     least = max(pause_s / loss, engines * pause_s)
     most = least + stagger_interval_s(engines, pause_s, loss)  # where the one before has just ended
-    assert all(least * 0.999999 <= took <= most * 1.000001 for took in fleet.pushes(3))
+    assert all(least * 0.999999 <= took <= most * 1.000001 for took in fake_engines.pushes(3))
 
 
 @given(engines=st.integers(1, 40), pause_s=PAUSES)
 def test_engines_that_decode_nothing_do_not_wait(engines: int, pause_s: float) -> None:
-    assert FakeFleet(engines, 1.0, 0.05, pause_s, requests=0).pushes() == [pytest.approx(pause_s)]
+    assert FakeEngines(engines, 1.0, 0.05, pause_s, requests=0).pushes() == [pytest.approx(pause_s)]
 
 
 @given(engines=st.integers(2, 40), pause_s=PAUSES)
 def test_a_loss_of_1_spreads_nothing(engines: int, pause_s: float) -> None:
     at_once = max(1, engines // 2)
-    assert FakeFleet(engines, 0.5, 1.0, pause_s).pushes() == [pytest.approx(-(-engines // at_once) * pause_s)]
+    assert FakeEngines(engines, 0.5, 1.0, pause_s).pushes() == [pytest.approx(-(-engines // at_once) * pause_s)]
 
 
 @given(pause_s=PAUSES)
-def test_a_fleet_of_one_never_waits(pause_s: float) -> None:
-    assert FakeFleet(1, 0.5, 0.05, pause_s).pushes(2) == [pytest.approx(pause_s)] * 2
+def test_a_single_engine_never_waits(pause_s: float) -> None:
+    assert FakeEngines(1, 0.5, 0.05, pause_s).pushes(2) == [pytest.approx(pause_s)] * 2
 
 
 def test_two_engines_are_spread_over_twenty_pauses() -> None:
-    fleet = FakeFleet(2, 0.5, 0.05, pause_s=0.04)
-    assert fleet.pushes() == [pytest.approx(0.8)]
-    assert fleet.begun == [0.0, pytest.approx(0.76)]
+    fake_engines = FakeEngines(2, 0.5, 0.05, pause_s=0.04)
+    assert fake_engines.pushes() == [pytest.approx(0.8)]
+    assert fake_engines.begun == [0.0, pytest.approx(0.76)]
 
 
 async def test_a_turn_that_exchanges_nothing_puts_off_nobodys() -> None:

@@ -133,9 +133,11 @@ def test_a_control_with_shuffled_rewards_learns_nothing_from_its_turns_either():
 
 def test_the_metrics_of_a_step_say_what_rewards_were_made_of():
     """A judge that fails every vote is seen in no other figure."""
-    ticket = RolloutRequest("run", GroupId(0), 0, 4, "task", 0)
-    made = Trajectory(ticket, EpisodeStatus.COMPLETED, Reward(1.0, {"judge_down": 3.0, "bonus": 0.5}), (turns_of(0.0),))
-    other = replace(made, request=replace(ticket, sample=1), reward=Reward(0.0, {"judge_down": 1.0}))
+    request = RolloutRequest("run", GroupId(0), 0, 4, "task", 0)
+    made = Trajectory(
+        request, EpisodeStatus.COMPLETED, Reward(1.0, {"judge_down": 3.0, "bonus": 0.5}), (turns_of(0.0),)
+    )
+    other = replace(made, request=replace(request, sample=1), reward=Reward(0.0, {"judge_down": 1.0}))
     metrics = read([pack_trajectory(made), pack_trajectory(other)]).metrics
     assert (metrics["part_judge_down"], metrics["part_bonus"]) == (2.0, 0.5)
 

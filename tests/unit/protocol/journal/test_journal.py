@@ -38,10 +38,18 @@ LARGEST = 1000
 def arrival(group: int, sample: int, reward: float | None = None, attempt: int = 0) -> TrajectoryArrival:
     reward = float(sample) if reward is None else reward
     trajectory = make_trajectory(group, sample, reward=reward, attempt=attempt)
-    frames, ticket, sampled = codec.encode_trajectory(trajectory), trajectory.request, trajectory.sampled_tokens
+    frames, request, sampled = codec.encode_trajectory(trajectory), trajectory.request, trajectory.sampled_tokens
     digest, blob = codec.frames_digest(frames), codec.pack_frames(frames)
     return TrajectoryArrival(
-        ticket.trajectory_id, ticket.group, sample, reward, trajectory.passed, trajectory.status, digest, blob, sampled
+        request.trajectory_id,
+        request.group,
+        sample,
+        reward,
+        trajectory.passed,
+        trajectory.status,
+        digest,
+        blob,
+        sampled,
     )
 
 
@@ -91,9 +99,9 @@ def test_the_first_trajectory_of_a_sample_wins_and_every_arrival_is_counted(jour
     outcomes, closed = journal.append_batch([first, first, second, second, stranger])
     assert outcomes == ["appended", "duplicate", "superseded", "superseded_again", "unknown"]
     assert not closed
-    books = journal.accounting()
-    assert (books.acknowledged, books.in_buffer, books.superseded, books.unknown) == (2, 1, 1, 1)
-    assert books.balanced
+    accounting = journal.accounting()
+    assert (accounting.acknowledged, accounting.in_buffer, accounting.superseded, accounting.unknown) == (2, 1, 1, 1)
+    assert accounting.balanced
 
 
 def test_a_batch_of_any_size_is_taken_as_its_trajectories_one_by_one_would_be(journal: Journal) -> None:
@@ -108,9 +116,14 @@ def test_a_batch_of_any_size_is_taken_as_its_trajectories_one_by_one_would_be(jo
     assert all(closing.rewards == {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0} for closing in closed)
     outcomes, closed = journal.append_batch([wave[-1], arrival(0, 3, 9.0, attempt=1)])
     assert (outcomes, [closing.group for closing in closed]) == (["appended", "superseded"], [0])
-    books = journal.accounting()
-    assert (books.acknowledged, books.in_buffer, books.superseded, books.unknown) == (242, 240, 2, 1)
-    assert books.balanced
+    accounting = journal.accounting()
+    assert (accounting.acknowledged, accounting.in_buffer, accounting.superseded, accounting.unknown) == (
+        242,
+        240,
+        2,
+        1,
+    )
+    assert accounting.balanced
 
 
 def test_a_group_closes_with_its_last_sample_and_says_its_rewards(journal: Journal) -> None:
@@ -140,9 +153,9 @@ def test_groups_that_teach_nothing_are_dropped_once_with_their_reason(journal: J
     assert closed is not None
     assert closed.outcome is GroupOutcome.INFRA_SHORT
     assert journal.abandon_sample(GroupId(1), 3, "engine") is None
-    books = journal.accounting()
-    assert books.dropped == {DropReason.ZERO_VARIANCE: 4, DropReason.INFRA_SHORT: 2}
-    assert (books.in_buffer, books.abandoned, books.bytes) == (0, 2, 0)
+    accounting = journal.accounting()
+    assert accounting.dropped == {DropReason.ZERO_VARIANCE: 4, DropReason.INFRA_SHORT: 2}
+    assert (accounting.in_buffer, accounting.abandoned, accounting.bytes) == (0, 2, 0)
     assert journal.lease_batch(1) is None
     assert journal.append_batch([arrival(1, 3)])[0] == [AppendOutcome.UNKNOWN]
 
@@ -179,8 +192,8 @@ def test_a_group_that_a_person_gives_up_is_dropped_whole_and_counted(journal: Jo
     assert journal.list_closed_since(0) == [closed]
     assert journal.lease_batch(1) is None
     assert journal.append_batch([arrival(0, 2)])[0] == [AppendOutcome.UNKNOWN]
-    books = journal.accounting()
-    assert (books.dropped, books.abandoned, books.bytes) == ({DropReason.CANCELLED: 3}, 1, 0)
+    accounting = journal.accounting()
+    assert (accounting.dropped, accounting.abandoned, accounting.bytes) == ({DropReason.CANCELLED: 3}, 1, 0)
 
 
 def test_a_given_up_sample_that_arrives_in_time_is_kept(journal: Journal) -> None:
@@ -219,8 +232,8 @@ def test_marking_twice_is_marking_once_and_anything_else_is_refused(journal: Jou
         journal.mark_trained(1, names, {})
     with pytest.raises(JournalError, match="unknown"):
         journal.mark_trained(1, ["train-g000009-s00"], {})
-    books = journal.accounting()
-    assert (books.trained, books.dropped, books.in_buffer) == (3, {DropReason.ALL_STALE: 1}, 4)
+    accounting = journal.accounting()
+    assert (accounting.trained, accounting.dropped, accounting.in_buffer) == (3, {DropReason.ALL_STALE: 1}, 4)
 
 
 def test_a_part_of_a_group_cannot_be_trained(journal: Journal) -> None:
@@ -292,8 +305,8 @@ def test_the_end_of_a_run_accounts_for_everything_and_a_resume_takes_it_back(jou
     journal.open_group(make_plan(2), b"")
     journal.append_batch([arrival(2, 0)])
     journal.end_run()
-    books = journal.accounting()
-    assert (books.in_buffer, books.dropped) == (0, {DropReason.RUN_ENDED: 5})
+    accounting = journal.accounting()
+    assert (accounting.in_buffer, accounting.dropped) == (0, {DropReason.RUN_ENDED: 5})
     assert journal.list_open_groups() == []
     assert journal.append_batch([arrival(2, 1)])[0] == [AppendOutcome.UNKNOWN]
     assert journal.abandon_sample(GroupId(2), 1, "shutdown") is None
@@ -455,18 +468,18 @@ def test_kill_dash_nine_in_the_middle_of_appends_loses_nothing_that_was_acknowle
         os.kill(writer.pid, signal.SIGKILL)
         acknowledged += [tuple(map(int, line.split())) for line in writer.stdout if line.endswith("\n")]
     journal = open_journal(tmp_path)
-    books = journal.accounting()
-    assert len(acknowledged) <= books.acknowledged <= len(acknowledged) + 1
+    accounting = journal.accounting()
+    assert len(acknowledged) <= accounting.acknowledged <= len(acknowledged) + 1
     assert journal.append_batch([arrival(*each) for each in acknowledged])[0] == [AppendOutcome.DUPLICATE] * len(
         acknowledged
     )
-    assert books.in_buffer == books.acknowledged
+    assert accounting.in_buffer == accounting.acknowledged
     assert int(journal.read_sampler_state() or b"-1") >= acknowledged[-1][0]
     journal.close()
 
 
-class Books(RuleBasedStateMachine):
-    """Any order of calls: the books balance, and each trajectory is used once per lineage."""
+class JournalMachine(RuleBasedStateMachine):
+    """Any order of calls: the accounting balances, and each trajectory is used once per lineage."""
 
     @initialize(target=None)
     def open(self) -> None:
@@ -534,14 +547,14 @@ class Books(RuleBasedStateMachine):
 
     @invariant()
     def balanced(self) -> None:
-        books = self.journal.accounting()
-        dropped = books.dropped.get(DropReason.ALL_STALE, 0)
-        assert books.trained + dropped == sum(map(len, self.used.values()))
+        accounting = self.journal.accounting()
+        dropped = accounting.dropped.get(DropReason.ALL_STALE, 0)
+        assert accounting.trained + dropped == sum(map(len, self.used.values()))
 
     def teardown(self) -> None:
         self.journal.close()
         self.folder.cleanup()
 
 
-TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
+TestJournalMachine = JournalMachine.TestCase
+TestJournalMachine.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)

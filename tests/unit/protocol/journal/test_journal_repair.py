@@ -33,10 +33,10 @@ def arrival(group: int, sample: int, reward: float | None = None) -> tuple[codec
     trajectory = make_trajectory(group, sample, reward=reward, sampled=6500)
     frames = codec.encode_trajectory(trajectory)
     summary = codec.inspect_frames(frames, max_bytes=1 << 20)
-    ticket, blob = trajectory.request, codec.pack_frames(frames)
-    name, status = ticket.trajectory_id, trajectory.status
+    request, blob = trajectory.request, codec.pack_frames(frames)
+    name, status = request.trajectory_id, trajectory.status
     return summary, TrajectoryArrival(
-        name, ticket.group, sample, reward, summary.passed, status, summary.digest, blob, summary.sampled
+        name, request.group, sample, reward, summary.passed, status, summary.digest, blob, summary.sampled
     )
 
 
@@ -110,8 +110,8 @@ def test_bytes_that_changed_on_the_disk_are_found_and_taken_from_the_export(run_
     assert [
         codec.unpack_trajectory(blob).request.trajectory_id for blob in journal.read_payloads(lease)
     ] == lease.trajectory_ids
-    books = journal.accounting()
-    assert (books.acknowledged, books.trained, books.in_buffer) == (4 * GROUPS, 4, 4 * (GROUPS - 1))
+    accounting = journal.accounting()
+    assert (accounting.acknowledged, accounting.trained, accounting.in_buffer) == (4 * GROUPS, 4, 4 * (GROUPS - 1))
     assert journal.append_batch([row])[0] == [AppendOutcome.DUPLICATE]
     assert journal.read_sampler_state() == b"cursor"
     journal.close()
@@ -177,8 +177,13 @@ def test_a_lost_trajectory_of_a_step_that_is_taken_back_does_not_hold_the_run_up
     journal = open_journal(run_dir)
     journal.rewind_to_step(0)
     assert members(journal) == {0: [0, 2, 3], **{group: [0, 1, 2, 3] for group in range(1, GROUPS)}}
-    books = journal.accounting()
-    assert (books.acknowledged, books.in_buffer, books.lost, books.abandoned) == (4 * GROUPS - 1, 4 * GROUPS - 1, 1, 1)
+    accounting = journal.accounting()
+    assert (accounting.acknowledged, accounting.in_buffer, accounting.lost, accounting.abandoned) == (
+        4 * GROUPS - 1,
+        4 * GROUPS - 1,
+        1,
+        1,
+    )
     journal.close()
 
 
@@ -198,9 +203,9 @@ def test_a_group_goes_on_without_its_lost_members_or_is_dropped_where_it_has_too
     left = [sample for sample in range(4) if sample not in samples]
     enough = len(left) >= 3
     assert members(journal).get(3) == (left if enough else None)
-    books = journal.accounting()
-    assert (books.acknowledged, books.lost) == (4 * GROUPS - len(samples), len(samples))
-    assert books.dropped == ({} if enough else {DropReason.INFRA_SHORT: len(left)})
+    accounting = journal.accounting()
+    assert (accounting.acknowledged, accounting.lost) == (4 * GROUPS - len(samples), len(samples))
+    assert accounting.dropped == ({} if enough else {DropReason.INFRA_SHORT: len(left)})
     journal.close()
 
 
@@ -252,7 +257,7 @@ def table(run_dir: Path, name: str, columns: str = "*") -> list[tuple[object, ..
 
 
 PASSED_OVER = {DropReason.ALL_STALE, DropReason.NONFINITE}
-BOOKS = (
+ACCOUNTING_TABLES = (
     ("trajectories", "*"),
     ("rollout_requests", "group_id, sample, state"),
     ("groups", "id, task, size, outcome, used"),
@@ -261,7 +266,7 @@ BOOKS = (
 
 @pytest.mark.parametrize("byte", [b"\0", b"\xff"])
 def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_else(run_dir: Path, byte: bytes) -> None:
-    """The books are rebuilt from the other pages and from the trajectories; of these group 0 is not exported."""
+    """The accounting is rebuilt from the other pages and from the trajectories; of these group 0 is not exported."""
     journal, exporter = open_journal(run_dir), TrajectoryExporter(run_dir)
     journal.open_group(make_plan(GROUPS), b"cursor")
     journal.append_batch([arrival(GROUPS, 1)[1]])
@@ -277,7 +282,7 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
     journal.mark_trained(2, rest, {first: DropReason.ALL_STALE})
     acknowledged = journal.accounting().acknowledged
     journal.close()
-    before = {name: table(run_dir, name, columns) for name, columns in BOOKS}
+    before = {name: table(run_dir, name, columns) for name, columns in ACCOUNTING_TABLES}
     held = (GROUPS, 1)
     whole, (size, starts) = (run_dir / JOURNAL_FILE).read_bytes(), pages_of(run_dir)
     assert len(starts) > len(TABLES.split("CREATE TABLE"))
@@ -295,11 +300,11 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
         assert all(name.startswith(unexported) for name in recovery.lost)
         assert not recovery.lost or start == payloads or b"LSP2" in whole[start : start + size]
         assert recovery.forgotten_groups == []
-        found = {name: table(run_dir, name, columns) for name, columns in BOOKS}
+        found = {name: table(run_dir, name, columns) for name, columns in ACCOUNTING_TABLES}
         gone = [held] if make_trajectory_id(*held) in recovery.lost else []
         again = [*gone, *([] if (GROUPS, 2, "abandoned") in found["rollout_requests"] else [(GROUPS, 2)])]
-        tickets = sorted((*row[:2], "running" if row[:2] in again else row[2]) for row in before["rollout_requests"])
-        assert found["rollout_requests"] == tickets, (
+        requests = sorted((*row[:2], "running" if row[:2] in again else row[2]) for row in before["rollout_requests"])
+        assert found["rollout_requests"] == requests, (
             "what is lost, or not known to be given up, is tried again, and nothing else"
         )
         assert found["trajectories"] == [row for row in before["trajectories"] if row[1:3] not in gone], (
@@ -318,7 +323,7 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
 
 def test_what_is_left_of_a_journal_that_lost_much_balances_and_goes_on(run_dir: Path) -> None:
     """Every page of the table of trajectories and its indexes is gone, and the export with it: each that was
-    acknowledged is in the books or named, and what is missing of an open group is run again."""
+    acknowledged is in the accounting or named, and what is missing of an open group is run again."""
     journal = open_journal(run_dir)
     journal.open_group(make_plan(GROUPS), b"cursor")
     journal.append_batch([arrival(GROUPS, 1)[1]])

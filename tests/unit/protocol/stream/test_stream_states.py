@@ -141,14 +141,14 @@ class Stream(RuleBasedStateMachine):
     @rule(sender=senders, sampled=st.integers(1, 200))
     def give(self, sender: str, sampled: int) -> None:
         trajectory = make_trajectory(len(self.given), sampled=sampled)
-        frames, ticket = codec.encode_trajectory(trajectory), trajectory.request
-        name, size = ticket.trajectory_id, codec.payload_size(frames)
-        outbox = self.outboxes[sender, ticket.group % SHARDS]
+        frames, request = codec.encode_trajectory(trajectory), trajectory.request
+        name, size = request.trajectory_id, codec.payload_size(frames)
+        outbox = self.outboxes[sender, request.group % SHARDS]
         if outbox.welcomed and size > LARGEST:
             with pytest.raises(MessageRefusedError):
-                outbox.add(ticket, frames)
+                outbox.add(request, frames)
         else:
-            outbox.add(ticket, frames)
+            outbox.add(request, frames)
             self.given[name] = size
 
     @precondition(lambda self: any(map(len, self.outboxes.values())))

@@ -37,7 +37,7 @@ TOKEN = "0123456789abcdef"
 
 
 @dataclass
-class Fleet:
+class PoolServers:
     urls: list[str] = field(default_factory=list)
     providers: dict[str, FakeProvider] = field(default_factory=dict)
     services: dict[str, PoolService] = field(default_factory=dict)
@@ -54,8 +54,8 @@ async def routed(urls: list[str], token: str = "", asked: Access | None = None) 
 
 
 @asynccontextmanager
-async def fleet(tmp_path: Path, count: int = 2, limits: LeaseLimits | None = None) -> AsyncGenerator[Fleet]:
-    made = Fleet()
+async def servers(tmp_path: Path, count: int = 2, limits: LeaseLimits | None = None) -> AsyncGenerator[PoolServers]:
+    made = PoolServers()
     async with AsyncExitStack() as stack:
         for number in range(count):
             provider = FakeProvider()
@@ -120,7 +120,7 @@ async def call(http: httpx.AsyncClient, path: str, /, **body: object) -> tuple[i
 
 
 async def test_openclaws_client_works_through_the_router(tmp_path: Path):
-    async with fleet(tmp_path) as workers, routed(workers.urls) as http, OpenClawClient(str(http.base_url)) as client:
+    async with servers(tmp_path) as workers, routed(workers.urls) as http, OpenClawClient(str(http.base_url)) as client:
         client.url = client.url.rstrip("/")
         lease = (await client.allocate("t", "uid"))["lease_id"]
         await client.reset(lease, INLINE)
@@ -133,7 +133,7 @@ async def test_openclaws_client_works_through_the_router(tmp_path: Path):
 
 
 async def test_a_task_stays_on_its_worker_and_a_full_worker_spills_over(tmp_path: Path):
-    async with fleet(tmp_path, 2, LeaseLimits(tasks=4, runs_per_task=2)) as workers, routed(workers.urls) as http:
+    async with servers(tmp_path, 2, LeaseLimits(tasks=4, runs_per_task=2)) as workers, routed(workers.urls) as http:
         first = workers.first_for("t")
         for _ in range(2):
             assert (await call(http, "/allocate", task_key="t"))[0] == 200
@@ -148,7 +148,7 @@ async def test_a_task_stays_on_its_worker_and_a_full_worker_spills_over(tmp_path
 
 
 async def test_a_worker_that_is_gone_is_passed_over(tmp_path: Path):
-    async with fleet(tmp_path, 1) as workers:
+    async with servers(tmp_path, 1) as workers:
         gone = "http://127.0.0.1:9"
         async with routed([gone, *workers.urls]) as http:
             for key in map(str, range(10)):
@@ -162,7 +162,7 @@ async def test_a_worker_that_is_gone_is_passed_over(tmp_path: Path):
 async def test_an_allocation_that_may_have_arrived_is_not_sent_to_another_worker(tmp_path: Path):
     """This holds even if the worker that got it has died: otherwise two hold a slot for one client."""
     dying = DyingWorker()
-    async with dying.listening() as url, fleet(tmp_path, 1) as workers, routed([url, *workers.urls]) as http:
+    async with dying.listening() as url, servers(tmp_path, 1) as workers, routed([url, *workers.urls]) as http:
         urls = [url, *workers.urls]
         key = next(key for key in map(str, range(1000)) if rank_nodes(key, "", map(WorkerNode, urls))[0].url == url)
         status, reply = await call(http, "/allocate", task_key=key, request_id="r")
@@ -176,13 +176,13 @@ async def test_a_worker_whose_host_drops_packets_is_passed_over(tmp_path: Path, 
     """The answers of the others, for example that they are full, still count."""
     monkeypatch.setattr("sandbox.router.workers._CONNECT_S", 0.5)
     with dropping_host() as gone:
-        async with fleet(tmp_path, 1, LeaseLimits(1, 1)) as workers, routed([gone, *workers.urls]) as http:
+        async with servers(tmp_path, 1, LeaseLimits(1, 1)) as workers, routed([gone, *workers.urls]) as http:
             assert (await call(http, "/allocate", task_key="t"))[0] == 200
             assert (await call(http, "/allocate", task_key="t"))[1]["code"] == "RUN_SLOTS_EXHAUSTED"
 
 
 async def test_a_lease_id_survives_a_router_with_another_order(tmp_path: Path):
-    async with fleet(tmp_path) as workers:
+    async with servers(tmp_path) as workers:
         async with routed(workers.urls) as http:
             _, given = await call(http, "/allocate", task_key="t")
         async with routed([*reversed(workers.urls)]) as http:
@@ -208,7 +208,7 @@ async def test_what_is_not_idempotent_is_sent_once():
 
 
 async def test_a_client_that_hangs_up_on_the_router_finds_its_command_done_once(tmp_path: Path):
-    async with fleet(tmp_path, 1) as workers, routed(workers.urls) as http:
+    async with servers(tmp_path, 1) as workers, routed(workers.urls) as http:
         _, given = await call(http, "/allocate", task_key="t")
         await call(http, "/reset", lease_id=given["lease_id"], task_meta=INLINE)
         (provider,) = workers.providers.values()
@@ -237,7 +237,7 @@ BUILD = ImageBuild({"Dockerfile": b"FROM base\n"})
     ],
 )
 async def test_a_worker_that_has_the_image_is_asked_first(tmp_path: Path, image: str, task: Task):
-    async with fleet(tmp_path) as workers:
+    async with servers(tmp_path) as workers:
         has = workers.urls[0]
         for url, service in workers.services.items():
             service.images = service.provider.names = (image,) if url == has else ()
@@ -251,7 +251,7 @@ async def test_a_worker_that_has_the_image_is_asked_first(tmp_path: Path, image:
 
 
 async def test_a_group_is_placed_as_a_whole(tmp_path: Path):
-    async with fleet(tmp_path, 2, LeaseLimits(tasks=1, runs_per_task=3)) as workers, routed(workers.urls) as http:
+    async with servers(tmp_path, 2, LeaseLimits(tasks=1, runs_per_task=3)) as workers, routed(workers.urls) as http:
         status, one = await call(http, "/allocate_group", task_id="g", n_slots=2)
         assert status == 200
         assert sorted(len(service.table) for service in workers.services.values()) == [0, 2]
@@ -273,7 +273,7 @@ async def test_a_group_is_placed_as_a_whole(tmp_path: Path):
 
 
 async def test_a_group_that_one_worker_refuses_for_its_name_leaves_nothing_on_the_others(tmp_path: Path):
-    async with fleet(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=2)) as workers, routed(workers.urls) as http:
+    async with servers(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=2)) as workers, routed(workers.urls) as http:
         empty, held = workers.services.values()
         held.allocate_group("g", 1)
         reply = await http.post("/allocate_group", json={"task_id": "g", "n_slots": 6})
@@ -283,7 +283,7 @@ async def test_a_group_that_one_worker_refuses_for_its_name_leaves_nothing_on_th
 
 async def test_a_group_that_is_held_keeps_its_size(tmp_path: Path):
     """This holds on one worker or several, and for a router that did not allocate it."""
-    async with fleet(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=2)) as workers:
+    async with servers(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=2)) as workers:
         async with routed(workers.urls) as http:
             for slots in (3, 6):
                 status, given = await call(http, "/allocate_group", task_id="g", n_slots=slots)
@@ -309,7 +309,7 @@ async def test_a_group_that_is_held_keeps_its_size(tmp_path: Path):
 
 async def test_a_group_that_is_over_is_given_anew_in_the_size_asked_for(tmp_path: Path):
     """It goes where there is room then, not where it was before."""
-    async with fleet(tmp_path, 2, LeaseLimits(tasks=1, runs_per_task=5)) as workers, routed(workers.urls) as http:
+    async with servers(tmp_path, 2, LeaseLimits(tasks=1, runs_per_task=5)) as workers, routed(workers.urls) as http:
         assert (await call(http, "/allocate_group", task_id="g", n_slots=5))[0] == 200
         service = next(service for service in workers.services.values() if len(service.table))
         service.release_group("g")
@@ -322,7 +322,7 @@ async def test_a_group_that_is_over_is_given_anew_in_the_size_asked_for(tmp_path
 
 
 async def test_a_group_whose_worker_is_gone_is_placed_on_another(tmp_path: Path):
-    async with fleet(tmp_path, 1) as workers, AsyncExitStack() as stack:
+    async with servers(tmp_path, 1) as workers, AsyncExitStack() as stack:
         url, _ = await stack.enter_async_context(pool_server(FakeProvider(), tmp_path / "gone"))
         urls = [url, *workers.urls]
         group = next(key for key in map(str, range(1000)) if rank_nodes(key, "", map(WorkerNode, urls))[0].url == url)
@@ -334,7 +334,7 @@ async def test_a_group_whose_worker_is_gone_is_placed_on_another(tmp_path: Path)
 
 
 async def test_a_repeated_allocation_gets_its_slot_though_the_worker_asked_first_has_room_by_now(tmp_path: Path):
-    async with fleet(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=1)) as workers, routed(workers.urls) as http:
+    async with servers(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=1)) as workers, routed(workers.urls) as http:
         first = workers.first_for("t")
         assert (await call(http, "/allocate", task_key="t", request_id="r"))[0] == 200
         _, spilled = await call(http, "/allocate", task_key="t", request_id="s")
@@ -349,7 +349,7 @@ async def test_a_worker_that_never_answers_holds_up_no_group(tmp_path: Path, mon
     monkeypatch.setattr("sandbox.router.workers._CONNECT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel takes what comes
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        async with fleet(tmp_path, 1, LeaseLimits(tasks=1)) as workers, routed([url, *workers.urls]) as http:
+        async with servers(tmp_path, 1, LeaseLimits(tasks=1)) as workers, routed([url, *workers.urls]) as http:
             assert (await call(http, "/allocate_group", task_id="a", n_slots=2))[0] == 200
             assert (await call(http, "/allocate_group", task_id="b", n_slots=2))[0] == 503
             assert (await call(http, "/release_group", task_id="a"))[1]["released_slots"] == 2
@@ -357,7 +357,7 @@ async def test_a_worker_that_never_answers_holds_up_no_group(tmp_path: Path, mon
 
 
 async def test_a_group_larger_than_one_task_s_slots_is_placed_on_one_worker_or_split(tmp_path: Path):
-    async with fleet(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=4)) as workers, routed(workers.urls) as http:
+    async with servers(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=4)) as workers, routed(workers.urls) as http:
         assert (await call(http, "/allocate_group", task_id="g", n_slots=8))[0] == 200
         assert sorted(len(service.table) for service in workers.services.values()) == [0, 8]
         await call(http, "/release_group", task_id="g")

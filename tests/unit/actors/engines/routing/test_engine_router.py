@@ -73,13 +73,13 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def fleet(clock: FakeClock) -> list[FakeEngine]:
+def engines(clock: FakeClock) -> list[FakeEngine]:
     return [FakeEngine(f"e{index}", clock) for index in range(3)]
 
 
 @pytest.fixture
-def router(fleet: list[FakeEngine], clock: FakeClock) -> Router:
-    return Router(fleet, slack=4, avoid_s=10, clock=clock, pause=clock.pause)
+def router(engines: list[FakeEngine], clock: FakeClock) -> Router:
+    return Router(engines, slack=4, avoid_s=10, clock=clock, pause=clock.pause)
 
 
 def ask(session: str, deadline_s: float = 60.0) -> GenerateRequest:
@@ -94,8 +94,8 @@ async def test_a_session_stays_where_its_prefix_is_cached(router: Router) -> Non
     assert router.statistics().moved == 0
 
 
-async def test_new_sessions_go_to_the_least_loaded_engine(router: Router, fleet: list[FakeEngine]) -> None:
-    for engine in fleet:
+async def test_new_sessions_go_to_the_least_loaded_engine(router: Router, engines: list[FakeEngine]) -> None:
+    for engine in engines:
         engine.hold.clear()
     async with asyncio.TaskGroup() as group:
         for session in range(9):
@@ -103,19 +103,19 @@ async def test_new_sessions_go_to_the_least_loaded_engine(router: Router, fleet:
         while sum(router.statistics().in_flight.values()) < 9:  # noqa: ASYNC110  # a state, not an event
             await asyncio.sleep(0)
         assert set(router.statistics().in_flight.values()) == {3}
-        for engine in fleet:
+        for engine in engines:
             engine.hold.set()
     assert set(router.statistics().in_flight.values()) == {0}
 
 
-async def test_routers_of_many_workers_do_not_all_begin_with_the_same_engine(fleet: list[FakeEngine]) -> None:
+async def test_routers_of_many_workers_do_not_all_begin_with_the_same_engine(engines: list[FakeEngine]) -> None:
     """A thousand workers with one session each would else all wait for engine 0."""
-    firsts = {(await Router(fleet, first=first).generate(ask("s"))).engine for first in range(len(fleet))}
-    assert firsts == {engine.name for engine in fleet}
+    firsts = {(await Router(engines, first=first).generate(ask("s"))).engine for first in range(len(engines))}
+    assert firsts == {engine.name for engine in engines}
 
 
-async def test_a_session_leaves_an_engine_that_is_overloaded(router: Router, fleet: list[FakeEngine]) -> None:
-    home = next(engine for engine in fleet if engine.name == "e0")
+async def test_a_session_leaves_an_engine_that_is_overloaded(router: Router, engines: list[FakeEngine]) -> None:
+    home = next(engine for engine in engines if engine.name == "e0")
     assert (await router.generate(ask("s"))).engine == home.name
     home.hold.clear()
     async with asyncio.TaskGroup() as group:
@@ -128,25 +128,27 @@ async def test_a_session_leaves_an_engine_that_is_overloaded(router: Router, fle
     assert router.statistics().moved == 1
 
 
-async def test_a_failed_engine_costs_a_request_nothing_but_a_move(router: Router, fleet: list[FakeEngine]) -> None:
-    fleet[0].fails = lambda: EngineUnavailable("dead")
+async def test_a_failed_engine_costs_a_request_nothing_but_a_move(router: Router, engines: list[FakeEngine]) -> None:
+    engines[0].fails = lambda: EngineUnavailable("dead")
     replies = [await router.generate(ask(f"s{number}")) for number in range(6)]
     assert {reply.engine for reply in replies} <= {"e1", "e2"}
-    assert len(fleet[0].asked) == 1, "it is avoided for a while"
+    assert len(engines[0].asked) == 1, "it is avoided for a while"
 
 
-async def test_a_failed_engine_is_tried_again_later(router: Router, fleet: list[FakeEngine], clock: FakeClock) -> None:
-    fleet[0].fails = lambda: EngineUnavailable("dead")
+async def test_a_failed_engine_is_tried_again_later(
+    router: Router, engines: list[FakeEngine], clock: FakeClock
+) -> None:
+    engines[0].fails = lambda: EngineUnavailable("dead")
     await router.generate(ask("s"))
     clock.now += 11
-    fleet[0].fails = lambda: None
-    assert "e0" in {(await router.generate(ask(f"new {number}"))).engine for number in range(len(fleet))}
+    engines[0].fails = lambda: None
+    assert "e0" in {(await router.generate(ask(f"new {number}"))).engine for number in range(len(engines))}
 
 
 async def test_a_request_whose_own_time_is_over_costs_no_other_its_cached_prefix(
-    router: Router, fleet: list[FakeEngine], clock: FakeClock
+    router: Router, engines: list[FakeEngine], clock: FakeClock
 ) -> None:
-    home = next(engine for engine in fleet if engine.name == "e0")
+    home = next(engine for engine in engines if engine.name == "e0")
     assert (await router.generate(ask("s"))).engine == home.name
     home.fails, home.takes_s = lambda: RequestTimedOut("too long"), 20.0
     with pytest.raises(EngineUnavailable, match="too long"):
@@ -157,83 +159,83 @@ async def test_a_request_whose_own_time_is_over_costs_no_other_its_cached_prefix
 
 
 async def test_an_engine_whose_queue_was_full_is_asked_again_within_seconds(
-    router: Router, fleet: list[FakeEngine], clock: FakeClock
+    router: Router, engines: list[FakeEngine], clock: FakeClock
 ) -> None:
-    fleet[0].fails = lambda: EngineBusy("full")
+    engines[0].fails = lambda: EngineBusy("full")
     assert (await router.generate(ask("s"))).engine != "e0"
-    fleet[0].fails = lambda: None
+    engines[0].fails = lambda: None
     clock.now += 2
-    assert "e0" in {(await router.generate(ask(f"new {number}"))).engine for number in range(len(fleet))}
+    assert "e0" in {(await router.generate(ask(f"new {number}"))).engine for number in range(len(engines))}
 
 
-async def test_a_busy_fleet_is_asked_until_the_deadline(
-    router: Router, fleet: list[FakeEngine], clock: FakeClock
+async def test_busy_engines_are_asked_until_the_deadline(
+    router: Router, engines: list[FakeEngine], clock: FakeClock
 ) -> None:
-    for engine in fleet:
+    for engine in engines:
         engine.fails = lambda: EngineBusy("full") if clock.now < 30 else None
     assert (await router.generate(ask("s"))).token_ids == [1]
     assert 30 <= clock.now < 60
 
 
 async def test_the_deadline_bounds_all_attempts_together(
-    router: Router, fleet: list[FakeEngine], clock: FakeClock
+    router: Router, engines: list[FakeEngine], clock: FakeClock
 ) -> None:
-    for engine in fleet:
+    for engine in engines:
         engine.fails, engine.takes_s = lambda: EngineUnavailable("dead"), 7.0
     with pytest.raises(EngineUnavailable, match="no engine answered within 20 s: dead"):
         await router.generate(ask("s", deadline_s=20))
-    asked = [request.deadline_s for engine in fleet for request in engine.asked]
+    asked = [request.deadline_s for engine in engines for request in engine.asked]
     assert max(asked) == 20
     assert sum(deadline > 0 for deadline in asked) == len(asked) == 3
 
 
 async def test_a_restart_that_takes_longer_than_a_reply_may_costs_no_request(
-    router: Router, fleet: list[FakeEngine], clock: FakeClock
+    router: Router, engines: list[FakeEngine], clock: FakeClock
 ) -> None:
     """Otherwise one killed server spends every replacement of the episodes that wait for it, and ends an evaluation."""
-    for engine in fleet:
+    for engine in engines:
         engine.fails = lambda: EngineUnavailable("restarting") if clock.now < 300 else None
     assert (await router.generate(replace(ask("s", deadline_s=20), restart_s=900))).token_ids == [1]
-    asked = [request for engine in fleet for request in engine.asked]
+    asked = [request for engine in engines for request in engine.asked]
     assert {request.deadline_s for request in asked} == {20}
     assert all((request.restart_s == 0) == (request.patience_s is not None) for request in asked)
 
 
 async def test_a_request_waits_for_a_silent_engine_only_where_there_is_no_other(
-    router: Router, fleet: list[FakeEngine], clock: FakeClock
+    router: Router, engines: list[FakeEngine], clock: FakeClock
 ) -> None:
-    for engine in fleet[:2]:
+    for engine in engines[:2]:
         engine.fails = lambda: EngineUnavailable("restarting")
     assert (await router.generate(ask("s"))).engine == "e2"
-    assert [engine.asked[0].patience_s for engine in fleet] == [2.0, 2.0, None]
+    assert [engine.asked[0].patience_s for engine in engines] == [2.0, 2.0, None]
 
 
 async def test_the_next_engine_goes_on_behind_what_the_last_one_sampled(
-    router: Router, fleet: list[FakeEngine]
+    router: Router, engines: list[FakeEngine]
 ) -> None:
     came = PartialReply([7, 8], [-0.5, -0.25], [3, 3])
-    fleet[0].fails = lambda: EngineUnavailable("dead", came)
-    fleet[1].fails = lambda: EngineUnavailable("dead as well, before anything came")
+    engines[0].fails = lambda: EngineUnavailable("dead", came)
+    engines[1].fails = lambda: EngineUnavailable("dead as well, before anything came")
     await router.generate(ask("s"))
-    assert [engine.asked[0].resume_from for engine in fleet] == [EMPTY_PARTIAL_REPLY, came, came]
+    assert [engine.asked[0].resume_from for engine in engines] == [EMPTY_PARTIAL_REPLY, came, came]
 
 
-async def test_engines_are_asked_more_often_for_who_watches_only(fleet: list[FakeEngine]) -> None:
-    router = Router(fleet[:1])
+async def test_engines_are_asked_more_often_for_who_watches_only(engines: list[FakeEngine]) -> None:
+    router = Router(engines[:1])
     await router.generate(ask("s"))
     await router.generate(ask("s"), lambda received: None)
-    assert fleet[0].watched == [False, True]
+    assert engines[0].watched == [False, True]
 
 
-async def test_a_callers_bug_is_not_retried(router: Router, fleet: list[FakeEngine]) -> None:
-    fleet[0].fails = lambda: RequestRefused("outside the vocabulary")
+async def test_a_callers_bug_is_not_retried(router: Router, engines: list[FakeEngine]) -> None:
+    engines[0].fails = lambda: RequestRefused("outside the vocabulary")
     with pytest.raises(RequestRefused):
         await router.generate(ask("s"))
-    assert sum(len(engine.asked) for engine in fleet) == 1
+    assert sum(len(engine.asked) for engine in engines) == 1
 
 
-async def test_forgotten_sessions_do_not_pile_up(fleet: list[FakeEngine]) -> None:
-    router = Router(fleet, max_sessions=10)
+async def test_forgotten_sessions_do_not_pile_up(engines: list[FakeEngine]) -> None:
+    router = Router(engines, max_sessions=10)
     for number in range(50):
         await router.generate(ask(str(number)))
     assert router.statistics().sessions == 10
@@ -248,13 +250,13 @@ async def test_what_engines_say_of_other_routers_requests_counts(router: Router)
 
 
 async def test_a_request_waits_for_an_engine_that_is_out_if_every_other_is(
-    router: Router, fleet: list[FakeEngine]
+    router: Router, engines: list[FakeEngine]
 ) -> None:
     """It has no other: it is not called back after two seconds."""
-    for engine in fleet:
+    for engine in engines:
         router.update_load(engine.name, load(state=EngineState.RESTARTING))
     assert (await router.generate(ask("s"))).engine == "e0"
-    assert fleet[0].asked[0].patience_s is None
+    assert engines[0].asked[0].patience_s is None
 
 
 def test_a_router_without_engines_is_refused() -> None:

@@ -237,8 +237,8 @@ def test_routers_that_hear_how_engines_stand_share_them_evenly(
     engines: int, routers: int, windows: list[list[int]]
 ) -> None:
     """Between two words of an engine they cannot know of each other: by that much its load may be off, and no more."""
-    fleet = [placement(engines, first=number % engines) for number in range(routers)]
-    had = [Counter[int]() for _ in fleet]
+    balancers = [placement(engines, first=number % engines) for number in range(routers)]
+    had = [Counter[int]() for _ in balancers]
     most_unheard = 0
     for window in windows:
         begun = Counter(number % routers for number in window)
@@ -246,10 +246,10 @@ def test_routers_that_hear_how_engines_stand_share_them_evenly(
         for number in window:
             router = number % routers
             session = f"{sum(had[router].values())}"
-            had[router][fleet[router].begin_request(session, TOKENS, 0.0)] += TOKENS
+            had[router][balancers[router].begin_request(session, TOKENS, 0.0)] += TOKENS
         totals = [sum(each[engine] for each in had) for engine in range(engines)]
         assert max(totals) - min(totals) <= TOKENS * (1 + (routers - 1) * most_unheard)
-        for own, router in zip(had, fleet, strict=True):
+        for own, router in zip(had, balancers, strict=True):
             for engine, total in enumerate(totals):
                 router.update_load(engine, load(others=total - own[engine], own=own[engine]), 0.0)
 

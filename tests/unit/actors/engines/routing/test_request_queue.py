@@ -43,12 +43,12 @@ class FakeServer:
         return SampledReply([5], [-0.5], [7], "length", 0)
 
 
-class Desk:
+class EngineWithQueue:
     """A dispatch with one place and room for two that wait."""
 
     def __init__(self) -> None:
         self.server = FakeServer()
-        self.dispatch = RequestQueue(
+        self.queue = RequestQueue(
             "tiny",
             max_running=1,
             max_queued=2,
@@ -57,28 +57,28 @@ class Desk:
             prefix_reuse="version",
             state=lambda: EngineState.SERVING,
         )
-        self.dispatch.vocabulary_size = 100
+        self.queue.vocabulary_size = 100
 
     def serve(self) -> None:
         trouble = asyncio.get_running_loop().create_future()
         serving = ActiveServer(
             cast("Any", self.server),
             ConfirmedWeights(MANIFEST, "sum"),
-            self.dispatch.dispatch_open,
+            self.queue.dispatch_open,
             trouble,
             lambda _: None,
         )
-        self.dispatch.open(serving)
+        self.queue.open(serving)
 
     @asynccontextmanager
     async def asked(self, *sizes: int) -> AsyncIterator[list[asyncio.Task[Any]]]:
         """Requests of so many tokens each, named 0, 1, …, are in the engine meanwhile, and answered at its end."""
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(self.dispatch.generate(request([3] * (size - 10), 10, name=str(number))))
+                group.create_task(self.queue.generate(request([3] * (size - 10), 10, name=str(number))))
                 for number, size in enumerate(sizes)
             ]
-            counts = self.dispatch.counters
+            counts = self.queue.counters
             while counts.running + counts.queued < len(sizes):  # noqa: ASYNC110  # a state of other tasks, not an event
                 await asyncio.sleep(0)
             yield tasks
@@ -86,13 +86,13 @@ class Desk:
 
 
 async def test_a_full_queue_refuses_one_more_at_once_and_takes_it_when_there_is_room() -> None:
-    desk = Desk()
-    desk.serve()
-    async with desk.asked(20, 20, 20):
+    engine = EngineWithQueue()
+    engine.serve()
+    async with engine.asked(20, 20, 20):
         with pytest.raises(EngineBusy, match="engine tiny has 2 requests waiting, its limit"):
-            await desk.dispatch.generate(request([3], 1))
-    assert (await desk.dispatch.generate(request([3], 1))).token_ids == [5]
-    assert desk.dispatch.counters.unavailable == 1
+            await engine.queue.generate(request([3], 1))
+    assert (await engine.queue.generate(request([3], 1))).token_ids == [5]
+    assert engine.queue.counters.unavailable == 1
 
 
 @pytest.mark.parametrize(("given", "most"), [({}, 320), ({"max_queued": 3}, 3)])
@@ -103,12 +103,12 @@ def test_how_many_may_wait_follows_from_how_many_run_at_once(given: dict[str, in
 
 async def test_no_request_is_named_like_the_beginning_of_another() -> None:
     """SGLang ends all whose name begins with the one that it is told to end."""
-    desk = Desk()
-    desk.serve()
-    desk.server.go.set()
+    engine = EngineWithQueue()
+    engine.serve()
+    engine.server.go.set()
     for _ in range(12):
-        await desk.dispatch.generate(request([3], 1))
-    names = desk.server.asked
+        await engine.queue.generate(request([3], 1))
+    names = engine.server.asked
     assert [other for name in names for other in names if other.startswith(name)] == names
 
 
@@ -120,20 +120,20 @@ def test_an_actor_takes_more_calls_than_an_engine_takes_requests() -> None:
 
 
 async def test_tokens_are_those_that_run_and_those_that_wait_and_of_both_the_askers() -> None:
-    desk = Desk()
-    desk.serve()
-    async with desk.asked(100, 30, 50):
-        said = desk.dispatch.count_tokens({"0", "2"})
+    engine = EngineWithQueue()
+    engine.serve()
+    async with engine.asked(100, 30, 50):
+        said = engine.queue.count_tokens({"0", "2"})
         assert said == TokensInFlight(running=100, queued=80, of_caller=150)
         assert said.of_others == 30
-    assert desk.dispatch.count_tokens(()) == TokensInFlight(running=0, queued=0, of_caller=0)
+    assert engine.queue.count_tokens(()) == TokensInFlight(running=0, queued=0, of_caller=0)
 
 
 async def test_what_waits_for_a_server_is_queued() -> None:
-    desk = Desk()
-    async with desk.asked(100):
-        assert desk.dispatch.count_tokens(()) == TokensInFlight(running=0, queued=100, of_caller=0)
-        desk.serve()
+    engine = EngineWithQueue()
+    async with engine.asked(100):
+        assert engine.queue.count_tokens(()) == TokensInFlight(running=0, queued=100, of_caller=0)
+        engine.serve()
 
 
 async def test_an_engine_says_what_it_is_at_and_which_weights_it_serves(tmp_path: Path) -> None:

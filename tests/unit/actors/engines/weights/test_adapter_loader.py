@@ -72,7 +72,7 @@ class FakeDispatch:
         self.request_ended.set()
 
 
-class Desk:
+class EngineWithLoader:
     """An adapter loader, and a server that has just been started to serve version 1."""
 
     def __init__(self, folder: Path) -> None:
@@ -106,100 +106,100 @@ class Desk:
 
 
 @asynccontextmanager
-async def tidied(folder: Path) -> AsyncIterator[Desk]:
-    desk = Desk(folder)
-    await desk.loader.attach_server(desk.serving, desk.manifest(1))
+async def tidied(folder: Path) -> AsyncIterator[EngineWithLoader]:
+    engine = EngineWithLoader(folder)
+    await engine.loader.attach_server(engine.serving, engine.manifest(1))
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        tidying = group.create_task(desk.loader.run_cleanup())
-        yield desk
+        tidying = group.create_task(engine.loader.run_cleanup())
+        yield engine
         tidying.cancel()
 
 
 async def test_an_adapter_goes_with_its_last_user_once_a_later_one_serves(tmp_path: Path) -> None:
-    async with tidied(tmp_path) as desk:
-        assert desk.serves == (1, "v1")
-        desk.dispatch.leave(1)
-        desk.dispatch.versions_in_use = {WeightVersion(1)}
-        await desk.take(2)
-        assert (desk.serves, set(desk.server.loaded)) == ((2, "v2"), {"v1", "v2"})
-        assert desk.serving.confirmed.checksum == "sum", "the base is what it was"
-        desk.dispatch.leave(1)
-        await desk.loaded(2)
-        await desk.take(3)
-        await desk.loaded(3)
-        assert desk.server.told.count("unload v2") == 1
+    async with tidied(tmp_path) as engine:
+        assert engine.serves == (1, "v1")
+        engine.dispatch.leave(1)
+        engine.dispatch.versions_in_use = {WeightVersion(1)}
+        await engine.take(2)
+        assert (engine.serves, set(engine.server.loaded)) == ((2, "v2"), {"v1", "v2"})
+        assert engine.serving.confirmed.checksum == "sum", "the base is what it was"
+        engine.dispatch.leave(1)
+        await engine.loaded(2)
+        await engine.take(3)
+        await engine.loaded(3)
+        assert engine.server.told.count("unload v2") == 1
 
 
 async def test_a_load_waits_for_a_place(tmp_path: Path) -> None:
-    async with tidied(tmp_path) as desk, asyncio.TaskGroup() as group:
+    async with tidied(tmp_path) as engine, asyncio.TaskGroup() as group:
         for version in range(2, MOST + 1):
-            desk.dispatch.versions_in_use.add(WeightVersion(version - 1))
-            await desk.take(version)
-        desk.dispatch.versions_in_use.add(WeightVersion(MOST))
+            engine.dispatch.versions_in_use.add(WeightVersion(version - 1))
+            await engine.take(version)
+        engine.dispatch.versions_in_use.add(WeightVersion(MOST))
         with pytest.raises(WeightLoadError, match="no answer in time, with 3 of 3 adapters"):
-            await desk.take(8, seconds=0.01)
-        loading = group.create_task(desk.take(9))
-        desk.dispatch.leave(2)
+            await engine.take(8, seconds=0.01)
+        loading = group.create_task(engine.take(9))
+        engine.dispatch.leave(2)
         await loading
-        assert (desk.serves, set(desk.server.loaded)) == ((9, "v9"), {"v1", "v3", "v9"})
+        assert (engine.serves, set(engine.server.loaded)) == ((9, "v9"), {"v1", "v3", "v9"})
 
 
 @pytest.mark.parametrize("broken", ["load", "probe"])
 async def test_a_load_that_fails_leaves_the_one_before_and_can_be_tried_again(tmp_path: Path, broken: str) -> None:
-    async with tidied(tmp_path) as desk:
-        desk.server.broken = {broken}
+    async with tidied(tmp_path) as engine:
+        engine.server.broken = {broken}
         with pytest.raises(ServerLost):
-            await desk.take(2)
-        assert (desk.serves, set(desk.server.loaded)) == ((1, "v1"), {"v1"})
-        desk.server.broken = set()
-        await desk.take(2)
-        assert desk.serves == (2, "v2")
+            await engine.take(2)
+        assert (engine.serves, set(engine.server.loaded)) == ((1, "v1"), {"v1"})
+        engine.server.broken = set()
+        await engine.take(2)
+        assert engine.serves == (2, "v2")
 
 
 async def test_another_folder_under_the_name_is_not_served(tmp_path: Path) -> None:
-    async with tidied(tmp_path) as desk:
+    async with tidied(tmp_path) as engine:
 
         async def load_another(name: str, path: str) -> None:
-            desk.server.loaded[name] = f"{path}-of-another"
+            engine.server.loaded[name] = f"{path}-of-another"
 
-        desk.server.load_adapter = load_another
+        engine.server.load_adapter = load_another
         with pytest.raises(WeightLoadError, match="-of-another"):
-            await desk.take(2)
-        assert (desk.serves, set(desk.server.loaded)) == ((1, "v1"), {"v1"})
+            await engine.take(2)
+        assert (engine.serves, set(engine.server.loaded)) == ((1, "v1"), {"v1"})
 
 
 async def test_what_a_load_that_was_given_up_has_left_makes_room_for_the_next(tmp_path: Path) -> None:
     """It may be done by the server after its caller has gone."""
-    async with tidied(tmp_path) as desk:
+    async with tidied(tmp_path) as engine:
         for version in range(2, 9):
-            desk.server.slow = {"load"}
+            engine.server.slow = {"load"}
             with pytest.raises(WeightLoadError):
-                await desk.take(version, seconds=0.01)
-            assert desk.serves[0] == version - 1
-            desk.server.slow = set()
-            await desk.take(version)
-            assert desk.serves[0] == version
+                await engine.take(version, seconds=0.01)
+            assert engine.serves[0] == version - 1
+            engine.server.slow = set()
+            await engine.take(version)
+            assert engine.serves[0] == version
 
 
 async def test_what_could_not_be_unloaded_is_tried_again_at_the_next_occasion(tmp_path: Path) -> None:
-    async with tidied(tmp_path) as desk:
-        desk.server.broken = {"unload"}
-        await desk.take(2)
-        while "unload v1" not in desk.server.told:  # noqa: ASYNC110  # as above
+    async with tidied(tmp_path) as engine:
+        engine.server.broken = {"unload"}
+        await engine.take(2)
+        while "unload v1" not in engine.server.told:  # noqa: ASYNC110  # as above
             await asyncio.sleep(0)
-        desk.server.broken = set()
-        desk.dispatch.leave(2)
-        await desk.loaded(2)
+        engine.server.broken = set()
+        engine.dispatch.leave(2)
+        await engine.loaded(2)
 
 
 async def test_a_new_server_has_the_newest_adapter_alone(tmp_path: Path) -> None:
-    async with tidied(tmp_path) as desk:
-        desk.dispatch.versions_in_use = {WeightVersion(1)}
-        await desk.take(2)
-        desk.server.loaded.clear()  # it has died, and another has started
-        newest, desk.serving = desk.serving.confirmed.manifest, desk.started()
-        await desk.loader.attach_server(desk.serving, newest)
-        assert (desk.serves, set(desk.server.loaded)) == ((2, "v2"), {"v2"})
-        desk.dispatch.leave(1)
-        await desk.take(3)
-        await desk.loaded(3)
+    async with tidied(tmp_path) as engine:
+        engine.dispatch.versions_in_use = {WeightVersion(1)}
+        await engine.take(2)
+        engine.server.loaded.clear()  # it has died, and another has started
+        newest, engine.serving = engine.serving.confirmed.manifest, engine.started()
+        await engine.loader.attach_server(engine.serving, newest)
+        assert (engine.serves, set(engine.server.loaded)) == ((2, "v2"), {"v2"})
+        engine.dispatch.leave(1)
+        await engine.take(3)
+        await engine.loaded(3)

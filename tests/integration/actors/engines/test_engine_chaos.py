@@ -63,7 +63,7 @@ class Here:
         return await self.engine.generate(request, watch)
 
 
-class Fleet:
+class EnginePair:
     def __init__(self, root: Path) -> None:
         self._root, self._versions, self._sessions = root, itertools.count(1), itertools.count()
         self.model = root / "random"
@@ -161,21 +161,21 @@ class Fleet:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    fleet = Fleet(await asyncio.to_thread(tmp_path_factory.mktemp, "fleet"))
-    first = fleet.publish(tiny_qwen.SAYS_A)
+async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EnginePair]:
+    pair = EnginePair(await asyncio.to_thread(tmp_path_factory.mktemp, "pair"))
+    first = pair.publish(tiny_qwen.SAYS_A)
     try:
         async with asyncio.TaskGroup() as group:
-            for engine in fleet.engines:
+            for engine in pair.engines:
                 group.create_task(engine.start(first))
-        yield fleet
+        yield pair
     finally:
-        for engine in fleet.engines:
+        for engine in pair.engines:
             await engine.stop()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def fleet(started: Fleet) -> Fleet:
+async def pair(started: EnginePair) -> EnginePair:
     """Each test begins on token A."""
     before = started.publish(tiny_qwen.SAYS_A)
     await started.push(before)
@@ -188,77 +188,77 @@ async def until_replaced(engine: SGLangEngine, restarts: int) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_server_is_killed_while_new_weights_come(fleet: Fleet) -> None:
-    new, hit = fleet.publish(tiny_qwen.SAYS_B), fleet.engines[0]
+async def test_a_server_is_killed_while_new_weights_come(pair: EnginePair) -> None:
+    new, hit = pair.publish(tiny_qwen.SAYS_B), pair.engines[0]
     restarts = (await hit.statistics()).restarts
-    async with fleet.asked():
+    async with pair.asked():
         async with asyncio.TaskGroup() as group:
-            group.create_task(fleet.push(new))
+            group.create_task(pair.push(new))
             os.kill((await hit.status()).pid, signal.SIGKILL)
         await until_replaced(hit, restarts)
-    await fleet.assert_sound(new)
+    await pair.assert_sound(new)
 
 
-async def test_a_server_stops_and_says_nothing(fleet: Fleet) -> None:
+async def test_a_server_stops_and_says_nothing(pair: EnginePair) -> None:
     """Longer than it may be silent: it is replaced, and its requests go on elsewhere."""
-    new, hit = fleet.publish(tiny_qwen.SAYS_B), fleet.engines[1]
+    new, hit = pair.publish(tiny_qwen.SAYS_B), pair.engines[1]
     restarts, gone = (await hit.statistics()).restarts, (await hit.status()).pid
-    async with fleet.asked():
+    async with pair.asked():
         for pid in process_group(gone):
             os.kill(pid, signal.SIGSTOP)
         await until_replaced(hit, restarts)
-        await fleet.push(new)
+        await pair.push(new)
     assert process_group(gone) == set()
-    await fleet.assert_sound(new)
+    await pair.assert_sound(new)
 
 
-async def test_who_pushes_is_gone_between_pause_and_continue(fleet: Fleet) -> None:
-    new, hit = fleet.publish(tiny_qwen.SAYS_B), fleet.engines[0]
-    async with fleet.asked():
+async def test_who_pushes_is_gone_between_pause_and_continue(pair: EnginePair) -> None:
+    new, hit = pair.publish(tiny_qwen.SAYS_B), pair.engines[0]
+    async with pair.asked():
         async with asyncio.TaskGroup() as group:
             pushing = group.create_task(hit.load_weights(new, _LOAD_S))
             while (await hit.status()).state is not EngineState.UPDATING:  # noqa: ASYNC110  # a state of another task
                 await asyncio.sleep(0)
             pushing.cancel()
-        await fleet.engines[1].load_weights(new, _LOAD_S)
-    await fleet.assert_sound(new)
+        await pair.engines[1].load_weights(new, _LOAD_S)
+    await pair.assert_sound(new)
 
 
-async def test_two_learners_push_at_the_same_time(fleet: Fleet) -> None:
+async def test_two_learners_push_at_the_same_time(pair: EnginePair) -> None:
     """Each engine is on one of both, whole."""
-    mine, theirs = fleet.publish(tiny_qwen.SAYS_B), fleet.publish(tiny_qwen.SAYS_A)
-    async with fleet.asked(), asyncio.TaskGroup() as group:
-        for engine, (first, second) in zip(fleet.engines, [(mine, theirs), (theirs, mine)], strict=True):
+    mine, theirs = pair.publish(tiny_qwen.SAYS_B), pair.publish(tiny_qwen.SAYS_A)
+    async with pair.asked(), asyncio.TaskGroup() as group:
+        for engine, (first, second) in zip(pair.engines, [(mine, theirs), (theirs, mine)], strict=True):
             group.create_task(engine.load_weights(first, _LOAD_S))
             group.create_task(engine.load_weights(second, _LOAD_S))
-    await fleet.assert_sound(mine, theirs)
+    await pair.assert_sound(mine, theirs)
 
 
-async def test_a_version_is_skipped_and_a_resume_rolls_the_step_back(fleet: Fleet) -> None:
-    skipped, last = fleet.publish(tiny_qwen.SAYS_A), fleet.publish(tiny_qwen.SAYS_B)
-    back = fleet.publish(tiny_qwen.SAYS_A, step=0)
-    async with fleet.asked():
-        await fleet.push(last)
-        await fleet.push(back)
+async def test_a_version_is_skipped_and_a_resume_rolls_the_step_back(pair: EnginePair) -> None:
+    skipped, last = pair.publish(tiny_qwen.SAYS_A), pair.publish(tiny_qwen.SAYS_B)
+    back = pair.publish(tiny_qwen.SAYS_A, step=0)
+    async with pair.asked():
+        await pair.push(last)
+        await pair.push(back)
     assert skipped.version < last.version < back.version
-    await fleet.assert_sound(back)
+    await pair.assert_sound(back)
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known before", "found by the server"])
-async def test_a_version_cannot_be_loaded(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, *, known: bool) -> None:
-    old, bad, good = (fleet.publish(token) for token in (tiny_qwen.SAYS_A, tiny_qwen.SAYS_B, tiny_qwen.SAYS_B))
-    await fleet.push(old)
+async def test_a_version_cannot_be_loaded(pair: EnginePair, monkeypatch: pytest.MonkeyPatch, *, known: bool) -> None:
+    old, bad, good = (pair.publish(token) for token in (tiny_qwen.SAYS_A, tiny_qwen.SAYS_B, tiny_qwen.SAYS_B))
+    await pair.push(old)
     (Path(bad.path) / "model.safetensors").unlink()
-    async with fleet.asked():
+    async with pair.asked():
         with monkeypatch.context() as patch:
             if not known:
                 patch.setattr(weight_files, "check_weights", lambda manifest, model: None)
-            for engine in fleet.engines:
+            for engine in pair.engines:
                 with pytest.raises(InvalidWeights if known else WeightLoadError):
                     await engine.load_weights(bad, _LOAD_S)
-    await fleet.assert_sound(old)
-    await fleet.push(good)
-    await fleet.assert_sound(good)
+    await pair.assert_sound(old)
+    await pair.push(good)
+    await pair.assert_sound(good)
 
 
 class FakeNetwork(WeightSource):
@@ -274,26 +274,26 @@ class FakeNetwork(WeightSource):
         return bytes(block)
 
 
-async def test_a_delta_is_damaged_on_its_way(fleet: Fleet, tmp_path: Path) -> None:
+async def test_a_delta_is_damaged_on_its_way(pair: EnginePair, tmp_path: Path) -> None:
     """The version comes whole then, and to both engines."""
-    old, new = fleet.publish(tiny_qwen.SAYS_A), fleet.publish(tiny_qwen.SAYS_B)
+    old, new = pair.publish(tiny_qwen.SAYS_A), pair.publish(tiny_qwen.SAYS_B)
     network = FakeNetwork()
     copies = HostWeightCache(
         HostWeightCacheSettings(name="c", run_dir=tmp_path, node="n", folder=tmp_path / "copies"), network
     )
-    await fleet.push(await copies.fetch_version(old, NO_VERSION))
-    async with fleet.asked():
+    await pair.push(await copies.fetch_version(old, NO_VERSION))
+    async with pair.asked():
         network.damages = 1
-        await fleet.push(await copies.fetch_version(new, old.version))
+        await pair.push(await copies.fetch_version(new, old.version))
     assert network.damages == 0
     assert "weights.full_fetch" in (tmp_path / "events" / "c.jsonl").read_text()
-    await fleet.assert_sound(new)
+    await pair.assert_sound(new)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs")
-async def test_the_memory_for_copies_is_full(fleet: Fleet, tmp_path: Path) -> None:
+async def test_the_memory_for_copies_is_full(pair: EnginePair, tmp_path: Path) -> None:
     """The engines go on with what they have, and take the next version once there is room."""
-    old, new = fleet.publish(tiny_qwen.SAYS_A), fleet.publish(tiny_qwen.SAYS_B)
+    old, new = pair.publish(tiny_qwen.SAYS_A), pair.publish(tiny_qwen.SAYS_B)
     room = old.bytes + (256 << 10)
     (folder := tmp_path / "copies").mkdir()
     await mount("-t", "tmpfs", "-o", f"size={room}", "tmpfs", folder)
@@ -301,14 +301,14 @@ async def test_the_memory_for_copies_is_full(fleet: Fleet, tmp_path: Path) -> No
         copies = HostWeightCache(
             HostWeightCacheSettings(name="c", run_dir=tmp_path, node="n", folder=folder), WeightSource()
         )
-        await fleet.push(await copies.fetch_version(old, NO_VERSION))
-        async with fleet.asked():
+        await pair.push(await copies.fetch_version(old, NO_VERSION))
+        async with pair.asked():
             with pytest.raises(WeightCopyError, match="No space left"):
                 await copies.fetch_version(new, old.version)
-            await fleet.assert_sound(old)
+            await pair.assert_sound(old)
             await mount("-o", f"remount,size={4 * room}", folder)
-            await fleet.push(await copies.fetch_version(new, old.version))
-        await fleet.assert_sound(new)
+            await pair.push(await copies.fetch_version(new, old.version))
+        await pair.assert_sound(new)
     finally:
         await asyncio.to_thread(subprocess.run, ["umount", "--lazy", str(folder)], check=True)
 
@@ -317,12 +317,13 @@ async def mount(*words: object) -> None:
     await asyncio.to_thread(subprocess.run, ["mount", *map(str, words)], check=True)
 
 
-async def test_everything_at_once(fleet: Fleet) -> None:
-    """A server dies while its weights are exchanged, the other one's pusher goes, and another version comes."""
-    first, second = fleet.publish(tiny_qwen.SAYS_B), fleet.publish(tiny_qwen.SAYS_A)
-    hit, other = fleet.engines
+async def test_everything_at_once(pair: EnginePair) -> None:
+    """A server dies while its weights are exchanged, the other one's weight sync manager stops, and another version
+    comes."""
+    first, second = pair.publish(tiny_qwen.SAYS_B), pair.publish(tiny_qwen.SAYS_A)
+    hit, other = pair.engines
     restarts = (await hit.statistics()).restarts
-    async with fleet.asked():
+    async with pair.asked():
         async with asyncio.TaskGroup() as group:
             loading, leaving = (
                 group.create_task(_tried(hit, first)),
@@ -334,8 +335,8 @@ async def test_everything_at_once(fleet: Fleet) -> None:
             leaving.cancel()
         assert loading.done()
         await until_replaced(hit, restarts)
-        await fleet.push(second)
-    await fleet.assert_sound(second)
+        await pair.push(second)
+    await pair.assert_sound(second)
 
 
 async def _tried(engine: SGLangEngine, manifest: WeightManifest) -> None:
