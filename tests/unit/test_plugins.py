@@ -172,7 +172,7 @@ def test_one_of_another_shape_is_refused_and_named(site: Path) -> None:
         with pytest.raises(UserError, match=why) as caught:
             make_agent(settings)
         assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match="task format 'seven' is none"):
+    with pytest.raises(UserError, match="task format 'seven' is invalid"):
         find_format("seven")
 
 
@@ -180,7 +180,7 @@ def test_one_of_another_shape_is_refused_and_named(site: Path) -> None:
 async def test_a_provider_of_another_shape_is_refused_and_named(site: Path, name: str) -> None:
     (site / "odd.py").write_text("def nothing(_):\n    return 7\nseven = 7\n")
     install(site, "odd", {PluginGroup.SANDBOX_PROVIDERS: {name: f"odd:{name}"}})
-    with pytest.raises(UserError, match=f"sandbox provider '{name}' is none"):
+    with pytest.raises(UserError, match=f"sandbox provider '{name}' is invalid"):
         async with open_plugin_provider(name, {}):
             raise AssertionError
 
