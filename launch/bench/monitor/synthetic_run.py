@@ -93,7 +93,9 @@ class SyntheticRun:
     def write(self, count: int) -> int:
         """Write at least ``count`` acknowledged trajectories and return their number."""
         self._begin()
-        settings = JournalSettings(run_id=self.run_dir.name, max_trajectory_bytes=1 << 16, budget_bytes=1 << 30)
+        settings = JournalSettings(
+            run_id=self.run_dir.name, max_trajectory_bytes=1 << 16, budget_bytes=1 << 30, dynamic_sampling=True
+        )
         journal = Journal(self.run_dir / "buffer" / "journal.sqlite", settings)
         try:
             while self.trajectories < count:
