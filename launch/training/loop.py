@@ -1,7 +1,8 @@
 """The training loop: lease a batch, step, mark it trained, publish weights, checkpoint.
 
-It waits for the buffer (a batch of closed groups) and for the learner, and for nothing else.  Weights and checkpoints
-are written during the next steps (:mod:`.state_writer`).
+It waits for the buffer (a batch of closed groups), for the learner and for a pause that a person asked for; on a
+colocated device also for an online evaluation.  Weights and checkpoints are written during the next steps
+(:mod:`.state_writer`).
 
 Exactly once: a batch is marked trained at its step in the journal before the next is leased, and only a checkpoint's
 manifest makes that final.  When the learner dies, :mod:`.recovery` goes back to the newest checkpoint.
