@@ -268,7 +268,7 @@ def test_a_run_that_is_removed_while_it_is_watched_is_gone(tmp_path: Path) -> No
     run_dir.rename(tmp_path / "elsewhere")
     assert follower.poll() is False
     assert follower.is_gone
-    assert "is gone" in follower.head().problem
+    assert "was removed" in follower.head().problem
     with pytest.raises(NoSuchRunError):
         RunFollower(run_dir)
 
