@@ -232,7 +232,7 @@ async def test_an_image_with_another_libc_or_none_is_tested_and_works(
 async def test_the_command_says_whether_the_toolchain_works_in_an_image(host: SandboxHost):
     done = await asyncio.to_thread(run_json, "sandbox.toolchain", "check", host.base_image)
     assert done.code == 0
-    assert done.said["images"] == [{"image": host.base_image, "works": True, "libc": "glibc", "said": ""}]
+    assert done.said["images"] == [{"image": host.base_image, "works": True, "libc": "glibc", "problem": ""}]
     failed = await asyncio.to_thread(run_json, "sandbox.toolchain", "check", "absent.example/none:1", host.base_image)
     assert failed.code == 1
     absent, present = failed.said["images"]

@@ -15,7 +15,6 @@ from launch.sweep import training_points
 from launch.sweep.axes import parse_axis
 from launch.sweep.definition import Sweep, SweepFile, build_sweep
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from tests.support import fake_cluster
 
 FILE = """
 [axes]
@@ -40,7 +39,7 @@ def sweeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeping:
     file = tmp_path / "mine.toml"
 
     def runs(sweep: Sweep, configs: dict[str, RunConfig], folder: Path) -> UncheckedRuns:
-        return UncheckedRuns(sweep, configs, folder, (sys.executable, fake_cluster.__file__))
+        return UncheckedRuns(sweep, configs, folder, (sys.executable, "-m", "tests.support.fake_cluster"))
 
     monkeypatch.setattr(training_points, "TrainingPoints", runs)
 

@@ -17,10 +17,9 @@ from launch.sweep.sweep_folder import open_sweep_folder
 from launch.sweep.sweep_table import PointState
 from protocol.errors import UserError
 from sandbox.tasks.formats.generated.generator import training_tasks
-from tests.support import fake_evaluate
 from tests.support.task_files import write_tasks
 
-PROGRAM = (sys.executable, fake_evaluate.__file__)
+PROGRAM = (sys.executable, "-m", "tests.support.fake_evaluate")
 URL = "http://127.0.0.1:9/v1"
 
 

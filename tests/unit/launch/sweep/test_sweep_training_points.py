@@ -20,7 +20,7 @@ from protocol.errors import UserError
 from tests.support import fake_cluster
 from tests.support.cluster_runs import eventually
 
-PROGRAM = (sys.executable, fake_cluster.__file__)
+PROGRAM = (sys.executable, "-m", "tests.support.fake_cluster")
 COMMON = {"run.steps": 3}
 
 
