@@ -237,5 +237,5 @@ async def test_the_command_says_whether_the_toolchain_works_in_an_image(host: Sa
     assert failed.code == 1
     absent, present = failed.said["images"]
     assert not absent["works"]
-    assert "No such image" in absent["said"]
+    assert "No such image" in absent["problem"]
     assert present["works"]
