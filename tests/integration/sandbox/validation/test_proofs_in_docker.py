@@ -58,7 +58,7 @@ async def test_many_tasks_are_tried_at_once_and_each_is_told_apart(pool: Sandbox
     assert "the solution exited with 1" in why["wrong"]
     assert "exceeded its limit of 0.5 s" in why["endless"]
     assert why["beside"].startswith("service db e")
-    assert "exited 7: 'why" in why["setup"]
+    assert "exited with 7: 'why" in why["setup"]
 
 
 async def test_a_task_is_tried_in_the_image_that_it_builds(pool: SandboxPool):
