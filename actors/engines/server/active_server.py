@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from actors.engines.server.process import SGLangServer
@@ -45,3 +46,12 @@ class ActiveServer:
         if not self.failure.done():
             self.failure.set_result(why)
             self.dispatch_open.clear()
+
+    @contextmanager
+    def mark_failed_on_error(self, why: str) -> Generator[None]:
+        """Mark the server as failed if an error or a cancellation ends the block, which is raised again."""
+        try:
+            yield
+        except BaseException:
+            self.mark_failed(why)
+            raise

@@ -212,12 +212,9 @@ class WeightUpdater:
 
     async def resume_memory(self, serving: ActiveServer, manifest: WeightManifest) -> float:
         """Let the server take its memory back and continue on weights that were checked; otherwise as :meth:`swap`."""
-        try:
+        with serving.mark_failed_on_error("it did not get its memory back"):
             async with asyncio.timeout(self._grace_s):
                 await serving.server.client.resume_memory()
-        except BaseException:
-            serving.mark_failed("it did not get its memory back")
-            raise
 
         async def load(client: SGLangClient) -> None:
             """The checksum is read after the load: what the server held before it has no known one to compare with."""
@@ -241,12 +238,9 @@ class WeightUpdater:
             serving.mark_failed("its weights are unknown: a load did not end")
             raise
         serving.confirm_weights(staged.manifest, checksum)
-        try:
+        with serving.mark_failed_on_error("it did not continue after a load"):
             async with asyncio.timeout(self._grace_s):
                 await client.resume()
-        except BaseException:
-            serving.mark_failed("it did not continue after a load")
-            raise
         return load_ms
 
     async def _confirm(self, serving: ActiveServer, manifest: WeightManifest, checksum: str | None) -> str:
