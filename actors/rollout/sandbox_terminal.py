@@ -39,18 +39,24 @@ class HarnessExit(NamedTuple):
     timed_out: bool = False
 
 
+async def wait_opened(opening: Awaitable[S], acquire_s: float) -> S:
+    """Return the sandbox that is being opened.  Raises :class:`SandboxStartError` if there is none within
+    ``acquire_s``."""
+    try:
+        async with asyncio.timeout(acquire_s):
+            return await opening
+    except TimeoutError as error:
+        raise SandboxStartError(f"no sandbox within {acquire_s:g} s") from error
+
+
 @contextlib.asynccontextmanager
 async def hold_sandbox(
     opening: Awaitable[S], *, acquire_s: float, cleanup_s: float, on_slow_cleanup: Callable[[S], None]
 ) -> AsyncGenerator[S]:
-    """Hold a sandbox for the block.  Raises :class:`SandboxStartError` if there is none within ``acquire_s``.
+    """Hold a sandbox for the block.  Raises as :func:`wait_opened`.
 
     If its removal takes longer than ``cleanup_s``, it continues in the background, so the finished episode is kept."""
-    try:
-        async with asyncio.timeout(acquire_s):
-            sandbox = await opening
-    except TimeoutError as error:
-        raise SandboxStartError(f"no sandbox within {acquire_s:g} s") from error
+    sandbox = await wait_opened(opening, acquire_s)
     try:
         yield sandbox
     finally:

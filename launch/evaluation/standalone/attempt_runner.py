@@ -17,7 +17,7 @@ from actors.rewards.composite import RewardFunction
 from actors.rollout.grading import GradedEpisode, run_and_grade
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.recorder import TerminalRecorder
-from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.rollout.sandbox_terminal import SandboxTerminal, wait_opened
 from actors.rollout.stages import StageDeadlines
 from actors.rollout.terminal import EpisodeGrade, Gradable
 from actors.workers.settings import WorkerSpec
@@ -26,7 +26,6 @@ from protocol.errors import iterate_leaf_errors
 from protocol.evaluation import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptUsage, AttemptVerdict
 from protocol.events import JsonValue
 from protocol.trajectory import Reward
-from sandbox.errors import SandboxStartError
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.providers.interface import LocalProvider, LocalSandbox
 from sandbox.tasks.task import Task
@@ -177,11 +176,8 @@ def _observing(attempt: AttemptId, task: Task, terminals: Path | None) -> Genera
 @asynccontextmanager
 async def _sandbox(task: Task, context: EvaluationContext) -> AsyncGenerator[LocalSandbox]:
     settings = context.settings.settings
-    try:
-        async with asyncio.timeout(settings.acquire_timeout_s):
-            sandbox = await LocalProvider(context.pool).open(task, settings.episode_deadline_s)
-    except TimeoutError as error:
-        raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
+    opening = LocalProvider(context.pool).open(task, settings.episode_deadline_s)
+    sandbox = await wait_opened(opening, settings.acquire_timeout_s)
     try:
         yield sandbox
     except BaseException:
