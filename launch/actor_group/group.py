@@ -26,6 +26,7 @@ from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES, ActorClasses
 from launch.actor_group.actor_spawner import RunActorSpawner
 from launch.actor_group.actor_stopper import stop_actors
 from launch.actor_group.buffer_spec import buffer_spec, make_sender_keys
+from launch.actor_group.container_cleanup import container_settle_s, sweep_containers
 from launch.actor_group.engine_group import EngineGroup
 from launch.actor_group.evaluation_actors import EvaluationActors
 from launch.actor_group.health_monitor import ACTOR_START_S, HealthMonitor
@@ -53,11 +54,10 @@ from launch.run_records.run_directory import RunDirectory
 from launch.stall_diagnosis.evidence import gather_evidence
 from launch.stall_diagnosis.report_file import write_stall_report
 from launch.stall_diagnosis.wait_chain import describe_wait_chain
-from protocol.errors import InfraError, LongshoreError
+from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WORKER
 from protocol.weights import WeightManifest
-from sandbox.pool.sweep import SETTLE_S, sweep_run
 from sandbox.tasks.task import Task
 
 
@@ -242,20 +242,3 @@ class ActorGroup:
             if settle_s is not None and self._cluster.has_docker:
                 group.create_task(sweep_containers(self._directory.run_id, settle_s, self._events))
             group.create_task(self._remote_hosts.close(settle_s))
-
-
-def container_settle_s(last_worker_death: float | None, config: RunConfig) -> float | None:
-    """Return how many more seconds a Docker engine may work for workers that have died; None if none did.
-
-    ``last_worker_death`` is by the monotonic clock."""
-    if last_worker_death is None or not config.sandbox.uses_worker_pools:
-        return None
-    return max(0.0, last_worker_death + SETTLE_S - time.monotonic())
-
-
-async def sweep_containers(run_id: str, settle_s: float, events: EventLog) -> None:
-    """Remove the containers that dead workers left on this machine, and those that its Docker engine still creates."""
-    try:
-        await sweep_run(run_id, settle_s)
-    except LongshoreError as error:
-        events.emit("stop.failed", why=str(error))

@@ -26,19 +26,19 @@ from actors.workers.settings import WorkerSpec
 from launch.actor_group import (
     actor_spawner,
     actor_stopper,
+    container_cleanup,
     engine_group,
     evaluation_actors,
     health_monitor,
     learner_starter,
     node_supervisor,
 )
-from launch.actor_group import group as group_module
 from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES
 from launch.actor_group.actor_spawner import RunActorSpawner
 from launch.actor_group.actor_stopper import stop_actors
+from launch.actor_group.container_cleanup import container_settle_s, sweep_containers
 from launch.actor_group.engine_group import EngineGroup
 from launch.actor_group.evaluation_actors import EvaluationActors
-from launch.actor_group.group import container_settle_s, sweep_containers
 from launch.actor_group.health_monitor import HealthMonitor
 from launch.actor_group.learner_group import LearnerGroup
 from launch.actor_group.learner_starter import LearnerStarter
@@ -478,7 +478,7 @@ async def test_the_end_sweeps_for_as_long_as_the_daemon_may_work_for_a_dead_work
         swept.append((run_id, for_s))
         return 0
 
-    monkeypatch.setattr(group_module, "sweep_run", sweep_run)
+    monkeypatch.setattr(container_cleanup, "sweep_run", sweep_run)
     monkeypatch.setattr(health_monitor, "_RETRY_S", 0.0)
     with make_parts(tmp_path) as parts:
         monitor = parts.health_monitor
