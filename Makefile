@@ -19,7 +19,7 @@ setup: ## virtual environment, pinned packages, Docker engine, base image: only 
 demo: setup ## train the demo agent from nothing and report (ten to fifteen minutes on two quiet cores)
 	@$(BIN)/python -m launch.cluster demo --nodes 1 $(ARGS)
 
-test: setup ## the fast tests and one real run of each room (about eight minutes on two quiet cores)
+test: setup ## the fast tests and one real run of each room (about fifteen minutes on two cores)
 	@$(PYTEST) -n logical --maxprocesses 4 --dist loadscope -m "not slow and not chaos and not gpu" $(ARGS)
 
 test-all: setup ## all of the tests that need no GPU: slow ones, and those that kill processes

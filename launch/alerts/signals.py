@@ -89,7 +89,7 @@ class SignalCollector:
     _groups: deque[GroupSignals] = field(default_factory=lambda: deque[GroupSignals](maxlen=GROUPS))
     _statuses: deque[EpisodeStatus] = field(default_factory=lambda: deque[EpisodeStatus](maxlen=EPISODES))
     _ended: deque[bool] = field(default_factory=lambda: deque[bool](maxlen=EPISODES))
-    """For each recent attempt, whether it got no sandbox."""
+    """Whether each recent attempt got no sandbox."""
     _idle: deque[float] = field(default_factory=lambda: deque[float](maxlen=ENGINE_CHECKS))
     _disk: deque[tuple[float, int]] = field(default_factory=lambda: deque[tuple[float, int]](maxlen=ENGINE_CHECKS))
     _reserve: int = 0

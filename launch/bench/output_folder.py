@@ -26,7 +26,7 @@ def require_empty_folder(folder: Path | None) -> Path | None:
 
 
 def make_output_folder(folder: Path | None) -> Path:
-    """Yield the output folder, which is created if needed."""
+    """Return the output folder, which is created if needed."""
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="ls-bench-"))
     folder.mkdir(parents=True, exist_ok=True)

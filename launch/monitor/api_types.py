@@ -28,7 +28,7 @@ class TrajectoryState(StrEnum):
 
 
 class TokenFate(StrEnum):
-    """What happened to a token in training."""
+    """Use of a token in training, or the reason that it was not trained."""
 
     PROMPT = "prompt"
     """Not sampled: part of the prompt or the chat template."""
@@ -108,7 +108,7 @@ class RunProgress:
     """Bytes of the run's files that are not counted yet.  In a long run totals grow during the first seconds, while
     lists of trajectories are complete from the first response."""
     problem: str = ""
-    """What is wrong with the run's directory, in one line; otherwise empty."""
+    """Problem of the run's directory, in one line; empty without one."""
     flow: str = ""
     """``paused`` or ``draining`` if a person requested it; otherwise empty."""
     directory: str = ""

@@ -109,8 +109,8 @@ class SweepPoints(ABC):
             del self.running[point.name]
         if self.read_result(point).state is not PointState.ENDED:
             self.failed[point.name] = read_last_line(log) or f"it ended with exit code {code}"
-        self.write_results()
-        result = self.read_result(point)
+        table = self.write_results()
+        result = next(result for each, result in table.rows if each is point)
         known = [column for column in self.columns if column.key in result.values]
         values = ", ".join(f"{column.title} {column.format_value(result.values[column.key])}" for column in known)
         detail = result.why or values

@@ -1,4 +1,4 @@
-"""From a trajectory's segments to training sequences.  Numpy only.
+"""Turns a trajectory's segments into training sequences, with numpy only.
 
 A segment that continues another one is joined with it, so a linear episode is one sequence and no token is computed
 twice; a branch is a separate sequence, whose prefix has no loss.

@@ -31,7 +31,7 @@ PADDED_ROWS = 8
 
 class Batching(StrEnum):
     PADDED = "padded"
-    """In order of arrival, 8 at a time, padded to the longest."""
+    """Batches of 8 in order of arrival, padded to the longest sequence."""
     SORTED = "sorted"
     """Sorted by length, 8 at a time, padded to the longest."""
     PACKED = "packed"
