@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from learner.data import batch, token_account
-from learner.losses import metrics
-from learner.models import logprobs
+from learner.data import batch
+from learner.losses import policy_loss
+from learner.models import logprobs, policy_model
+from learner.training import update
 
-_REPORTED: dict[str, Callable[..., object]] = {
-    "learner.losses.policy_loss.observe": metrics.sum_policy_metrics,
-    "learner.training.update.summarise": metrics.summarise_metrics,
-    "learner.data.batch.account": token_account.account_tokens,
-    "learner.data.batch.staleness": batch.staleness_metrics,
-}
-"""Functions that only compute metrics, by the name under which the step calls them.  Entropy is part of another
-function."""
+_METRICS_FUNCTIONS = (
+    (policy_loss, "sum_policy_metrics"),
+    (update, "summarise_metrics"),
+    (batch, "account_tokens"),
+    (batch, "staleness_metrics"),
+)
+"""Functions that only compute metrics, each with the module that calls it.  Entropy is part of another function."""
 
 
 @dataclass(slots=True)
@@ -37,9 +37,9 @@ def time_metrics() -> Generator[MetricsTime]:
     """Measure the time that steps in this process spend on metrics while the body runs."""
     spent = MetricsTime()
     with ExitStack() as replaced:
-        for name, function in _REPORTED.items():
-            replaced.enter_context(patch(name, _timed(function, spent)))
-        replaced.enter_context(patch("learner.model.token_logprobs", _without_and_with_entropy(spent)))
+        for module, name in _METRICS_FUNCTIONS:
+            replaced.enter_context(patch.object(module, name, _timed(getattr(module, name), spent)))
+        replaced.enter_context(patch.object(policy_model, "token_logprobs", _without_and_with_entropy(spent)))
         yield spent
 
 

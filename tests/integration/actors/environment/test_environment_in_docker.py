@@ -120,7 +120,7 @@ async def test_an_agent_with_a_terminal_works_there_too(docker_engine: SandboxHo
 
 async def test_a_task_s_own_fault_is_told_as_that(docker_engine: SandboxHost) -> None:
     async with service(docker_engine) as (url, pool), environments(url, FakeEngine([])) as opened:
-        with pytest.raises(TaskFault, match="setup exited 7"):
+        with pytest.raises(TaskFault, match="setup exited with 7"):
             await opened.run_episode(episode_context(EPISODE, replace(TASK, setup="exit 7")))
         assert pool.statistics().live == 0
 

@@ -28,7 +28,6 @@ from launch.demo.model import build_demo_model
 from launch.run_records.metrics_log import read_metrics
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.run_directory.trajectory_export import TrajectoryExporter
-from tests.support.cluster_runs import eventually
 from tests.support.commands import run_json
 from tests.support.trajectories import make_trajectory
 
@@ -188,16 +187,28 @@ def test_it_goes_on_on_two_ranks(trained: Trained, tmp_path: Path) -> None:
     assert done.said["loss_last"] == pytest.approx(trained.summary["loss_last"], rel=1e-4)
 
 
+KILLED_AT_ITS_SECOND_CHECKPOINT = """
+import os, runpy, signal
+from launch.checkpoints.store import CheckpointStore
+
+def finish(self, manifest, ledger, whole=CheckpointStore.finish):
+    if manifest.step > 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(self, manifest, ledger)
+
+CheckpointStore.finish = finish
+runpy.run_module("launch.sft", run_name="__main__")
+"""
+
+
 @pytest.mark.chaos
 def test_a_run_that_is_killed_goes_on_in_the_same_bits(trained: Trained) -> None:
     run = trained.folder / "runs" / "killed"
-    command = [sys.executable, "-m", "launch.sft", *trained.options("killed")]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        eventually(
-            "a checkpoint", lambda: list((run / "checkpoints").glob("step-??????")) or process.poll() is not None
-        )
-        process.send_signal(signal.SIGKILL)
+    command = [sys.executable, "-c", KILLED_AT_ITS_SECOND_CHECKPOINT, *trained.options("killed")]
+    killed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not (run / "model").exists()
+    assert (run / "checkpoints" / "step-000003").is_dir()
     done = run_json("launch.sft", "--resume", "killed", "--set", f"run.dir={trained.folder / 'runs'}")
     assert done.code == 0, done.stderr
     assert_same(done.said, run, trained)

@@ -104,7 +104,7 @@ async def test_two_sandboxes_share_nothing(provider: DaytonaProvider):
 
 
 async def test_a_task_that_cannot_start_is_infrastructure(provider: DaytonaProvider):
-    with pytest.raises(SandboxStartError, match="setup exited 7"):
+    with pytest.raises(SandboxStartError, match="setup exited with 7"):
         await provider.open(Task(id="bad", instruction="", setup="exit 7"))
 
 
