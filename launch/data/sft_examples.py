@@ -26,7 +26,6 @@ from launch.data.conversations import Conversation, TrainingDataError, read_conv
 from launch.data.settings import OverlongAction
 from learner.data.sequences import join_sequences
 from learner.messages import SftBatch
-from protocol.codec import CodecError
 from protocol.errors import UserError
 from protocol.run_directory.trajectory_export import (
     EXPORT_INDEX,
@@ -171,12 +170,7 @@ def _trajectories(run_dir: Path) -> Iterator[_Source]:
         )
     for entry in read_export_index(run_dir):
         where = f"{run_dir}: trajectory {entry.trajectory}"
-        try:
-            segments = read_exported_trajectory(run_dir, entry).segments
-        except (CodecError, OSError) as error:
-            raise TrainingDataError(
-                f"{where} cannot be read ({error}): the run's export is damaged, leave it out"
-            ) from error
+        segments = read_exported_trajectory(run_dir, entry).segments
         yield _Source(where, entry.reward, 1.0, tuple(join_sequences(segments)))
 
 

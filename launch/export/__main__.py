@@ -14,10 +14,10 @@ from pydantic import Field
 from tyro.conf import Positional
 
 from launch.config.command_line import RunFolder
-from launch.evaluation.trajectory_lookup import open_trajectory_source
 from launch.export.hugging_face import require_pyarrow
 from launch.export.selection import TrajectorySelection
 from launch.export.writer import ExportFormat, ExportOptions, export_trajectories
+from launch.trajectory_reader.trajectory_lookup import open_trajectory_source
 from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, TaskGlobs, option
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput, display_path, output_console

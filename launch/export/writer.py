@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from launch.evaluation.trajectory_lookup import TrajectorySource
 from launch.export import atif, hugging_face, sharegpt
 from launch.export.selection import ExportItem, TrajectorySelection
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory
+from launch.trajectory_reader.trajectory_lookup import TrajectorySource
 from protocol.errors import UserError
 from protocol.files.filesystem import build_folder, fsync_path
 

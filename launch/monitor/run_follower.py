@@ -18,8 +18,8 @@ from launch.monitor.api_types import GroupDetail, RunProgress
 from launch.monitor.archive import query
 from launch.monitor.archive.catalog import RunCatalog
 from launch.monitor.archive.query import build_trajectory_row, newest_step
+from launch.monitor.archive.token_facts import LocatedTrajectory, ReadContext
 from launch.monitor.archive.trajectory_details import read_group_member
-from launch.monitor.archive.trajectory_reader import LocatedTrajectory, ReadContext
 from launch.monitor.archive.vocabulary import EMPTY_VOCABULARY, TokenVocabulary, read_vocabulary
 from launch.monitor.run_state.event_text import RUN_FLOWS
 from launch.monitor.run_state.store import RunStore

@@ -47,7 +47,7 @@ class ReplayArguments(CommandArguments):
 
 def run(given: ReplayArguments, out: JsonOutput) -> int:
     """Replay, and return 0 if the result is the same."""
-    from launch.evaluation.trajectory_lookup import is_trajectory_name
+    from launch.trajectory_reader.trajectory_lookup import is_trajectory_name
 
     if is_trajectory_name(str(given.subject)):
         return _trajectory(given, out)
@@ -57,9 +57,9 @@ def run(given: ReplayArguments, out: JsonOutput) -> int:
 def _trajectory(given: ReplayArguments, out: JsonOutput) -> int:
     if given.overrides:
         raise UserError("--set only applies to replaying a run: leave it out, a trajectory is replayed as it was made")
-    from launch.evaluation.trajectory_lookup import find_trajectory
     from launch.replay.formatting import build_replay_report, format_replay_lines
     from launch.replay.trajectory_replay import prepare_subject, run_replays
+    from launch.trajectory_reader.trajectory_lookup import find_trajectory
 
     subject = prepare_subject(find_trajectory(str(given.subject)))
     comparison = run_replays(subject, given.times or 1, given.concurrency or 1)
@@ -99,14 +99,14 @@ def _training(given: ReplayArguments, out: JsonOutput) -> int:
 def _require_run(path: Path) -> None:
     """Raise UserError unless the path is a run."""
     from launch.evaluation.results.evaluation_folder import is_evaluation
-    from launch.evaluation.trajectory_lookup import find_trajectory
-    from launch.trajectory_reader.run_source import is_run
+    from launch.trajectory_reader.trajectory_lookup import find_trajectory
+    from protocol.run_directory.layout import is_run_directory
 
     if is_evaluation(path):
         raise UserError(f"{path} is an evaluation: name one of its attempts, {path}/TASK/0")
-    if not is_run(path) and not path.parent.is_dir():
+    if not is_run_directory(path) and not path.parent.is_dir():
         find_trajectory(str(path))
-    if not is_run(path):
+    if not is_run_directory(path):
         raise NoSuchRunError(path)
 
 

@@ -23,11 +23,11 @@ from launch.evaluation.solvers.solver import Solver, SolverRun
 from launch.evaluation.standalone.attempt_runner import run_attempts
 from launch.evaluation.standalone.evaluation_context import open_evaluation_context
 from launch.evaluation.task_selection import select_tasks
-from launch.evaluation.trajectory_lookup import FoundTrajectory
 from launch.replay.scripted_policy import ReplayEpisode, create_replay_episode
 from launch.replay.verdict_comparison import ReplayAttempt, ReplayComparison
 from launch.run_records.run_directory import RunDirectory
 from launch.trajectory_reader.run_source import RunTrajectories
+from launch.trajectory_reader.trajectory_lookup import FoundTrajectory
 from protocol.errors import UserError
 from protocol.evaluation import AttemptId, AttemptRecord, AttemptVerdict
 from protocol.events import JsonValue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +13,7 @@ from launch.run_records.step_facts import BudgetUsage, StepFacts, TokensByLength
 from learner.data.token_account import MASKED_REASON
 from protocol.events import JsonValue
 from protocol.files.filesystem import append_atomically, cut_torn_line
+from protocol.run_directory.file_tail import read_json_lines
 from protocol.run_directory.layout import METRICS_FILE
 
 
@@ -102,15 +102,6 @@ def read_metrics(run_dir: Path) -> list[dict[str, float]]:
 
 def _lines(run_dir: Path) -> list[dict[str, float]]:
     """Return every whole line of a step or a rewind."""
-    path = run_dir / METRICS_FILE
-    found: list[dict[str, float]] = []
-    for raw in path.read_bytes().splitlines() if path.exists() else []:
-        with suppress(orjson.JSONDecodeError):
-            line: object = orjson.loads(raw)
-            if isinstance(line, dict) and _is_step_line(values := cast("dict[str, float]", line)):
-                found.append(values)
-    return found
-
-
-def _is_step_line(line: Mapping[str, object]) -> bool:
-    return isinstance(line.get("rewound_to", line.get("step")), int)
+    lines = read_json_lines(run_dir / METRICS_FILE)
+    found = [line for line in lines if isinstance(line.get("rewound_to", line.get("step")), int)]
+    return cast("list[dict[str, float]]", found)

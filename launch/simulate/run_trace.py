@@ -23,11 +23,14 @@ from launch.run_records.run_directory import load_stored_config
 from launch.simulate.episode_workload import EpisodePlan, RecordedWorkload, TurnPlan
 from launch.simulate.scenario import Scenario
 from launch.simulate.simulated_cluster import ReplayOverrides, SimulationSettings
-from protocol.codec import CodecError
 from protocol.errors import UserError
 from protocol.run_directory.json_fields import get_text
 from protocol.run_directory.run_tail import read_events
-from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
+from protocol.run_directory.trajectory_export import (
+    UnreadableTrajectoryError,
+    read_export_index,
+    read_exported_trajectory,
+)
 from protocol.settings import CountInt, PositiveInt
 from protocol.staleness import AdmissionMode, StaleTokenPolicy
 from protocol.trajectory import Trajectory, TurnKind
@@ -255,7 +258,7 @@ def _complete_groups(run_dir: Path, events: _EventsByKind, size: int) -> Iterato
         if name in began and name in acknowledged:
             try:
                 trajectory = read_exported_trajectory(run_dir, entry)
-            except (CodecError, OSError):  # its group stays incomplete and is left out
+            except UnreadableTrajectoryError:  # its group stays incomplete and is left out
                 continue
             episode = _episode(trajectory, acknowledged[name] - began[name])
             members.setdefault(entry.group, {})[entry.sample] = began[name], episode

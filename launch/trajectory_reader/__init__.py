@@ -1,4 +1,2 @@
-"""Recorded trajectories as conversations with a verdict, and the reader of those that a run exported.
-
-Evaluations read their own into the same types (:mod:`launch.evaluation.results.saved_trajectories`).
-"""
+"""The reader of recorded trajectories: those that a run exported and those that an evaluation saved, as conversations
+with a verdict, found by the names that people type."""

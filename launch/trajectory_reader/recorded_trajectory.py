@@ -50,7 +50,7 @@ class RecordedReply:
 @dataclass(frozen=True, slots=True)
 class RecordedTrajectory:
     name: str
-    """The name by which :mod:`launch.evaluation.trajectory_lookup` finds it."""
+    """The name by which :mod:`launch.trajectory_reader.trajectory_lookup` finds it."""
     task: str
     opening: tuple[ChatMessage, ...]
     replies: tuple[RecordedReply, ...]

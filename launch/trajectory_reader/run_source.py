@@ -29,10 +29,8 @@ from launch.trajectory_reader.recorded_trajectory import (
 )
 from launch.trajectory_reader.template_inversion import TemplateInverter
 from protocol.cli.suggestions import did_you_mean
-from protocol.codec import CodecError
 from protocol.errors import UserError
 from protocol.evaluation import AttemptVerdict
-from protocol.run_directory.layout import CONFIG_FILE
 from protocol.run_directory.trajectory_export import (
     EXPORT_INDEX,
     TRAJECTORIES_FOLDER,
@@ -75,13 +73,7 @@ class RunTrajectories:
         )
 
     def _recorded(self, entry: ExportIndexEntry, inverter: TemplateInverter) -> RecordedTrajectory:
-        try:
-            trajectory = read_exported_trajectory(self.path, entry)
-        except (CodecError, OSError) as error:
-            raise UserError(
-                f"{self.path}: trajectory {entry.trajectory} cannot be read ({error}), the export is damaged: leave it "
-                f"out, or see python -m protocol.journal check {self.path}"
-            ) from error
+        trajectory = read_exported_trajectory(self.path, entry)
         return build_recorded_trajectory(
             f"{self.path.name}/{entry.trajectory}", trajectory, self.origin.agent, self.chat, inverter
         )
@@ -99,11 +91,6 @@ def open_run_trajectories(path: Path) -> RunTrajectories:
     model = str(config.model.path or f"{config.run.name}'s model of {path.name}")
     shorten = partial(truncate_text, chat.tokenizer)
     return RunTrajectories(path, TrajectoryOrigin(str(path), model, agent, config, facts, shorten), chat)
-
-
-def is_run(path: Path) -> bool:
-    """Return whether a folder holds the configuration of a run."""
-    return (path / CONFIG_FILE).is_file()
 
 
 def _tokenizer(path: Path, config: RunConfig) -> Path:

@@ -1,4 +1,4 @@
-"""Follows one append-only file of lines that another process writes.
+"""Follows, or reads once, an append-only file of lines that another process writes.
 
 The position is a byte offset, so it stays valid when the reader restarts and when a run is resumed into the same file.
 A line counts once its newline is written: a torn last line is left for the next read.  A file that shrank or was
@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from protocol.run_directory.json_fields import Event, parse_json_object
+
+T = TypeVar("T")
 
 _CHUNK_BYTES = 1 << 20
 _MAX_LINE_BYTES = 64 << 20
@@ -87,3 +93,33 @@ class FileTail:
             self.offset, self.rotated = 0, self.rotated + 1
         self._inode = stat.st_ino
         return stat.st_size
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Yield the whole lines of a file, without their newlines."""
+    return (line.raw for line in FileTail(path).iter_lines())
+
+
+def read_json_lines(path: Path) -> Iterator[Event]:
+    """Yield the JSON objects of a file's whole lines; damaged lines are left out."""
+    return (value for raw in read_lines(path) if (value := parse_json_object(raw)) is not None)
+
+
+def read_newest_lines(path: Path, max_bytes: int) -> list[bytes]:
+    """Return the whole lines among the last ``max_bytes`` of a file, newest first; the first may lack its beginning."""
+    tail = FileTail(path)
+    tail.offset = max(0, tail.unread_bytes - max_bytes)
+    return [line.raw for line in tail.iter_lines()][::-1]
+
+
+def decode_line(decoder: msgspec.json.Decoder[T], raw: bytes) -> T | None:
+    """Return the value of a line of JSON; None for a damaged line."""
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def decode_lines(decoder: msgspec.json.Decoder[T], path: Path) -> Iterator[T]:
+    """Yield the values of a file's whole lines of JSON; damaged lines are left out."""
+    return (value for raw in read_lines(path) if (value := decode_line(decoder, raw)) is not None)

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import orjson
 
 from protocol.files.filesystem import append_atomically, cut_torn_line, fsync_path
+from protocol.run_directory.file_tail import decode_lines
 from protocol.run_directory.layout import LINEAGE_FILE
-from protocol.weights import Lineage, LineageEntry, WeightVersion
+from protocol.weights import Lineage, LineageEntry
+
+_ENTRY = msgspec.json.Decoder(LineageEntry)
 
 
 class LineageLog:
@@ -35,12 +39,6 @@ class LineageLog:
     def read(self) -> Lineage:
         """Return all versions of all attempts; an incomplete line, which no engine has used, is skipped."""
         lineage = Lineage()
-        for raw in self._path.read_bytes().splitlines() if self._path.exists() else []:
-            try:
-                line = orjson.loads(raw)
-            except orjson.JSONDecodeError:
-                continue
-            lineage.entries[line["version"]] = LineageEntry(
-                WeightVersion(line["version"]), line["step"], line["parent"]
-            )
+        for entry in decode_lines(_ENTRY, self._path):
+            lineage.entries[entry.version] = entry
         return lineage

@@ -9,6 +9,7 @@ from typing import TypeAlias, cast
 
 import orjson
 
+from protocol.run_directory.file_tail import FileTail
 from protocol.run_directory.json_fields import parse_json_object
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -34,25 +35,17 @@ def recording_path(run_dir: Path, trajectory: str) -> Path | None:
 def read_recording(path: Path, offset: int = 0, max_bytes: int = 1 << 18) -> RecordingChunk:
     """Return the complete events from ``offset`` on.  An absent file is empty; an incomplete last line is left for the
     next read, and damaged lines are skipped."""
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            data = file.read(max_bytes)
-            if data and b"\n" not in data:
-                data += file.readline()
-    except OSError:
-        data = b""
-    whole = data[: data.rfind(b"\n") + 1]
+    file = FileTail(path, offset)
     events: list[RecordingEvent] = []
     width, height, title = 80, 24, ""
-    for raw in whole.splitlines():
+    for raw, _ in file.read_lines(max_bytes).lines:
         if raw.startswith(b"{"):
             header = parse_json_object(raw) or {}
             width, height = _bounded(header.get("width"), 80), _bounded(header.get("height"), 24)
             title = str(header.get("title") or "")
         elif (event := _event(raw)) is not None:
             events.append(event)
-    return RecordingChunk(events, offset + len(whole), width, height, title)
+    return RecordingChunk(events, file.offset, width, height, title)
 
 
 def _event(raw: bytes) -> RecordingEvent | None:

@@ -24,6 +24,7 @@ from msgspec import Meta
 
 from protocol.files.filesystem import append_atomically, cut_torn_line
 from protocol.run_directory.blob_files import BLOB_FILE_BYTES, BlobFileWriter, BlobLocation, read_blob_bytes
+from protocol.run_directory.file_tail import decode_line
 from protocol.trajectory import Float32Array, Uint8Array
 
 TRAINED_FOLDER = "trained"
@@ -197,10 +198,7 @@ _STEP, _REWOUND = msgspec.json.Decoder(TrainedStepEntry), msgspec.json.Decoder(R
 
 def parse_trained_line(line: bytes) -> TrainedStepEntry | RewindEntry | None:
     """Parse one line of the index; return None for a damaged one."""
-    try:
-        return _REWOUND.decode(line) if line.startswith(b'{"rewound_to"') else _STEP.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    return decode_line(_REWOUND, line) if line.startswith(b'{"rewound_to"') else decode_line(_STEP, line)
 
 
 def read_trained_tokens(run_dir: Path, entry: TrainedTrajectoryEntry) -> TrainedTokens | None:

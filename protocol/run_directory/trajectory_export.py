@@ -8,7 +8,6 @@ that a crash left out of the export is added when the buffer restarts, and failu
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -21,8 +20,10 @@ import orjson
 from msgspec import Meta
 
 from protocol import codec
+from protocol.errors import UserError
 from protocol.files.filesystem import append_atomically, cut_torn_line
 from protocol.run_directory.blob_files import BLOB_FILE_BYTES, BlobFileWriter, BlobLocation, read_blob_bytes
+from protocol.run_directory.file_tail import decode_line, decode_lines, read_newest_lines
 from protocol.trajectory import Trajectory
 
 TRAJECTORIES_FOLDER = "trajectories"
@@ -56,9 +57,18 @@ class ExportIndexEntry:
     """Time of the export, which follows the acknowledgement; unix seconds."""
 
 
-_DAMAGE = (msgspec.DecodeError, UnicodeDecodeError)
 _TAIL_BYTES = 1 << 16
 _ENTRY = msgspec.json.Decoder(ExportIndexEntry)
+
+
+class UnreadableTrajectoryError(UserError):
+    """The export does not hold a trajectory that its index lists."""
+
+    def __init__(self, run_dir: Path, entry: ExportIndexEntry, reason: str) -> None:
+        super().__init__(
+            f"{run_dir}: the record of {entry.trajectory} in {entry.file} cannot be read: {reason}; leave it out, or "
+            f"see `longshore journal check {run_dir}`"
+        )
 
 
 class TrajectoryExporter:
@@ -86,14 +96,8 @@ class TrajectoryExporter:
 
     def read_newest_id(self) -> str | None:
         """Return the trajectory that was exported last, or None if the end of the index is unreadable."""
-        lines: list[bytes] = []
-        with suppress(OSError), (self._folder / EXPORT_INDEX).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = file.read().splitlines()
-        for line in reversed(lines):
-            with suppress(*_DAMAGE):
-                return _ENTRY.decode(line).trajectory
-        return None
+        lines = read_newest_lines(self._folder / EXPORT_INDEX, _TAIL_BYTES)
+        return next((entry.trajectory for line in lines if (entry := decode_line(_ENTRY, line))), None)
 
     def export_trajectory(self, summary: codec.TrajectorySummary, blob: bytes) -> None:
         """Export one trajectory.  Disk errors are counted, not raised."""
@@ -122,14 +126,7 @@ class TrajectoryExporter:
 
 def read_export_index(run_dir: Path) -> Iterator[ExportIndexEntry]:
     """Yield entries in the order of arrival; an incomplete last line and damaged lines are skipped."""
-    path = run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                with suppress(*_DAMAGE):
-                    yield _ENTRY.decode(line)
+    return decode_lines(_ENTRY, run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX)
 
 
 def read_exported_blob(run_dir: Path, entry: ExportIndexEntry) -> bytes:
@@ -142,6 +139,11 @@ def read_exported_blob(run_dir: Path, entry: ExportIndexEntry) -> bytes:
 
 
 def read_exported_trajectory(run_dir: Path, entry: ExportIndexEntry) -> Trajectory:
-    """Return the trajectory of ``entry``.  Raises CodecError if the file does not hold it, OSError if there is no
-    file."""
-    return codec.unpack_trajectory(read_exported_blob(run_dir, entry))
+    """Return the trajectory of ``entry``.  Raises UnreadableTrajectoryError."""
+    try:
+        found = codec.unpack_trajectory(read_exported_blob(run_dir, entry))
+    except (codec.CodecError, OSError) as error:
+        raise UnreadableTrajectoryError(run_dir, entry, str(error)) from error
+    if found.request.trajectory_id != entry.trajectory:
+        raise UnreadableTrajectoryError(run_dir, entry, f"it is that of {found.request.trajectory_id}")
+    return found

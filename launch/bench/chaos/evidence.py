@@ -8,7 +8,6 @@ run.
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +17,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import orjson
 
 from launch.run.event_counts import count_missing_events
 from protocol.codec import CodecError, unpack_trajectory
 from protocol.groups import GroupOutcome
+from protocol.run_directory.file_tail import read_lines
 from protocol.run_directory.layout import LINEAGE_FILE
 from protocol.run_directory.run_tail import read_events
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
@@ -112,7 +113,7 @@ def read_evidence(run_dir: Path) -> RunEvidence:
         for path in (run_dir / "checkpoints").glob("step-*/manifest.json")
         if path.parent.name.removeprefix("step-").isdigit()
     )
-    manifest: JsonLine = json.loads((checkpoints[-1] / "manifest.json").read_text()) if checkpoints else {}
+    manifest: JsonLine = orjson.loads((checkpoints[-1] / "manifest.json").read_bytes()) if checkpoints else {}
     if not manifest:
         raise ValueError(f"{run_dir} has no checkpoint")
     return RunEvidence(
@@ -154,12 +155,12 @@ def _holds_trajectory(blob: bytes | None, name: str) -> bool:
 
 
 def _ledger(checkpoint: Path) -> list[LedgerStep]:
-    lines = [json.loads(line) for line in (checkpoint / "ledger.jsonl").read_text().splitlines()]
+    lines = map(orjson.loads, read_lines(checkpoint / "ledger.jsonl"))
     return [LedgerStep(line["step"], line["version"], tuple(line["trained"]), line["dropped"]) for line in lines]
 
 
 def _lineage(run_dir: Path, manifest: JsonLine) -> dict[int, tuple[int, int]]:
-    lines = [json.loads(line) for line in (run_dir / LINEAGE_FILE).read_text().splitlines()]
+    lines = map(orjson.loads, read_lines(run_dir / LINEAGE_FILE))
     found = {int(line["version"]): (int(line["step"]), int(line["parent"])) for line in lines}
     return found | {version: (step, parent) for version, step, parent in manifest["lineage"]}
 

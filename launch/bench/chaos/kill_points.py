@@ -18,6 +18,7 @@ from pathlib import Path
 import orjson
 
 from protocol.files.filesystem import append_atomically
+from protocol.run_directory.file_tail import read_lines
 
 KILLS_FOLDER_VARIABLE = "LONGSHORE_CHAOS_FOLDER"
 _KILLS = "kills.jsonl"
@@ -81,13 +82,11 @@ def write_kill(folder: Path, kill: Kill) -> None:
 
 def read_kills(folder: Path) -> Sequence[Kill]:
     """Return the kills in the order in which they were written."""
-    path = folder / _KILLS
-    lines = path.read_bytes().splitlines() if path.exists() else []
     return [
         Kill(
             kill["t"], KilledProcess(kill["process"]), kill["pid"], KillPoint(kill["point"]) if kill["point"] else None
         )
-        for kill in map(orjson.loads, lines)
+        for kill in map(orjson.loads, read_lines(folder / _KILLS))
     ]
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 import aiohttp
 import orjson
 
+from protocol.run_directory.file_tail import read_lines
 from protocol.run_directory.json_fields import Event
 
 EventKey: TypeAlias = tuple[object, ...]
@@ -109,5 +110,5 @@ def count_written_events(run_dir: Path) -> Counter[EventKey]:
     """Return the identities of all events in the files."""
     found: Counter[EventKey] = Counter()
     for path in (run_dir / "events").glob("*.jsonl"):
-        found.update(event_key(orjson.loads(line)) for line in path.read_bytes().splitlines())
+        found.update(event_key(orjson.loads(line)) for line in read_lines(path))
     return found

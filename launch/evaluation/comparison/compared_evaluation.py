@@ -19,9 +19,9 @@ from launch.evaluation.results.evaluation_folder import (
     read_spec,
 )
 from launch.evaluation.scores import TaskTally, tally_tasks
-from launch.trajectory_reader.run_source import is_run
 from protocol.errors import UserError
 from protocol.evaluation import AttemptId, AttemptRecord
+from protocol.run_directory.layout import is_run_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ def _open_evaluation(name: str) -> ComparedEvaluation:
         if is_evaluation(path):
             return _read(path)
     for path in (Path(name), RunConfig().run.dir / name):
-        if is_run(path):
+        if is_run_directory(path):
             return _read(_find_in_run(path, AFTER))
-        if is_run(path.parent):
+        if is_run_directory(path.parent):
             return _read(_find_in_run(path.parent, path.name))
     raise UserError(
         f"{name} is no evaluation: give the folder that launch.evaluate wrote, or a run's own evaluation as "

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from launch.monitor.api_types import ActivityLane, ActivityTimeline
 from protocol.activity import ACTIVITY_FOLDER
+from protocol.run_directory.file_tail import decode_line
 
 MAX_SLOTS = 1_000
 MAX_ACTIVITY_FILES = 512
@@ -34,7 +36,7 @@ class _Line(msgspec.Struct):
     seconds: dict[str, float]
 
 
-_DECODER = msgspec.json.Decoder(_Line)
+_decoded = partial(decode_line, msgspec.json.Decoder(_Line))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +169,3 @@ def _line_before(file: BinaryIO, offset: int) -> _Line | None:
     data = file.read(offset - start)
     data = data[: data.rfind(b"\n") + 1]
     return next((line for raw in reversed(data.splitlines()) if (line := _decoded(raw)) is not None), None)
-
-
-def _decoded(raw: bytes) -> _Line | None:
-    try:
-        return _DECODER.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None

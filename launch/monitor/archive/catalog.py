@@ -8,8 +8,7 @@ Not thread-safe: :class:`launch.monitor.run_follower.RunFollower` owns it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,7 +21,7 @@ from msgspec import Meta
 from launch.monitor.archive.step_table import StepTable
 from launch.monitor.archive.trajectory_table import TrajectoryTable, TrajectoryUse
 from protocol.groups import OUTCOME_DROP_REASONS, GroupOutcome
-from protocol.run_directory.file_tail import AppendedLines, FileTail
+from protocol.run_directory.file_tail import AppendedLines, FileTail, decode_line, decode_lines
 from protocol.run_directory.layout import EVENTS_FOLDER, METRICS_FILE
 from protocol.run_directory.trained_log import (
     TRAINED_FOLDER,
@@ -38,7 +37,6 @@ from protocol.trajectory import make_trajectory_id
 _CHUNK_BYTES = 4 << 20
 _GROUP_EVENT = b'"kind":"group.'
 _DROPS = {str(outcome): str(reason) for outcome, reason in OUTCOME_DROP_REASONS.items()}
-_DAMAGE = (msgspec.DecodeError, UnicodeDecodeError)
 _MAX_SAMPLES = 1 << 16
 
 
@@ -70,6 +68,7 @@ class _LedgerLine(msgspec.Struct):
 
 
 _ENTRY, _EVENT = msgspec.json.Decoder(ExportIndexEntry), msgspec.json.Decoder(_GroupEvent)
+_LEDGER = msgspec.json.Decoder(_LedgerLine)
 
 
 class RunCatalog:
@@ -136,12 +135,8 @@ class RunCatalog:
             self.revision += 1
 
     def _add_entries(self, fresh: AppendedLines) -> None:
-        entries: list[ExportIndexEntry] = []
-        for raw, _ in fresh.lines:
-            try:
-                entries.append(_ENTRY.decode(raw))
-            except _DAMAGE:
-                self.damaged_lines += 1
+        entries = [entry for raw, _ in fresh.lines if (entry := decode_line(_ENTRY, raw)) is not None]
+        self.damaged_lines += len(fresh.lines) - len(entries)
         self.trajectories.append_entries(entries)
         if self._uses_before_index:
             self._mark_used(
@@ -191,7 +186,8 @@ class RunCatalog:
         if self._ledger_read or self._trained.path.exists():
             return
         self._ledger_read = True
-        for line in _ledger(self.run_dir):
+        ledgers = sorted((self.run_dir / "checkpoints").glob("step-*[0-9]/ledger.jsonl"))
+        for line in decode_lines(_LEDGER, ledgers[-1]) if ledgers else ():
             entries = chain(
                 map(TrainedTrajectoryEntry, line.trained),
                 (TrainedTrajectoryEntry(name, reason) for name, reason in line.dropped.items()),
@@ -200,9 +196,8 @@ class RunCatalog:
 
     def _apply_group_events(self, fresh: AppendedLines) -> None:
         for raw, _ in fresh.lines:
-            if _GROUP_EVENT in raw:
-                with suppress(*_DAMAGE):
-                    self._apply_group_event(_EVENT.decode(raw))
+            if _GROUP_EVENT in raw and (event := decode_line(_EVENT, raw)) is not None:
+                self._apply_group_event(event)
 
     def _apply_group_event(self, event: _GroupEvent) -> None:
         facts = self.groups.setdefault(event.group, GroupFacts())
@@ -225,13 +220,3 @@ class RunCatalog:
         """Return the rows of a group's trajectories, by sample."""
         rows = np.flatnonzero(self.trajectories["group"] == group)
         return sorted(rows.tolist(), key=lambda row: int(self.trajectories["sample"][row]))
-
-
-def _ledger(run_dir: Path) -> Iterator[_LedgerLine]:
-    """Yield the readable lines of the newest checkpoint's ledger."""
-    for path in sorted((run_dir / "checkpoints").glob("step-*[0-9]/ledger.jsonl"), reverse=True):
-        with suppress(OSError):
-            for raw in path.read_bytes().splitlines():
-                with suppress(*_DAMAGE):
-                    yield msgspec.json.decode(raw, type=_LedgerLine)
-            return

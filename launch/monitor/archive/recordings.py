@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from launch.monitor.run_state.sanitize import TerminalSanitizer, sanitize_text
+from protocol.run_directory.file_tail import FileTail
 from protocol.run_directory.json_fields import parse_json_object
 from protocol.run_directory.terminal_recordings import turn_marker_label
 
@@ -67,15 +68,7 @@ def read_sanitized_recording(path: Path) -> Iterator[bytes]:
 
 def _lines(path: Path) -> Iterator[tuple[bytes, int]]:
     """Yield complete lines with their offsets."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES)
-    except OSError:
-        return
-    at = 0
-    for raw in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]:
-        yield raw, at
-        at += len(raw) + 1
+    return ((raw, end - len(raw) - 1) for raw, end in FileTail(path).iter_lines(MAX_BYTES))
 
 
 def _parsed(raw: bytes) -> Any:

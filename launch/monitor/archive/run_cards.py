@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from launch.monitor.api_types import RunCard
+from protocol.run_directory.file_tail import read_newest_lines
 from protocol.run_directory.json_fields import (
     Event,
     get_integer,
@@ -52,13 +52,8 @@ def read_run_card(run_dir: Path) -> RunCard:
 
 def _last_step(path: Path) -> Event:
     """Return the last line of a step near the file's end; empty without one."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = file.read().splitlines()
-    except OSError:
-        return {}
-    steps = (line for raw in reversed(lines) if (line := parse_json_object(raw)) is not None and "step" in line)
+    lines = map(parse_json_object, read_newest_lines(path, _TAIL_BYTES))
+    steps = (line for line in lines if line is not None and "step" in line)
     return next(steps, Event())
 
 

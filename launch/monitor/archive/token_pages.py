@@ -6,7 +6,7 @@ import numpy as np
 
 from launch.monitor.api_types import Number, TokenFate, TokenPage, TrajectoryState
 from launch.monitor.archive.step_table import finite_or_none
-from launch.monitor.archive.trajectory_reader import LocatedTrajectory, ReadContext, TokenArrays, read_trajectory_record
+from launch.monitor.archive.token_facts import LocatedTrajectory, ReadContext, TokenArrays, read_trajectory_record
 from launch.monitor.archive.trajectory_table import Array
 from protocol.run_directory.trained_log import TokenLossFlag
 from protocol.trajectory import DropReason, Segment, TurnKind

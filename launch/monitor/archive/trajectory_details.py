@@ -9,19 +9,18 @@ import numpy as np
 from launch.monitor.api_types import GroupMemberDetail, RecordingView, SegmentView, TestView, TrajectoryDetail, TurnView
 from launch.monitor.archive.recordings import TurnPosition, find_turn_positions, read_recording_title
 from launch.monitor.archive.step_table import finite_or_none
-from launch.monitor.archive.token_pages import round_for_display
-from launch.monitor.archive.trajectory_reader import (
+from launch.monitor.archive.token_facts import (
     LocatedTrajectory,
     ReadContext,
     TokenArrays,
     TrajectoryRecord,
-    UnreadableTrajectoryError,
-    read_trajectory,
     read_trajectory_record,
 )
+from launch.monitor.archive.token_pages import round_for_display
 from launch.monitor.run_state.sanitize import sanitize_text
 from protocol.cli.output import display_path
 from protocol.run_directory.recording_reader import recording_path
+from protocol.run_directory.trajectory_export import UnreadableTrajectoryError, read_exported_trajectory
 from protocol.trajectory import Segment, Turn, TurnKind
 from protocol.weights import NO_VERSION, format_version
 
@@ -58,7 +57,7 @@ def read_trajectory_detail(context: ReadContext, where: LocatedTrajectory) -> Tr
 def read_group_member(context: ReadContext, where: LocatedTrajectory) -> GroupMemberDetail:
     """Return one member of a group for the comparison, also if its record is damaged."""
     try:
-        trajectory = read_trajectory(context.run_dir, where)
+        trajectory = read_exported_trajectory(context.run_dir, where.entry)
     except UnreadableTrajectoryError as error:
         return GroupMemberDetail(where.row, {}, 0, 0, 0, {}, "", problem=str(error))
     return GroupMemberDetail(

@@ -15,14 +15,15 @@ import orjson
 
 from launch.monitor.api_types import GroupDetail, TrajectoryDetail
 from launch.monitor.archive.recordings import read_sanitized_recording
+from launch.monitor.archive.token_facts import LocatedTrajectory, ReadContext
 from launch.monitor.archive.token_pages import read_token_page
 from launch.monitor.archive.trajectory_details import read_trajectory_detail
-from launch.monitor.archive.trajectory_reader import LocatedTrajectory, ReadContext, UnreadableTrajectoryError
 from launch.pages.html_document import csp_source, html_head, inline_script
 from launch.pages.packages import package_text
 from launch.pages.script_bundle import bundle_scripts
 from launch.pages.static_files import static_text
 from protocol.run_directory.recording_reader import recording_path
+from protocol.run_directory.trajectory_export import UnreadableTrajectoryError
 
 TOKENS = 2_000
 """Tokens of one response, as static/page/tokens.js requests them."""

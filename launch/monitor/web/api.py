@@ -18,9 +18,9 @@ from launch.monitor.archive.activity import MAX_SLOTS, read_activity
 from launch.monitor.archive.catalog import RunCatalog
 from launch.monitor.archive.recordings import read_sanitized_recording
 from launch.monitor.archive.step_table import LinePosition
+from launch.monitor.archive.token_facts import LocatedTrajectory
 from launch.monitor.archive.token_pages import MAX_TOKENS, read_token_page
 from launch.monitor.archive.trajectory_details import read_trajectory_detail
-from launch.monitor.archive.trajectory_reader import LocatedTrajectory, UnreadableTrajectoryError
 from launch.monitor.reports.standalone_page import render_group_page, render_trajectory_page
 from launch.monitor.run_follower import RunFollower
 from launch.monitor.web import event_streams
@@ -29,6 +29,7 @@ from launch.monitor.web.watched_runs import WatchedRun, WatchedRuns
 from protocol.run_directory.json_fields import parse_json_object
 from protocol.run_directory.layout import METRICS_FILE
 from protocol.run_directory.recording_reader import recording_path
+from protocol.run_directory.trajectory_export import UnreadableTrajectoryError
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from launch.monitor.api_types import SegmentView, TokenPage
+from launch.monitor.archive.token_facts import LocatedTrajectory
 from launch.monitor.archive.token_pages import read_token_page
-from launch.monitor.archive.trajectory_reader import LocatedTrajectory
 from launch.monitor.run_follower import RunFollower
 from launch.monitor.tui.drawing.token_colours import (
     TokenColouring,

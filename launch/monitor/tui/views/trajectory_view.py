@@ -12,8 +12,8 @@ from textual.containers import VerticalScroll
 from textual.widgets import ContentSwitcher, OptionList, Static
 
 from launch.monitor.api_types import TrajectoryDetail
+from launch.monitor.archive.token_facts import LocatedTrajectory
 from launch.monitor.archive.trajectory_details import read_trajectory_detail
-from launch.monitor.archive.trajectory_reader import LocatedTrajectory
 from launch.monitor.run_follower import RunFollower
 from launch.monitor.tui.drawing import formatting
 from launch.monitor.tui.drawing.formatting import BAD, GOOD, QUIET

@@ -14,7 +14,6 @@ from launch.monitor.api_types import TokenFate
 from launch.monitor.archive.recordings import find_turn_positions, read_sanitized_recording
 from launch.monitor.archive.token_pages import read_token_page
 from launch.monitor.archive.trajectory_details import read_group_member, read_trajectory_detail
-from launch.monitor.archive.trajectory_reader import UnreadableTrajectoryError
 from launch.monitor.archive.vocabulary import EMPTY_VOCABULARY, read_vocabulary
 from launch.monitor.run_follower import RunFollower
 from launch.monitor.run_state.past_totals import PastTotals
@@ -32,7 +31,7 @@ from protocol.run_directory.trained_log import (
     TrainedTokens,
     pack_trained_tokens,
 )
-from protocol.run_directory.trajectory_export import TrajectoryExporter
+from protocol.run_directory.trajectory_export import TrajectoryExporter, UnreadableTrajectoryError
 from protocol.trajectory import TestResult, Turn, TurnKind
 from protocol.weights import NO_VERSION, LineageEntry, WeightVersion, make_version
 from tests.support.trajectories import make_segment, make_trajectory

@@ -8,10 +8,10 @@ import pytest
 
 from actors.agents.agent import ActionOutcome
 from actors.agents.registry import make_agent
-from launch.evaluation.trajectory_lookup import find_trajectory, open_trajectory_source
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory
 from launch.trajectory_reader.run_source import build_recorded_trajectory
 from launch.trajectory_reader.template_inversion import TemplateInverter
+from launch.trajectory_reader.trajectory_lookup import find_trajectory, open_trajectory_source
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, Trajectory
 from sandbox.tasks.task import Task

@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 from launch.config import RunConfig
 from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER, is_evaluation
-from launch.evaluation.results.saved_trajectories import (
+from launch.trajectory_reader.evaluation_source import (
     EvaluationTrajectories,
     open_evaluation_trajectories,
 )
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory
-from launch.trajectory_reader.run_source import RunTrajectories, is_run, open_run_trajectories
+from launch.trajectory_reader.run_source import RunTrajectories, open_run_trajectories
 from protocol.errors import UserError
 from protocol.evaluation import AttemptId
+from protocol.run_directory.layout import is_run_directory
 
 TrajectorySource = RunTrajectories | EvaluationTrajectories
 
@@ -52,7 +53,7 @@ def find_trajectory(name: str) -> FoundTrajectory:
 
 def open_trajectory_source(name: str) -> TrajectorySource:
     """Open all trajectories of a run or an evaluation.  Raises UserError."""
-    if (run := _folder(Path(name), RunConfig().run.dir, is_run)) is not None:
+    if (run := _folder(Path(name), RunConfig().run.dir, is_run_directory)) is not None:
         return open_run_trajectories(run)
     if (folder := _folder(Path(name), EVALUATIONS_FOLDER, is_evaluation)) is not None:
         return open_evaluation_trajectories(folder)
@@ -68,7 +69,7 @@ def _folder(path: Path, parent: Path, is_one: Callable[[Path], bool]) -> Path | 
 
 def _run_of(name: str) -> Path | None:
     parts = PurePath(name).parts
-    return _folder(Path(*parts[:-1]), RunConfig().run.dir, is_run) if len(parts) >= 2 else None
+    return _folder(Path(*parts[:-1]), RunConfig().run.dir, is_run_directory) if len(parts) >= 2 else None
 
 
 def _evaluation_of(name: str) -> Path | None:

@@ -32,6 +32,7 @@ from launch.trajectory_reader.recorded_trajectory import (
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.evaluation import AttemptId, AttemptRecord
+from protocol.run_directory.file_tail import decode_line, read_lines
 
 
 class _ObservationLine(msgspec.Struct):
@@ -93,16 +94,10 @@ class EvaluationTrajectories:
 
     def _lines(self) -> Iterator[tuple[int, _TrajectoryLine]]:
         file = self.path / TRAJECTORIES_FILE
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.endswith(b"\n"):
-                    return  # still being written, or torn by a crash
-                try:
-                    yield number, _LINE.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    raise UserError(
-                        f"{file}:{number} is not a trajectory of an evaluation ({error}): remove the line"
-                    ) from error
+        for number, raw in enumerate(read_lines(file), 1):
+            if (line := decode_line(_LINE, raw)) is None:
+                raise UserError(f"{file}:{number} is not a trajectory of an evaluation: remove the line")
+            yield number, line
 
     def _recorded(self, line: _TrajectoryLine) -> RecordedTrajectory:
         record = self.attempts.get(AttemptId(line.task, line.number))

@@ -1,4 +1,4 @@
-"""Reads one trajectory from the export, with the learner's facts about its tokens from ``trained/``.
+"""Joins a trajectory of the export with the learner's facts about its tokens from ``trained/``.
 
 Both are read on request, and nothing is cached.
 """
@@ -15,17 +15,11 @@ import numpy as np
 from launch.monitor.api_types import Number, TrajectoryRow
 from launch.monitor.archive.trajectory_table import Array
 from launch.monitor.archive.vocabulary import EMPTY_VOCABULARY, TokenVocabulary
-from protocol.codec import CodecError
-from protocol.errors import LongshoreError
 from protocol.run_directory.trained_log import TrainedTokens, TrainedTrajectoryEntry, read_trained_tokens
 from protocol.run_directory.trajectory_export import ExportIndexEntry, read_exported_trajectory
 from protocol.staleness import token_ages
 from protocol.trajectory import Segment, Trajectory
 from protocol.weights import NO_VERSION, Lineage
-
-
-class UnreadableTrajectoryError(LongshoreError):
-    """A trajectory cannot be read; the message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +65,9 @@ class TrajectoryRecord:
     """One entry for each segment."""
 
 
-def read_trajectory(run_dir: Path, where: LocatedTrajectory) -> Trajectory:
-    """Read a trajectory.  Raises UnreadableTrajectoryError."""
-    record = f"the record of {where.row.id} in {where.entry.file}"
-    try:
-        found = read_exported_trajectory(run_dir, where.entry)
-    except (CodecError, OSError) as error:
-        raise UnreadableTrajectoryError(f"{record} cannot be read: {error}") from error
-    if found.request.trajectory_id != where.row.id:
-        raise UnreadableTrajectoryError(f"{record} is that of {found.request.trajectory_id}: the file was replaced")
-    return found
-
-
 def read_trajectory_record(context: ReadContext, where: LocatedTrajectory) -> TrajectoryRecord:
     """Read a trajectory with its token facts, if these are readable.  Raises UnreadableTrajectoryError."""
-    trajectory = read_trajectory(context.run_dir, where)
+    trajectory = read_exported_trajectory(context.run_dir, where.entry)
     try:
         facts = read_trained_tokens(context.run_dir, where.used)
     except (ValueError, OSError):
