@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, cast
 
 from launch.checkpoints.store import CheckpointStore
 from launch.config import RunConfig, recipe_names, resolve
+from launch.config.command_line import DEFAULT_RECIPE
 from launch.config.toml_text import format_recipe
 from launch.hosts.ray_environment import resolve_ray_environment
 from launch.processes.interruption import run_interruptible
 from launch.processes.process_reaper import ProcessReaper
-from launch.run.arguments import DEFAULT_RECIPE, ClusterArguments, check_arguments
+from launch.run.arguments import ClusterArguments, check_arguments
 from launch.run.preflight import run_preflight_checks
 from launch.run.proof import run_proof
 from launch.run_records.reproducibility import base_image_id, write_record

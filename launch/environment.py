@@ -6,7 +6,6 @@ sandboxes that end by themselves (``--unattended-s``), or with the same command'
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -22,7 +21,6 @@ from protocol.cli.arguments import AtLeastOne, Port, option
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput
 from sandbox.host_record import HostSettings, current_host, require_answering_engine
-from sandbox.http.auth import check_access, read_token
 from sandbox.http.serving import bind_listener, run_server
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.server.journal import StateDirectory
@@ -48,8 +46,7 @@ class EnvironmentArguments(ServiceOptions):
 def run(chosen: EnvironmentArguments, out: JsonOutput) -> int:
     """Serve until SIGINT or SIGTERM."""
     del out
-    token = read_token(chosen.token_file, os.environ)
-    allowed = check_access(chosen.host, token, no_auth=chosen.no_auth, name="launch.environment")
+    allowed = chosen.access("launch.environment")
     settings = HostSettings.from_environment()
     host = require_answering_engine(current_host(settings))
     opened: list[EnvironmentService] = []

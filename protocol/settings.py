@@ -7,8 +7,9 @@ the error.  Values are immutable.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -30,6 +31,9 @@ class ConfigError(UserError):
 
 
 class ConfigSection(BaseModel):
+    refused_keys: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Why a configuration has no key or section of this name, for names that other trainers have."""
+
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
     )
@@ -45,15 +49,17 @@ def dotted_fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def suggest_key(model: type[BaseModel], wrong: str) -> str:
-    """Return a suggestion for an unknown dotted key.
+def suggest_key(model: type[ConfigSection], wrong: str) -> str:
+    """Return a suggestion for an unknown dotted key, or why the configuration has none.
 
-    It is the same name in the section with the nearest spelling, else in another section, else the nearest name in that
-    section, else the nearest anywhere.
+    The suggestion is the same name in the section with the nearest spelling, else in another section, else the nearest
+    name in that section, else the nearest anywhere.
     """
     fields = list(dotted_fields(model))
     sections = list(model.model_fields)
     section, _, leaf = wrong.rpartition(".")
+    if leaf in model.refused_keys:
+        return f": {model.refused_keys[leaf]}"
     if wrong in sections:
         return f": it is a section, with keys as '{next(known for known in fields if known.startswith(wrong))}'"
     if not section:
@@ -68,7 +74,7 @@ def suggest_key(model: type[BaseModel], wrong: str) -> str:
     return did_you_mean(f"{section}.{leaf}", inside) or did_you_mean(wrong, fields)
 
 
-def explain_errors(model: type[BaseModel], error: ValidationError, source: str, see_keys: str = "") -> ConfigError:
+def explain_errors(model: type[ConfigSection], error: ValidationError, source: str, see_keys: str = "") -> ConfigError:
     """Return one error for all problems that pydantic found in ``source``, each with its key and a fix.
 
     ``see_keys`` is appended if a key is unknown; it names a command that lists the known keys.

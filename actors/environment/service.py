@@ -30,7 +30,7 @@ from actors.environment.messages import (
 from actors.rollout.stages import StageOverrun
 from sandbox.http import failures
 from sandbox.http.messages import HttpError, HttpReply
-from sandbox.pool.leases import SlotsExhausted
+from sandbox.pool.leases import EXPIRY_CHECK_S, REMEMBER_S, SlotsExhausted
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 5.0
@@ -45,10 +45,10 @@ class EnvironmentServiceSettings:
     """Number of concurrent episodes, as in SETA's service."""
     ttl_s: float = 60.0
     """Seconds that an episode lives without a poll."""
-    remember_s: float = 300.0
+    remember_s: float = REMEMBER_S
     """Seconds that a result is kept."""
-    reap_s: float = 5.0
-    """Seconds between two scans for episodes that no client polls."""
+    expiry_check_s: float = EXPIRY_CHECK_S
+    """Seconds between two checks for episodes that no client polls."""
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ class EnvironmentService:
 
     async def _keep_reaping(self) -> None:
         while True:
-            await asyncio.sleep(self.settings.reap_s)
+            await asyncio.sleep(self.settings.expiry_check_s)
             self.reap_episodes()
 
     def reap_episodes(self) -> None:

@@ -1,12 +1,11 @@
-"""An episode's settings: its part of ``[agent]``, and ``[sampling]``.
+"""An episode's settings: its part of ``[agent]``.
 
 Imports nothing heavy, because the configuration imports it.
 """
 
 from __future__ import annotations
 
-import json
-import shlex
+from collections.abc import Mapping
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -14,6 +13,16 @@ from pydantic import Field, model_validator
 from actors.agents.settings import HistoryMode
 from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
 
+_SAMPLING_KEYS = "sampling top_p top_k min_p frequency_penalty presence_penalty repetition_penalty logit_bias grammar"
+REFUSED_SAMPLING_KEYS: Mapping[str, str] = dict.fromkeys(
+    _SAMPLING_KEYS.split(),
+    "it would falsify the recorded log-probabilities, which are taken before such options: leave it out "
+    "(agent.temperature may be changed)",
+)
+"""Sampling options that other trainers have, and why training has none of them.
+
+The engine returns log softmax(logits ÷ T) over the whole vocabulary.  With one of them set, that would not be the
+distribution that the token was sampled from."""
 _MIN_OBSERVATION_TOKENS = 32
 """The truncation marker takes about a third of these tokens."""
 
@@ -92,46 +101,5 @@ class EpisodeSettings(ConfigSection):
             raise ValueError(
                 f"agent.observation_tokens = {self.observation_tokens} must be at least {_MIN_OBSERVATION_TOKENS} and "
                 f"below agent.context_tokens = {self.context_tokens}: set it in between, or to 0 for no limit"
-            )
-        return self
-
-
-class SamplingSettings(ConfigSection):
-    """Options that other trainers have and that training refuses.
-
-    The engine returns log softmax(logits ÷ T) over the whole vocabulary, before any of these; with one of them set, the
-    recorded log-probability would not be that of the distribution that the token was sampled from.
-    """
-
-    top_p: float = 1.0
-    """Refused below 1."""
-    top_k: int = -1
-    """Refused unless −1."""
-    min_p: float = 0.0
-    """Refused unless 0."""
-    frequency_penalty: float = 0.0
-    """Refused unless 0."""
-    presence_penalty: float = 0.0
-    """Refused unless 0."""
-    repetition_penalty: float = 1.0
-    """Refused unless 1."""
-    logit_bias: dict[str, float] = Field(default_factory=dict[str, float])
-    """Refused unless empty."""
-    grammar: str = ""
-    """Refused unless empty."""
-
-    @model_validator(mode="after")
-    def _check_log_probabilities(self) -> Self:
-        neutral = {
-            name: field.get_default(call_default_factory=True) for name, field in type(self).model_fields.items()
-        }
-        wrong = [name for name, value in neutral.items() if getattr(self, name) != value]
-        if wrong:
-            keys = ", ".join(f"sampling.{name}" for name in wrong)
-            resets = " ".join(f"--set {shlex.quote(f'sampling.{name}={json.dumps(neutral[name])}')}" for name in wrong)
-            raise ValueError(
-                f"{keys}: would falsify the recorded log-probabilities, which are taken before such options: leave "
-                f"{'it' if len(wrong) == 1 else 'them'} out (agent.temperature may be changed), or run "
-                f"`python -m launch.cluster NAME {resets}`"
             )
         return self

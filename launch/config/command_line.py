@@ -36,6 +36,8 @@ def find_folder(path: Path) -> Path:
 RunFolder = Annotated[Path, AfterValidator(find_folder)]
 """A run's directory, or its id."""
 RunPath = Positional[Annotated[RunFolder, option("RUN"), Field(description="The run's directory, or its id.")]]
+DEFAULT_RECIPE = "demo"
+"""Recipe if none is named."""
 RecipeName = Positional[
     Annotated[
         str,

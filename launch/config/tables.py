@@ -8,7 +8,7 @@ from actors.agents.settings import AgentSettings
 from actors.buffer.settings import BufferSettings
 from actors.engines.settings import EngineSettings, WeightTransferMode
 from actors.rewards.settings import JudgeSettings, OutcomeSettings, RewardSettings
-from actors.rollout.settings import EpisodeSettings, HarnessSettings, SamplingSettings
+from actors.rollout.settings import REFUSED_SAMPLING_KEYS, EpisodeSettings, HarnessSettings
 from actors.scheduler.admission import RolloutTuning
 from actors.scheduler.settings import SchedulerSettings
 from actors.workers.settings import WorkerSettings
@@ -38,6 +38,8 @@ class RolloutTable(WorkerSettings, OutcomeSettings, SchedulerSettings):
 class RunTables(ConfigSection):
     """All tables; :class:`~launch.config.run.RunConfig` adds the checks that need several of them."""
 
+    refused_keys = REFUSED_SAMPLING_KEYS
+
     run: RunSettings = RunSettings()
     model: ModelSettings = ModelSettings()
     warm_start: WarmStartSettings = WarmStartSettings()
@@ -46,7 +48,6 @@ class RunTables(ConfigSection):
     rollout: RolloutTable = RolloutTable()
     reward: RewardSettings = RewardSettings()
     judge: JudgeSettings = JudgeSettings()
-    sampling: SamplingSettings = SamplingSettings()
     engine: EngineSettings = EngineSettings()
     sandbox: SandboxSettings = SandboxSettings()
     buffer: BufferSettings = BufferSettings()

@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from launch.config import RunConfig, load_recipe
-from launch.config.command_line import ModelFolder, NodeCount, RecipeName, format_model_overrides, format_overrides
+from launch.config.command_line import (
+    DEFAULT_RECIPE,
+    ModelFolder,
+    NodeCount,
+    RecipeName,
+    format_model_overrides,
+    format_overrides,
+)
 from launch.doctor.check_runner import HostCheck, run_checks
 from launch.doctor.finding import CheckName, Finding, FindingLevel, finding_from_error, ok
 from launch.doctor.host_checks import HOST_CHECKS
@@ -35,7 +42,7 @@ class DoctorArguments(CommandArguments):
     Example: longshore doctor demo --nodes 8
     """
 
-    recipe: RecipeName = "demo"
+    recipe: RecipeName = DEFAULT_RECIPE
     nodes: NodeCount = None
     model: ModelFolder = None
     overrides: Overrides = ()

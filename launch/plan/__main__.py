@@ -14,6 +14,7 @@ from tyro.conf import create_mutex_group
 
 from launch.config import RunConfig, load_recipe
 from launch.config.command_line import (
+    DEFAULT_RECIPE,
     ModelFolder,
     NodeCount,
     RecipeName,
@@ -53,7 +54,7 @@ class PlanArguments(CommandArguments):
     Example: longshore plan demo --from demo-20261125-101500
     """
 
-    recipe: RecipeName = "demo"
+    recipe: RecipeName = DEFAULT_RECIPE
     nodes: NodeCount = None
     model: ModelFolder = None
     overrides: Overrides = ()

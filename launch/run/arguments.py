@@ -12,6 +12,7 @@ from typing import Annotated
 
 from launch.config import NegativeControl, RunConfig, load_recipe
 from launch.config.command_line import (
+    DEFAULT_RECIPE,
     ModelFolder,
     RecipeName,
     Resume,
@@ -24,9 +25,6 @@ from launch.config.command_line import (
 from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Overrides, one_of, option, parse_arguments
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
-
-DEFAULT_RECIPE = "demo"
-"""Recipe that is run if neither a recipe nor a run to resume is named."""
 
 
 class ClusterArguments(CommandArguments):

@@ -39,7 +39,6 @@ RETUNABLE_KEYS: Mapping[str, ChangePoint] = {
     "stop.after_tokens": ChangePoint.STEP,
     "stop.after_trajectories": ChangePoint.STEP,
     "stop.after_hours": ChangePoint.STEP,
-    "stop.after_s": ChangePoint.STEP,
     "run.stall_timeout_s": ChangePoint.CHECK,
 }
 """Key → when a change of it takes effect."""

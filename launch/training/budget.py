@@ -15,6 +15,5 @@ def first_limit_reached(stop: StopSettings, steps: int, trajectories: int, usage
         ("after_tokens", stop.after_tokens, usage.tokens),
         ("after_trajectories", stop.after_trajectories, trajectories),
         ("after_hours", stop.after_hours, usage.seconds / 3600),
-        ("after_s", stop.after_s, usage.seconds),
     )
     return next((f"stop.{name} = {limit:g}" for name, limit, used in limits if limit and used >= limit), None)

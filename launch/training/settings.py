@@ -21,8 +21,6 @@ class StopSettings(ConfigSection):
     """Number of acknowledged trajectories after which the run stops; 0 for no limit."""
     after_hours: Annotated[float, Field(ge=0)] = 0.0
     """Hours of training after which the run stops; 0 for no limit."""
-    after_s: Annotated[float, Field(ge=0)] = 0.0
-    """Seconds of training after which the run stops; 0 for no limit."""
     after_epochs: CountInt = 0
     """Number of passes over the training tasks after which the run stops, counted as if no group were dropped; tasks at
     the end of a pass that do not fill a step are skipped.  0 for no limit."""

@@ -8,14 +8,17 @@ server answers to no other host name, so that no web page can reach it through a
 from __future__ import annotations
 
 import hmac
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from protocol.cli.arguments import CommandArguments, Flag, option
 from protocol.errors import UserError
 from protocol.processes.loopback import is_loopback
 from sandbox.http.messages import HttpError
@@ -45,6 +48,22 @@ class Access:
         if self.loopback:
             return [Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", self.host])]
         return []
+
+
+class AccessOptions(CommandArguments):
+    """Options of a server's address and access control."""
+
+    host: Annotated[str, option("HOST")] = "127.0.0.1"
+    """Address to listen on; beyond loopback a token or --no-auth is required."""
+    token_file: Annotated[Path | None, option("FILE")] = None
+    """File with the bearer token; default: the variable LONGSHORE_SANDBOX_TOKEN."""
+    no_auth: Flag = False
+    """No authentication: everyone who reaches the port can run programs on the machines that it serves."""
+
+    def access(self, name: str) -> Access:
+        """Return the checked access rules of the server ``python -m name``. Raises UserError."""
+        token = read_token(self.token_file, os.environ)
+        return check_access(self.host, token, no_auth=self.no_auth, name=name)
 
 
 def check_access(host: str, token: str, *, no_auth: bool, name: str) -> Access:

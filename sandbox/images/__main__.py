@@ -30,7 +30,7 @@ from sandbox.errors import ImageError
 from sandbox.host_record import HostSettings, current_host
 from sandbox.images import engine_calls
 from sandbox.images.image_names import is_built_name, with_tag
-from sandbox.images.store import ImageSettings, ImageStore
+from sandbox.images.store import IMAGE_CONCURRENCY, ImageSettings, ImageStore
 from sandbox.networking.networks import BuildNetworkContainer, SandboxNetworks
 from sandbox.tasks.container_files.build_context import load_build_context
 from sandbox.tasks.formats.registry import load_tasks
@@ -44,7 +44,7 @@ class BuildImagesArguments(EgressProxyOptions):
 
     paths: Positional[Annotated[tuple[Path, ...], option("PATH"), Field(min_length=1)]]
     """Task folders, or folders with a Dockerfile."""
-    concurrency: AtLeastOne = 2
+    concurrency: AtLeastOne = IMAGE_CONCURRENCY
     """Concurrent builds and pulls."""
     as_json: JsonFlag = False
 
@@ -58,7 +58,7 @@ class PullImagesArguments(EgressProxyOptions):
 
     names: Positional[Annotated[tuple[str, ...], option("NAME"), Field(min_length=1)]]
     """Names of images."""
-    concurrency: AtLeastOne = 2
+    concurrency: AtLeastOne = IMAGE_CONCURRENCY
     """Concurrent builds and pulls."""
     as_json: JsonFlag = False
 

@@ -26,6 +26,8 @@ from sandbox.images.ledger import ImageLedger
 from sandbox.images.quota import used_bytes
 from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskService
 
+IMAGE_CONCURRENCY = 2
+"""Maximum number of concurrent builds and pulls."""
 _POLL_S = 0.1
 
 
@@ -37,8 +39,7 @@ class ImageSettings:
     """Image of tasks that name none; never evicted."""
     quota_bytes: int = 50 << 30
     """Quota of our images, bytes; 0 for no bound."""
-    concurrency: int = 2
-    """Maximum number of concurrent builds and pulls."""
+    concurrency: int = IMAGE_CONCURRENCY
     failure_memory_s: float = 60.0
     """Seconds before a failed image is tried again."""
     pull_timeout_s: float = 1800.0

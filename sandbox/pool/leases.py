@@ -24,6 +24,10 @@ from protocol.errors import LongshoreError
 
 MAX_GROUP = 16
 """Maximum number of slots of one group, as in SETA."""
+REMEMBER_S = 300.0
+"""Seconds for which a service remembers a request that may be repeated."""
+EXPIRY_CHECK_S = 5.0
+"""Seconds between two checks for what has expired."""
 _MIN_RETRY_S = 1.0
 _MAX_RETRY_S = 30.0
 _SMOOTHING = 0.3
@@ -63,7 +67,7 @@ class LeaseLimits:
     runs_per_task: int = 8
     ttl_s: float = 600.0
     """Seconds until a lease expires that is not renewed."""
-    remember_s: float = 300.0
+    remember_s: float = REMEMBER_S
     """Seconds for which an allocation's request id is remembered."""
 
     @property

@@ -7,7 +7,6 @@ deadline (``--unattended-s``).
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -20,7 +19,6 @@ from protocol.cli.arguments import AtLeastOne, Port, environment_default, option
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput
 from sandbox.host_record import HostSettings, current_host, require_answering_engine
-from sandbox.http.auth import check_access, read_token
 from sandbox.http.serving import bind_listener, run_server
 from sandbox.pool.leases import LeaseLimits
 from sandbox.pool.sandbox_pool import SandboxPool
@@ -55,8 +53,7 @@ class ServerArguments(ServiceOptions):
 def run(chosen: ServerArguments, out: JsonOutput) -> int:
     """Serve until SIGINT or SIGTERM."""
     del out
-    token = read_token(chosen.token_file, os.environ)
-    allowed = check_access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.server")
+    allowed = chosen.access("sandbox.server")
     settings = HostSettings.from_environment()
     host = require_answering_engine(current_host(settings))
     state = chosen.state or settings.home / "pool-server" / str(chosen.port)

@@ -172,7 +172,7 @@ class _Handlers:
     async def reset(self, call: HttpCall[m.ResetRequest]) -> HttpReply:
         body, settings = call.body, self.service.settings
         times = body.task_timeouts or m.TaskTimeouts()
-        limit_s = (times.ensure_image or settings.ensure_image_s) + (times.reset_session or settings.reset_s)
+        limit_s = (times.ensure_image or settings.image_timeout_s) + (times.reset_session or settings.reset_timeout_s)
 
         async def do(run: LeaseState) -> HttpReply:
             task = await self.service.reset(run, body.task_meta, times.eval)

@@ -1,8 +1,8 @@
 """The pool server without HTTP: leases, their sandboxes, and the operations on them.
 
 An allocation reserves a slot and starts nothing; a reset starts the lease's sandbox, and ends the previous one. Closing
-is answered at once and done in the background, at most :attr:`PoolServiceSettings.closes` at a time. Leases survive the
-server's death in its state directory (:meth:`PoolService.recover`).
+is answered at once and done in the background, at most :attr:`PoolServiceSettings.close_concurrency` at a time. Leases
+survive the server's death in its state directory (:meth:`PoolService.recover`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from typing import Any, Self
 from protocol.errors import InfraError
 from sandbox.http import failures
 from sandbox.http.messages import HttpError, HttpReply
-from sandbox.pool.leases import LeaseAllocation, LeaseLimits, LeaseTable, SlotLease, SlotsExhausted, UnknownLease
+from sandbox.pool.leases import (
+    EXPIRY_CHECK_S,
+    LeaseAllocation,
+    LeaseLimits,
+    LeaseTable,
+    SlotLease,
+    SlotsExhausted,
+    UnknownLease,
+)
 from sandbox.server.journal import RememberedLease, StateDirectory
 from sandbox.server.lease_recovery import adopt_remembered_leases
 from sandbox.server.lease_state import HostProvider, HostSandbox, LeaseState
@@ -32,20 +40,22 @@ class PoolServiceSettings:
     """Limits and intervals of a pool server."""
 
     leases: LeaseLimits
-    reap_s: float = 5.0
+    expiry_check_s: float = EXPIRY_CHECK_S
     """Seconds between two checks for expired leases."""
-    closes: int = 10
+    close_concurrency: int = 10
     """Maximum sandboxes that are ended at once."""
-    adoptions: int = 64
+    adopt_concurrency: int = 64
     """Maximum sandboxes of an earlier server that are taken over at once, so that one that does not answer delays few
     of the others, whose deadline is approaching."""
-    ensure_image_s: float = 300.0
-    reset_s: float = 300.0
+    image_timeout_s: float = 300.0
+    """Maximum seconds for making a task's image available."""
+    reset_timeout_s: float = 300.0
+    """Maximum seconds for a sandbox's start and its task's set-up."""
     slack_s: float = 60.0
     """Seconds beyond an operation's own limit before a request without a deadline gets DEADLINE."""
     admit_wait_s: float = 120.0
     """Maximum seconds that a start may have to wait; beyond it no slot is given."""
-    images_s: float = 10.0
+    image_list_interval_s: float = 10.0
     """Seconds between two lists of the daemon's images."""
 
 
@@ -70,7 +80,7 @@ class PoolService:
         """Operations in progress."""
         self._ended = asyncio.Event()
         """Set when one of them has ended."""
-        self._closes = asyncio.Semaphore(settings.closes)
+        self._closes = asyncio.Semaphore(settings.close_concurrency)
         self.pending_closes = 0
         self.draining = False
         self.images: tuple[str, ...] = ()
@@ -215,14 +225,14 @@ class PoolService:
 
     async def _reap(self) -> None:
         while True:
-            await asyncio.sleep(self.settings.reap_s)
+            await asyncio.sleep(self.settings.expiry_check_s)
             self._close_expired()
 
     async def _refresh_images(self) -> None:
         while True:
             with suppress(InfraError):
                 self.images = await self.provider.images()
-            await asyncio.sleep(self.settings.images_s)
+            await asyncio.sleep(self.settings.image_list_interval_s)
 
     # ---- operations
 
@@ -286,7 +296,7 @@ class PoolService:
         Raises DockerEngineError if the daemon does not answer.
         """
         self.adopted += await adopt_remembered_leases(
-            self.provider, self.tasks, self._state, self._restore, at_once=self.settings.adoptions
+            self.provider, self.tasks, self._state, self._restore, at_once=self.settings.adopt_concurrency
         )
         self.swept += await self.provider.remove_strays()
 

@@ -10,18 +10,13 @@ from pydantic import Field
 
 from protocol.cli.arguments import Count, Flag, option
 from sandbox.egress_proxy.options import EgressProxyOptions
+from sandbox.http.auth import AccessOptions
 from sandbox.pool.settings import ContainerSettings, PoolSettings
 
 
-class ServiceOptions(EgressProxyOptions):
+class ServiceOptions(EgressProxyOptions, AccessOptions):
     """Options of the service's address, its access control and its pool."""
 
-    host: Annotated[str, option("HOST")] = "127.0.0.1"
-    """Address to listen on; beyond loopback a token or --no-auth is required."""
-    token_file: Annotated[Path | None, option("FILE")] = None
-    """File with the bearer token; default: the variable LONGSHORE_SANDBOX_TOKEN."""
-    no_auth: Flag = False
-    """No authentication: everyone who reaches the port can run programs on this machine."""
     warm: Count = 0
     """Size of the warm pool, per image and limits."""
     image: Annotated[str, option("IMAGE")] = ""

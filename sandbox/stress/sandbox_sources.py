@@ -19,8 +19,8 @@ from sandbox.tasks.task import Task
 
 RUNS_PER_TASK = 8
 """Leases of one task key: the pool server's default limit."""
-FAULT_TASK = Task(id="stress-struck", instruction="")
-"""Task of the sessions that faults strike."""
+FAULT_TASK = Task(id="stress-fault", instruction="")
+"""Task of the sessions that faults target."""
 _SESSION_S = 3600.0
 _ACQUIRE_S = 120.0
 _UNREACHABLE_S = 120.0

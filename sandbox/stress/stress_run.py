@@ -25,7 +25,7 @@ from sandbox.stress import floor, phases
 from sandbox.stress.checked_session import CheckedSession
 from sandbox.stress.command_load import CommandLoad, check_ledgers
 from sandbox.stress.faults import FAULTS
-from sandbox.stress.faults.fault_context import MOST_STRUCK, FaultContext
+from sandbox.stress.faults.fault_context import MAX_TARGETS, FaultContext
 from sandbox.stress.options import StressOptions
 from sandbox.stress.phases import WARM_SANDBOXES, StressContext
 from sandbox.stress.report import FaultTally, StressReport
@@ -142,7 +142,7 @@ async def _phases(
 def _open_source(
     options: StressOptions, host: SandboxHost, name: str, at_once: int
 ) -> AbstractAsyncContextManager[SandboxSource]:
-    needed = options.sessions + (MOST_STRUCK if options.faults else 0)
+    needed = options.sessions + (MAX_TARGETS if options.faults else 0)
     if (metrics := _metrics(options)) is not None:
         return open_server_source(metrics, needed)
     return open_pool_source(host, name, needed + WARM_SANDBOXES, at_once)

@@ -22,7 +22,7 @@ from launch.bench.output_folder import OutputFolder, make_output_folder, require
 from launch.bench.training_modes.mode_runs import BATCH, MODES, ModeBenchmarkSetup, ModeRun, max_in_flight
 from launch.bench.training_modes.run_measurement import RunMeasurement, measure_run
 from launch.bench.training_modes.tool_delays import ToolDelays
-from launch.config.command_line import RecipeName
+from launch.config.command_line import DEFAULT_RECIPE, RecipeName
 from launch.evaluation.scores import ScoreDifference, compare_attempts, round_score, score_attempts
 from launch.processes.child_process import run_command
 from launch.processes.process_reaper import ProcessReaper
@@ -159,7 +159,7 @@ class ModeBenchmarkReport:
 class ModesArguments(CommandArguments):
     """Measure episodes per second of whole runs that wait for the learner, and of runs that do not."""
 
-    recipe: RecipeName = "demo"
+    recipe: RecipeName = DEFAULT_RECIPE
     overrides: Overrides = ()
     steps: AtLeastOne = 8
     """Measured optimizer steps, after one warm-up step."""

@@ -1,10 +1,10 @@
 """The faults that can be injected, by name; each is one small class.
 
-A struck session is prepared (a directory, a variable), runs a command or gets one that causes the fault, and is then
+A target session is prepared (a directory, a variable), runs a command or gets one that causes the fault, and is then
 probed until it answers or its lease ends. *Resumed*: it answers again, in its directory, and with its variable or after
 reporting that its shell is a new one. *Lost, typed*: within the fault's deadline its lease ended with a typed error:
 SandboxLost, or SandboxDestroyed if commands in the sandbox caused it. Anything else counts only as injected, and fails
-the run. The commands that a struck sandbox executed are read back like any other's.
+the run. The commands that a target sandbox executed are read back like any other's.
 """
 
 from __future__ import annotations

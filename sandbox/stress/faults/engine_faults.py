@@ -21,22 +21,22 @@ from sandbox.stress.sandbox_sources import FAULT_TASK
 _UNDER_WAY_S = 120.0
 
 
-class StruckEngine(NamedTuple):
+class TargetEngine(NamedTuple):
     engine: PrivateEngine
     containers: list[str]
 
 
 class EngineFault(StressFault):
-    """Strikes every session of a private engine at once, each with a running command."""
+    """Breaks every session of a private engine at once, each with a running command."""
 
     async def inject(self, context: FaultContext, tally: FaultTally) -> None:
         engine = await context.private_engine()
         if engine is None:
-            tally.skipped += context.struck
+            tally.skipped += context.targets
             return
         async with context.open_private_pool(engine) as source:
             checked_sessions = [
-                await context.prepare_session(await source.open(FAULT_TASK)) for _ in range(context.struck)
+                await context.prepare_session(await source.open(FAULT_TASK)) for _ in range(context.targets)
             ]
             ready = asyncio.Barrier(len(checked_sessions) + 1)
 
@@ -48,10 +48,11 @@ class EngineFault(StressFault):
                 for checked in checked_sessions:
                     group.create_task(observe_fault(context, tally, checked, under_way, self.deadline_s))
                 await ready.wait()
-                await self.strike(StruckEngine(engine, [checked.sandbox.container for checked in checked_sessions]))
+                containers = [checked.sandbox.container for checked in checked_sessions]
+                await self.break_engine(TargetEngine(engine, containers))
 
     @abstractmethod
-    async def strike(self, struck: StruckEngine) -> None: ...
+    async def break_engine(self, target: TargetEngine) -> None: ...
 
 
 class ShimKilledFault(EngineFault):
@@ -59,9 +60,9 @@ class ShimKilledFault(EngineFault):
 
     name = "shim-kill"
 
-    async def strike(self, struck: StruckEngine) -> None:
+    async def break_engine(self, target: TargetEngine) -> None:
         shims = await asyncio.to_thread(_shims)
-        for container in struck.containers:
+        for container in target.containers:
             if container not in shims:
                 raise InfraError(f"container {container[:12]} has no containerd-shim")
             with contextlib.suppress(ProcessLookupError):
@@ -73,9 +74,9 @@ class DaemonKilledFault(EngineFault):
 
     name = "dockerd-kill"
 
-    async def strike(self, struck: StruckEngine) -> None:
-        await struck.engine.kill()
-        await struck.engine.start()
+    async def break_engine(self, target: TargetEngine) -> None:
+        await target.engine.kill()
+        await target.engine.start()
 
 
 class DaemonStoppedFault(EngineFault):
@@ -84,12 +85,12 @@ class DaemonStoppedFault(EngineFault):
     name = "dockerd-stop"
     _STOPPED_S = 20.0
 
-    async def strike(self, struck: StruckEngine) -> None:
-        struck.engine.send_signal(signal.SIGSTOP)
+    async def break_engine(self, target: TargetEngine) -> None:
+        target.engine.send_signal(signal.SIGSTOP)
         try:
             await asyncio.sleep(self._STOPPED_S)
         finally:
-            struck.engine.send_signal(signal.SIGCONT)
+            target.engine.send_signal(signal.SIGCONT)
 
 
 def _shims() -> dict[str, int]:

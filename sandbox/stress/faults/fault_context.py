@@ -20,15 +20,15 @@ from sandbox.stress.private_engine import PrivateEngine, why_unavailable
 from sandbox.stress.sandbox_sources import FAULT_TASK, RUNS_PER_TASK, HeldSandbox, PoolSource, open_pool_source
 from sandbox.stress.server_metrics import PoolServerMetrics
 
-MOST_STRUCK = RUNS_PER_TASK // 2
-"""Maximum number of sessions that one fault strikes."""
-STRUCK_FOLDER, STRUCK_VARIABLE_VALUE = "/usr/lib", "kept"
-"""Directory of a struck session, and the value of a variable in its shell."""
-PREPARE_COMMAND = f"cd {STRUCK_FOLDER}; STRESS_STATE={STRUCK_VARIABLE_VALUE}"
+MAX_TARGETS = RUNS_PER_TASK // 2
+"""Maximum number of sessions that one fault targets."""
+TARGET_FOLDER, TARGET_VARIABLE_VALUE = "/usr/lib", "kept"
+"""Directory of a target session, and the value of a variable in its shell."""
+PREPARE_COMMAND = f"cd {TARGET_FOLDER}; STRESS_STATE={TARGET_VARIABLE_VALUE}"
 RUNNING_COMMAND = "sleep 2"
-"""Command that runs while a session is struck from outside."""
+"""Command that runs while a session is the target of an outside fault."""
 _FIRST = 2_000_000
-"""Number of the first struck session: no other session has it."""
+"""Number of the first target session: no other session has it."""
 
 
 class FaultContext:
@@ -37,7 +37,7 @@ class FaultContext:
     def __init__(self, stress: StressContext, host: SandboxHost, server: PoolServerMetrics | None) -> None:
         """``server``: the pool server that the run uses; None for the library."""
         self.stress, self.host, self.server = stress, host, server
-        self.struck = min(MOST_STRUCK, stress.report.sessions)
+        self.targets = min(MAX_TARGETS, stress.report.sessions)
         self._numbers = itertools.count(_FIRST)
         self._held = AsyncExitStack()
         self._engine: PrivateEngine | None = None
@@ -91,7 +91,7 @@ class FaultContext:
             before = await client.inventory()
             try:
                 async with open_pool_source(
-                    engine.host, self.pool_name("own"), self.struck, os.cpu_count() or 2
+                    engine.host, self.pool_name("own"), self.targets, os.cpu_count() or 2
                 ) as source:
                     yield source
             finally:

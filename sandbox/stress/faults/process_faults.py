@@ -50,7 +50,7 @@ class ServerKilledFault(StressFault):
                 async with RemotePool(server.url, unreachable_s=self.deadline_s) as pool:
                     checked_sessions = [
                         await context.prepare_session(RemoteHeldSandbox(await pool.open(FAULT_TASK)))
-                        for _ in range(context.struck)
+                        for _ in range(context.targets)
                     ]
                     async with asyncio.TaskGroup() as group:
                         for checked in checked_sessions:
@@ -106,15 +106,15 @@ class ClientKilledFault(StressFault):
     async def inject(self, context: FaultContext, tally: FaultTally) -> None:
         source = context.stress.source
         if isinstance(source, PoolServerSource) and context.server is not None:
-            await self._strike(
+            await self._take_over_after_kill(
                 context, tally, source.take_over_lease, ("--server", context.server.url), context.server.token
             )
             return
         name = context.pool_name("client")
-        async with open_pool_source(context.host, name, context.struck, 1) as other:
-            await self._strike(context, tally, other.adopt, ("--pool", name))
+        async with open_pool_source(context.host, name, context.targets, 1) as other:
+            await self._take_over_after_kill(context, tally, other.adopt, ("--pool", name))
 
-    async def _strike(
+    async def _take_over_after_kill(
         self,
         context: FaultContext,
         tally: FaultTally,
@@ -122,9 +122,9 @@ class ClientKilledFault(StressFault):
         where: tuple[str, str],
         token: str = "",
     ) -> None:
-        sessions = [context.session_number() for _ in range(context.struck)]
+        sessions = [context.session_number() for _ in range(context.targets)]
         process = await _python(
-            token, "sandbox.stress.faults.victim_client", *where, context.stress.run, *map(str, sessions)
+            token, "sandbox.stress.faults.killed_client", *where, context.stress.run, *map(str, sessions)
         )
         try:
             held = cast("list[str]", orjson.loads(await _line(process) or "[]"))
@@ -156,7 +156,7 @@ async def _under_way(checked: CheckedSession) -> None:
 
 
 async def _nothing(checked: CheckedSession) -> None:
-    """Do nothing: it has already been struck."""
+    """Do nothing: the fault is already injected."""
     del checked
 
 

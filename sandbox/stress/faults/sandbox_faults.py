@@ -17,22 +17,22 @@ _HARM_S = 60.0
 
 
 class SandboxFault(StressFault):
-    """Strikes some sessions of the source that the run measures, all at once."""
+    """Breaks some sessions of the source that the run measures, all at once."""
 
     storage_mb: ClassVar[int | None] = None
-    """Disk limit of the struck sandbox, if it differs from the others'."""
+    """Disk limit of the target sandbox, if it differs from the others'."""
 
     async def inject(self, context: FaultContext, tally: FaultTally) -> None:
         async def one() -> None:
             checked = await context.open_session(self.storage_mb)
-            await observe_fault(context, tally, checked, self.strike, self.deadline_s)
+            await observe_fault(context, tally, checked, self.break_sandbox, self.deadline_s)
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(context.struck):
+            for _ in range(context.targets):
                 group.create_task(one())
 
     @abstractmethod
-    async def strike(self, checked: CheckedSession) -> None:
+    async def break_sandbox(self, checked: CheckedSession) -> None:
         """Cause the fault. Raises the session's errors."""
 
 
@@ -41,7 +41,7 @@ class OutOfMemoryFault(SandboxFault):
 
     name = "oom"
 
-    async def strike(self, checked: CheckedSession) -> None:
+    async def break_sandbox(self, checked: CheckedSession) -> None:
         await checked.run_unchecked("x=$(head -c 2000000000 /dev/zero | tr '\\0' x); echo ${#x}", _HARM_S)
 
 
@@ -50,7 +50,7 @@ class ForkBombFault(SandboxFault):
 
     name = "fork-bomb"
 
-    async def strike(self, checked: CheckedSession) -> None:
+    async def break_sandbox(self, checked: CheckedSession) -> None:
         await checked.run_unchecked("b() { b | b & }; b; b; wait", 3.0)
 
 
@@ -64,7 +64,7 @@ class FullDiskFault(SandboxFault):
     name = "disk-full"
     storage_mb = 64
 
-    async def strike(self, checked: CheckedSession) -> None:
+    async def break_sandbox(self, checked: CheckedSession) -> None:
         done = await checked.run_unchecked("head -c 1G /dev/zero >/dev/shm/full; rm /dev/shm/full", _HARM_S)
         if "No space left" not in done.output:
             raise InfraError(f"the shared memory did not fill up: {done.output[-200:]!r}")
@@ -77,7 +77,7 @@ class OutputBombFault(SandboxFault):
     name = "output-bomb"
     _BYTES = 256 << 20
 
-    async def strike(self, checked: CheckedSession) -> None:
+    async def break_sandbox(self, checked: CheckedSession) -> None:
         done = await checked.run_unchecked(f"yes bomb | head -c {self._BYTES}", _HARM_S)
         kept = len(done.output.encode())
         if not done.timed_out and not 0 < self._BYTES - done.truncated_bytes < 2 * kept:
@@ -90,7 +90,7 @@ class LogBombFault(SandboxFault):
 
     name = "log-bomb"
 
-    async def strike(self, checked: CheckedSession) -> None:
+    async def break_sandbox(self, checked: CheckedSession) -> None:
         await checked.run_unchecked(
             "for log in /proc/1/fd/1 /proc/1/fd/2 /dev/console /dev/kmsg; do yes | head -c 64M >$log; done 2>/dev/null;"
             " yes | head -n 2000000 >&2",
@@ -109,7 +109,7 @@ class HungExecFault(SandboxFault):
 
     name = "hung-exec"
 
-    async def strike(self, checked: CheckedSession) -> None:
+    async def break_sandbox(self, checked: CheckedSession) -> None:
         if checked.sandbox.container:
             await floor.run_docker(
                 checked.sandbox.engine_url, "exec", "--detach", checked.sandbox.container, "sleep", "100000"

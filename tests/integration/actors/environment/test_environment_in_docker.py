@@ -129,7 +129,7 @@ async def test_a_task_s_own_fault_is_told_as_that(docker_engine: SandboxHost) ->
 async def test_no_sandbox_outlives_whoever_asked_for_it(docker_engine: SandboxHost, died: bool) -> None:
     """Who gives it up says so; who died asks no more."""
     engine = FakeEngine([call("shell_exec", id="a", command="true"), "never\x01"])
-    settings = EnvironmentServiceSettings(ttl_s=0.5, reap_s=0.1)
+    settings = EnvironmentServiceSettings(ttl_s=0.5, expiry_check_s=0.1)
     async with service(docker_engine, settings) as (url, pool), environments(url, engine) as opened:
         asked = asyncio.Event()
         engine.on_asked = lambda: (asked.set(), engine.open.clear()) if len(engine.asked) == 2 else None

@@ -12,8 +12,8 @@ import pytest
 
 from launch.cli import commands
 from launch.config import NegativeControl
-from launch.config.command_line import NEWEST_RUN
-from launch.run.arguments import DEFAULT_RECIPE, parse_cluster_arguments
+from launch.config.command_line import DEFAULT_RECIPE, NEWEST_RUN
+from launch.run.arguments import parse_cluster_arguments
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USER, main_guard
 from protocol.errors import LongshoreError, UserError
 from protocol.staleness import AdmissionMode

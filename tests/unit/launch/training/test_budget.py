@@ -20,7 +20,6 @@ from launch.training.settings import StopSettings
         ({"after_tokens": 900}, "stop.after_tokens = 900"),
         ({"after_trajectories": 70}, "stop.after_trajectories = 70"),
         ({"after_hours": 0.5}, "stop.after_hours = 0.5"),
-        ({"after_s": 1800.0}, "stop.after_s = 1800"),
         ({"after_steps": 6, "after_tokens": 901, "after_trajectories": 71, "after_hours": 0.51}, None),
         ({}, None),
     ],

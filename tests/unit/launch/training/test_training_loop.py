@@ -552,7 +552,6 @@ async def test_a_budget_that_is_full_of_what_was_trained_does_not_starve_the_nex
     ("stop", "steps"),
     [
         ({"after_trajectories": 1}, 0),
-        ({"after_s": 1e-9}, 0),
         ({"after_hours": 1e-12}, 0),
         ({"after_steps": 2}, 2),
         ({"after_tokens": 100}, 1),

@@ -57,7 +57,7 @@ async def test_the_background_heartbeat_keeps_an_idle_lease(tmp_path: Path):
     """OpenClaw's client sends one only before a tool call: the lease expires while the model thinks."""
     seconds, limits = [0.0], LeaseLimits(ttl_s=1.0)
     async with (
-        pool_server(FakeProvider(), tmp_path, limits, now=lambda: seconds[0], reap_s=0.01) as (url, service),
+        pool_server(FakeProvider(), tmp_path, limits, now=lambda: seconds[0], expiry_check_s=0.01) as (url, service),
         RemotePool(url) as pool,
     ):
         sandbox = await pool.open(TASK)
@@ -72,7 +72,7 @@ async def test_the_background_heartbeat_keeps_an_idle_lease(tmp_path: Path):
 
 async def test_leases_of_a_client_that_stopped_are_reaped(tmp_path: Path):
     provider, limits = FakeProvider(), LeaseLimits(ttl_s=0.3)
-    async with pool_server(provider, tmp_path, limits, reap_s=0.05) as (url, service):
+    async with pool_server(provider, tmp_path, limits, expiry_check_s=0.05) as (url, service):
         async with RemotePool(url) as pool:
             await pool.open(TASK)
         async with asyncio.timeout(30):

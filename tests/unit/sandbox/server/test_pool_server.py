@@ -138,7 +138,7 @@ async def test_a_heartbeat_waits_for_no_operation_and_a_busy_lease_is_not_reaped
     """OpenClaw's heartbeat waits for the lock of the operation that it should keep alive."""
     limits = LeaseLimits(ttl_s=0.2)
     async with (
-        pool_server(provider, tmp_path, limits, reap_s=0.01) as (url, service),
+        pool_server(provider, tmp_path, limits, expiry_check_s=0.01) as (url, service),
         httpx.AsyncClient(base_url=url) as http,
     ):
         lease = await leased(http)

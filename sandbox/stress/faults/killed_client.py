@@ -1,4 +1,4 @@
-"""``python -m sandbox.stress.faults.victim_client (--pool NAME | --server URL) RUN SESSION…``: a client to be killed.
+"""``python -m sandbox.stress.faults.killed_client (--pool NAME | --server URL) RUN SESSION…``: a client to be killed.
 
 It opens a sandbox for each session, prepares it, starts a command in it, and prints on one line what another process
 needs to take the sandboxes over: the pool's container ids, or the server's leases. It ends with its input.
@@ -6,13 +6,17 @@ needs to take the sandboxes over: the pool's container ids, or the server's leas
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 
 import orjson
+from tyro.conf import Positional
 
+from protocol.cli.arguments import CommandArguments
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput
 from sandbox.host_record import current_host
 from sandbox.http.auth import read_token
 from sandbox.stress.checked_session import CheckedSession
@@ -31,7 +35,7 @@ from sandbox.stress.server_metrics import PoolServerMetrics
 _UNDER_WAY_S = 60.0
 
 
-async def hold_sessions(source: PoolSource | PoolServerSource, run: str, sessions: list[int]) -> None:
+async def hold_sessions(source: PoolSource | PoolServerSource, run: str, sessions: Sequence[int]) -> None:
     """Hold the sessions until the end of the input."""
     held: list[str] = []
     async with asyncio.TaskGroup() as group:
@@ -47,25 +51,37 @@ async def hold_sessions(source: PoolSource | PoolServerSource, run: str, session
         await asyncio.to_thread(sys.stdin.read)
 
 
-async def run_victim(chosen: argparse.Namespace, token: str) -> None:
-    sessions: list[int] = chosen.sessions
+class KilledClientArguments(CommandArguments):
+    """Hold sandboxes until this process is killed."""
+
+    run_id: Positional[str]
+    """Stress run."""
+    sessions: Positional[tuple[int, ...]]
+    """Numbers of the sessions."""
+    pool: str = ""
+    """Name of the pool to open them in."""
+    server: str = ""
+    """URL of the pool server to lease them from, in place of a pool."""
+
+
+async def _hold(chosen: KilledClientArguments, token: str) -> None:
+    count = len(chosen.sessions)
     where = (
-        open_server_source(PoolServerMetrics(chosen.server, token), len(sessions))
+        open_server_source(PoolServerMetrics(chosen.server, token), count)
         if chosen.server
-        else open_pool_source(current_host(), chosen.pool, len(sessions), 1)
+        else open_pool_source(current_host(), chosen.pool, count, 1)
     )
     async with where as source:
-        await hold_sessions(source, chosen.run, sessions)
+        await hold_sessions(source, chosen.run_id, chosen.sessions)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m sandbox.stress.faults.victim_client", description=__doc__)
-    parser.add_argument("--pool")
-    parser.add_argument("--server")
-    parser.add_argument("run")
-    parser.add_argument("sessions", type=int, nargs="+")
-    asyncio.run(run_victim(parser.parse_args(), read_token(None, os.environ)))
+def run(chosen: KilledClientArguments, out: JsonOutput) -> None:
+    """Hold the sessions."""
+    del out
+    asyncio.run(_hold(chosen, read_token(None, os.environ)))
 
+
+COMMAND = Command("sandbox.stress.faults.killed_client", KilledClientArguments, run)
 
 if __name__ == "__main__":
-    main()
+    sys.exit(COMMAND.main())
