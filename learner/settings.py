@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from learner.losses.settings import PolicyLossSettings
 from protocol.cli.suggestions import did_you_mean
 from protocol.settings import ConfigSection, CountInt, DecayRate, PositiveInt
-from protocol.staleness import DEFAULT_PUBLISH_EVERY, StaleTokenPolicy
+from protocol.staleness import DEFAULT_PUBLISH_EVERY
 
 _COLLECTIVE_SHARE = 0.8
 """Share of a call's timeout that a rank waits for another in a collective: the rank that hangs is then the only one
@@ -206,13 +206,3 @@ class LoraSettings(ConfigSection):
                     f"(there are {', '.join(LORA_TARGETS)}, and '{LORA_ALL_LINEAR}' for all)"
                 )
         return self
-
-
-class StalenessSettings(ConfigSection):
-    """Limits of the staleness of trained tokens."""
-
-    max_staleness: CountInt = 2
-    """Largest staleness of a trained token: optimizer steps between the weights that sampled it and those that train on
-    it."""
-    policy: StaleTokenPolicy = StaleTokenPolicy.MASK
-    """Policy for staler tokens: ``mask``, ``wait`` or ``drop``."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from learner.losses.objective import Objective
-from learner.settings import LoraSettings, StalenessSettings, TrainerSettings
+from learner.settings import LoraSettings, TrainerSettings
 from protocol.errors import UserError
+from protocol.staleness import StalenessSettings
 
 DEFAULT_LOGPROB_CHUNK_BYTES = 256 << 20
 

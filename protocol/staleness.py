@@ -1,7 +1,7 @@
 """Pure rules for admission and token age, without clock or I/O.
 
 Admission bounds how far rollout may run ahead of training.  Group i (counted from 0, without dropped groups) is trained
-by step ⌊i ÷ groups_per_step⌋, so opening it only while ⌊i ÷ groups_per_step⌋ ≤ published step + steps ahead bounds the
+by step ⌊i ÷ groups_per_step⌋, so opening it only while ⌊i ÷ groups_per_step⌋ ≤ served step + steps ahead bounds the
 age of groups at their start (:func:`actors.scheduler.admission.decide_admission`).  Steps ahead are 0 for sync, 1 for
 one-step-off and ``max_staleness`` for async.  An episode may still end late: the age of each token is measured at the
 step that uses it, and the stale-token policy decides on the token.
@@ -16,6 +16,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from protocol.settings import ConfigSection, CountInt
 from protocol.trajectory import DropReason, Int32Array, Segment, Uint8Array
 from protocol.weights import Lineage
 
@@ -45,6 +46,16 @@ class StaleTokenPolicy(StrEnum):
     above the bound anyway, for example after a resume, is masked: the bound is hard."""
     DROP = "drop"
     """A trajectory with any token above the bound is dropped.  Favours short episodes; kept for comparison."""
+
+
+class StalenessSettings(ConfigSection):
+    """Limits of the staleness of trained tokens."""
+
+    max_staleness: CountInt = 2
+    """Largest staleness of a trained token: optimizer steps between the weights that sampled it and those that train on
+    it."""
+    policy: StaleTokenPolicy = StaleTokenPolicy.MASK
+    """Policy for staler tokens: ``mask``, ``wait`` or ``drop``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 Three bounds, each on the number of groups, never on which groups:
 
-- **Staleness.** :class:`protocol.staleness.AdmissionLimit` opens no group more than ``max_staleness`` steps before the
-  step that trains it.
+- **Staleness.** :class:`protocol.staleness.AdmissionLimit` opens no group more than ``max_steps_ahead`` steps before
+  the step that trains it.
 - **Expected staleness.** Each opened group waits for the groups before it.  If groups take T seconds from opening to
   closing and a step takes S seconds, then T ÷ S running batches feed the learner, and one more ready batch covers the
   spread of T; further batches only become stale.  So rollout runs T ÷ S + ``slack`` steps ahead, at most
-  ``max_staleness``.
+  ``max_steps_ahead``.
 - **Free capacity.** Requests leave only to a free slot and below ``in_flight`` (the engines' capacity), and a group
   opens only if a request would leave.  The journal enforces the byte budget.
 """
@@ -46,9 +46,9 @@ class AdmissionHold(StrEnum):
     DRAINING = "draining"
     RUN_COMPLETE = "run_complete"
     """All groups that the remaining steps need are open."""
-    AGE = "age"
-    """Another group would open more than ``max_staleness`` steps before it can be trained."""
-    EXPECTED_AGE = "expected_age"
+    STALENESS = "staleness"
+    """Another group would open more than ``max_steps_ahead`` steps before it can be trained."""
+    EXPECTED_STALENESS = "expected_staleness"
     """The learner has enough groups; another would only become stale."""
     IN_FLIGHT = "in_flight"
     """The limit of running episodes is reached."""
@@ -63,7 +63,7 @@ class RolloutTuning:
 
     in_flight: int = 0
     """Maximum number of training episodes at once over all workers; 0 for as many as there are slots."""
-    max_staleness: float | None = None
+    max_steps_ahead: float | None = None
     """Maximum number of steps that rollout runs ahead, at most the run's own bound; None derives it from the mode and
     the measured times."""
     slack: float = DEFAULT_SLACK_STEPS
@@ -71,8 +71,8 @@ class RolloutTuning:
     """Number of optimizer steps between two weight versions that the engines get."""
 
     def __post_init__(self) -> None:
-        if self.in_flight < 0 or self.slack < 0 or (self.max_staleness is not None and self.max_staleness < 0):
-            raise ValueError(f"in_flight, max_staleness and slack cannot be negative: {self}")
+        if self.in_flight < 0 or self.slack < 0 or (self.max_steps_ahead is not None and self.max_steps_ahead < 0):
+            raise ValueError(f"in_flight, max_steps_ahead and slack cannot be negative: {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class MeasuredTimes:
     """Seconds of one step, without waiting."""
 
 
-def allowed_staleness(admission: AdmissionLimit, tuning: RolloutTuning, times: MeasuredTimes) -> float:
+def allowed_steps_ahead(admission: AdmissionLimit, tuning: RolloutTuning, times: MeasuredTimes) -> float:
     """Return how many steps rollout may run ahead of the weights in use.
 
     Never above the admission limit, and never too few to fill the steps until the next weights."""
     least = tuning.publish_every - 1
-    if tuning.max_staleness is not None:
-        return max(least, min(tuning.max_staleness, admission.max_staleness))
+    if tuning.max_steps_ahead is not None:
+        return max(least, min(tuning.max_steps_ahead, admission.max_staleness))
     if admission.mode is not AdmissionMode.ASYNC or not times.group_s or not times.step_s:
         return admission.max_steps_ahead
     return min(admission.max_steps_ahead, least + times.group_s / times.step_s + tuning.slack)
@@ -105,7 +105,7 @@ class AdmissionDecision:
     """Number of groups that may be opened."""
     hold: AdmissionHold | None
     """The reason that no group may be opened; None if ``groups`` is above 0."""
-    max_staleness: float
+    max_steps_ahead: float
 
 
 def decide_admission(
@@ -114,15 +114,15 @@ def decide_admission(
     times: MeasuredTimes,
     *,
     live: int,
-    published_step: int,
+    served_step: int,
     total_steps: int,
 ) -> AdmissionDecision:
     """Decide how many groups may open.
 
-    ``live`` groups were opened, dropped ones excluded; the engines serve the weights of ``published_step``, and the run
+    ``live`` groups were opened, dropped ones excluded; the engines serve the weights of ``served_step``, and the run
     takes ``total_steps``."""
-    steps_ahead = allowed_staleness(admission, tuning, times)
-    expected = math.floor((published_step + 1 + steps_ahead) * admission.groups_per_step) - live
+    steps_ahead = allowed_steps_ahead(admission, tuning, times)
+    expected = math.floor((served_step + 1 + steps_ahead) * admission.groups_per_step) - live
     whole_run = total_steps * admission.groups_per_step - live
     groups = max(0, min(expected, whole_run))
     if groups:
@@ -130,7 +130,9 @@ def decide_admission(
     if whole_run <= 0:
         return AdmissionDecision(0, AdmissionHold.RUN_COMPLETE, steps_ahead)
     return AdmissionDecision(
-        0, AdmissionHold.EXPECTED_AGE if steps_ahead < admission.max_steps_ahead else AdmissionHold.AGE, steps_ahead
+        0,
+        AdmissionHold.EXPECTED_STALENESS if steps_ahead < admission.max_steps_ahead else AdmissionHold.STALENESS,
+        steps_ahead,
     )
 
 

@@ -70,7 +70,7 @@ class SchedulerCore:
             self._emit(
                 "scheduler.retuned",
                 in_flight=tuning.in_flight,
-                max_staleness=tuning.max_staleness,
+                max_steps_ahead=tuning.max_steps_ahead,
                 slack=tuning.slack,
                 publish_every=tuning.publish_every,
                 was=str(tuning_before),

@@ -97,7 +97,7 @@ class GroupAdmission:
     def reopen(self, plan: GroupPlan) -> None:
         """Count as open a group that an earlier scheduler opened."""
         self._opened_at[plan.group] = None
-        self.staleness.add_opened(plan.group, self.run_state.published_step)
+        self.staleness.add_opened(plan.group, self.run_state.served_step)
 
     def plan_next(self) -> GroupPlan | None:
         """Return the next group to open, or None if admission forbids it, with the reason in :attr:`hold`.
@@ -108,7 +108,7 @@ class GroupAdmission:
             return self._planned
         decision = self._decide()
         if decision.hold is not None:
-            self.set_hold(decision.hold, max_staleness=round(decision.max_staleness, 3))
+            self.set_hold(decision.hold, max_steps_ahead=round(decision.max_steps_ahead, 3))
             return None
         group, task = self._draw_task()
         seeds = tuple(
@@ -132,11 +132,11 @@ class GroupAdmission:
             group=plan.group,
             task=plan.task,
             reason=reason,
-            expected_age=round(max(0.0, step / per_step - self.run_state.published_step), 3),
+            expected_staleness=round(max(0.0, step / per_step - self.run_state.served_step), 3),
         )
         self.blocked_by, self.hold, self._emitted_hold = None, None, None
         self._opened_at[plan.group] = now
-        self.staleness.add_opened(plan.group, self.run_state.published_step)
+        self.staleness.add_opened(plan.group, self.run_state.served_step)
 
     def mark_refused(self, plan: GroupPlan, error: BudgetFullError | DiskFullError) -> None:
         """Record that the journal refused ``plan``: its task stays the next one."""
@@ -185,8 +185,8 @@ class GroupAdmission:
         self.hold = hold
         if hold is not None and hold is not self._emitted_hold:
             self._emitted_hold = hold
-            published = self.run_state.published_step
-            self.emit("admission.held", reason=hold.value, live=self.live_groups, published_step=published, **fields)
+            published = self.run_state.served_step
+            self.emit("admission.held", reason=hold.value, live=self.live_groups, served_step=published, **fields)
 
     def _decide(self) -> AdmissionDecision:
         if (hold := self.flow_hold()) is not None:
@@ -196,7 +196,7 @@ class GroupAdmission:
             self.tuning,
             self.measured_times,
             live=self.live_groups,
-            published_step=self.run_state.published_step,
+            served_step=self.run_state.served_step,
             total_steps=self.spec.total_steps,
         )
 

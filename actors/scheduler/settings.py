@@ -38,7 +38,7 @@ class SchedulerSettings(ConfigSection):
     in_flight: CountInt = 0
     """Maximum number of episodes at once over all workers; 0 means as many as the engines decode together
     (``engine.count`` × ``engine.max_running``)."""
-    max_staleness: Annotated[float, Field(ge=0)] | None = None
+    max_steps_ahead: Annotated[float, Field(ge=0)] | None = None
     """Maximum number of optimizer steps that rollout runs ahead of the weights in use, at most
     ``staleness.max_staleness``.  By default it follows from ``run.mode`` and, in mode ``async``, the measured times of
     groups and steps."""
@@ -81,7 +81,7 @@ class SchedulerRunState:
 
     training: bool = False
     """Whether groups may be opened."""
-    published_step: int = 0
+    served_step: int = 0
     """The step of the weights that every engine serves."""
     step_s: float | None = None
     """Seconds of a learner step, waiting excluded; None before the first."""

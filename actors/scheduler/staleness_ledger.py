@@ -11,7 +11,7 @@ from protocol.trajectory import GroupId
 
 @dataclass(slots=True)
 class StalenessLedger:
-    """The published step at each group's opening: no token of the group comes from older weights."""
+    """The served step at each group's opening: no token of the group comes from older weights."""
 
     groups_per_step: int
     _running: dict[GroupId, int] = field(default_factory=dict[GroupId, int])
@@ -20,9 +20,9 @@ class StalenessLedger:
     _leased: tuple[int, tuple[GroupId, ...]] = (-1, ())
     """The newest lease: the number of steps that the learner has taken, and the groups that it trains next."""
 
-    def add_opened(self, group: GroupId, published_step: int) -> None:
-        """Record that ``group`` was opened while the engines served ``published_step``."""
-        self._running[group] = published_step
+    def add_opened(self, group: GroupId, served_step: int) -> None:
+        """Record that ``group`` was opened while the engines served ``served_step``."""
+        self._running[group] = served_step
 
     def add_closed(self, group: GroupId, *, ready: bool) -> None:
         """Record that ``group`` closed; only a ready group will be trained."""

@@ -90,7 +90,7 @@ def check_clipped(signals: RunSignals, ease: float) -> str | None:
         return None
     return (
         f"{share:.0%} of the tokens of the last {len(signals.steps)} steps were clipped: the policy moves too far from "
-        "the one that sampled. Lower learner.lr, learner.publish_every or rollout.max_staleness"
+        "the one that sampled. Lower learner.lr, learner.publish_every or rollout.max_steps_ahead"
     )
 
 
@@ -134,7 +134,7 @@ def check_idle_learner(signals: RunSignals, ease: float) -> str | None:
         return None
     return (
         f"the learner waited {waited / (waited + busy):.0%} of the time for a batch: raise rollout.in_flight (with "
-        "engine.max_running), engine.count or rollout.max_staleness, or lower rollout.groups_per_step"
+        "engine.max_running), engine.count or rollout.max_steps_ahead, or lower rollout.groups_per_step"
     )
 
 
@@ -144,7 +144,7 @@ def check_idle_engines(signals: RunSignals, ease: float) -> str | None:
         return None
     return (
         f"engines had no request in {share:.0%} of the last {ENGINE_CHECKS} checks: raise rollout.in_flight, "
-        "rollout.max_staleness or episodes_per_worker if there is capacity, or lower engine.count"
+        "rollout.max_steps_ahead or episodes_per_worker if there is capacity, or lower engine.count"
     )
 
 
@@ -157,7 +157,7 @@ def check_trained_share(signals: RunSignals, ease: float) -> str | None:
         return None
     return (
         f"{means[-1]:.0%} of the tokens in the longest tenth of the trajectories are trained, but {means[0]:.0%} in "
-        "the shortest: the staleness bound is uneven over lengths. Lower rollout.max_staleness or rollout.slack, or "
+        "the shortest: the staleness bound is uneven over lengths. Lower rollout.max_steps_ahead or rollout.slack, or "
         "resume with staleness.policy = 'wait'"
     )
 

@@ -22,8 +22,9 @@ from launch.run.settings import NegativeControl, ProofSettings, RunSettings
 from launch.training.settings import StopSettings
 from learner.losses.objective import Objective
 from learner.losses.settings import CorrectionSettings, KlPenaltySettings, RewardShapingSettings
-from learner.settings import LearnerSettings, LoraSettings, StalenessSettings
+from learner.settings import LearnerSettings, LoraSettings
 from protocol.settings import ConfigSection
+from protocol.staleness import StalenessSettings
 from sandbox.providers.settings import SandboxSettings
 
 
@@ -84,7 +85,7 @@ class RunTables(ConfigSection):
     def rollout_tuning(self) -> RolloutTuning:
         """The values of admission that may change during a run."""
         rollout = self.rollout
-        return RolloutTuning(self.in_flight, rollout.max_staleness, rollout.slack, self.publish_every)
+        return RolloutTuning(self.in_flight, rollout.max_steps_ahead, rollout.slack, self.publish_every)
 
     @property
     def parity_limit(self) -> float:

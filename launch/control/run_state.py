@@ -23,13 +23,13 @@ class RunStatePublisher:
     _now: SchedulerRunState = field(default_factory=SchedulerRunState)
     _step_s: RunningMean = field(default_factory=lambda: RunningMean(_MEMORY_STEPS))
 
-    async def start_training(self, published_step: int) -> None:
+    async def start_training(self, served_step: int) -> None:
         """Let the scheduler open groups from now on."""
-        await self._send(replace(self._now, training=True, published_step=published_step))
+        await self._send(replace(self._now, training=True, served_step=served_step))
 
-    async def set_published_step(self, step: int) -> None:
+    async def set_served_step(self, step: int) -> None:
         """Report that every engine serves the weights of ``step``."""
-        await self._send(replace(self._now, published_step=step))
+        await self._send(replace(self._now, served_step=step))
 
     def record_step_time(self, busy_s: float) -> None:
         """Record the learner's time for a step, without waiting; sent with the next change."""

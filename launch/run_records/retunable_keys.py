@@ -30,7 +30,7 @@ LEARNING_RATE_KEY = "learner.lr"
 
 RETUNABLE_KEYS: Mapping[str, ChangePoint] = {
     "rollout.in_flight": ChangePoint.ROLLOUT_REQUEST,
-    "rollout.max_staleness": ChangePoint.ROLLOUT_REQUEST,
+    "rollout.max_steps_ahead": ChangePoint.ROLLOUT_REQUEST,
     "rollout.slack": ChangePoint.ROLLOUT_REQUEST,
     LEARNING_RATE_KEY: ChangePoint.STEP,
     "learner.publish_every": ChangePoint.STEP,

@@ -12,11 +12,10 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
-from learner.settings import StalenessSettings
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.settings import ConfigError, ConfigSection, CountInt, PositiveInt, Seconds, Share, explain_errors
-from protocol.staleness import DEFAULT_PUBLISH_EVERY, AdmissionMode, StaleTokenPolicy
+from protocol.staleness import DEFAULT_PUBLISH_EVERY, AdmissionMode, StalenessSettings, StaleTokenPolicy
 
 SCENARIOS = Path(__file__).resolve().parent / "scenarios"
 

@@ -58,7 +58,7 @@ class SimulatedLearner:
         self._stepping = False
         self._waiting_since = 0.0
         # Without a bound only the capacity limits rollout.
-        unbounded = RolloutTuning(max_staleness=settings.max_staleness, publish_every=settings.publish_every)
+        unbounded = RolloutTuning(max_steps_ahead=settings.max_staleness, publish_every=settings.publish_every)
         self._run_state = SchedulerRunState(training=True, tuning=unbounded if settings.unbounded else None)
         self._steps_s: list[float] = []
         self._fill = BatchFill(settings.groups_per_step, settings.group_size)
@@ -166,8 +166,8 @@ class SimulatedLearner:
 
     def _published(self, publication: tuple[WeightVersion, int]) -> None:
         version, step = publication
-        if version == self.served_version or step > self._run_state.published_step:
-            self._set_run_state(replace(self._run_state, published_step=step))
+        if version == self.served_version or step > self._run_state.served_step:
+            self._set_run_state(replace(self._run_state, served_step=step))
 
     def _set_run_state(self, run_state: SchedulerRunState) -> None:
         self._run_state = run_state

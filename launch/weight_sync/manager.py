@@ -169,7 +169,7 @@ class WeightSyncManager:
                 )
                 manifest = self._oldest_loaded
             assert manifest is not None  # noqa: S101  # the condition above
-            await self.run_state.set_published_step(manifest.step)
+            await self.run_state.set_served_step(manifest.step)
             async with self._changed:
                 self.served, self._recovering = manifest, self.suspended
                 self._changed.notify_all()

@@ -7,9 +7,9 @@ from typing import Any
 
 from learner.losses.objective import Objective
 from learner.losses.settings import PolicyLossSettings
-from learner.settings import LoraSettings, StalenessSettings, TrainerSettings
+from learner.settings import LoraSettings, TrainerSettings
 from learner.spec import LearnerSpec
-from protocol.staleness import StaleTokenPolicy
+from protocol.staleness import StalenessSettings, StaleTokenPolicy
 
 
 def make_objective(**changes: Any) -> Objective:

@@ -151,7 +151,9 @@ class SyntheticRun:
             group = GroupId(self.trajectories // GROUP_SIZE)
             task = f"{('sort', 'count', 'rename', 'parse')[group % 4]}-{group % 200:03d}"
             journal.open_group(GroupPlan(group, task, tuple(range(GROUP_SIZE))), b"{}")
-            self._emit("scheduler", "group.admitted", group=group, task=task, reason="for a step", expected_age=0.5)
+            self._emit(
+                "scheduler", "group.admitted", group=group, task=task, reason="for a step", expected_staleness=0.5
+            )
             self._emit("buffer", "group.opened", group=group, task=task, size=GROUP_SIZE)
             for sample in range(GROUP_SIZE):
                 arrivals.append(self._write_episode(group, sample, task, recorded=last))

@@ -14,7 +14,7 @@ PUBLISHED = st.integers(0, 20)
 
 def asked(admission: AdmissionLimit, live: int, published: int, total_steps: int = 1000) -> AdmissionDecision:
     return decide_admission(
-        admission, RolloutTuning(), MeasuredTimes(), live=live, published_step=published, total_steps=total_steps
+        admission, RolloutTuning(), MeasuredTimes(), live=live, served_step=published, total_steps=total_steps
     )
 
 
@@ -26,7 +26,9 @@ def test_nothing_is_begun_that_would_be_older_than_the_lead(
     assert admission.max_steps_ahead <= eta
     opened = asked(admission, 0, published).groups
     assert (opened - 1) // groups - published == admission.max_steps_ahead
-    assert asked(admission, opened, published) == AdmissionDecision(0, AdmissionHold.AGE, admission.max_steps_ahead)
+    assert asked(admission, opened, published) == AdmissionDecision(
+        0, AdmissionHold.STALENESS, admission.max_steps_ahead
+    )
     assert asked(admission, opened + 5, published).groups == 0
     assert asked(admission, opened, published + 1).groups == groups
 

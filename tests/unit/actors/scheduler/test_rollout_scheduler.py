@@ -95,8 +95,8 @@ async def until_taken(scheduler: RolloutScheduler, free: int = MANY) -> list[Rol
     return requests
 
 
-async def train(scheduler: RolloutScheduler, published_step: int = 0) -> None:
-    await scheduler.set_run_state(SchedulerRunState(training=True, published_step=published_step))
+async def train(scheduler: RolloutScheduler, served_step: int = 0) -> None:
+    await scheduler.set_run_state(SchedulerRunState(training=True, served_step=served_step))
 
 
 def events(run_dir: Path, kind: str) -> list[dict[str, object]]:
@@ -123,7 +123,7 @@ async def test_rollout_runs_ahead_by_what_its_mode_allows_and_no_more(
     await train(scheduler)
     assert len(await take(scheduler)) == (1 + steps_ahead) * PER_STEP * SIZE
     assert await take(scheduler) == []
-    await train(scheduler, published_step=1)
+    await train(scheduler, served_step=1)
     assert len(await take(scheduler)) == PER_STEP * SIZE
 
 
@@ -141,7 +141,7 @@ async def test_a_batch_that_was_trained_makes_no_room_before_its_weights_are_ser
         await buffer.mark_trained(1, [f"{group}/0" for group in range(PER_STEP)], {})
         await settled(scheduler, ready_groups=0)
         assert await take(scheduler) == []
-        await train(scheduler, published_step=1)
+        await train(scheduler, served_step=1)
         assert [request.group for request in await until_taken(scheduler)] == [2, 2, 3, 3]
 
 
@@ -155,7 +155,7 @@ async def settled(scheduler: RolloutScheduler, **expected: int) -> None:
 async def test_dropped_groups_are_replaced_and_the_last_step_is_not_passed(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer)
     async with running(scheduler):
-        await train(scheduler, published_step=STEPS + 5)
+        await train(scheduler, served_step=STEPS + 5)
         assert len(await until_taken(scheduler)) == STEPS * PER_STEP * SIZE
         await buffer.close(3, GroupOutcome.ZERO_VARIANCE)
         assert {request.group for request in await until_taken(scheduler)} == {STEPS * PER_STEP}
@@ -164,7 +164,7 @@ async def test_dropped_groups_are_replaced_and_the_last_step_is_not_passed(tmp_p
 async def test_groups_that_filled_no_step_are_replaced(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer)
     async with running(scheduler):
-        await train(scheduler, published_step=STEPS + 5)
+        await train(scheduler, served_step=STEPS + 5)
         await until_taken(scheduler)
         for group in range(PER_STEP):
             await buffer.close(group)
@@ -188,7 +188,7 @@ async def test_what_binds_a_step_is_the_oldest_group_that_still_runs(tmp_path: P
         assert await scheduler.binding_step(0, []) is None
         await train(scheduler)
         await until_taken(scheduler)
-        await train(scheduler, published_step=1)
+        await train(scheduler, served_step=1)
         await until_taken(scheduler)
         assert await scheduler.binding_step(0, []) == 0
         for group in range(PER_STEP):
@@ -210,7 +210,7 @@ async def test_a_scheduler_in_a_dead_ones_place_orders_the_next_epoch_as_that_wo
         for group in range(3 * len(TASKS)):
             if dying:
                 scheduler = make(tmp_path, buffer, order=TaskOrder.FRONTIER)
-            await train(scheduler, published_step=group)
+            await train(scheduler, served_step=group)
             async with running(scheduler), asyncio.timeout(SOON_S):
                 while scheduler._core.groups.task_sampler.closings_seen < group:  # noqa: ASYNC110  no event tells
                     await asyncio.sleep(0)
@@ -320,7 +320,7 @@ async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_
     scheduler = make(tmp_path, buffer)
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  it ends inside
         async with running(scheduler):
-            await train(scheduler, published_step=STEPS + 5)
+            await train(scheduler, served_step=STEPS + 5)
             await scheduler.report_failed(
                 (await until_taken(scheduler))[0], InfraFailure.SANDBOX_START, "no daemon\nthere"
             )
@@ -353,7 +353,7 @@ async def test_a_sample_that_a_full_disk_keeps_from_being_given_up_is_given_up_l
 async def test_one_group_that_ends_well_is_a_reason_to_go_on(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer)
     async with running(scheduler):
-        await train(scheduler, published_step=STEPS + 5)
+        await train(scheduler, served_step=STEPS + 5)
         await until_taken(scheduler)
         for group in range(PER_STEP * STEPS - 1):
             await buffer.close(group, GroupOutcome.ZERO_VARIANCE if group == 10 else GroupOutcome.INFRA_SHORT)
@@ -625,7 +625,7 @@ async def test_a_restarted_scheduler_goes_on_from_the_journal(tmp_path: Path, bu
         await train(restarted)
         requests = await take(restarted)
         assert [(request.group, request.sample) for request in requests] == [(2, 1), (3, 0), (3, 1), (4, 0), (4, 1)]
-        await train(restarted, published_step=1)
+        await train(restarted, served_step=1)
         following = await until_taken(restarted)
         assert [request.group for request in following] == [5, 5, 6, 6]
 

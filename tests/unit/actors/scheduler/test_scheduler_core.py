@@ -18,7 +18,7 @@ from actors.scheduler.admission import (
     MeasuredTimes,
     RolloutFlow,
     RolloutTuning,
-    allowed_staleness,
+    allowed_steps_ahead,
     decide_admission,
 )
 from actors.scheduler.core import SchedulerCore
@@ -106,7 +106,7 @@ def test_no_pace_takes_the_lead_above_the_bound_or_below_what_the_weights_have_t
     eta: int, publish: int, group_s: float, step_s: float, slack: float
 ) -> None:
     publish = min(publish, eta)
-    steps_ahead = allowed_staleness(
+    steps_ahead = allowed_steps_ahead(
         AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, eta),
         RolloutTuning(slack=slack, publish_every=publish),
         MeasuredTimes(group_s, step_s),
@@ -118,19 +118,17 @@ def test_a_fed_learner_is_not_fed_more() -> None:
     """Groups that take half a step need half a step's worth under way and one ready; η alone would let four wait."""
     admission = AdmissionLimit(AdmissionMode.ASYNC, 4, 4)
     decision = decide_admission(
-        admission, RolloutTuning(), MeasuredTimes(5.0, 10.0), live=10, published_step=0, total_steps=STEPS
+        admission, RolloutTuning(), MeasuredTimes(5.0, 10.0), live=10, served_step=0, total_steps=STEPS
     )
-    assert (decision.groups, decision.hold, decision.max_staleness) == (0, AdmissionHold.EXPECTED_AGE, 1.5)
-    unknown = decide_admission(
-        admission, RolloutTuning(), MeasuredTimes(), live=10, published_step=0, total_steps=STEPS
-    )
-    assert (unknown.groups, unknown.max_staleness) == (10, 4)
+    assert (decision.groups, decision.hold, decision.max_steps_ahead) == (0, AdmissionHold.EXPECTED_STALENESS, 1.5)
+    unknown = decide_admission(admission, RolloutTuning(), MeasuredTimes(), live=10, served_step=0, total_steps=STEPS)
+    assert (unknown.groups, unknown.max_steps_ahead) == (10, 4)
 
 
 @pytest.mark.parametrize("mode", [AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF])
 def test_the_other_modes_are_what_their_names_say_at_every_pace(mode: AdmissionMode) -> None:
     admission = AdmissionLimit(mode, PER_STEP, MAX_STALENESS)
-    assert allowed_staleness(admission, RolloutTuning(), MeasuredTimes(1.0, 100.0)) == admission.max_steps_ahead
+    assert allowed_steps_ahead(admission, RolloutTuning(), MeasuredTimes(1.0, 100.0)) == admission.max_steps_ahead
 
 
 def test_the_first_groups_to_close_are_not_taken_for_all() -> None:
@@ -147,7 +145,7 @@ def test_every_opening_says_why() -> None:
     scheduler.dispatch.set_run_state(TRAINING)
     first, second = scheduler.open()
     assert scheduler.last("group.admitted")["reason"] == "for step 1"
-    assert scheduler.last("admission.held")["reason"] == AdmissionHold.AGE
+    assert scheduler.last("admission.held")["reason"] == AdmissionHold.STALENESS
     scheduler.close(first, GroupOutcome.ZERO_VARIANCE)
     (third,) = scheduler.open()
     assert scheduler.last("group.admitted")["reason"] == "replaces group 0, zero_variance"
@@ -161,7 +159,7 @@ def test_every_opening_says_why() -> None:
 def test_every_epochs_order_is_told_once_with_what_it_was_made_of() -> None:
     scheduler = CoreWithJournal(mode=AdmissionMode.SYNC, order=TaskOrder.FRONTIER)
     for step in range(3):
-        scheduler.dispatch.set_run_state(replace(TRAINING, published_step=step))
+        scheduler.dispatch.set_run_state(replace(TRAINING, served_step=step))
         for plan in scheduler.open():
             scheduler.close(plan)
     first, second = [fields for kind, fields in scheduler.said if kind == "epoch.ordered"]
@@ -213,7 +211,7 @@ def test_requests_of_an_earlier_scheduler_wait_for_the_training() -> None:
     scheduler.dispatch.reopen_groups([JournalOpenGroup(plan, (0, 1))])
     assert scheduler.dispatch.assign_requests("w#1", 10, 0.0) == []
     scheduler.dispatch.set_run_state(TRAINING)
-    scheduler.dispatch.set_run_state(replace(TRAINING, published_step=1))
+    scheduler.dispatch.set_run_state(replace(TRAINING, served_step=1))
     assert scheduler.dispatch.assign_requests("w#1", 10, 0.0) == [
         plan.rollout_request("run", 0),
         plan.rollout_request("run", 1),
@@ -263,8 +261,8 @@ def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> No
 
 def test_no_tuning_goes_past_the_age_bound() -> None:
     admission = AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, MAX_STALENESS)
-    assert allowed_staleness(admission, RolloutTuning(max_staleness=50.0), MeasuredTimes()) == MAX_STALENESS
-    assert allowed_staleness(admission, RolloutTuning(max_staleness=1.5), MeasuredTimes()) == 1.5
+    assert allowed_steps_ahead(admission, RolloutTuning(max_steps_ahead=50.0), MeasuredTimes()) == MAX_STALENESS
+    assert allowed_steps_ahead(admission, RolloutTuning(max_steps_ahead=1.5), MeasuredTimes()) == 1.5
     with pytest.raises(ValueError, match="negative"):
         RolloutTuning(in_flight=-1)
 
@@ -391,7 +389,7 @@ def test_ready_groups_that_cannot_be_waiting_any_more_are_forgotten() -> None:
     """Only under the policy ``wait`` does a step say which groups it takes: otherwise weeks of them would pile up."""
     ledger = StalenessLedger(groups_per_step=1)
     for group in range(20):
-        ledger.add_opened(GroupId(group), published_step=group)
+        ledger.add_opened(GroupId(group), served_step=group)
     for group in range(10):
         ledger.add_closed(GroupId(group), ready=True)
         ledger.forget_trained(min(group + 1, 3))

@@ -25,23 +25,23 @@ def test_every_tunable_key_is_a_key_and_no_fixed_one() -> None:
 
 def test_a_change_is_a_new_configuration_and_says_what_it_was() -> None:
     before = load_recipe("demo")
-    after = apply_changes(before, dict(map(parse_change, ["in_flight=8", "rollout.max_staleness=1.5", "lr=1e-4"])))
-    assert (after.rollout.in_flight, after.rollout.max_staleness, after.learner.lr) == (8, 1.5, 1e-4)
+    after = apply_changes(before, dict(map(parse_change, ["in_flight=8", "rollout.max_steps_ahead=1.5", "lr=1e-4"])))
+    assert (after.rollout.in_flight, after.rollout.max_steps_ahead, after.learner.lr) == (8, 1.5, 1e-4)
     assert diff_configs(before, after) == [
         KeyChange("rollout.in_flight", before.rollout.in_flight, 8),
-        KeyChange("rollout.max_staleness", None, 1.5),
+        KeyChange("rollout.max_steps_ahead", None, 1.5),
         KeyChange("learner.lr", before.learner.lr, 1e-4),
     ]
     assert (
-        str(KeyChange("rollout.max_staleness", None, 1.5))
-        == "rollout.max_staleness none → 1.5, from the next rollout request"
+        str(KeyChange("rollout.max_steps_ahead", None, 1.5))
+        == "rollout.max_steps_ahead none → 1.5, from the next rollout request"
     )
 
 
 def test_a_key_without_a_value_gets_its_default() -> None:
-    config = apply_changes(load_recipe("demo"), {"rollout.max_staleness": "2", "rollout.in_flight": "8"})
-    again = apply_changes(config, dict([parse_change("rollout.max_staleness="), parse_change("in_flight=")]))
-    assert (again.rollout.max_staleness, again.rollout.in_flight) == (None, 0)
+    config = apply_changes(load_recipe("demo"), {"rollout.max_steps_ahead": "2", "rollout.in_flight": "8"})
+    again = apply_changes(config, dict([parse_change("rollout.max_steps_ahead="), parse_change("in_flight=")]))
+    assert (again.rollout.max_steps_ahead, again.rollout.in_flight) == (None, 0)
 
 
 def test_a_rate_that_was_asked_for_has_no_end_of_another_line() -> None:

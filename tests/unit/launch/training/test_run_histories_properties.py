@@ -307,7 +307,7 @@ class Run(RuleBasedStateMachine):
     @rule()
     def push(self) -> None:
         self.published = self.using
-        self.set_run_state(published_step=self.step)
+        self.set_run_state(served_step=self.step)
 
     @rule(upto=st.sampled_from(["manifest", "commit", "compact"]))
     def checkpoint(self, upto: str) -> None:
@@ -346,7 +346,7 @@ class Run(RuleBasedStateMachine):
         self.running, self.strays = [], []
         self.resume()
         self.published = self.using
-        self.standing = SchedulerRunState(training=True, published_step=self.step, lost_groups=self.fill.dropped_groups)
+        self.standing = SchedulerRunState(training=True, served_step=self.step, lost_groups=self.fill.dropped_groups)
         self.start_scheduler()
 
     def resume(self) -> None:

@@ -29,7 +29,7 @@ class FakeScheduler:
         self.published: list[int] = []
 
     async def set_run_state(self, standing: SchedulerRunState) -> None:
-        self.published.append(standing.published_step)
+        self.published.append(standing.served_step)
 
 
 async def _nothing() -> None:
