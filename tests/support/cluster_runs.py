@@ -134,7 +134,12 @@ class MiniRun:
 
     def token(self) -> str:
         """What every process that it started carries in its environment."""
-        return eventually("a process that carries the run's token", self._token)
+
+        def look() -> str:
+            assert self.process.poll() is None, f"the run has ended:\n{self.stderr[-4000:]}"
+            return self._token()
+
+        return eventually("a process that carries the run's token", look)
 
     def _token(self) -> str:
         for entry in Path("/proc").iterdir():

@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
+from actors.buffer.trajectory_buffer import TrajectoryBuffer
+from actors.engines.engine import SGLangEngine
+from actors.scheduler.rollout_scheduler import RolloutScheduler
+from actors.workers.rollout_worker import RolloutWorker
+from learner.rank import LearnerRank
 from tests.support.cluster_runs import Event, MiniRun, MiniRuns, eventually
 from tests.support.trajectory_accounting import assert_accounting_balances, ledger
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
-WORKER, SERVER, BUFFER, LEARNER = "ray::Worker", "sglang server", "ray::Buffer", "ray::LearnerRank"
-SCHEDULER, ENGINE = "ray::RolloutScheduler", "ray::Engine"
+WORKER, BUFFER, LEARNER, SCHEDULER, ENGINE = (
+    f"ray::{actor.__name__}" for actor in (RolloutWorker, TrajectoryBuffer, LearnerRank, RolloutScheduler, SGLangEngine)
+)
+SERVER = "sglang server"
 SERVERS_GUARDIAN = "actors/engines/server/process_reaper.py"
 """A server that starts dies with it; it has no name of its own yet."""
 
