@@ -78,7 +78,7 @@ class RunningEvaluation:
         """Emit the number of finished attempts."""
         done = self.tracker.attempts()
         passed = sum(each.passed for each in done)
-        self.emit("eval.progress", name=self.plan.name, done=len(done), total=self.tracker.total, passed=passed)
+        self.emit("evaluation.progress", name=self.plan.name, done=len(done), total=self.tracker.total, passed=passed)
 
     def report_failed(self, request: RolloutRequest, failure: InfraFailure, detail: str) -> None:
         """Issue a request again that infrastructure failed, or give its attempt up."""

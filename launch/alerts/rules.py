@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from launch.alerts.signals import ENGINE_CHECKS, DiskSignals, RunSignals, StepSignals
+from protocol.cli.formatting import format_bytes
 from protocol.trajectory import EpisodeStatus
 
 HYSTERESIS = 0.8
@@ -111,8 +112,8 @@ def check_disk(signals: RunSignals, ease: float) -> str | None:
     if not soon and found.free >= _DISK_RESERVES * found.reserve / ease:
         return None
     return (
-        f"{_size(found)} are free on the run's disk{_until(found)}; below run.disk_reserve_mb no group opens. Free "
-        "some space (python -m launch.runs prune --dry-run lists what can be removed)"
+        f"{format_bytes(found.free)} are free on the run's disk{_until(found)}; below run.disk_reserve_mb no group "
+        "opens. Free some space (python -m launch.runs prune --dry-run lists what can be removed)"
     )
 
 
@@ -203,10 +204,6 @@ def _clip(step: StepSignals) -> float | None:
 def _mean(values: Iterable[float | None]) -> float | None:
     found = [value for value in values if value is not None]
     return fmean(found) if found else None
-
-
-def _size(found: DiskSignals) -> str:
-    return f"{found.free / 1e9:.1f} GB"
 
 
 def _until(found: DiskSignals) -> str:

@@ -24,6 +24,14 @@ from launch.monitor.run_state.event_text import RUN_FLOWS, LogLine
 from launch.monitor.run_state.model import EvaluationScore
 from launch.monitor.run_state.store import RunStore
 from launch.monitor.run_state.view import RunView
+from protocol.cli.formatting import (
+    format_decimal,
+    format_milliseconds,
+    format_percent,
+    format_score,
+    format_stderr,
+    humanize_name,
+)
 from protocol.trajectory import is_training_trajectory
 
 _log = logging.getLogger(__name__)
@@ -35,7 +43,6 @@ _PHASE_LINES = 5
 _STEP_METRICS = ("reward_mean", "pass_rate", "tokens_per_s_sampled", "staleness_mean", "staleness_max")
 _SHOWN_ONLINE_EVALUATIONS, _OFFLINE_EVALUATIONS = 3, {"before", "after"}
 """Number of online evaluations in the panel, and the names of the evaluations before and after training."""
-_NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
 
 
 async def show_progress(store: RunStore, console: Console) -> None:
@@ -108,13 +115,13 @@ class ProgressLog:
             timed.append((min([view.last_event_at or 0.0, *(each.at for each in ended)]), part))
         for found in ended:
             self._evaluations.add(found.name)
-            score = f"pass@1 {100 * found.pass_at_1:.1f} %{_spread(found)} ({found.n} episodes)"
+            score = f"pass@1 {format_score(found.pass_at_1, found.stderr)} ({found.n} episodes)"
             timed.append((found.at, f"evaluation {found.name}: {score}"))
         for span in view.phases:
             if span.since > self._phases:
                 self._phases = span.since
                 detail = f": {span.detail}" if span.detail else ""
-                timed.append((span.since, f"{_NAMES.get(span.name, span.name)}{detail}"))
+                timed.append((span.since, f"{humanize_name(span.name)}{detail}"))
         if view.step > self._step and (t := view.latest.get("t", 0.0)) > since:
             timed += [(t, line) for line in (*format_missed_steps(view, self._step), format_step_line(view))]
         self._step = view.step
@@ -140,7 +147,7 @@ class ProgressLog:
         if not printed < fifths:
             return None
         self._part = (span.since, fifths)
-        return f"{_NAMES.get(span.name, span.name)}: {span.done:.0f} of {span.total:.0f}"
+        return f"{humanize_name(span.name)}: {span.done:.0f} of {span.total:.0f}"
 
 
 def _counted(line: LogLine) -> bool:
@@ -164,9 +171,9 @@ def _measured(view: RunView, step: int, values: Mapping[str, float | None]) -> l
     of = f"/{view.run.steps}" if view.run.steps else ""
     return [
         f"step {step}{of}",
-        f"reward {_number(values.get('reward_mean'), 3)}",
-        f"pass {_number(values.get('pass_rate'), 2)}",
-        f"{_number(values.get('tokens_per_s_sampled'), 0)} tokens/s",
+        f"reward {format_decimal(values.get('reward_mean'), 3)}",
+        f"pass {format_decimal(values.get('pass_rate'), 2)}",
+        f"{format_decimal(values.get('tokens_per_s_sampled'), 0)} tokens/s",
         f"age {_age(view, values)}",
     ]
 
@@ -192,9 +199,9 @@ def render_panel(view: RunView) -> RenderableType:
         facts.add_column(ratio=1)
     latest = view.latest
     facts.add_row(
-        _fact("reward", _number(latest.get("reward_mean"), 2), _spark(view, "reward_mean")),
-        _fact("pass rate", _percent(latest.get("pass_rate")), _spark(view, "pass_rate")),
-        _fact("tokens/s", _number(latest.get("tokens_per_s_sampled"), 0), _spark(view, "tokens_per_s_sampled")),
+        _fact("reward", format_decimal(latest.get("reward_mean"), 2), _spark(view, "reward_mean")),
+        _fact("pass rate", format_percent(latest.get("pass_rate")), _spark(view, "pass_rate")),
+        _fact("tokens/s", format_decimal(latest.get("tokens_per_s_sampled"), 0), _spark(view, "tokens_per_s_sampled")),
         _fact("token age", _age(view, view.latest), ""),
     )
     facts.add_row(
@@ -205,7 +212,7 @@ def render_panel(view: RunView) -> RenderableType:
     )
     parts: list[RenderableType] = [_phase_row(view), Text(), facts]
     for found in _shown(view.evaluations):
-        score = f"[b]{100 * found.pass_at_1:.1f} %[/]{_spread(found)}"
+        score = f"[b]{format_percent(found.pass_at_1)}[/]{format_stderr(found.stderr)}"
         parts.append(Text.from_markup(f"[dim]{escape(found.name)}[/]  pass@1 {score}"))
     problems = (line for line in reversed(view.log) if line.level in {"bad", "warn"} and line.t >= view.run.attempt_at)
     if (last := next(problems, None)) is not None:
@@ -235,7 +242,7 @@ def _phase_row(view: RunView) -> RenderableType:
     if span is None:
         row.add_row(Text("waiting for the first event", style="dim"), "", "")
         return row
-    name = view.phase if view.run.ok is not None else _NAMES.get(span.name, span.name)
+    name = view.phase if view.run.ok is not None else humanize_name(span.name)
     if view.run.ok is None and view.run.flow != "run":
         name += f", {RUN_FLOWS.get(view.run.flow, view.run.flow)}"
     style = "red" if view.phase == "stopped" else _ACCENT
@@ -263,28 +270,17 @@ def _spark(view: RunView, name: str, width: int = 12) -> str:
     return "".join(_TICKS[int((value - low) / ((high - low) or 1) * (len(_TICKS) - 1))] for value in values)
 
 
-def _spread(found: EvaluationScore) -> str:
-    return "" if found.stderr is None else f" ± {100 * found.stderr:.1f}"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:,.{digits}f}"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %"
-
-
 def _age(view: RunView, values: Mapping[str, float | None]) -> str:
     bound = "" if view.run.max_staleness is None else f" of {view.run.max_staleness:.0f}"
-    return f"{_number(values.get('staleness_mean'), 1)}, oldest {_number(values.get('staleness_max'), 0)}{bound}"
+    mean, oldest = format_decimal(values.get("staleness_mean"), 1), format_decimal(values.get("staleness_max"), 0)
+    return f"{mean}, oldest {oldest}{bound}"
 
 
 def _pause(view: RunView) -> str:
     if view.blocked_share is not None:
-        return f"offloaded {_percent(view.blocked_share)} of the time"
+        return f"offloaded {format_percent(view.blocked_share)} of the time"
     pauses = [engine.pause_ms for engine in view.engines if engine.pause_ms is not None]
-    return f"{max(pauses):.0f} ms" if pauses else "–"
+    return format_milliseconds(max(pauses, default=None))
 
 
 def _dropped(view: RunView) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from launch.config import RunConfig
 from launch.plan.memory import ProcessMemory, kv_bytes_per_token
-from launch.plan.plan_table import format_bytes
 from learner.models.qwen import QwenConfig
 from learner.settings import Offload, Recompute, TrainerSettings
+from protocol.cli.formatting import format_bytes
 
 _USABLE_SHARE = 0.92
 """Usable share of a GPU; CUDA, NCCL and the allocator need the rest."""

@@ -6,13 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from launch.plan.forecast import Forecast, ResourceNeeds
 from launch.plan.memory import ProcessMemory
-
-
-def format_bytes(count: int) -> str:
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
-        if count >= size:
-            return f"{count / size:,.1f} {unit}"
-    return f"{count / 1024:,.1f} KiB"
+from protocol.cli.formatting import format_bytes
 
 
 def memory_lines(memories: Sequence[ProcessMemory], device_bytes: int | None) -> Iterator[str]:

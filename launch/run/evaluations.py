@@ -66,14 +66,14 @@ class RunEvaluations:
         weights = training.weight_sync.newest
         if is_done or not self._held_out_ids or weights is None:
             return
-        run.enter_phase(f"eval_{name}")
+        run.enter_phase(f"evaluation_{name}")
         attempts = await self._find_finished_attempts(name, weights)
         if attempts is None:
             attempts = await self._actors.scheduler.call(RolloutScheduler.run_evaluation, self._plan(name))
         write_run_evaluation(run.directory.path, spec_of_weights(self._spec, name, weights), attempts)
         await asyncio.to_thread(training.checkpoints.record_score, step, score_attempts(attempts).pass_at_1)
         headline = evaluation_headline(attempts, run.held_out_families)
-        run.events.emit("eval.finished", name=name, step=step, **headline)
+        run.events.emit("evaluation.finished", name=name, step=step, **headline)
 
     async def _find_finished_attempts(self, name: str, weights: WeightManifest) -> Sequence[AttemptRecord] | None:
         """Return the attempts of an online evaluation of these weights or, before training, of another run's."""

@@ -52,7 +52,7 @@ def run_proof(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, JsonV
 
 def meets_expectation(control: NegativeControl, summary: dict[str, JsonValue], promised: ProofSettings) -> bool:
     """Return whether a run's change of pass@1 is what its kind must show."""
-    evaluation = cast("dict[str, float]", summary["eval"])
+    evaluation = cast("dict[str, float]", summary["evaluation"])
     if evaluation.get("difference_stderr") is None:
         return False
     difference, error = evaluation["difference"], evaluation["difference_stderr"]
@@ -68,7 +68,7 @@ def meets_expectation(control: NegativeControl, summary: dict[str, JsonValue], p
 
 def list_fallen_families(summary: dict[str, JsonValue]) -> list[str]:
     """Trained families whose pass@1 fell by more than chance; a family with a single task is never among them."""
-    families = cast("dict[str, dict[str, dict[str, float | None]]]", summary["eval"])["families"]
+    families = cast("dict[str, dict[str, dict[str, float | None]]]", summary["evaluation"])["families"]
     return [name for name, row in families.items() if not row["held_out"] and _fell(row)]
 
 
@@ -78,7 +78,7 @@ def _fell(row: dict[str, float | None]) -> bool:
 
 
 def _end(summary: dict[str, JsonValue]) -> float:
-    return cast("dict[str, dict[str, float]]", summary["eval"])["after"]["pass_at_1"]
+    return cast("dict[str, dict[str, float]]", summary["evaluation"])["after"]["pass_at_1"]
 
 
 def _print(runs: dict[str, JsonValue], verdicts: dict[str, bool]) -> None:
@@ -87,7 +87,7 @@ def _print(runs: dict[str, JsonValue], verdicts: dict[str, bool]) -> None:
         table.add_column(column)
     for name, value in runs.items():
         summary = cast("dict[str, JsonValue]", value)
-        evaluation = cast("dict[str, Any]", summary.get("eval", {}))
+        evaluation = cast("dict[str, Any]", summary.get("evaluation", {}))
         scores = [
             f"{found['pass_at_1']:.3f}{_spread(found['stderr'])}" if (found := evaluation.get(each)) else "–"
             for each in ("before", "after")

@@ -64,7 +64,7 @@ def summarise_run(run_dir: Path, facts: SummaryFacts) -> dict[str, JsonValue]:
         "nodes": facts.nodes,
         "seed": facts.seed,
         "seconds": round(counts.earlier_attempts_s + facts.seconds, 1),
-        "eval": _evaluation(facts),
+        "evaluation": _evaluation(facts),
         "best": _best(facts.best),
         "trajectories": _trajectories(counts, facts.accounting, steps),
         "token_age": {

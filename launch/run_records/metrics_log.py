@@ -64,7 +64,10 @@ class MetricsLog:
         if facts.parity is not None:
             line["parity_probe_k3"], line["parity_probe_tokens"] = facts.parity.rounded_k3, facts.parity.tokens
         if facts.evaluated_step is not None:
-            line |= {"eval_step": facts.evaluated_step, "eval_pass_at_1": round(facts.evaluation_pass_at_1, 6)}
+            line |= {
+                "evaluation_step": facts.evaluated_step,
+                "evaluation_pass_at_1": round(facts.evaluation_pass_at_1, 6),
+            }
         append_atomically(self._path, orjson.dumps(line) + b"\n")
         return line
 

@@ -47,7 +47,7 @@ class StoredRunSummary(BaseModel):
     trajectories: _Trajectories = _Trajectories()
     token_age: _TokenAge = _TokenAge()
     weights: _Weights = _Weights()
-    eval: EvaluationScores = EvaluationScores()
+    evaluation: EvaluationScores = EvaluationScores()
 
 
 def read_run_summary(run_dir: Path) -> StoredRunSummary | None:

@@ -31,9 +31,10 @@ from launch.runs.comparison import (
 )
 from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, prune_runs
 from launch.runs.query import TABLES, run_query
-from launch.runs.run_list import RUN_COLUMNS, format_bytes, format_run_row, list_run_rows
+from launch.runs.run_list import RUN_COLUMNS, format_run_row, list_run_rows
 from protocol.cli.arguments import AtLeastOne, CommandArguments, Flag, JsonFlag, comma_separated, option
 from protocol.cli.command import Command
+from protocol.cli.formatting import format_bytes
 from protocol.cli.output import JsonOutput, display_path, error_console, output_console
 from protocol.errors import UserError
 from protocol.files.filesystem import replace_file

@@ -14,6 +14,7 @@ from typing import cast
 from launch.run_records.metrics_log import read_metrics
 from launch.run_records.run_directory import list_runs, load_stored_tables
 from launch.run_records.run_summary import EvaluationScores, read_run_summary
+from protocol.cli.formatting import format_age, format_bytes, format_percent
 from protocol.errors import UserError
 from protocol.run_directory.json_fields import Event, get_integer, get_mapping, get_text
 from protocol.run_directory.layout import CONFIG_FILE
@@ -51,7 +52,7 @@ def read_run_row(run_dir: Path, now: float) -> RunListRow:
         summary = read_run_summary(run_dir)
     except UserError:
         summary = None
-    scores = summary.eval if summary else EvaluationScores()
+    scores = summary.evaluation if summary else EvaluationScores()
     steps = read_metrics(run_dir)
     rates = [step["pass_rate"] for step in steps if "pass_rate" in step]
     section = get_mapping(config, "run")
@@ -93,24 +94,5 @@ RUN_COLUMNS = ("run", "status", "steps", "pass", "before", "after", "size", "age
 def format_run_row(line: RunListRow) -> tuple[str, ...]:
     """Return the row as text."""
     of = f"{line.step}/{line.steps}" if line.steps else str(line.step)
-    rates = [_percent(value) for value in (line.pass_rate, line.before, line.after)]
+    rates = [format_percent(value) for value in (line.pass_rate, line.before, line.after)]
     return (line.run, line.status.value, of, *rates, format_bytes(line.bytes), format_age(line.age_s))
-
-
-def format_bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit in {"B", "kB"} else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def format_age(seconds: float) -> str:
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"

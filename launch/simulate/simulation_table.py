@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launch.simulate.simulation_rows import SimulationRow, best_rows
+from protocol.cli.formatting import format_percent
 from protocol.cli.output import align_columns
 
 _TEXT_COLUMNS = 2
@@ -55,10 +56,10 @@ def row_cells(row: SimulationRow) -> list[str]:
         f"{line['vs_unbounded']:.3f}",
         f"{line['staleness_mean']:.2f}",
         f"{line['staleness_max']}",
-        f"{100 * (1 - account.trained / max(1, account.sampled)):.1f} %",
+        format_percent(1 - account.trained / max(1, account.sampled)),
         f"{min(shares):.2f}-{max(shares):.2f}",
-        f"{100 * account.waited_s / account.seconds:.1f} %",
-        f"{100 * row.result.engine_idle:.1f} %",
+        format_percent(account.waited_s / account.seconds),
+        format_percent(row.result.engine_idle),
         f"{sum(row.result.dropped.values()):,}",
         f"{len(row.result.faults)}",
         f"{row.vs_faultless:.3f}",

@@ -18,7 +18,7 @@ PROGRESS_EVENTS = frozenset({
     "run.phase", "warm_start.progress", "node.up", "worker.started", "engine.started", "engine.restarted",
     "episode.started", "episode.turn", "episode.tool", "episode.finished", "trajectory.stored", "group.closed",
     "learner.step", "weights.published", "weights.copied", "engine.load", "engine.onloaded", "checkpoint.saved",
-    "eval.progress", "eval.finished", "scheduler.flow", "learner.restarted",
+    "evaluation.progress", "evaluation.finished", "scheduler.flow", "learner.restarted",
 })  # fmt: skip
 """Kinds of events that count as progress."""
 STALL_ALERT = "stalled"

@@ -97,7 +97,7 @@ class TrainingPoints(SweepPoints):
             return PointResult(
                 PointState.FAILED if why else PointState.INTERRUPTED if started else PointState.PLANNED, why
             )
-        scores = summary.eval
+        scores = summary.evaluation
         values = {
             "before": scores.before.pass_at_1 if scores.before else None,
             "after": scores.after.pass_at_1 if scores.after else None,

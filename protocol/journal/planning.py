@@ -7,9 +7,9 @@ from typing import cast
 
 import orjson
 
+from protocol.cli.formatting import format_bytes
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal.group_closing import GroupClosing
-from protocol.journal.store import format_size
 from protocol.journal.values import BudgetFullError, ClosedGroup, DiskFullError, JournalError, JournalOpenGroup
 from protocol.trajectory import GroupId
 
@@ -49,24 +49,24 @@ class PlanningOperations(GroupClosing):
     def _require_room(self, plan: GroupPlan) -> None:
         settings = self._settings
         needed, reserved = plan.size * settings.max_trajectory_bytes, self._reserved()
-        used, budget = reserved + self._live(), f"buffer.budget_bytes = {format_size(settings.budget_bytes)}"
+        used, budget = reserved + self._live(), f"buffer.budget_bytes = {format_bytes(settings.budget_bytes)}"
         if needed > settings.budget_bytes:
             raise BudgetFullError(
-                f"one group may need {format_size(needed)}, more than {budget}: raise that or lower "
+                f"one group may need {format_bytes(needed)}, more than {budget}: raise that or lower "
                 "max_trajectory_bytes"
             )
         if used + needed > settings.budget_bytes:
             raise BudgetFullError(
-                f"group {plan.group} may need {format_size(needed)}, and {format_size(used)} of {budget} are taken: "
+                f"group {plan.group} may need {format_bytes(needed)}, and {format_bytes(used)} of {budget} are taken: "
                 "the next step and checkpoint free them"
             )
         folder, largest = self.path.parent, (reserved + needed) * _DISK_COPIES
         free = self._free(folder)
         if free < largest + settings.disk_floor_bytes:
             raise DiskFullError(
-                f"{folder} has {format_size(free)} free; the open groups and one more may need "
-                f"{format_size(largest)} beside the "
-                f"reserve of {format_size(settings.disk_floor_bytes)}: free some space "
+                f"{folder} has {format_bytes(free)} free; the open groups and one more may need "
+                f"{format_bytes(largest)} beside the "
+                f"reserve of {format_bytes(settings.disk_floor_bytes)}: free some space "
                 f"(du -xh {folder.parent} | sort -h | tail)"
             )
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from protocol.cli.formatting import format_bytes
 from protocol.files.filesystem import free_bytes, fsync_path, require_local_filesystem
 from protocol.journal.schema import SCHEMA, TABLES
 from protocol.journal.values import MIB, DiskFullError, JournalError, JournalSettings
@@ -108,7 +109,7 @@ class JournalStore:
 
     def _not_written(self, error: sqlite3.OperationalError) -> DiskFullError | JournalError:
         free = self._free(self.path.parent)
-        message = f"{self.path} could not be written ({error}) with {format_size(free)} free: nothing was acknowledged"
+        message = f"{self.path} could not be written ({error}) with {format_bytes(free)} free: nothing was acknowledged"
         if _code(error) == sqlite3.SQLITE_IOERR and free > _SPARE_BYTES:
             return JournalError(f"{message}. The disk itself may be failing: see `dmesg`")
         return DiskFullError(f"{message}. Free some space (du -xh {self.path.parent.parent} | sort -h | tail)")
@@ -168,10 +169,6 @@ class JournalStore:
             "SELECT coalesce(sum(bytes), 0) FROM trajectories WHERE state IN ('trained', 'dropped') AND step > ?",
             self._number("committed"),
         )[0][0]
-
-
-def format_size(number: int) -> str:
-    return f"{number / MIB:.1f} MiB" if number >= MIB else f"{number} bytes"
 
 
 def wal_bytes(budget_bytes: int) -> int:

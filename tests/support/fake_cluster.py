@@ -85,7 +85,7 @@ def _summary(steps: int, missed: bool) -> dict[str, object]:
         "trajectories": {"trained": 64},
         "token_age": {"max": 3.0, "mean": 1.25},
         "weights": {"pushes": 5},
-        "eval": {"before": {"pass_at_1": 0.25}, "after": {"pass_at_1": 0.75}, "difference": 0.5},
+        "evaluation": {"before": {"pass_at_1": 0.25}, "after": {"pass_at_1": 0.75}, "difference": 0.5},
     }
 
 

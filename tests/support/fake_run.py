@@ -146,7 +146,7 @@ class FakeRun:
         self.log("driver").emit("run.phase", phase=name, detail=detail)
 
     def evaluate(self, name: str, level: float) -> None:
-        self.phase(f"eval_{name}")
+        self.phase(f"evaluation_{name}")
         families = {}
         for family in FAMILIES + HELD_OUT:
             score = min(1.0, max(0.0, level + self.rng.uniform(-0.12, 0.12) - (0.1 if family in HELD_OUT else 0)))
@@ -155,7 +155,7 @@ class FakeRun:
         mean = sum(value["pass_at_1"] for value in families.values()) / len(families)
         for done in range(0, total + 1, 16):
             self.now += 1.5
-            self.log("driver").emit("eval.progress", name=name, done=done, total=total, passed=int(done * mean))
+            self.log("driver").emit("evaluation.progress", name=name, done=done, total=total, passed=int(done * mean))
         result = {
             "name": name,
             "pass_at_1": round(mean, 4),
@@ -165,7 +165,7 @@ class FakeRun:
         }
         self.families[name] = families
         self.evaluations[name] = result
-        self.log("driver").emit("eval.finished", **result)
+        self.log("driver").emit("evaluation.finished", **result)
 
     def train_step(self, step: int) -> None:
         level = self.level(step)
@@ -371,7 +371,7 @@ class FakeRun:
             "nodes": 2,
             "seed": self.seed,
             "seconds": round(self.now - self.start, 1),
-            "eval": self._evaluation_summary(),
+            "evaluation": self._evaluation_summary(),
             "trajectories": {
                 "finished": self.counts["acknowledged"],
                 **self.counts,

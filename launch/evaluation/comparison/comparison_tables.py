@@ -11,6 +11,7 @@ from launch.evaluation.comparison.evaluation_comparison import EvaluationCompari
 from launch.evaluation.comparison.paired_tasks import PassAtKDifference, TaskPair
 from launch.evaluation.results.evaluation_summary import count_failures_by_stage
 from launch.evaluation.scores import PassAtK, TaskTally, estimate_pass_at_k
+from protocol.cli.formatting import format_percent
 from protocol.cli.output import align_columns
 from protocol.events import JsonValue
 
@@ -139,10 +140,6 @@ def changed_task_rows(each: PairedEvaluation) -> list[tuple[str, ...]]:
 
 def _tally(tally: TaskTally) -> str:
     return f"{tally.passed} of {tally.attempts}"
-
-
-def format_percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
 
 
 def format_change(value: float) -> str:

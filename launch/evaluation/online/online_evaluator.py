@@ -9,10 +9,11 @@ the training engine serves these weights until the learner's next step, which wa
 (:meth:`OnlineEvaluator.wait_idle`).
 
 A person may request an evaluation of the newest weights (:meth:`OnlineEvaluator.request_evaluation`) and learns at once
-whether it starts.  Each evaluation that is due ends in exactly one event: ``eval.finished``, ``eval.skipped`` (another
-was running), ``eval.failed`` (infrastructure) or ``eval.aborted`` (its weights were rolled back).  If the driver ends
-during an evaluation, the resumed run continues it after the finished attempts; on a shared device, where the same
-weights return under another version, it starts over.  Only the end of training and a shared device wait for one.
+whether it starts.  Each evaluation that is due ends in exactly one event: ``evaluation.finished``,
+``evaluation.skipped`` (another was running), ``evaluation.failed`` (infrastructure) or ``evaluation.aborted`` (its
+weights were rolled back).  If the driver ends during an evaluation, the resumed run continues it after the finished
+attempts; on a shared device, where the same weights return under another version, it starts over.  Only the end of
+training and a shared device wait for one.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class OnlineEvaluator:
             case ScheduleDecision.BEGIN:
                 await self._store_and_queue(manifest)
             case ScheduleDecision.OVERLAPS if running is not None:
-                self._emit("eval.skipped", manifest, why=f"{online_evaluation_name(running)} is still running")
+                self._emit("evaluation.skipped", manifest, why=f"{online_evaluation_name(running)} is still running")
             case _:
                 pass
 
@@ -184,11 +185,11 @@ class OnlineEvaluator:
                 raise UserError(f"the evaluation of step {running} is still running: try again when it has finished")
             case ScheduleDecision.BEGIN:
                 pass
-        self._emit("eval.requested", manifest, reason=reason)
+        self._emit("evaluation.requested", manifest, reason=reason)
         await self._store_and_queue(manifest)
         if self.schedule.running_step != step:
             raise UserError(f"the weights of step {step} could not be stored: the run's last eval events say why")
-        return f"the weights of step {step} are evaluated during training; the event eval.finished has the score"
+        return f"the weights of step {step} are evaluated during training; the event evaluation.finished has the score"
 
     # -- online evaluations --------------------------------------------------------------------------------------
 
@@ -233,7 +234,7 @@ class OnlineEvaluator:
 
     async def _run_evaluation(self, kept: WeightManifest) -> None:
         """Evaluate stored weights and record how it ended."""
-        self._emit("eval.started", kept)
+        self._emit("evaluation.started", kept)
         try:
             attempts = await self._evaluate_unless_rolled_back(kept)
             if attempts is None:
@@ -270,24 +271,24 @@ class OnlineEvaluator:
         """Record a result.  Raises OSError."""
         await asyncio.to_thread(finish_evaluation, self.run_dir, kept.version, attempts)
         if self.schedule.running_step != kept.step:  # rolled back
-            self._emit("eval.aborted", kept, why=_ROLLED_BACK)
+            self._emit("evaluation.aborted", kept, why=_ROLLED_BACK)
             return
         found = score_attempts(attempts)
         await asyncio.to_thread(self.checkpoints.record_score, kept.step, found.pass_at_1)
         self._score = OnlineEvaluationScore(kept.step, found)
         self.schedule.finish(complete=True)
-        self._emit("eval.finished", kept, **evaluation_headline(attempts, self.held_out_families))
+        self._emit("evaluation.finished", kept, **evaluation_headline(attempts, self.held_out_families))
 
     async def _fail(self, manifest: WeightManifest, error: Exception) -> None:
         """Drop a failed evaluation; its step may be evaluated again."""
         await asyncio.to_thread(discard_pending_evaluation, self.run_dir, manifest.version)
         if self.schedule.running_step == manifest.step:
             self.schedule.finish(complete=False)
-        self._emit("eval.failed", manifest, why=" ".join(str(error).split()))
+        self._emit("evaluation.failed", manifest, why=" ".join(str(error).split()))
 
     async def _abort(self, kept: WeightManifest, why: str) -> None:
         await asyncio.to_thread(discard_pending_evaluation, self.run_dir, kept.version)
-        self._emit("eval.aborted", kept, why=why)
+        self._emit("evaluation.aborted", kept, why=why)
 
     def _emit(self, kind: str, manifest: WeightManifest, **fields: JsonValue) -> None:
         name = online_evaluation_name(manifest.step)

@@ -15,6 +15,7 @@ from launch.pages.html_document import (
     html_section,
     html_table,
 )
+from protocol.cli.formatting import format_percent
 from protocol.evaluation import AttemptId, AttemptRecord
 
 _MOST_FAILURES = 200
@@ -45,7 +46,7 @@ def render_evaluation_page(
 
 def _at_k(summary: EvaluationSummary) -> str:
     rows = [
-        (f"pass@{k}", f"{100 * at.value:.1f} %", f"{100 * at.low:.1f} to {100 * at.high:.1f} %", str(at.tasks))
+        (f"pass@{k}", format_percent(at.value), f"{100 * at.low:.1f} to {100 * at.high:.1f} %", str(at.tasks))
         for k, at in summary.pass_at_k.items()
     ]
     return html_table(("", "value", "interval", "tasks"), rows)

@@ -7,6 +7,17 @@ from typing import NamedTuple
 
 from launch.monitor.run_state.model import EvaluationScore
 from launch.monitor.run_state.view import RunView
+from protocol.cli.formatting import (
+    MISSING,
+    format_count,
+    format_difference,
+    format_duration,
+    format_milliseconds,
+    format_percent,
+    format_score,
+    format_stderr,
+    humanize_name,
+)
 from protocol.journal import TrajectoryAccounting
 from protocol.run_directory.json_fields import (
     Event,
@@ -97,7 +108,7 @@ def collect_report_facts(
         ),
     ]
     facts.marks = [_mark(found, at) for found, at in ((before, "start"), (after, "end")) if found is not None]
-    evaluation: Event = get_mapping(known, "eval") if summary is not None else {"families": families or {}}
+    evaluation: Event = get_mapping(known, "evaluation") if summary is not None else {"families": families or {}}
     _fill_evaluation(facts, evaluation, before, after, held_out=get_held_out_family(config) != "")
     online, best = _online_evaluations(view, known), get_number(get_mapping(known, "best"), "step")
     facts.step_rows = [_step_row(row, best) for row in online]
@@ -225,7 +236,7 @@ def _check_pauses(view: RunView, weights: Event, bound_ms: float | None, spannin
 
 
 def _evaluations(view: RunView, known: Event) -> tuple[EvaluationScore | None, EvaluationScore | None]:
-    summary = get_mapping(known, "eval")
+    summary = get_mapping(known, "evaluation")
     found = {evaluation.name: evaluation for evaluation in view.evaluations}
     for name in ("before", "after"):
         if row := get_mapping(summary, name):
@@ -238,15 +249,17 @@ def _headline(
     view: RunView, known: Event, before: EvaluationScore | None, after: EvaluationScore | None
 ) -> list[ReportFigure]:
     figures: list[ReportFigure] = []
-    summary = get_mapping(known, "eval")
+    summary = get_mapping(known, "evaluation")
     if before is not None and after is not None:
         change = get_number(summary, "difference")
         change = after.pass_at_1 - before.pass_at_1 if change is None else change
         interval = get_numbers(summary, "ci95")
         note = (
-            f"95 % interval {format_points(interval[0])} to {format_points(interval[1])}" if len(interval) == 2 else ""
+            f"95 % interval {format_difference(interval[0])} to {format_difference(interval[1])}"
+            if len(interval) == 2
+            else ""
         )
-        figures.append(ReportFigure("Change in pass@1", f"{format_points(change)} points", note))
+        figures.append(ReportFigure("Change in pass@1", f"{format_difference(change)} points", note))
     figures += [
         ReportFigure(f"pass@1 {found.name}", format_percent(found.pass_at_1), _evaluation_note(found))
         for found in (before, after)
@@ -263,7 +276,7 @@ def _headline(
 
 
 def _evaluation_note(found: EvaluationScore) -> str:
-    spread = "" if found.stderr is None else f"± {100 * found.stderr:.1f}, "
+    spread = f"{format_stderr(found.stderr).lstrip()}, " if found.stderr is not None else ""
     greedy = "" if found.greedy is None else f", greedy {format_percent(found.greedy)}"
     return f"{spread}{format_count(found.n)} episodes{greedy}"
 
@@ -308,7 +321,7 @@ def _fill_evaluation(
 
 def _online_evaluations(view: RunView, known: Event) -> list[Event]:
     """Return the online evaluations from the summary, or else from the events."""
-    if rows := [row for row in get_list(get_mapping(known, "eval"), "steps") if isinstance(row, dict)]:
+    if rows := [row for row in get_list(get_mapping(known, "evaluation"), "steps") if isinstance(row, dict)]:
         return rows
     found = {
         each.step: each for each in view.evaluations if each.step is not None and each.name not in _OFFLINE_EVALUATIONS
@@ -321,9 +334,14 @@ def _online_evaluations(view: RunView, known: Event) -> list[Event]:
 
 def _step_row(row: Event, best: float | None) -> tuple[str, ...]:
     step, greedy = get_number(row, "step"), get_number(row, "greedy")
-    greedy_score = "–" if greedy is None else format_percent(greedy)
     is_best = best is not None and step == best
-    return format_count(step), _score(row), greedy_score, format_count(get_integer(row, "n")), "best" if is_best else ""
+    return (
+        format_count(step),
+        _score(row),
+        format_percent(greedy),
+        format_count(get_integer(row, "n")),
+        "best" if is_best else "",
+    )
 
 
 def _step_mark(row: Event) -> dict[str, str | float | None]:
@@ -340,7 +358,7 @@ def _scores(row: Event) -> tuple[str, ...]:
     """Return before, after, difference, greedy scores and number of episodes as text."""
     before, after = get_mapping(row, "before"), get_mapping(row, "after")
     change, spread = get_number(row, "difference"), get_number(row, "difference_stderr")
-    difference = "–" if change is None else format_points(change) + ("" if spread is None else f" ± {100 * spread:.1f}")
+    difference = MISSING if change is None else format_difference(change) + format_stderr(spread)
     return (
         _score(before),
         _score(after),
@@ -352,14 +370,12 @@ def _scores(row: Event) -> tuple[str, ...]:
 
 def _greedy(before: Event, after: Event) -> str:
     known = [format_percent(value) for side in (before, after) if (value := get_number(side, "greedy")) is not None]
-    return " → ".join(known) or "–"
+    return " → ".join(known) or MISSING
 
 
 def _score(side: Event) -> str:
     value, spread = get_number(side, "pass_at_1"), get_number(side, "stderr")
-    if value is None:
-        return "–"
-    return format_percent(value) + ("" if spread is None else f" ± {100 * spread:.1f}")
+    return format_score(value, None if value is None else spread)
 
 
 def _machines(view: RunView, known: Event) -> list[tuple[str, str]]:
@@ -381,29 +397,3 @@ def _machines(view: RunView, known: Event) -> list[tuple[str, str]]:
         ("Damaged lines skipped", format_count(view.reading.get("damaged", 0))),
     ]
     return facts
-
-
-def humanize_name(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def format_count(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
-
-
-def format_percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
-def format_points(value: float) -> str:
-    return f"{'−' if value < 0 else '+'}{abs(100 * value):.1f}"
-
-
-def format_milliseconds(value: float) -> str:
-    return f"{value:,.0f} ms" if value < 10_000 else f"{value / 1000:,.1f} s"
-
-
-def format_duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -113,15 +113,15 @@ def _warm_start(state: MonitorState, event: Event, t: float) -> None:
     state.set_phase_progress("warm_start", get_integer(event, "step"), get_integer(event, "steps"))
 
 
-def _eval_progress(state: MonitorState, event: Event, t: float) -> None:
+def _evaluation_progress(state: MonitorState, event: Event, t: float) -> None:
     progress = state.evaluating.setdefault(get_text(event, "name"), EvaluationProgress())
     progress.done, progress.total = get_integer(event, "done"), get_integer(event, "total")
     progress.passed = get_integer(event, "passed")
-    if state.phases and state.phases[-1].name.startswith("eval"):
+    if state.phases and state.phases[-1].name.startswith("evaluation"):
         state.phases[-1].done, state.phases[-1].total = progress.done, progress.total
 
 
-def _eval_finished(state: MonitorState, event: Event, t: float) -> None:
+def _evaluation_finished(state: MonitorState, event: Event, t: float) -> None:
     name, score = get_text(event, "name"), get_number(event, "pass_at_1") or 0.0
     state.evaluations[name] = EvaluationScore(
         name,
@@ -132,10 +132,10 @@ def _eval_finished(state: MonitorState, event: Event, t: float) -> None:
         t,
         get_integer(event, "step") if "step" in event else None,
     )
-    _eval_ended(state, event, t)
+    _evaluation_ended(state, event, t)
 
 
-def _eval_ended(state: MonitorState, event: Event, t: float) -> None:
+def _evaluation_ended(state: MonitorState, event: Event, t: float) -> None:
     """Remove the state of an evaluation, and the engine and worker of an online one."""
     state.evaluating.pop(get_text(event, "name"), None)
     if "version" in event:
@@ -337,10 +337,10 @@ _RULES: dict[str, EventRule] = {
     "run.phase": _run_phase,
     "run.finished": _run_finished,
     "warm_start.progress": _warm_start,
-    "eval.progress": _eval_progress,
-    "eval.finished": _eval_finished,
-    "eval.failed": _eval_ended,
-    "eval.aborted": _eval_ended,
+    "evaluation.progress": _evaluation_progress,
+    "evaluation.finished": _evaluation_finished,
+    "evaluation.failed": _evaluation_ended,
+    "evaluation.aborted": _evaluation_ended,
     "node.up": _node_up,
     "node.down": _node_down,
     "worker.started": _worker_started,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from launch.monitor.run_state.sanitize import sanitize_text
+from protocol.cli.formatting import format_bytes, format_score
 from protocol.run_directory.json_fields import (
     Event,
     get_integer,
@@ -144,17 +145,15 @@ def _learner_step(event: Event) -> str:
     return f"step {get_integer(event, 'step')}: reward {_reward(event, 'reward_mean')}{tail}"
 
 
-def _eval_requested(event: Event) -> str:
+def _evaluation_requested(event: Event) -> str:
     return f"evaluation {get_text(event, 'name')} requested {get_text(event, 'reason')}".rstrip()
 
 
-def _eval_finished(event: Event) -> str:
-    spread = get_number(event, "stderr")
-    error = "" if spread is None else f" ± {100 * spread:.1f}"
-    score = 100 * (get_number(event, "pass_at_1") or 0.0)
+def _evaluation_finished(event: Event) -> str:
+    score = format_score(get_number(event, "pass_at_1") or 0.0, get_number(event, "stderr"))
     tasks = f" at {known} tasks" if (known := get_integer(event, "tasks")) else ""
     attempts = f"{get_integer(event, 'n')} attempts"
-    return f"evaluation {get_text(event, 'name')}: pass@1 {score:.1f} %{error} over {attempts}{tasks}"
+    return f"evaluation {get_text(event, 'name')}: pass@1 {score} over {attempts}{tasks}"
 
 
 def _engine_load(event: Event) -> str:
@@ -165,7 +164,7 @@ def _engine_load(event: Event) -> str:
 def _weights_copied(event: Event) -> str:
     version, base = get_integer(event, "version", -1), get_integer(event, "base", -1)
     form = "in full" if base < 0 else f"as changes since {format_version(base)}"
-    size = f"{get_integer(event, 'bytes') / 1e6:,.1f} MB, {get_number(event, 'share') or 0.0:.1%} of the full size"
+    size = f"{format_bytes(get_integer(event, 'bytes'))}, {get_number(event, 'share') or 0.0:.1%} of the full size"
     host = get_text(event, "host")
     return f"version {format_version(version)} copied to {host} {form}: {size}, in {_ms(event, 'ms')}"
 
@@ -218,12 +217,12 @@ _LINES: dict[str, tuple[str, str | Callable[[Event], str]]] = {
     "run.finished": ("good", _run_finished),
     "run.stalled": ("detail", "no progress for {seconds:s}: {text}"),
     "run.config_changed": ("info", _config_changed),
-    "eval.requested": ("info", _eval_requested),
-    "eval.started": ("info", "evaluation {name} started during training"),
-    "eval.skipped": ("warn", "evaluation {name} skipped: {why}"),
-    "eval.failed": ("warn", "evaluation {name} failed: {why}"),
-    "eval.aborted": ("warn", "evaluation {name} aborted: {why}"),
-    "eval.finished": ("good", _eval_finished),
+    "evaluation.requested": ("info", _evaluation_requested),
+    "evaluation.started": ("info", "evaluation {name} started during training"),
+    "evaluation.skipped": ("warn", "evaluation {name} skipped: {why}"),
+    "evaluation.failed": ("warn", "evaluation {name} failed: {why}"),
+    "evaluation.aborted": ("warn", "evaluation {name} aborted: {why}"),
+    "evaluation.finished": ("good", _evaluation_finished),
     "best_checkpoint.exported": ("good", "best checkpoint: step {step:d}, its weights are in {path}"),
     "node.up": ("info", "node {name} is up"),
     "node.down": ("bad", "node {name} ({address}) is gone"),
@@ -307,4 +306,4 @@ _LINES: dict[str, tuple[str, str | Callable[[Event], str]]] = {
     "stop.failed": ("warn", "not everything stopped: {why}"),
 }  # fmt: skip
 """Kind of event → its level in the log, and its text: a template over the event's fields, or a function."""
-_SILENT = frozenset({"sandbox.stats", "sandbox.started", "warm_start.progress", "eval.progress"})
+_SILENT = frozenset({"sandbox.stats", "sandbox.started", "warm_start.progress", "evaluation.progress"})

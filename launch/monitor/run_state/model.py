@@ -11,7 +11,7 @@ from launch.monitor.run_state.event_text import LogLine
 from protocol.run_directory.json_fields import Event, get_integer, get_text
 from protocol.trajectory import TRAIN_PURPOSE
 
-PHASES = ("nodes", "engine", "model", "warm_start", "eval_before", "training", "eval_after", "done")
+PHASES = ("nodes", "engine", "model", "warm_start", "evaluation_before", "training", "evaluation_after", "done")
 MAX_RUNNING, MAX_RECENT, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 60, 120, 4_096
 
 

@@ -186,7 +186,7 @@ def _order(state: MonitorState) -> list[str]:
     """Return the phases so far and then the future ones."""
     visited = list(dict.fromkeys(span.name for span in state.phases))
     last = max((PHASES.index(name) for name in visited if name in PHASES), default=-1)
-    coming = [name for name in PHASES[last + 1 :] if state.header.evaluates or not name.startswith("eval")]
+    coming = [name for name in PHASES[last + 1 :] if state.header.evaluates or not name.startswith("evaluation")]
     return visited + [name for name in coming if name not in visited]
 
 

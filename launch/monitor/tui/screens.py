@@ -12,7 +12,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import ContentSwitcher, Footer, Static
 
-from launch.monitor.tui.drawing.formatting import ACCENT, QUIET, WIDE
+from launch.monitor.tui.drawing.styles import ACCENT, QUIET, WIDE
 from launch.monitor.tui.views.base import MonitorView, ScreenShown, focus_first
 from launch.monitor.tui.views.header import HeadLine, Tab, TabLine
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.text import Text
 
 from launch.monitor.api_types import ActivityLane, ActivityTimeline
-from launch.monitor.tui.drawing import formatting
+from launch.monitor.tui.drawing import styles
+from protocol.cli import formatting
 
 SHOWN = 10
 _LABEL = 12
@@ -24,10 +25,10 @@ def render_activity(activity: ActivityTimeline) -> Text:
     """Return a line per process with a character per time slot, coloured by the dominant state."""
     shown = activity.lanes[:SHOWN]
     if not shown:
-        return Text("No activity was recorded yet.", formatting.QUIET)
+        return Text("No activity was recorded yet.", styles.QUIET)
     lines = [*map(_line, shown), _legend(activity)]
     if more := len(activity.lanes) - len(shown):
-        lines.append(Text(f"and {more} more processes", formatting.QUIET))
+        lines.append(Text(f"and {more} more processes", styles.QUIET))
     return Text("\n").join(lines)
 
 
@@ -49,4 +50,4 @@ def _legend(activity: ActivityTimeline) -> Text:
         by_color.setdefault(_COLORS.get(name, ""), []).append(name)
     parts = [(f"{'/'.join(names)}  ", color) for color, names in by_color.items()]
     span = f"{formatting.format_time_of_day(activity.since)}–{formatting.format_time_of_day(activity.until)}"
-    return Text.assemble(*parts, (span, formatting.QUIET))
+    return Text.assemble(*parts, (span, styles.QUIET))

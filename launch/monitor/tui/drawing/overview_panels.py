@@ -9,9 +9,10 @@ from rich.text import Text
 
 from launch.monitor.run_state.model import EpisodeProgress, EvaluationScore
 from launch.monitor.run_state.view import EngineSummary, RunView
-from launch.monitor.tui.drawing import formatting
-from launch.monitor.tui.drawing.formatting import ACCENT, BAD, GOOD, QUIET, WARN
+from launch.monitor.tui.drawing import styles
+from launch.monitor.tui.drawing.styles import ACCENT, BAD, GOOD, QUIET, WARN
 from launch.monitor.tui.drawing.text_plots import braille_curve, sparkline
+from protocol.cli import formatting
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def render_facts(view: RunView, width: int) -> Text:
         _figure("token age", age, bound),
         _figure("episodes running", f"{view.running_count}", f"{view.totals.finished:,} finished"),
         _figure("tokens trained", f"{view.tokens.trained:,}", f"{view.tokens.masked:,} masked"),
-        _figure("engine pause", formatting.format_duration(max(pauses)) if pauses else formatting.MISSING, "longest"),
+        _figure("engine pause", formatting.format_milliseconds(max(pauses, default=None)), "longest"),
         _figure("sandboxes", f"{view.sandboxes.live}", f"{view.sandboxes.waiting} waiting"),
         _figure("trajectories", f"{view.totals.acknowledged:,}", f"{dropped:,} dropped"),
         _figure("infra failures", f"{failed:,}", f"{view.totals.deaths:,} deaths", BAD if failed else ""),
@@ -147,9 +148,9 @@ def render_engines(view: RunView) -> Text:
 def _engine(engine: EngineSummary) -> Text:
     parts: list[str | Text | tuple[str, str]] = [
         _label(engine.name),
-        formatting.render_state(engine.state),
+        styles.render_state(engine.state),
         (f"  v{engine.version or formatting.MISSING}", ""),
-        (f"  {engine.loads} loads, {formatting.format_duration(engine.pause_ms)}", QUIET),
+        (f"  {engine.loads} loads, {formatting.format_milliseconds(engine.pause_ms)}", QUIET),
     ]
     if engine.restarts:
         parts.append((f"  {engine.restarts} restarts", WARN))
@@ -167,7 +168,7 @@ def render_evaluations(view: RunView) -> Text:
 
 
 def _evaluation(each: EvaluationScore) -> Text:
-    spread = "" if each.stderr is None else f" ± {100 * each.stderr:.1f}"
+    spread = formatting.format_stderr(each.stderr)
     return Text.assemble(
         _label(each.name), (formatting.format_percent(each.pass_at_1), GOOD), (f"{spread}  of {each.n}", QUIET)
     )
@@ -189,11 +190,7 @@ def render_episodes(view: RunView, width: int) -> Text:
 
 
 def _session(session: EpisodeProgress, width: int, now: float) -> Text:
-    age = (
-        formatting.format_duration(1000 * max(0.0, now - session.started_at))
-        if session.started_at
-        else formatting.MISSING
-    )
+    age = formatting.format_duration(max(0.0, now - session.started_at)) if session.started_at else formatting.MISSING
     line = Text.assemble(
         (f"{formatting.truncate_text(session.task, 18):<18} ", "bold"), f"{session.worker:<11} ",
         f"turn {session.turn:<3}",

@@ -13,8 +13,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from launch.monitor.api_types import TokenFate, TokenPage
-from launch.monitor.tui.drawing import formatting
-from launch.monitor.tui.drawing.formatting import BAD, GOOD, QUIET, WARN
+from launch.monitor.tui.drawing.styles import BAD, GOOD, QUIET, WARN
+from protocol.cli import formatting
 
 
 class TokenColouring(StrEnum):

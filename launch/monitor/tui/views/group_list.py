@@ -9,15 +9,16 @@ from rich.text import Text
 from launch.monitor.api_types import GroupRow, ResultPage, TrajectoryState
 from launch.monitor.archive import query
 from launch.monitor.archive.catalog import RunCatalog
-from launch.monitor.tui.drawing import formatting
+from launch.monitor.tui.drawing import styles
 from launch.monitor.tui.views import search_line
 from launch.monitor.tui.views.base import GroupRequested
 from launch.monitor.tui.views.listing import STRETCHED, ListColumn, Listing
+from protocol.cli import formatting
 
 
 def _state(row: GroupRow) -> Text:
     reason = next(iter(row.reasons), "") if len(row.reasons) == 1 and row.state == TrajectoryState.DROPPED else ""
-    return formatting.render_state(row.state, reason)
+    return styles.render_state(row.state, reason)
 
 
 _COLUMNS: Sequence[ListColumn[GroupRow]] = (
@@ -25,7 +26,7 @@ _COLUMNS: Sequence[ListColumn[GroupRow]] = (
     ListColumn("task", STRETCHED, lambda row: row.task),
     ListColumn("state", 13, _state),
     ListColumn("arrived", 7, lambda row: f"{row.arrived}/{row.size}"),
-    ListColumn("mean", 6, lambda row: formatting.render_reward(row.reward_mean)),
+    ListColumn("mean", 6, lambda row: styles.render_reward(row.reward_mean)),
     ListColumn(
         "min … max",
         12,

@@ -13,9 +13,10 @@ from textual.widgets import DataTable, Static
 
 from launch.monitor.api_types import GroupDetail, GroupMemberDetail
 from launch.monitor.run_follower import RunFollower
-from launch.monitor.tui.drawing import formatting
-from launch.monitor.tui.drawing.formatting import BAD, QUIET
+from launch.monitor.tui.drawing import styles
+from launch.monitor.tui.drawing.styles import BAD, QUIET
 from launch.monitor.tui.views.base import MonitorView, TrajectoryRequested
+from protocol.cli import formatting
 
 _CELL = 16
 
@@ -82,10 +83,10 @@ def render_group_heading(found: GroupDetail) -> Text:
     """Return the facts that all members share.  Pure."""
     row = found.row
     parts: list[str | Text | tuple[str, str]] = [
-        (f"group {row.group}  ", "bold"), f"{row.task}  ", formatting.render_state(row.state),
+        (f"group {row.group}  ", "bold"), f"{row.task}  ", styles.render_state(row.state),
         (f"  closed as {formatting.humanize_name(row.outcome)}, {row.arrived} of {row.size} arrived", QUIET),
         ("" if row.step is None else f", step {row.step}", QUIET),
-        "\nreward ", formatting.render_reward(row.reward_mean),
+        "\nreward ", styles.render_reward(row.reward_mean),
         (f"  from {formatting.format_decimal(row.reward_min)} to {formatting.format_decimal(row.reward_max)}", QUIET),
         (f", {row.passed} passed", QUIET),
     ]  # fmt: skip
@@ -93,19 +94,19 @@ def render_group_heading(found: GroupDetail) -> Text:
         reasons = ", ".join(f"{count} {formatting.humanize_name(reason)}" for reason, count in row.reasons.items())
         parts.append((f"  dropped: {reasons}", BAD))
     if found.missing:
-        parts.append((f"  missing: {', '.join(map(str, found.missing[:16]))}", formatting.WARN))
+        parts.append((f"  missing: {', '.join(map(str, found.missing[:16]))}", styles.WARN))
     return Text.assemble(*parts)
 
 
 def compare_members(members: Sequence[GroupMemberDetail]) -> list[tuple[str, list[Text]]]:
     """Return lines of a title and a cell for each member.  Pure."""
     lines: list[tuple[str, Callable[[GroupMemberDetail], Text]]] = [
-        ("state", lambda each: formatting.render_state(each.row.state, each.row.reason)),
+        ("state", lambda each: styles.render_state(each.row.state, each.row.reason)),
         ("ended by", lambda each: Text(formatting.humanize_name(each.row.status))),
-        ("reward", lambda each: formatting.render_reward(each.row.reward)),
+        ("reward", lambda each: styles.render_reward(each.row.reward)),
         *((f"  {name}", _named(lambda each: each.parts, name)) for name in _names(members, lambda each: each.parts)),
         ("advantage", lambda each: Text(formatting.format_decimal(each.row.advantage, 3))),
-        ("passed", lambda each: formatting.render_passed(each.row.passed)),
+        ("passed", lambda each: styles.render_passed(each.row.passed)),
         ("tests", lambda each: Text(f"{each.tests_passed}/{each.tests}")),
         ("turns", lambda each: Text(str(each.turns))),
         ("tokens sampled", lambda each: Text(f"{each.row.sampled:,}")),
@@ -129,4 +130,4 @@ def _named(of: Callable[[GroupMemberDetail], Mapping[str, float]], name: str) ->
 
 
 def _time(name: str) -> Callable[[GroupMemberDetail], Text]:
-    return lambda each: Text(formatting.format_duration(each.ms.get(name)), QUIET)
+    return lambda each: Text(formatting.format_milliseconds(each.ms.get(name)), QUIET)

@@ -13,8 +13,9 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from launch.monitor.api_types import RunProgress
-from launch.monitor.tui.drawing import formatting
-from launch.monitor.tui.drawing.formatting import ACCENT, BAD, QUIET
+from launch.monitor.tui.drawing import styles
+from launch.monitor.tui.drawing.styles import ACCENT, BAD, QUIET
+from protocol.cli import formatting
 from protocol.run_directory.run_status import RunStatus
 
 _BAR_WIDTH, _SPACIOUS_WIDTH = 16, 100
@@ -52,7 +53,7 @@ def render_head_line(head: RunProgress, width: int, now: float) -> Text:
     """Return as much of the state as fits.  Pure."""
     parts = [
         Text.assemble(("longshore ", f"bold {ACCENT}"), (formatting.truncate_text(head.run, 24), "bold")),
-        formatting.render_run_status(head.status, head.flow),
+        styles.render_run_status(head.status, head.flow),
         _step(head, _BAR_WIDTH if width >= _SPACIOUS_WIDTH else _BAR_WIDTH // 2),
         Text.assemble(
             ("reward ", QUIET),
@@ -71,7 +72,7 @@ def render_head_line(head: RunProgress, width: int, now: float) -> Text:
         line = Text.assemble(line, "\n", (head.problem, f"bold {BAD}"))
     elif head.behind_bytes:
         line = Text.assemble(
-            line, "\n", (f"{head.behind_bytes / 1e6:,.1f} MB of past events still to be counted", QUIET)
+            line, "\n", (f"{formatting.format_bytes(head.behind_bytes)} of past events still to be counted", QUIET)
         )
     return line
 
@@ -89,7 +90,7 @@ def _step(head: RunProgress, width: int) -> Text:
 def _news(head: RunProgress, now: float) -> str:
     if head.last_event_at is None or head.status is not RunStatus.RUNNING:
         return ""
-    return f"last event {formatting.format_age(now - head.last_event_at)}"
+    return f"last event {formatting.format_age(now - head.last_event_at)} ago"
 
 
 class TabLine(Static):

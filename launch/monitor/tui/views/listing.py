@@ -21,7 +21,7 @@ from textual.widgets import DataTable, Input, Static
 from launch.monitor.api_types import ResultPage
 from launch.monitor.archive.query_parameters import InvalidQueryError
 from launch.monitor.run_follower import RunFollower
-from launch.monitor.tui.drawing.formatting import ACCENT, BAD, QUIET, WARN, WIDE
+from launch.monitor.tui.drawing.styles import ACCENT, BAD, QUIET, WARN, WIDE
 from launch.monitor.tui.views.base import MonitorView
 
 Row = TypeVar("Row")

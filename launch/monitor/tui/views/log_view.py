@@ -16,9 +16,10 @@ from textual.binding import Binding, BindingType
 from launch.monitor.api_types import ResultPage
 from launch.monitor.run_follower import RunFollower
 from launch.monitor.run_state.event_text import LogLine, describe_event
-from launch.monitor.tui.drawing import formatting
+from launch.monitor.tui.drawing import styles
 from launch.monitor.tui.views.base import TrajectoryRequested
 from launch.monitor.tui.views.listing import STRETCHED, ListColumn, Listing
+from protocol.cli import formatting
 from protocol.run_directory.cursors import cursor_at_end
 from protocol.run_directory.layout import EVENT_FILES
 from protocol.run_directory.run_tail import RunTail
@@ -68,12 +69,12 @@ def _matches(line: LogLine, words: str) -> bool:
 
 
 def _sentence(row: NumberedLogLine) -> Text:
-    return Text(formatting.one_line(row.line.text), formatting.level_style(row.line.level))
+    return Text(formatting.one_line(row.line.text), styles.level_style(row.line.level))
 
 
 _COLUMNS: Sequence[ListColumn[NumberedLogLine]] = (
-    ListColumn("at", 8, lambda row: Text(formatting.format_time_of_day(row.line.t), formatting.QUIET)),
-    ListColumn("node", 10, lambda row: Text(row.line.node, formatting.QUIET), wide=True),
+    ListColumn("at", 8, lambda row: Text(formatting.format_time_of_day(row.line.t), styles.QUIET)),
+    ListColumn("node", 10, lambda row: Text(row.line.node, styles.QUIET), wide=True),
     ListColumn("event", STRETCHED, _sentence),
 )
 _LEVELS = {

@@ -13,10 +13,10 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from launch.monitor.tui.drawing import formatting
-from launch.monitor.tui.drawing.formatting import ACCENT, QUIET
 from launch.monitor.tui.drawing.playback import RecordingPlayback, ScreenImage, read_playback
+from launch.monitor.tui.drawing.styles import ACCENT, QUIET
 from launch.monitor.tui.drawing.terminal_screen import render_screen
+from protocol.cli import formatting
 
 _TICK_S = 0.1
 _JUMP_S = 2.0

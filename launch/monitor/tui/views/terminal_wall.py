@@ -14,11 +14,11 @@ from textual.widgets import Static
 
 from launch.monitor.run_follower import RunFollower
 from launch.monitor.run_state.model import EpisodeProgress
-from launch.monitor.tui.drawing import formatting
-from launch.monitor.tui.drawing.formatting import QUIET
 from launch.monitor.tui.drawing.playback import LiveScreen, ScreenImage
+from launch.monitor.tui.drawing.styles import QUIET
 from launch.monitor.tui.drawing.terminal_screen import render_screen
 from launch.monitor.tui.views.base import MonitorView, TerminalRequested, focus_first
+from protocol.cli import formatting
 from protocol.run_directory.recording_reader import recording_path
 
 _TILE_WIDTH, _TILE_HEIGHT = 40, 10

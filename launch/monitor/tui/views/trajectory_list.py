@@ -10,19 +10,20 @@ from textual.binding import Binding, BindingType
 from launch.monitor.api_types import ResultPage, TrajectoryRow, TrajectoryState
 from launch.monitor.archive import query
 from launch.monitor.archive.catalog import RunCatalog
-from launch.monitor.tui.drawing import formatting
+from launch.monitor.tui.drawing import styles
 from launch.monitor.tui.views import search_line
 from launch.monitor.tui.views.base import GroupRequested, TrajectoryRequested
 from launch.monitor.tui.views.listing import STRETCHED, ListColumn, Listing
+from protocol.cli import formatting
 
 _STATES = ("", *TrajectoryState)
 _COLUMNS: Sequence[ListColumn[TrajectoryRow]] = (
     ListColumn("trajectory", 11, lambda row: row.id.removeprefix("train-")),
     ListColumn("task", STRETCHED, lambda row: row.task),
-    ListColumn("state", 13, lambda row: formatting.render_state(row.state, row.reason)),
+    ListColumn("state", 13, lambda row: styles.render_state(row.state, row.reason)),
     ListColumn("ended by", 13, lambda row: formatting.humanize_name(row.status)),
-    ListColumn("reward", 6, lambda row: formatting.render_reward(row.reward)),
-    ListColumn("", 1, lambda row: formatting.render_passed(row.passed)),
+    ListColumn("reward", 6, lambda row: styles.render_reward(row.reward)),
+    ListColumn("", 1, lambda row: styles.render_passed(row.passed)),
     ListColumn("tokens", 6, lambda row: f"{row.sampled:,}"),
     ListColumn("step", 5, lambda row: formatting.MISSING if row.step is None else str(row.step)),
     ListColumn("advantage", 9, lambda row: formatting.format_decimal(row.advantage), wide=True),

@@ -15,13 +15,14 @@ from launch.monitor.api_types import TrajectoryDetail
 from launch.monitor.archive.token_facts import LocatedTrajectory
 from launch.monitor.archive.trajectory_details import read_trajectory_detail
 from launch.monitor.run_follower import RunFollower
-from launch.monitor.tui.drawing import formatting
-from launch.monitor.tui.drawing.formatting import BAD, GOOD, QUIET
+from launch.monitor.tui.drawing import styles
+from launch.monitor.tui.drawing.styles import BAD, GOOD, QUIET
 from launch.monitor.tui.views.base import GroupRequested, MonitorView, focus_first
 from launch.monitor.tui.views.header import Tab, TabLine
 from launch.monitor.tui.views.player import RecordingPlayer
 from launch.monitor.tui.views.token_view import TokenView
 from launch.monitor.tui.views.turn_list import TurnList
+from protocol.cli import formatting
 from protocol.run_directory.recording_reader import recording_path
 
 _TABS = (
@@ -112,9 +113,9 @@ def render_trajectory_heading(found: TrajectoryDetail) -> Text:
     row = found.row
     tests = f"{sum(test.passed for test in found.tests)} of {len(found.tests)} tests" if found.tests else "no tests"
     parts: list[str | Text | tuple[str, str]] = [
-        (f"{row.id}  ", "bold"), f"{row.task}  ", formatting.render_state(row.state, row.reason),
+        (f"{row.id}  ", "bold"), f"{row.task}  ", styles.render_state(row.state, row.reason),
         ("" if row.step is None else f" at step {row.step}", QUIET), f"  {formatting.humanize_name(row.status)}",
-        "\nreward ", formatting.render_reward(row.reward), (f"  {_parts(found)}", QUIET),
+        "\nreward ", styles.render_reward(row.reward), (f"  {_parts(found)}", QUIET),
         f"  {tests}  advantage {formatting.format_decimal(row.advantage)}",
         (f"  log-prob gap {formatting.format_short(row.logprob_gap)}", QUIET),
         (f"  {row.sampled:,} of {row.tokens:,} tokens sampled", QUIET),
@@ -147,7 +148,9 @@ def render_trajectory_facts(found: TrajectoryDetail) -> Text:
     }
     lines = [Text.assemble((f"{name:<24}", QUIET), value) for name, value in facts.items() if value]
     lines += [Text(), Text("time", "bold")]
-    lines += [Text.assemble((f"  {name:<22}", QUIET), formatting.format_duration(ms)) for name, ms in found.ms.items()]
+    lines += [
+        Text.assemble((f"  {name:<22}", QUIET), formatting.format_milliseconds(ms)) for name, ms in found.ms.items()
+    ]
     lines += [Text(), Text("reward", "bold")]
     lines += [
         Text.assemble((f"  {name:<22}", QUIET), formatting.format_decimal(value, 3))

@@ -16,8 +16,8 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from launch.monitor.api_types import SegmentView, TurnView
-from launch.monitor.tui.drawing import formatting
-from launch.monitor.tui.drawing.formatting import ACCENT, BAD, QUIET, WARN
+from launch.monitor.tui.drawing.styles import ACCENT, BAD, QUIET, WARN
+from protocol.cli import formatting
 from protocol.trajectory import TurnKind
 
 _KINDS = {"model": ACCENT, "observation": "", "prompt": QUIET}
@@ -103,7 +103,7 @@ def render_turn_line(place: SegmentTurn, *, many: bool) -> Text:
         (f"{segment + number:>4} ", "bold"),
         (f"{turn.kind:<12}", _KINDS.get(turn.kind, "")),
         (f"{turn.end - turn.start:>6,} tokens ", ""),
-        (f"{formatting.format_duration(turn.ms):>8} " if turn.ms else " " * 9, QUIET),
+        (f"{formatting.format_milliseconds(turn.ms):>8} " if turn.ms else " " * 9, QUIET),
     ]
     if turn.tool:
         parts.append((f"{formatting.truncate_text(turn.tool, 14)} ", ""))

@@ -45,26 +45,28 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
         *("--steps", str(steps), "--set", f"evaluation.every_steps={every}"),
         *("--set", "checkpoint.keep_best=true", "--set", "checkpoint.keep=1"),
     )
-    run.wait_event("an evaluation", "eval.started")
+    run.wait_event("an evaluation", "evaluation.started")
     asked = run_json("launch.ctl", run.path, "evaluate-now", "--reason", "to see", "--timeout", PATIENCE_S)
     assert asked.code in {EXIT_OK, EXIT_USER}, asked
     summary = run.succeed()
     assert_accounting_balances(run.path)
     assert_each_is_of_one_version(run)
-    beside = [event["step"] for event in run.events("eval.finished") if "version" in event]
-    assert sorted(told(run, "eval.started")) == sorted(beside), "one was begun and did not end"
+    beside = [event["step"] for event in run.events("evaluation.finished") if "version" in event]
+    assert sorted(told(run, "evaluation.started")) == sorted(beside), "one was begun and did not end"
     due = set(range(every, steps, every))
-    assert due <= {*beside, *told(run, "eval.skipped")}
-    first = run.events("eval.started")[0]
-    over = next(event for event in run.events("eval.finished") if event["name"] == first["name"])
+    assert due <= {*beside, *told(run, "evaluation.skipped")}
+    first = run.events("evaluation.started")[0]
+    over = next(event for event in run.events("evaluation.finished") if event["name"] == first["name"])
     between = [event for event in run.events("learner.step") if first["t"] < event["t"] < over["t"]]
     assert between, "training stood still for it"
-    assert [event["reason"] for event in run.events("eval.requested")] == ["to see"] * (asked.code == EXIT_OK)
-    assert not run.events("process.died", "engine.died", "eval.failed", "eval.aborted")
+    assert [event["reason"] for event in run.events("evaluation.requested")] == ["to see"] * (asked.code == EXIT_OK)
+    assert not run.events("process.died", "engine.died", "evaluation.failed", "evaluation.aborted")
     assert not list((run.path / "evaluations").glob("v*/")), "what was under way is left behind"
     assert summary["token_age"]["max"] <= summary["token_age"]["bound"]
-    assert [row["step"] for row in summary["eval"]["steps"]] == sorted(beside)
-    told_by_metrics = [line["eval_step"] for line in read_lines(run.path / "metrics.jsonl") if "eval_step" in line]
+    assert [row["step"] for row in summary["evaluation"]["steps"]] == sorted(beside)
+    told_by_metrics = [
+        line["evaluation_step"] for line in read_lines(run.path / "metrics.jsonl") if "evaluation_step" in line
+    ]
     assert told_by_metrics == [step for step in beside if step in told_by_metrics]
     assert "During training" in (run.path / "report.html").read_text()
 
@@ -79,9 +81,9 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
 def test_one_that_the_driver_left_goes_on_with_the_run_on_the_same_weights(mini_runs: MiniRuns) -> None:
     options = ("--steps", "4", "--set", "evaluation.every_steps=2", "--set", "evaluation.attempts=24")
     run = mini_runs.start("evaluations-killed", *EVALUATIONS, *options, "--set", "evaluation.in_flight=1")
-    begun = run.wait_event("an evaluation", "eval.started")
+    begun = run.wait_event("an evaluation", "evaluation.started")
     run.wait_event(
-        "some attempts", "eval.progress", lambda event: event["name"] == begun["name"] and event["done"] >= 2
+        "some attempts", "evaluation.progress", lambda event: event["name"] == begun["name"] and event["done"] >= 2
     )
     run.clean_up()
     kept = run.path / "evaluations" / f"v{begun['version']}" / "attempts.jsonl"
@@ -93,10 +95,10 @@ def test_one_that_the_driver_left_goes_on_with_the_run_on_the_same_weights(mini_
     assert_each_is_of_one_version(run)
     (result,) = [each for each in results(run) if each["version"] == begun["version"]]
     assert len(result["attempts"]) == 25
-    progress = [event["done"] for event in run.events("eval.progress") if event["name"] == begun["name"]]
+    progress = [event["done"] for event in run.events("evaluation.progress") if event["name"] == begun["name"]]
     assert progress.count(len(before)) >= 1
     assert sum(done == 0 for done in progress) == 1, "it began anew"
-    assert told(run, "eval.finished").count(2) == 1
+    assert told(run, "evaluation.finished").count(2) == 1
 
 
 def test_on_a_shared_device_the_learners_turn_waits_for_it(mini_runs: MiniRuns) -> None:
@@ -105,10 +107,10 @@ def test_on_a_shared_device_the_learners_turn_waits_for_it(mini_runs: MiniRuns) 
     summary = run.succeed()
     assert_accounting_balances(run.path)
     assert_each_is_of_one_version(run)
-    assert [row["step"] for row in summary["eval"]["steps"]] == [1, 2]
-    assert not run.events("eval.skipped", "eval.failed", "eval.aborted")
-    begun = {event["step"]: event["t"] for event in run.events("eval.started")}
-    over = {event["step"]: event["t"] for event in run.events("eval.finished")}
+    assert [row["step"] for row in summary["evaluation"]["steps"]] == [1, 2]
+    assert not run.events("evaluation.skipped", "evaluation.failed", "evaluation.aborted")
+    begun = {event["step"]: event["t"] for event in run.events("evaluation.started")}
+    over = {event["step"]: event["t"] for event in run.events("evaluation.finished")}
     steps = run.events("learner.step")
     assert not any(begun[step] < event["t"] < over[step] for step in begun for event in steps)
     assert len(run.events("engine.started")) == 1, "there is memory for one server"

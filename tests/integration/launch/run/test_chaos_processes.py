@@ -111,12 +111,12 @@ def test_a_resumed_run_survives_the_death_of_its_engine_before_any_new_weights(m
 
 def test_an_evaluation_survives_the_death_of_worker_and_scheduler(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("killed-evaluating", "--steps", "1", "--set", "evaluation.attempts=24")
-    run.wait_event("an attempt", "eval.progress")
+    run.wait_event("an attempt", "evaluation.progress")
     run.kill_one(WORKER)
     run.wait_event("a restarted worker", "process.died", lambda event: "worker-" in event["what"])
     run.kill_one(SCHEDULER)
     summary = run.succeed()
-    assert summary["eval"]["before"]["n"] == summary["eval"]["after"]["n"] == 24
+    assert summary["evaluation"]["before"]["n"] == summary["evaluation"]["after"]["n"] == 24
     assert_survived(run, summary, 1)
 
 

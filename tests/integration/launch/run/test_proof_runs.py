@@ -24,4 +24,4 @@ def test_three_runs_in_one_command_and_a_verdict_on_each(mini_runs: MiniRuns) ->
         path = run.path.with_name(f"proof-{control}")
         assert summary["steps"] == 2, f"{control}\n{ended.stderr[-4000:]}"
         assert_accounting_balances(path)
-    assert proof["runs"]["lr0"]["eval"]["difference"] is not None
+    assert proof["runs"]["lr0"]["evaluation"]["difference"] is not None

@@ -169,7 +169,7 @@ def test_evaluations_say_what_their_attempts_came_to(done: Done) -> None:
     for name in ("before", "after"):
         attempts = read_attempt_records(done.run.path / "evaluations" / name).values()
         sampled = [each.passed for each in attempts if not each.greedy]
-        said = done.summary["eval"][name]
+        said = done.summary["evaluation"][name]
         assert said["n"] == len(sampled) == 2
         assert said["pass_at_1"] == pytest.approx(statistics.mean(sampled), abs=1e-4)
 

@@ -79,7 +79,7 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
     assert int(found[1]) == paused.step
     with pytest.raises(UserError, match=rf"step {paused.step}\b"):
         asked(run, ControlAction.EVALUATE)
-    run.wait_event("its end", "eval.finished", lambda event: event["step"] == paused.step)
+    run.wait_event("its end", "evaluation.finished", lambda event: event["step"] == paused.step)
     assert read_status(run.path).step == paused.step, "the learner stood"
 
     asked(run, ControlAction.RESUME)
@@ -93,7 +93,7 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
     asked(run, ControlAction.DRAIN)
     summary = run.succeed()
     assert summary["ended"] == "drained"
-    assert [row["step"] for row in summary["eval"]["steps"]] == [paused.step]
+    assert [row["step"] for row in summary["evaluation"]["steps"]] == [paused.step]
     given_up = {first, *others}
     assert not given_up & assert_accounting_balances(run.path).rows.keys(), "nothing came of what was given up"
     assert {event["trajectory"] for event in run.events("rollout_request.cancelled")} == given_up

@@ -498,7 +498,7 @@ async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
     assert [(each.task, each.greedy, each.passed) for each in attempts] == [
         (task, sample == 2, sample == 0) for task in ("a", "b") for sample in range(3)
     ]
-    assert [event["done"] for event in events(tmp_path, "eval.progress")] == [1, 2, 3, 4, 5, 6]
+    assert [event["done"] for event in events(tmp_path, "evaluation.progress")] == [1, 2, 3, 4, 5, 6]
     assert buffer.plans == {}
     assert buffer.abandoned == []
 

@@ -85,7 +85,7 @@ def test_a_run_that_goes_well_and_one_that_has_just_begun_hear_nothing() -> None
         ({"steps": steps(clip_high=0.0, clip_low=0.0)}, "unclipped", "Raise learner.lr"),
         ({"steps": steps(entropy=0.05)}, "entropy", "from 1.2 to 0.05"),
         ({"unstarted": 20}, "sandbox_start", "20 of the last 256 attempts"),
-        ({"disk": DiskSignals(10**9, 10**9, None)}, "disk", "1.0 GB are free"),
+        ({"disk": DiskSignals(10**9, 10**9, None)}, "disk", "953.7 MiB are free"),
         ({"disk": DiskSignals(50 * 10**9, 10**9, 3600.0)}, "disk", "full in 1.0 h"),
     ],
 )
@@ -182,7 +182,7 @@ def test_only_what_the_newest_have_shown_counts_and_only_of_training() -> None:
 def test_engines_are_not_idle_while_the_run_is_paused_or_evaluates() -> None:
     signs = SignalCollector()
     for kind, fields in (
-        ("run.phase", {"phase": "eval_before"}),
+        ("run.phase", {"phase": "evaluation_before"}),
         ("run.phase", {"phase": "training"}),
         ("scheduler.flow", {"flow": "pause"}),
         ("scheduler.flow", {"flow": "run"}),

@@ -133,8 +133,8 @@ class Around:
 
     def told(self) -> list[tuple[str, int]]:
         """(kind, step) of each event."""
-        found = [event for event in read_events(self.run_dir) if str(event["kind"]).startswith("eval.")]
-        return [(str(event["kind"])[5:], int(str(event.get("step", -1)))) for event in found]
+        found = [event for event in read_events(self.run_dir) if str(event["kind"]).startswith("evaluation.")]
+        return [(str(event["kind"])[11:], int(str(event.get("step", -1)))) for event in found]
 
 
 def line_of(*entries: tuple[int, int, int]) -> Lineage:
@@ -202,7 +202,7 @@ async def test_one_that_infrastructure_fails_costs_itself_and_no_run(tmp_path: P
         await around.published(8)
         await around.evaluator.wait_idle()
     assert around.told() == [("started", 4), ("failed", 4), ("started", 8), ("finished", 8)]
-    (why,) = [event["why"] for event in read_events(tmp_path) if event["kind"] == "eval.failed"]
+    (why,) = [event["why"] for event in read_events(tmp_path) if event["kind"] == "evaluation.failed"]
     assert why == "no sandbox"
     assert around.checkpoints.scores() == {8: 1.0}
     assert load_pending_evaluations(tmp_path) == []
@@ -372,7 +372,7 @@ async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_w
         assert "step 5 are evaluated during training" in await around.evaluator.request_evaluation("it looks good")
         await around.evaluator.wait_idle()
         assert around.told() == [("requested", 5), ("started", 5), ("finished", 5)]
-        assert [event["reason"] for event in read_events(tmp_path) if event["kind"] == "eval.requested"] == [
+        assert [event["reason"] for event in read_events(tmp_path) if event["kind"] == "evaluation.requested"] == [
             "it looks good"
         ]
         with pytest.raises(UserError, match="were evaluated already"):

@@ -97,7 +97,10 @@ def test_a_phase_without_steps_says_every_fifth_how_far_it_is(tmp_path: Path):
     """A log that is silent for the minutes of a warm start looks like a run that hangs."""
     log, store, said = EventLog(tmp_path, "driver", "node-0"), RunStore(tmp_path), ProgressLog()
     lines: list[str] = []
-    for phase, kind, done in (("warm_start", "warm_start.progress", "step"), ("eval_before", "eval.progress", "done")):
+    for phase, kind, done in (
+        ("warm_start", "warm_start.progress", "step"),
+        ("evaluation_before", "evaluation.progress", "done"),
+    ):
         log.emit("run.phase", phase=phase, detail="")
         for count in range(0, 101, 5):
             log.emit(kind, name="before", **{done: count, "steps": 100, "total": 100})
@@ -115,9 +118,9 @@ def test_a_phase_without_steps_says_every_fifth_how_far_it_is(tmp_path: Path):
 def test_an_evaluation_is_counted_to_its_end_before_its_result_is_told(tmp_path: Path):
     log = EventLog(tmp_path, "driver", "node-0", itertools.count(1.0).__next__, steady=None)
     store = RunStore(tmp_path)
-    log.emit("run.phase", phase="eval_after", detail="")
-    log.emit("eval.progress", name="after", done=8, total=8)
-    log.emit("eval.finished", name="after", pass_at_1=0.5, stderr=None, n=8)
+    log.emit("run.phase", phase="evaluation_after", detail="")
+    log.emit("evaluation.progress", name="after", done=8, total=8)
+    log.emit("evaluation.finished", name="after", pass_at_1=0.5, stderr=None, n=8)
     store.catch_up()
     assert ProgressLog().new_lines(store.view()) == [
         "evaluation after",
@@ -214,7 +217,7 @@ def test_what_went_wrong_is_said_between_the_steps_once(tmp_path: Path):
 def test_what_fails_in_an_evaluation_is_said_at_once(tmp_path: Path):
     """No step's line counts it: without a line of its own, an evaluation that gets no sandbox looks idle."""
     log = EventLog(tmp_path, "scheduler", "node-0")
-    log.emit("run.phase", phase="eval_before", detail="")
+    log.emit("run.phase", phase="evaluation_before", detail="")
     log.emit("episode.failed", trajectory="before-g000001-s00", reason="sandbox_start", detail="no answer")
     store, said = RunStore(tmp_path), ProgressLog()
     store.catch_up()

@@ -48,7 +48,7 @@ def test_it_asks_nothing_of_the_network(run_dir: Path):
 def test_its_figures_are_the_summarys(run_dir: Path):
     page = html.unescape(_report(run_dir))
     summary = json.loads((run_dir / "summary.json").read_text())
-    accounting, evaluation = summary["trajectories"], summary["eval"]
+    accounting, evaluation = summary["trajectories"], summary["evaluation"]
     dropped = sum(accounting["dropped"].values())
     assert (
         f"{accounting['acknowledged']:,} acknowledged = {accounting['trained']:,} trained + {dropped:,} dropped" in page
@@ -90,8 +90,8 @@ def test_an_engine_that_stood_still_too_long_breaks_the_promise(run_dir: Path):
         file.write(json.dumps(line) + "\n")
     page = _report(run_dir)
     assert page.count('class="broken"') == 1
-    assert "to load weights: at most 61.0 s" in page
-    assert "engine.update_timeout_s allows 60.0 s" in page
+    assert "to load weights: at most 1 min 01 s" in page
+    assert "engine.update_timeout_s allows 1 min 00 s" in page
 
 
 def test_engines_that_load_beside_what_they_serve_are_not_said_to_have_stood_still(run_dir: Path):
@@ -193,12 +193,12 @@ def test_evaluations_beside_training_stand_in_the_report_before_there_is_a_summa
     log = EventLog(run, "driver-1", "node-0")
     for step, score in ((2, 0.25), (4, 0.5)):
         told = {"pass_at_1": score, "stderr": 0.1, "n": 8, "greedy": 0.5, "version": step}
-        log.emit("eval.finished", name=f"step-{step:06d}", step=step, **told)
+        log.emit("evaluation.finished", name=f"step-{step:06d}", step=step, **told)
     log.close()
     section = _report(run).partition("During training")[2]
     assert "<td>2</td>" in section
     assert "25.0 % ± 10.0" in section
-    summary = {"eval": {"steps": [{"step": 2, "pass_at_1": 0.25, "n": 8}]}, "best": {"step": 2}}
+    summary = {"evaluation": {"steps": [{"step": 2, "pass_at_1": 0.25, "n": 8}]}, "best": {"step": 2}}
     (run / "summary.json").write_text(json.dumps(summary))
     section = _report(run).partition("During training")[2]
     assert "<td>best</td>" in section

@@ -232,7 +232,7 @@ def test_the_learners_turns_are_counted_and_are_no_pause(tmp_path: Path):
         0.0,
     )
     assert view.blocked_share == 0.25
-    assert "offloaded 25 % of the time" in format_step_line(view)
+    assert "offloaded 25.0 % of the time" in format_step_line(view)
     assert "after 10.0 s offloaded" in view.log[-1].text
 
 
@@ -318,11 +318,11 @@ def test_what_was_on_a_node_that_is_gone_is_shown_at_work_no_more(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("evaluates", "coming"), [(True, ["training", "eval_after", "done"]), (False, ["training", "done"])]
+    ("evaluates", "coming"), [(True, ["training", "evaluation_after", "done"]), (False, ["training", "done"])]
 )
 def test_only_phases_that_come_are_announced(tmp_path: Path, evaluates: bool, coming: list[str]):
     store = told(tmp_path, [{"t": 1, "kind": "run.started", "evaluates": evaluates}])
-    assert [name for name in store.view().order if name in {"training", "eval_after", "done"}] == coming
+    assert [name for name in store.view().order if name in {"training", "evaluation_after", "done"}] == coming
 
 
 def test_a_straggler_of_a_group_that_the_page_has_forgotten_ends_nothing(tmp_path: Path):
@@ -407,23 +407,23 @@ def test_reading_changes_nothing(tmp_path: Path):
 
 @pytest.mark.parametrize(("tasks", "said"), [(108, "over 324 attempts at 108 tasks"), (None, "over 324 attempts")])
 def test_an_evaluation_counts_attempts_not_tasks(tasks: int | None, said: str) -> None:
-    event = {"t": 1.0, "kind": "eval.finished", "name": "after", "pass_at_1": 0.969, "stderr": 0.01, "n": 324}
+    event = {"t": 1.0, "kind": "evaluation.finished", "name": "after", "pass_at_1": 0.969, "stderr": 0.01, "n": 324}
     line = describe_event(event if tasks is None else {**event, "tasks": tasks})
     assert line is not None
     assert line.text == f"evaluation after: pass@1 96.9 % ± 1.0 {said}"
 
 
-@pytest.mark.parametrize("end", ["eval.finished", "eval.failed", "eval.aborted"])
+@pytest.mark.parametrize("end", ["evaluation.finished", "evaluation.failed", "evaluation.aborted"])
 def test_the_engine_and_the_sandboxes_of_an_evaluation_beside_training_go_with_it(tmp_path: Path, end: str) -> None:
     """Else a person looks for what is not there."""
     driver, engine, worker = (
         EventLog(tmp_path, name, "node-0") for name in ("driver-1", EVALUATION_ENGINE, EVALUATION_WORKER)
     )
     driver.emit("run.started", run="r", steps=9)
-    driver.emit("eval.started", name="step-000004", step=4, version=4)
+    driver.emit("evaluation.started", name="step-000004", step=4, version=4)
     engine.emit("engine.started", engine=EVALUATION_ENGINE, version=4)
     worker.emit("sandbox.stats", live=3, started=5, waiting=1)
-    driver.emit("eval.progress", name="step-000004", done=1, total=8, passed=1)
+    driver.emit("evaluation.progress", name="step-000004", done=1, total=8, passed=1)
     store = RunStore(tmp_path)
     store.catch_up()
     view = store.view()
@@ -434,4 +434,6 @@ def test_the_engine_and_the_sandboxes_of_an_evaluation_beside_training_go_with_i
     view = store.view()
     assert (view.engines, view.sandboxes.live, view.sandboxes.started) == ([], 0, 5)
     assert view.evaluating == {}
-    assert [(each.step, each.pass_at_1) for each in view.evaluations] == ([(4, 0.5)] if end == "eval.finished" else [])
+    assert [(each.step, each.pass_at_1) for each in view.evaluations] == (
+        [(4, 0.5)] if end == "evaluation.finished" else []
+    )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from launch.monitor.api_types import ActivityLane, ActivityTimeline, RunProgress, TokenFate, TokenPage, TrajectoryState
 from launch.monitor.archive.query_parameters import InvalidQueryError
-from launch.monitor.tui.drawing import formatting
+from launch.monitor.tui.drawing import styles
 from launch.monitor.tui.drawing.activity_timeline import render_activity
 from launch.monitor.tui.drawing.playback import (
     MAX_IDLE_S,
@@ -34,6 +34,7 @@ from launch.monitor.tui.drawing.token_colours import (
 from launch.monitor.tui.views import search_line
 from launch.monitor.tui.views.header import render_head_line
 from launch.monitor.tui.views.log_view import EventLogReader
+from protocol.cli import formatting
 from protocol.events import EventLog
 from protocol.run_directory.run_status import RunStatus
 from protocol.run_directory.terminal_recordings import CastWriter, turn_marker_label
@@ -94,13 +95,13 @@ def test_each_token_is_shown_in_order_and_no_line_is_too_long(texts: list[str], 
 def test_colours_say_what_a_token_is() -> None:
     page = page_of(["a", "b"])
     assert {by: token_style(page, 0, by) for by in TokenColouring} == {
-        TokenColouring.PROBABILITY: formatting.GOOD,
+        TokenColouring.PROBABILITY: styles.GOOD,
         TokenColouring.AGE: "cyan",
-        TokenColouring.FATE: formatting.GOOD,
-        TokenColouring.GAP: formatting.WARN,
-        TokenColouring.ADVANTAGE: formatting.BAD,
+        TokenColouring.FATE: styles.GOOD,
+        TokenColouring.GAP: styles.WARN,
+        TokenColouring.ADVANTAGE: styles.BAD,
     }
-    assert {token_style(page_of(["a"], TokenFate.PROMPT), 0, by) for by in TokenColouring} == {formatting.QUIET}
+    assert {token_style(page_of(["a"], TokenFate.PROMPT), 0, by) for by in TokenColouring} == {styles.QUIET}
     assert render_tokens(page, wrap_tokens(page, 10), TokenColouring.AGE, 1).plain == "ab"
     assert "p 0.950" in describe_token(page, 1).plain
     assert describe_token(page_of([]), 0).plain == "no tokens"
@@ -249,4 +250,4 @@ def test_a_narrow_head_keeps_the_run_and_its_problem() -> None:
     assert render_head_line(head, 20, 101.0).plain.splitlines() == ["longshore r", "it is gone"]
     assert "● paused" in render_head_line(replace(head, flow="paused"), 200, 101.0).plain
     wide = render_head_line(head, 200, 101.0).plain
-    assert all(told in wide for told in ("● running", "step 3/9", "pass 25 %", "4 running", "1 s ago"))
+    assert all(told in wide for told in ("● running", "step 3/9", "pass 25.0 %", "4 running", "1 s ago"))

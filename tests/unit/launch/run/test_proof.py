@@ -22,7 +22,7 @@ def summary(
     if difference is not None:
         after = {"pass_at_1": end, "stderr": 0.04}
         found |= {"after": after, "difference": difference, "difference_stderr": error}
-    return {"ok": ok, "seed": 0, "steps": 24, "eval": found}
+    return {"ok": ok, "seed": 0, "steps": 24, "evaluation": found}
 
 
 @pytest.mark.parametrize(

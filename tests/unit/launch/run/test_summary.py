@@ -104,14 +104,14 @@ def test_evaluations_beside_training_and_the_best_checkpoint_are_named(tmp_path:
     ]
     best = BestCheckpoint(8, 0.75, tmp_path / "checkpoints" / "step-000008", None)
     summary = summarise_run(tmp_path, facts(online_evaluations=evaluations, best=best))
-    steps = summary["eval"]["steps"]
+    steps = summary["evaluation"]["steps"]
     assert [(row["step"], row["version"], row["pass_at_1"], row["n"]) for row in steps] == [
         (4, 14, 0.5, 2),
         (8, 18, 1.0, 2),
     ]
     assert summary["best"] == {"step": 8, "pass_at_1": 0.75, "checkpoint": str(best.checkpoint), "model": None}
     without = summarise_run(tmp_path, facts())
-    assert (without["eval"]["steps"], without["best"]) == ([], None)
+    assert (without["evaluation"]["steps"], without["best"]) == ([], None)
 
 
 def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
 def test_engines_stand_still_for_the_share_of_the_training_that_was_measured(tmp_path: Path) -> None:
     """Refused weights cost a pause too; what an engine loads before and after training costs rollout nothing."""
     phases = [("driver-1", 100, "training"), ("driver-2", 200, "engine"), ("driver-2", 210, "training"),
-              ("driver-2", 240, "eval_after")]  # fmt: skip
+              ("driver-2", 240, "evaluation_after")]  # fmt: skip
     lines = [{"t": t, "kind": "run.phase", "writer": writer, "seq": 0, "phase": phase} for writer, t, phase in phases]
     lines += [{"t": 110, "kind": "weights.published", "writer": "driver-1", "seq": 1}]  # its last word
     loads = [("engine-0", 99, 7.0), ("engine-0", 105, 100.0), ("engine-1", 105, 200.0), ("engine-0", 220, 300.0),
@@ -224,7 +224,7 @@ def test_a_resumed_runs_seconds_are_those_of_all_its_attempts_without_the_time_b
 
 
 def test_pass_at_1_and_its_rise_are_those_of_the_trained_families(tmp_path: Path) -> None:
-    found = summarise_run(tmp_path, facts())["eval"]
+    found = summarise_run(tmp_path, facts())["evaluation"]
     assert (found["before"]["pass_at_1"], found["after"]["pass_at_1"]) == (0.25, 0.75)
     assert (found["before"]["n"], found["before"]["tasks"]) == (4, 4)
     stderr = math.sqrt((2 * 0.5**2 + 2 * 0.5**2) / 3 / 4)
@@ -237,7 +237,7 @@ def test_pass_at_1_and_its_rise_are_those_of_the_trained_families(tmp_path: Path
 
 def test_a_run_that_was_cut_short_has_no_difference_and_zeros(tmp_path: Path) -> None:
     summary = summarise_run(tmp_path, facts(evaluations={"before": attempts(True)}, finished=False))
-    assert "difference" not in summary["eval"]
+    assert "difference" not in summary["evaluation"]
     assert (summary["steps"], summary["tokens_per_s"]) == (0, {"sampled": 0.0, "trained": 0.0})
     assert summary["weights"]["pause_ms_p50"] == 0.0
 

@@ -24,7 +24,8 @@ from launch.runs.comparison import (
 )
 from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, find_prunable, prune_runs
 from launch.runs.query import run_query
-from launch.runs.run_list import format_age, format_bytes, list_run_rows, read_run_row
+from launch.runs.run_list import list_run_rows, read_run_row
+from protocol.cli.formatting import format_age, format_bytes
 from protocol.errors import UserError
 from protocol.run_directory.run_status import RunStatus
 from tests.support.attempts import make_attempt
@@ -85,8 +86,8 @@ def test_a_run_that_has_just_begun_has_a_line(folder: Path) -> None:
     ("function", "value", "says"),
     [
         (format_bytes, 12.0, "12 B"),
-        (format_bytes, 3_400_000.0, "3.4 MB"),
-        (format_bytes, 2.5e12, "2.5 TB"),
+        (format_bytes, 3_400_000.0, "3.2 MiB"),
+        (format_bytes, 2.5e12, "2.3 TiB"),
         (format_age, 30.0, "30 s"),
         (format_age, 7200.0, "2 h"),
         (format_age, 3 * 86_400.0, "3 d"),

@@ -880,8 +880,8 @@ async def test_training_tells_of_what_can_be_evaluated_and_of_what_is_gone(tmp_p
                           *(f"published {step}" for step in (2, 3, 4))]  # fmt: skip
     assert run.checkpoints.scores() == {0: 0.1}
     lines = read_metrics(tmp_path)
-    assert [line.get("eval_step") for line in lines] == [None, None, 3, 3]
-    assert lines[3]["eval_pass_at_1"] == 0.5
+    assert [line.get("evaluation_step") for line in lines] == [None, None, 3, 3]
+    assert lines[3]["evaluation_pass_at_1"] == 0.5
 
 
 async def test_on_a_shared_device_the_learners_turn_waits_for_an_evaluation_and_no_turn_for_itself(
