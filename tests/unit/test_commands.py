@@ -18,7 +18,7 @@ from protocol.cli.arguments import CommandArguments, JsonFlag, parse_arguments
 from protocol.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USER
 from protocol.cli.output import error_console
 from protocol.errors import UserError
-from tests.support.commands import run_json
+from tests.support.commands import call_json, run_json
 
 COMMANDS = (
     "launch.cluster",
@@ -48,8 +48,8 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_mistyped_option_is_one_object_and_one_line(command: str) -> None:
-    done = run_json(*command.split(), "--bogus")
+def test_a_mistyped_option_is_one_object_and_one_line(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    done = call_json(capfd, *command.split(), "--bogus")
     assert (done.code, done.said["exit_code"]) == (EXIT_USER, EXIT_USER)
     assert "--help" in done.said["error"]
     assert done.stderr == f"error: {done.said['error']}\n"
@@ -82,8 +82,8 @@ def test_a_mistyped_option_is_one_object_and_one_line(command: str) -> None:
         "sandbox.tasks list /nowhere",
     ],
 )
-def test_what_cannot_be_done_is_one_object_and_one_line(command: str) -> None:
-    done = run_json(*command.split())
+def test_what_cannot_be_done_is_one_object_and_one_line(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    done = call_json(capfd, *command.split())
     assert (done.code, done.said["exit_code"]) == (EXIT_USER, EXIT_USER)
     assert done.stderr == f"error: {done.said['error']}\n"
 
