@@ -1,13 +1,14 @@
 """The commands of longshore: configuration, the driver that runs everything else, and all that shows a run to people.
 
-Packages, by purpose.  A command is a module or a ``__main__`` here, found by :mod:`launch.cli`; ``cluster``,
-``environment``, ``report`` and ``completion`` are commands of one module.
+Packages, by purpose.  :mod:`launch.cli` lists every command with its module; ``cluster``, ``environment``, ``report``
+and ``completion`` are commands of one module.
 
 A run, from above:
 
 - ``run``: one run from its command line to its summary; its driver starts the packages below.
 - ``training``: the training loop; ``weight_sync``: published versions to the engines, while rollout continues.
-- ``checkpoints``: writing, keeping, exporting; ``control``: requests to a run; ``alerts``: rules over its events.
+- ``checkpoints``: writing, keeping, exporting; ``control``: requests to a run, and ``ctl``, which sends them;
+  ``alerts``: rules over its events.
 - ``stall_diagnosis``: who waits for whom when nothing proceeds.
 - ``data``: tasks, the starting model and the warm start; ``demo``: the model of the demo.
 - ``actor_group``: the run's actors; ``hosts``: its nodes; ``processes``: local processes and tasks.
@@ -19,7 +20,7 @@ Looking at runs and evaluations:
 - ``monitor``: web page, terminal UI, progress and report; ``pages``: the parts of every HTML page.
 - ``exporters``: metrics to Prometheus and trackers; ``export``: trajectories in formats of other projects.
 - ``trajectory_reader``: recorded trajectories as conversations; ``replay``: their actions, or training steps, again.
-- ``runs``: a folder of runs; ``trace``: a run's processes over time; ``ctl``: status of a run and requests to it.
+- ``runs``: a folder of runs; ``trace``: a run's processes over time.
 
 Commands beside a run:
 

@@ -1,54 +1,82 @@
-"""``longshore COMMAND …`` runs ``python -m MODULE …``; ``longshore`` alone lists the commands.
-
-A command is a module whose docstring begins with ``python -m MODULE …``: and what it does.  Listing them imports none.
-"""
+"""``longshore VERB …`` runs the module of the verb; ``longshore`` alone lists the verbs and imports none of them."""
 
 from __future__ import annotations
 
-import ast
-import functools
+import importlib
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from protocol.cli.command import longshore_version
-from protocol.cli.exit_codes import EXIT_OK, main_guard
+from protocol.cli.exit_codes import main_guard
 from protocol.cli.suggestions import did_you_mean
+from protocol.dependencies import longshore_version
 from protocol.errors import UserError
 
-ROOT = Path(__file__).resolve().parent.parent
-_OTHER_ROOMS = ("sandbox.tasks", "sandbox.host", "sandbox.images", "sandbox.toolchain", "sandbox.server")
-_OTHER_COMMANDS = (*_OTHER_ROOMS, "sandbox.router", "sandbox.stress", "protocol.journal")
-"""Modules outside launch that are commands too."""
+if TYPE_CHECKING:  # it loads the parser
+    from protocol.cli.arguments import CommandArguments
+    from protocol.cli.command import Command
 
 
-class CommandModule(NamedTuple):
+class Verb(NamedTuple):
     module: str
-    description: str
-    """One line that describes the command."""
+    """Module that is the command; ``python -m MODULE`` is the same program."""
+    summary: str
+
+    def load_command(self) -> Command[CommandArguments]:
+        """Import the module and return its command."""
+        found = importlib.import_module(self.module)
+        if hasattr(found, "__path__"):
+            found = importlib.import_module(f"{self.module}.__main__")
+        return found.COMMAND
 
 
-@functools.cache
-def commands() -> dict[str, CommandModule]:
-    """Return name → module of every command."""
-    found: dict[str, CommandModule] = {}
-    for path in _candidate_files():
-        first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
-        usage, _, description = first.partition("``: ")
-        if usage.startswith("``python -m "):
-            module = usage.removeprefix("``python -m ").split()[0]
-            found[module.rpartition(".")[2]] = CommandModule(module, description)
-    return dict(sorted(found.items()))
-
-
-def _candidate_files() -> Iterator[Path]:
-    yield from (ROOT / "launch").glob("*.py")
-    yield from (ROOT / "launch").glob("*/__main__.py")
-    for module in _OTHER_COMMANDS:
-        path = ROOT.joinpath(*module.split("."))
-        yield path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+VERB_GROUPS = {
+    "train": {
+        "cluster": Verb("launch.cluster", "train a model with a recipe, from warm start to report"),
+        "sft": Verb("launch.sft", "train on conversations and recorded trajectories, supervised"),
+        "sweep": Verb("launch.sweep", "run trainings or evaluations over a grid of settings"),
+    },
+    "prepare": {
+        "doctor": Verb("launch.doctor", "check whether this machine can run a recipe"),
+        "plan": Verb("launch.plan", "estimate a run's memory, speed and machines"),
+        "simulate": Verb("launch.simulate", "simulate throughput and staleness of training on a cluster"),
+        "templates": Verb("launch.templates", "write a Slurm script or a KubeRay manifest for a run"),
+    },
+    "watch and steer": {
+        "monitor": Verb("launch.monitor", "watch a run, live or finished, in a browser or a terminal"),
+        "ctl": Verb("launch.control.ctl", "show a run's state, and steer it"),
+        "runs": Verb("launch.runs", "list, compare, query and prune runs"),
+        "report": Verb("launch.report", "write a run's report again"),
+        "trace": Verb("launch.trace", "write a timeline of a run for ui.perfetto.dev"),
+        "exporters": Verb("launch.exporters", "send a run's metrics to Prometheus, W&B, TensorBoard or trackio"),
+    },
+    "evaluate": {
+        "evaluate": Verb("launch.evaluation.evaluate", "evaluate a model on tasks: pass@k, errors, tokens"),
+        "compare": Verb("launch.evaluation.compare", "compare evaluations of the same tasks, task by task"),
+    },
+    "tasks and trajectories": {
+        "tasks": Verb("sandbox.tasks", "list, validate, convert and generate data sets of tasks"),
+        "replay": Verb("launch.replay", "replay a trajectory in a fresh sandbox, or a run's training"),
+        "export": Verb("launch.export", "export trajectories as ShareGPT, ATIF or Hugging Face"),
+        "journal": Verb("protocol.journal", "check or repair the trajectory store of a run that is not running"),
+    },
+    "sandboxes": {
+        "host": Verb("sandbox.host", "set up this machine for sandboxes, or remove what a run left on it"),
+        "images": Verb("sandbox.images", "build, pull, import, list and remove task images"),
+        "toolchain": Verb("sandbox.toolchain", "build or check the programs that every sandbox mounts"),
+        "server": Verb("sandbox.server", "serve this machine's sandboxes over HTTP"),
+        "router": Verb("sandbox.router", "serve many pool servers behind one address"),
+        "environment": Verb("launch.environment", "serve whole episodes to runs on other machines"),
+    },
+    "measure": {
+        "bench": Verb("launch.bench", "measure one part of longshore, or try all recipes"),
+        "stress": Verb("sandbox.stress", "start many sandboxes, verify every answer, inject faults"),
+    },
+    "shell": {
+        "completion": Verb("launch.completion", "print a completion script for bash, zsh or fish"),
+    },
+}
+VERBS = {name: verb for group in VERB_GROUPS.values() for name, verb in group.items()}
 
 
 def main() -> None:
@@ -56,23 +84,27 @@ def main() -> None:
     sys.exit(main_guard(_run))
 
 
-def _run() -> int:
-    known, words = commands(), sys.argv[1:]
+def _run() -> None:
+    words = sys.argv[1:]
     if not words or words[0] in {"-h", "--help", "help"}:
-        width = max(map(len, known), default=0)
-        lines = [f"  {name:<{width}}  {command.description}" for name, command in known.items()]
-        sys.stdout.write("\n".join(["usage: longshore COMMAND …  (COMMAND --help tells more)", *lines, ""]))
-        return EXIT_OK
-    if words == ["--version"]:
+        sys.stdout.write(format_verbs())
+    elif words == ["--version"]:
         sys.stdout.write(f"longshore {longshore_version()}\n")
-        return EXIT_OK
-    name = words[0].replace("-", "_")
-    if name in known:
-        module = known[name].module
-        os.execv(sys.executable, [sys.executable, "-m", module, *words[1:]])  # noqa: S606  the same interpreter
-    raise UserError(
-        f"longshore has no command '{words[0]}'{did_you_mean(name, known)}; the commands are {', '.join(known)}"
-    )
+    elif (verb := VERBS.get(words[0])) is not None:
+        os.execv(sys.executable, [sys.executable, "-m", verb.module, *words[1:]])  # noqa: S606  the same interpreter
+    else:
+        raise UserError(
+            f"longshore has no command '{words[0]}'{did_you_mean(words[0], VERBS)}; the commands are {', '.join(VERBS)}"
+        )
+
+
+def format_verbs() -> str:
+    """Return the usage of ``longshore``, with the verbs in their groups."""
+    width = max(map(len, VERBS))
+    lines = ["usage: longshore VERB …  (longshore VERB --help tells more)"]
+    for group, verbs in VERB_GROUPS.items():
+        lines += ["", f"{group}:", *(f"  {name:<{width}}  {verb.summary}" for name, verb in verbs.items())]
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``python -m launch.cluster``: train a model with a recipe, from warm start to report.
+"""``longshore cluster``: train a model with a recipe, from warm start to report.
 
 The command reads its arguments, opens the run directory, starts the process reaper, which leaves nothing behind, and
 hands over to :mod:`launch.run.driver`.  Ctrl-C stops cleanly; a second one at once.
@@ -37,6 +37,7 @@ from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.events import JsonValue
+from protocol.run_directory.layout import resume_command
 from protocol.settings import ConfigSection
 
 if TYPE_CHECKING:  # it loads Ray
@@ -87,7 +88,7 @@ def run_once(
         from launch.run.driver import Driver
 
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
-        sweep = (sys.executable, "-m", "sandbox.pool.sweep", directory.run_id)
+        sweep = (sys.executable, "-m", "sandbox.host", "sweep", directory.run_id)
         log = directory.process_log("driver", "node-0")
         with ProcessReaper(token or secrets.token_hex(16), temporary, sweep), log.handler_installed():
             driver = Driver(
@@ -99,7 +100,7 @@ def run_once(
                 checkpoint_store=checkpoint_store,
             )
             work = driver.run(resume=arguments.resume is not None)
-            summary = asyncio.run(run_interruptible(work, directory.resume_options))
+            summary = asyncio.run(run_interruptible(work, resume_command(directory.path)))
         driver.write_results(summary)
         return summary
 
@@ -149,7 +150,7 @@ def _resumed_run(arguments: ClusterArguments) -> tuple[Path, RunConfig]:
     return path, load_resumed_config(path, overrides)
 
 
-COMMAND = Command("launch.cluster", ClusterArguments, run)
+COMMAND = Command("cluster", ClusterArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

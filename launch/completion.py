@@ -1,14 +1,13 @@
-"""``python -m launch.completion bash|zsh|fish``: print a shell completion script."""
+"""``longshore completion bash|zsh|fish``: print a shell completion script."""
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import Annotated
 
 from tyro.conf import Positional
 
-from launch.cli import commands
+from launch.cli import VERBS
 from protocol.cli.arguments import CommandArguments, format_completion, one_of, option
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput
@@ -27,19 +26,11 @@ class CompletionArguments(CommandArguments):
 def run(given: CompletionArguments, out: JsonOutput) -> None:
     """Import every command, and print the script."""
     del out
-    models = {name: load_command(command.module).arguments for name, command in commands().items()}
+    models = {name: verb.load_command().arguments for name, verb in VERBS.items()}
     sys.stdout.write(format_completion("longshore", models, given.shell))
 
 
-def load_command(module: str) -> Command[CommandArguments]:
-    """Return the command of a module."""
-    found = importlib.import_module(module)
-    if hasattr(found, "__path__"):
-        found = importlib.import_module(f"{module}.__main__")
-    return found.COMMAND
-
-
-COMMAND = Command("launch.completion", CompletionArguments, run)
+COMMAND = Command("completion", CompletionArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -1,4 +1,4 @@
-"""``python -m launch.environment …``: serve whole episodes to runs on other machines.
+"""``longshore environment …``: serve whole episodes to runs on other machines.
 
 Stopped by SIGTERM or Ctrl-C, it begins nothing more, and ends its episodes and their sandboxes.  Killed, it leaves
 sandboxes that end by themselves (``--unattended-s``), or with the same command's next start.
@@ -46,7 +46,7 @@ class EnvironmentArguments(ServiceOptions):
 def run(chosen: EnvironmentArguments, out: JsonOutput) -> int:
     """Serve until SIGINT or SIGTERM."""
     del out
-    allowed = chosen.access("launch.environment")
+    allowed = chosen.access()
     settings = HostSettings.from_environment()
     host = require_answering_engine(current_host(settings))
     opened: list[EnvironmentService] = []
@@ -73,7 +73,7 @@ def run(chosen: EnvironmentArguments, out: JsonOutput) -> int:
         return run_server(create_app(open_service, allowed), listener, drain)
 
 
-COMMAND = Command("launch.environment", EnvironmentArguments, run)
+COMMAND = Command("environment", EnvironmentArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

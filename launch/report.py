@@ -1,4 +1,4 @@
-"""``python -m launch.report RUN``: write a run's report again."""
+"""``longshore report RUN``: write a run's report again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(given: ReportArguments, out: JsonOutput) -> None:
         sys.stdout.write(f"{report}\n")
 
 
-COMMAND = Command("launch.report", ReportArguments, run)
+COMMAND = Command("report", ReportArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -36,3 +36,8 @@ def installed_version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+def longshore_version() -> str:
+    """Return the version of the installed package, or ``0 (not installed)`` for a plain checkout."""
+    return installed_version("longshore") or "0 (not installed)"

@@ -1,4 +1,4 @@
-"""``python -m sandbox.host up|status|down``: set up this machine for sandboxes.
+"""``longshore host up|status|down|sweep``: set up this machine for sandboxes, and clean up after runs that were killed.
 
 ``up`` finds or starts a Docker engine, finds or builds the base image, and builds the toolchain that is mounted into
 every sandbox. It writes the result to a record (:mod:`sandbox.host_record`), so that pools and tests use the same. A
@@ -16,11 +16,11 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, subcommand
 
-from protocol.cli.arguments import CommandArguments, option
+from protocol.cli.arguments import CommandArguments, Flag, option
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput
@@ -99,9 +99,9 @@ def report_status(settings: HostSettings, say: ReportLine) -> bool:
     """Report what is set up through ``say``. Returns whether sandboxes can start."""
     host = current_host(settings)
     answers = daemon.engine_answers(host.docker_url)
-    say(f"docker engine: {host.docker_url} {'answers' if answers else 'DOES NOT ANSWER: python -m sandbox.host up'}")
+    say(f"docker engine: {host.docker_url} {'answers' if answers else 'DOES NOT ANSWER: longshore host up'}")
     image = answers and daemon.has_image(host.docker_url, host.base_image)
-    missing = "" if image else " MISSING: python -m sandbox.host up"
+    missing = "" if image else " MISSING: longshore host up"
     say(f"base image: {host.base_image}{missing}, toolchain: {host.toolchain}")
     if not (image and host.toolchain.exists()):
         return False
@@ -127,35 +127,66 @@ def stop_engine(settings: HostSettings, say: ReportLine) -> None:
     say(f"docker engine: stopped (pid {pid})")
 
 
+class UpArguments(CommandArguments):
+    """Set up whatever is missing."""
+
+
+class StatusArguments(CommandArguments):
+    """Show the set-up.  The exit code is 1 if sandboxes cannot start."""
+
+
+class DownArguments(CommandArguments):
+    """Stop the Docker engine that `up` started."""
+
+
+class SweepArguments(CommandArguments):
+    """Remove what a run's dead workers left on this machine's Docker engine."""
+
+    run: Positional[Annotated[str, option("RUN")]]
+    """Id of the run."""
+    settle: Flag = False
+    """Keep looking for 20 s, because the workers have only just died."""
+
+
 class HostArguments(CommandArguments):
     """Set up this machine for sandboxes: a Docker engine, the base image and the toolchain.
 
     Example: longshore host status
     """
 
-    action: Positional[Annotated[Literal["up", "status", "down"], option()]]
-    """up: set up whatever is missing; status: show the set-up; down: stop the Docker engine that `up` started."""
+    action: (
+        Annotated[UpArguments, subcommand("up")]
+        | Annotated[StatusArguments, subcommand("status")]
+        | Annotated[DownArguments, subcommand("down")]
+        | Annotated[SweepArguments, subcommand("sweep")]
+    )
 
 
 def run(given: HostArguments, out: JsonOutput) -> int:
     """Return 0 if sandboxes can start, or if the action succeeded."""
     del out
     settings = HostSettings.from_environment()
+    match given.action:
+        case UpArguments():
+            ensure_host(settings, _say)
+        case StatusArguments():
+            return EXIT_OK if report_status(settings, _say) else EXIT_FAILED
+        case DownArguments():
+            stop_engine(settings, _say)
+        case SweepArguments(run=run_id, settle=settle):
+            from sandbox.pool.sweep import SETTLE_S, sweep_run  # imports the Docker client
 
-    def say(line: str) -> None:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-
-    if given.action == "up":
-        ensure_host(settings, say)
-    elif given.action == "down":
-        stop_engine(settings, say)
-    elif not report_status(settings, say):
-        return EXIT_FAILED
+            removed = asyncio.run(sweep_run(run_id, SETTLE_S if settle else 0.0))
+            _say(f"removed {removed} containers, committed images and networks")
     return EXIT_OK
 
 
-COMMAND = Command("sandbox.host", HostArguments, run)
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+COMMAND = Command("host", HostArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -1,4 +1,4 @@
-"""Settings for running sandboxes on this machine, and the record that ``python -m sandbox.host up`` writes.
+"""Settings for running sandboxes on this machine, and the record that ``longshore host up`` writes.
 
 Pools, tests and commands read the record, so that all of them use the same Docker engine, base image and toolchain.
 """
@@ -78,7 +78,7 @@ def current_host(settings: HostSettings | None = None) -> SandboxHost:
             record["docker_url"], record["base_image"], Path(record["toolchain"]), record["engine_owner"]
         )
     except (OSError, ValueError, KeyError) as error:
-        raise UserError("this machine is not set up for sandboxes: run `python -m sandbox.host up`") from error
+        raise UserError("this machine is not set up for sandboxes: run `longshore host up`") from error
 
 
 def write_host_record(settings: HostSettings, host: SandboxHost) -> None:
@@ -105,5 +105,5 @@ def is_set_up(settings: HostSettings | None = None) -> bool:
 def require_answering_engine(host: SandboxHost) -> SandboxHost:
     """Return ``host`` once its Docker engine has answered.  Raises UserError with what to do."""
     if not daemon.engine_answers(host.docker_url, _BUSY_ENGINE_S):
-        raise UserError(f"the Docker engine at {host.docker_url} does not answer: run `python -m sandbox.host up`")
+        raise UserError(f"the Docker engine at {host.docker_url} does not answer: run `longshore host up`")
     return host

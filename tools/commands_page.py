@@ -12,8 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from launch.cli import commands  # noqa: E402  the checkout is not always installed
-from launch.completion import load_command  # noqa: E402  as above
+from launch.cli import VERB_GROUPS  # noqa: E402  the checkout is not always installed
 from protocol.cli.arguments import format_help, subcommands  # noqa: E402  as above
 
 PAGE = ROOT / "docs" / "commands.md"
@@ -42,13 +41,15 @@ def main() -> int:
 def commands_page() -> str:
     """Return the whole page."""
     lines = [HEAD]
-    for name, (module, _) in commands().items():
-        command = load_command(module)
-        lines += [f"## longshore {name}", "", f"`python -m {module}`", ""]
-        lines += [*help_block(format_help(command.arguments, f"longshore {name}"))]
-        for inner in subcommands(command.arguments):
-            lines += [f"### longshore {name} {inner}", ""]
-            lines += help_block(format_help(command.arguments, f"longshore {name}", [inner]))
+    for group, verbs in VERB_GROUPS.items():
+        lines += [f"## {group.capitalize()}", ""]
+        for name, verb in verbs.items():
+            arguments = verb.load_command().arguments
+            lines += [f"### longshore {name}", "", f"`python -m {verb.module}`", ""]
+            lines += help_block(format_help(arguments, f"longshore {name}"))
+            for inner in subcommands(arguments):
+                lines += [f"#### longshore {name} {inner}", ""]
+                lines += help_block(format_help(arguments, f"longshore {name}", [inner]))
     return "\n".join(lines).rstrip() + "\n"
 
 

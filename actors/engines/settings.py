@@ -63,7 +63,7 @@ class EngineSettings(ConfigSection):
     pause_mode: PauseMode = "in_place"
     """SGLang's pause mode for requests in flight during a weight update: ``in_place`` keeps their KV cache; ``retract``
     frees it and prefills them again, which lets SGLang's scheduler run ahead of the device.
-    ``python -m launch.bench engine`` measures both on your machine."""
+    ``longshore bench engine`` measures both on your machine."""
     max_total_tokens: PositiveInt = 40_000
     """Number of tokens in one server's KV cache."""
     max_running: PositiveInt = 64

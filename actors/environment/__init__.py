@@ -12,5 +12,5 @@ so
   infrastructure loss and is never continued.
 
 The messages are at the bottom, then ``episode`` (one episode), ``service`` (a machine's episodes, without HTTP) and
-``app`` (its endpoints); ``client`` is the worker's side.  ``python -m launch.environment`` starts a service.
+``app`` (its endpoints); ``client`` is the worker's side.  ``longshore environment`` starts a service.
 """

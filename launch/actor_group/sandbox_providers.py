@@ -51,7 +51,7 @@ def make_provider_settings(sandbox: SandboxSettings, environment: Mapping[str, s
     if sandbox.group_slots and len(urls) > 1:
         raise UserError(
             f"sandbox.group_slots reserves the slots of a whole group at one address, and {POOL_URLS_VARIABLE} has "
-            f"{len(urls)}: start a router (python -m sandbox.router --workers {','.join(urls)}) and use only its URL"
+            f"{len(urls)}: start a router (longshore router --workers {','.join(urls)}) and use only its URL"
         )
     return ProviderSettings(POOL, urls, read_token(None, environment), sandbox.group_slots)
 
@@ -113,7 +113,7 @@ def _count_slots(status: Mapping[str, Any]) -> int:
 def _check_service(url: str, token: str) -> None:
     if "environment" not in _fetch_status(url, token, _SERVICE):
         raise UserError(
-            f"the server at {url} is no environment service: start one (python -m launch.environment), or set "
+            f"the server at {url} is no environment service: start one (longshore environment), or set "
             "sandbox.provider = 'pool' for pool servers"
         )
 
@@ -136,8 +136,8 @@ class _Server(NamedTuple):
     """The command that starts one."""
 
 
-_POOL_SERVER = _Server("pool server", "python -m sandbox.server, or sandbox.router before several")
-_SERVICE = _Server("environment service", "python -m launch.environment")
+_POOL_SERVER = _Server("pool server", "longshore server, or longshore router before several")
+_SERVICE = _Server("environment service", "longshore environment")
 
 
 def _fetch_status(url: str, token: str, server: _Server = _POOL_SERVER) -> Mapping[str, Any]:

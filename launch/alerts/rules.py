@@ -113,7 +113,7 @@ def check_disk(signals: RunSignals, ease: float) -> str | None:
         return None
     return (
         f"{format_bytes(found.free)} are free on the run's disk{_until(found)}; below run.disk_reserve_mb no group "
-        "opens. Free some space (python -m launch.runs prune --dry-run lists what can be removed)"
+        "opens. Free some space (longshore runs prune --dry-run lists what can be removed)"
     )
 
 

@@ -1,4 +1,4 @@
-"""``python -m launch.bench BENCHMARK``: measure one part of longshore, or try all recipes."""
+"""``longshore bench BENCHMARK``: measure one part of longshore, or try all recipes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def _measure(given: BenchArguments) -> _Report:
             return await recipes.measure_recipes(recipes.parse_options(arguments))
 
 
-COMMAND = Command("launch.bench", BenchArguments, run)
+COMMAND = Command("bench", BenchArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -158,7 +158,7 @@ def _check_adapters(tables: RunTables) -> list[str]:
         problems.append(
             f"lora.rank = {tables.lora.rank} freezes the model's weights, and the warm start has to train them: set "
             "lora.rank = 0, or warm_start.enabled = false and model.path to a model that has been "
-            "trained (python -m launch.sft, or runs/ID/weights/v…)"
+            "trained (longshore sft, or runs/ID/weights/v…)"
         )
     return problems
 

@@ -21,8 +21,8 @@ from protocol.settings import ConfigError, ConfigSection, dotted_fields, explain
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
-_SEE_KEYS = " (to see the keys: `python -m launch.cluster demo --dry-run`)"
-_SEE_SFT_KEYS = " (to see the keys: `python -m launch.sft --dry-run`)"
+_SEE_KEYS = " (to see the keys: `longshore cluster demo --dry-run`)"
+_SEE_SFT_KEYS = " (to see the keys: `longshore sft --dry-run`)"
 
 C = TypeVar("C", bound=ConfigSection)
 

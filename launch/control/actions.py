@@ -49,7 +49,7 @@ def parse_cancel_target(text: str) -> CancelTarget:
     if (found := _TARGET.fullmatch(text)) is None:
         raise UserError(
             f"'{text}' is neither a training group nor a training trajectory: write 12 or train-g000012-s03 "
-            "(python -m launch.ctl RUN list shows the running ones)"
+            "(longshore ctl RUN list shows the running ones)"
         )
     sample = found["sample"]
     return CancelTarget(GroupId(int(found["group"])), None if sample is None else int(sample))

@@ -102,7 +102,7 @@ def read_request(path: Path) -> ControlRequest:
     try:
         return ControlRequest.model_validate(orjson.loads(path.read_bytes()))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path.name} is no request ({error}): use python -m launch.ctl") from error
+        raise UserError(f"{path.name} is no request ({error}): use longshore ctl") from error
 
 
 def _current_user() -> str:

@@ -69,7 +69,7 @@ def _load(config: RunConfig) -> Dataset:
 def _validate_command(config: RunConfig) -> str:
     """Return the command that lists every problem of the tasks."""
     data = config.data
-    words = ["python", "-m", "sandbox.tasks", "validate", str(data.path)]
+    words = ["longshore", "tasks", "validate", str(data.path)]
     if data.label:
         words += ["--label", data.label]
     elif data.kind not in {DataKind.DATASET, DataKind.TERMINAL_BENCH}:

@@ -1,4 +1,4 @@
-"""``python -m launch.doctor [RECIPE]``: check whether this machine can run a recipe.
+"""``longshore doctor [RECIPE]``: check whether this machine can run a recipe.
 
 All checks run at once, each with a deadline, so a hanging Docker engine or file system is one line among the others.
 Exit code 0 if a run would start, otherwise 1.
@@ -101,7 +101,7 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     console.print(f"{failures} problems prevent a run from starting" if failures else "a run can start here")
 
 
-COMMAND = Command("launch.doctor", DoctorArguments, run)
+COMMAND = Command("doctor", DoctorArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

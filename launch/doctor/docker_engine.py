@@ -30,7 +30,7 @@ _OLDEST_API = (1, 41)
 _SKEW_S = 2.0
 _DEFAULT_POOLS = 31
 """Number of networks that fit into an engine's default address pools."""
-_RESTART = "`systemctl restart docker`, or `python -m sandbox.host down`, then `up`"
+_RESTART = "`systemctl restart docker`, or `longshore host down`, then `up`"
 
 
 class EngineAnswer(StrEnum):
@@ -241,7 +241,7 @@ def _docker(facts: DockerEngineFacts, requirements: HostRequirements) -> list[Fi
                 CheckName.DOCKER,
                 f"sandbox.image = '{requirements.image}' is not in the Docker engine at {facts.url}, and runs pull no "
                 "images",
-                f"run `python -m sandbox.images pull {requirements.image}`, or leave the key out for the base image",
+                f"run `longshore images pull {requirements.image}`, or leave the key out for the base image",
             )
         )
     if facts.api < _OLDEST_API:

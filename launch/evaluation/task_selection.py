@@ -38,7 +38,7 @@ def select_tasks(tasks: str, datasets: Path, only: Sequence[str], ids: Sequence[
     if not taken.tasks:
         unmatched = f"none is named {' '.join(only)}" if found.tasks and not named.tasks else ""
         why = unmatched or (problems[0] if problems else "it is empty")
-        raise UserError(f"{tasks} has no task to evaluate ({why}): python -m sandbox.tasks validate {tasks}")
+        raise UserError(f"{tasks} has no task to evaluate ({why}): longshore tasks validate {tasks}")
     return TaskSelection({task.id: task for task in taken.tasks}, whole, problems)
 
 

@@ -1,4 +1,4 @@
-"""``python -m launch.export SOURCE … --format FORMAT``: export trajectories as ShareGPT, ATIF or Hugging Face.
+"""``longshore export SOURCE … --format FORMAT``: export trajectories as ShareGPT, ATIF or Hugging Face.
 
 A source is a run's directory, or the folder of an evaluation with ``--save-trajectories``.  What is written is whole or
 not there.
@@ -82,7 +82,7 @@ def _describe_selection(given: ExportArguments) -> str:
     return "; ".join(filter(None, parts)) or "passed or not"
 
 
-COMMAND = Command("launch.export", ExportArguments, run)
+COMMAND = Command("export", ExportArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

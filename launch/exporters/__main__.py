@@ -1,4 +1,4 @@
-"""``python -m launch.exporters RUN …``: send a run's metrics to Prometheus, W&B, TensorBoard or trackio.
+"""``longshore exporters RUN …``: send a run's metrics to Prometheus, W&B, TensorBoard or trackio.
 
 A run does so itself where ``metrics.prometheus`` or ``metrics.exporters`` say so, by this command with ``--follow``; by
 hand it sends what a run has written, for example where a tracker was not to be reached.  With ``--follow`` or
@@ -131,7 +131,7 @@ def _say(settings: ExporterSettings, name: str, why: str) -> None:
     log = EventLog(settings.run_dir, f"exporter-{name}", "node-0")
     text = (
         f"{name} did not take a step ({why}): the run goes on, and metrics.jsonl has all; later failures are only "
-        f"counted. To send them again: python -m launch.exporters {settings.run_dir} --to {name}"
+        f"counted. To send them again: longshore exporters {settings.run_dir} --to {name}"
     )
     log.emit("alert.raised", name="metrics", text=text)
     log.close()
@@ -158,7 +158,7 @@ def _follow(
         endpoint.close()
 
 
-COMMAND = Command("launch.exporters", ExportersArguments, run)
+COMMAND = Command("exporters", ExportersArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -45,7 +45,7 @@ class NodeAgent:
     def __init__(self, settings: NodeAgentSettings) -> None:
         self._settings = settings
         settings.folder.mkdir(parents=True, exist_ok=True)
-        sweep = (sys.executable, "-m", "sandbox.pool.sweep", settings.run_id) if settings.has_sandboxes else ()
+        sweep = (sys.executable, "-m", "sandbox.host", "sweep", settings.run_id) if settings.has_sandboxes else ()
         self._process_reaper = ProcessReaper(settings.token, settings.folder, sweep, watched_pid=os.getppid())
         self._process_reaper.__enter__()
 

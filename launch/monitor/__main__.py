@@ -1,4 +1,4 @@
-"""``python -m launch.monitor RUN [--tui] [--host H] [--port N] [--json]``: watch a run, live or finished."""
+"""``longshore monitor RUN [--tui] [--host H] [--port N] [--json]``: watch a run, live or finished."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _address(host: str, port: int, token: str) -> str:
     return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
 
 
-COMMAND = Command("launch.monitor", MonitorArguments, run)
+COMMAND = Command("monitor", MonitorArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

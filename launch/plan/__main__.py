@@ -1,4 +1,4 @@
-"""``python -m launch.plan RECIPE …``: estimate a run's memory, speed and machines.
+"""``longshore plan RECIPE …``: estimate a run's memory, speed and machines.
 
 Memory follows from the model's shape.  Speed and token ages need durations of episodes and steps, from a run (``--from
 runs/ID``) or assumed (``--scenario``).  A plan from a run's own trace is within a fifth of what the run measured.
@@ -93,7 +93,7 @@ def run(given: PlanArguments, out: JsonOutput) -> int:
     }
     if basis is None:
         console.print(
-            "for steps per hour and token ages name a run (--from runs/ID; `python -m launch.cluster "
+            "for steps per hour and token ages name a run (--from runs/ID; `longshore cluster "
             f"{given.recipe} --steps 8` makes one) or a scenario (--scenario small)"
         )
     else:
@@ -144,7 +144,7 @@ def _hosts(config: RunConfig) -> int:
     return config.cluster.nodes if config.cluster.address else 1
 
 
-COMMAND = Command("launch.plan", PlanArguments, run)
+COMMAND = Command("plan", PlanArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -17,7 +17,7 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 async def run_interruptible(
-    work: Coroutine[object, object, dict[str, JsonValue]], resume_options: str
+    work: Coroutine[object, object, dict[str, JsonValue]], resume_command: str
 ) -> dict[str, JsonValue]:
     """Run ``work``; the first SIGINT or SIGTERM cancels it, the second ends the process.
 
@@ -36,7 +36,7 @@ async def run_interruptible(
             signal.signal(number, _stop_at_once)
         task.cancel()
         with contextlib.suppress(OSError):  # an interrupt ends the reader too: `… 2>&1 | tee log`
-            sys.stderr.write(f"\nstopping; press Ctrl-C again to stop at once. To continue later: {resume_options}\n")
+            sys.stderr.write(f"\nstopping; press Ctrl-C again to stop at once. To continue later: {resume_command}\n")
 
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop)

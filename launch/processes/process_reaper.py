@@ -37,7 +37,7 @@ _QUIET_ROUNDS = 2
 _CLEANUP_ROUNDS = {
     b"/actors/engines/server/process_reaper.py": 100,
     b"/launch/processes/process_reaper.py": 250,
-    b"\0sandbox.pool.sweep\0": 250,
+    b"\0sandbox.host\0sweep\0": 250,
 }
 """Part of a command line → rounds that such a process is spared to clean up: the reaper of an engine removes the shared
 memory of its dead server; the reaper of a run that this one started (:mod:`launch.sweep`) ends processes that this one
@@ -59,7 +59,7 @@ class ProcessReaper:
     leaving waits until all of them are gone."""
 
     def __init__(self, token: str, temporary: Path, sweep: Sequence[str] = (), *, watched_pid: int = 0) -> None:
-        """``sweep`` is a command (:mod:`sandbox.pool.sweep`) that runs at the end unless all went well.  On another
+        """``sweep`` is a command (``longshore host sweep``) that runs at the end unless all went well.  On another
         host than the driver's, the end of the process ``watched_pid`` is the end of the run."""
         self._token, self._temporary, self._sweep = token, temporary, sweep
         self._remote_options = (_REMOTE, str(watched_pid)) if watched_pid else ()

@@ -1,4 +1,4 @@
-"""``python -m launch.replay TRAJECTORY|RUN``: replay a trajectory in a fresh sandbox, or a run's training.
+"""``longshore replay TRAJECTORY|RUN``: replay a trajectory in a fresh sandbox, or a run's training.
 
 TRAJECTORY is RUN/ID or EVALUATION/TASK/ATTEMPT: its actions run in a fresh sandbox, their results are compared with the
 recorded observations, and the episode is graded again.  The exit code is 0 if every replay gives the recorded verdict
@@ -110,7 +110,7 @@ def _require_run(path: Path) -> None:
         raise NoSuchRunError(path)
 
 
-COMMAND = Command("launch.replay", ReplayArguments, run)
+COMMAND = Command("replay", ReplayArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

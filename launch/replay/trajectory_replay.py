@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -28,6 +27,7 @@ from launch.replay.verdict_comparison import ReplayAttempt, ReplayComparison
 from launch.run_records.run_directory import RunDirectory
 from launch.trajectory_reader.run_source import RunTrajectories
 from launch.trajectory_reader.trajectory_lookup import FoundTrajectory
+from protocol.cli.command import typed_command
 from protocol.errors import UserError
 from protocol.evaluation import AttemptId, AttemptRecord, AttemptVerdict
 from protocol.events import JsonValue
@@ -130,7 +130,7 @@ def _task(found: FoundTrajectory) -> Task:
     if name not in known:
         raise UserError(
             f"{folder} no longer has task {name!r} of {found.recorded.name}: put it back, or see "
-            f"{shlex.join([Path(sys.executable).name, '-m', 'sandbox.tasks', 'validate', folder])}"
+            f"{shlex.join(['longshore', 'tasks', 'validate', folder])}"
         )
     return known[name]
 
@@ -155,5 +155,5 @@ def run_replays(subject: ReplaySubject, times: int, concurrency: int) -> ReplayC
         found.append(await replay_trajectory(subject, times, concurrency))
         return {}
 
-    asyncio.run(run_interruptible(work(), f"the same command: {shlex.join(['python', *sys.orig_argv[1:]])}"))
+    asyncio.run(run_interruptible(work(), typed_command("replay")))
     return found[0]

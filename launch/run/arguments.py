@@ -1,4 +1,4 @@
-"""The command line of ``python -m launch.cluster``.
+"""The command line of ``longshore cluster``.
 
 Every option that has a key in the configuration is an override of that key, so that there is one place where values are
 checked, and ``--set`` can say all of it.
@@ -102,7 +102,7 @@ class ClusterArguments(CommandArguments):
 def parse_cluster_arguments(argv: Sequence[str] | None = None) -> ClusterArguments:
     """Read a command line (``sys.argv`` by default).  Raises UserError."""
     words = sys.argv[1:] if argv is None else argv
-    return check_arguments(parse_arguments(ClusterArguments, words, "python -m launch.cluster"))
+    return check_arguments(parse_arguments(ClusterArguments, words, "longshore cluster"))
 
 
 def check_arguments(given: ClusterArguments) -> ClusterArguments:

@@ -14,6 +14,7 @@ from protocol.cli.output import JsonOutput
 from protocol.errors import InfraError, UserError
 from protocol.files.filesystem import free_bytes
 from protocol.journal import DiskFullError
+from protocol.run_directory.layout import resume_command
 from protocol.run_directory.process_log import get_logger
 
 _NO_SPACE_BYTES = 1 << 20
@@ -29,13 +30,13 @@ def report_end(run: RunContext) -> Generator[None]:
         reason = "done"
     except DiskFullError as error:
         reason = str(error)
-        raise UserError(f"{error}; nothing is lost: go on with {run.directory.resume_options}") from error
+        raise UserError(f"{error}; nothing is lost: go on with {resume_command(run.directory.path)}") from error
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         _log.exception("the run ends")
         raise_if_disk_full(run.directory, error)
         if isinstance(error, InfraError):
-            run.console.print(f"to go on with the run: python -m launch.cluster {run.directory.resume_options}")
+            run.console.print(f"to go on with the run: {resume_command(run.directory.path)}")
         raise
     finally:
         run.events.emit("run.finished", ok=reason == "done", reason=reason)
@@ -48,7 +49,7 @@ def raise_if_disk_full(directory: RunDirectory, error: Exception) -> None:
         raise UserError(
             f"{path} has no space left ({free >> 10} KB free), and that ended the run: free some space "
             f"(du -xh {path} | sort -h | tail). Nothing that was acknowledged is lost: go on with "
-            f"{directory.resume_options}"
+            f"{resume_command(path)}"
         ) from error
 
 
@@ -59,7 +60,7 @@ async def end_process_if_cluster_lost(work: Coroutine[Any, Any, None], run: RunC
         await work
     except ClusterLostError as error:
         run.events.emit("run.finished", ok=False, reason=str(error))
-        resume = f"python -m launch.cluster {run.directory.resume_options}"
+        resume = resume_command(run.directory.path)
         line = f"error: {error}; nothing that was acknowledged is lost: go on with {resume}"
         run.console.print(line)
         JsonOutput.end_process(EXIT_FAILED, line)

@@ -37,7 +37,7 @@ async def serve_monitor(run: RunContext) -> AsyncGenerator[str]:
     path, log = run.directory.path, run.directory.logs / "monitor.log"
     async with run_monitor_process(path, port=run.config.monitor.port, log=log) as url:
         if not url:
-            again = f"python -m launch.monitor {display_path(path)}"
+            again = f"longshore monitor {display_path(path)}"
             run.console.print(f"no live monitor ({display_path(log)} says why); the run continues without it: {again}")
         yield url
 
@@ -111,6 +111,6 @@ def restore_pause(run: RunContext, run_state: RunStatePublisher) -> bool:
     if not is_paused(run.directory.path):
         return False
     run_state.restore_flow(RolloutFlow.PAUSE)
-    resume = f"python -m launch.ctl {display_path(run.directory.path)} resume"
+    resume = f"longshore ctl {display_path(run.directory.path)} resume"
     run.raise_alert("paused", f"the run is still paused, as requested before: `{resume}` continues it")
     return True

@@ -37,7 +37,6 @@ from protocol.run_directory.layout import (
     NoSuchRunError,
     RunDirectoryError,
     resume_command,
-    resume_options,
 )
 from protocol.run_directory.process_log import ProcessLog
 from protocol.settings import ConfigSection
@@ -92,11 +91,6 @@ class RunDirectory:
     @property
     def run_id(self) -> str:
         return self.path.name
-
-    @property
-    def resume_options(self) -> str:
-        """Options of ``python -m launch.cluster`` that resume this run."""
-        return resume_options(self.path)
 
     @property
     def logs(self) -> Path:
@@ -222,7 +216,7 @@ def load_resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
 
 
 def has_ended(run_dir: Path) -> bool:
-    """Return whether the run has reached its own end; one that a person ended with ``launch.ctl`` may go on."""
+    """Return whether the run has reached its own end; one that a person ended with ``launch.control.ctl`` may go on."""
     try:
         return orjson.loads((run_dir / SUMMARY_FILE).read_bytes()).get("ended") not in _ENDED_BY_REQUEST
     except FileNotFoundError:
@@ -309,7 +303,7 @@ def load_stored_tables(path: Path) -> dict[str, dict[str, Toml]]:
         raise directory_error(path, error) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunDirectoryError(
-            f"{file} is no run's record ({error}): start a new run, python -m launch.cluster NAME"
+            f"{file} is no run's record ({error}): start a new run, longshore cluster NAME"
         ) from error
 
 

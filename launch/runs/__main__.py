@@ -1,4 +1,4 @@
-"""``python -m launch.runs list|compare|query|prune``: list, compare, query and prune runs.
+"""``longshore runs list|compare|query|prune``: list, compare, query and prune runs.
 
 ``list`` has a line for each run of a folder; ``compare A B`` writes one page with their curves and prints a table;
 ``query SQL`` asks their metrics, trajectories, evaluations and events; ``prune`` removes what nobody needs any more, or
@@ -119,7 +119,7 @@ def run(given: RunsArguments, out: JsonOutput) -> None:
 
 def _list(folder: Path, out: JsonOutput) -> None:
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}: python -m launch.runs list FOLDER, or begin a run")
+        raise UserError(f"there is no folder {folder}: longshore runs list FOLDER, or begin a run")
     found = list_run_rows(folder)
     out.set_result({"runs": [asdict(line) for line in found]})
     if found:
@@ -200,7 +200,7 @@ def _print(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     output_console().print(lines)
 
 
-COMMAND = Command("launch.runs", RunsArguments, run)
+COMMAND = Command("runs", RunsArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -1,4 +1,4 @@
-"""``python -m launch.sft …``: supervised training on conversations and on trajectories of runs.
+"""``longshore sft …``: supervised training on conversations and on trajectories of runs.
 
 The data is read and checked first.  Then the run's directory is opened and the learner's ranks are started, which
 :mod:`launch.sft.trainer` drives.  Ctrl-C stops; ``--resume`` continues from the newest checkpoint.
@@ -30,7 +30,7 @@ from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.errors import InfraError
 from protocol.events import JsonValue
-from protocol.run_directory.layout import SUMMARY_FILE, RunDirectoryError
+from protocol.run_directory.layout import SUMMARY_FILE, RunDirectoryError, resume_command
 
 if TYPE_CHECKING:  # it loads Ray
     from launch.sft.preparation import SftInputs
@@ -66,7 +66,7 @@ def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
         with ProcessReaper(secrets.token_hex(16), temporary):
             work = _train(config, directory, prepared, temporary, console)
-            found = asyncio.run(run_interruptible(work, f"python -m launch.sft {directory.resume_options}"))
+            found = asyncio.run(run_interruptible(work, resume_command(directory.path, supervised=True)))
         summary: dict[str, JsonValue] = {"run": directory.run_id, **found}
         directory.write_json(SUMMARY_FILE, summary)
     for export in SftExport:
@@ -120,18 +120,18 @@ async def _train(
                     inputs=prepared,
                     run_dir=directory.path,
                     attempt=directory.attempt,
-                    exports=SftExports.from_config(config.sft, directory.path, directory.resume_options),
+                    exports=SftExports.from_config(config.sft, directory.path),
                     learners=learners,
                     store=store,
                     console=console,
                 )
                 return await trainer.run(checkpoint)
     except InfraError:
-        console.print(f"to continue: python -m launch.sft {directory.resume_options}")
+        console.print(f"to continue: {resume_command(directory.path, supervised=True)}")
         raise
 
 
-COMMAND = Command("launch.sft", SftArguments, run)
+COMMAND = Command("sft", SftArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

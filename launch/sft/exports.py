@@ -27,6 +27,7 @@ from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.files.digests import FileDigest, digest_files, find_damage
 from protocol.files.filesystem import build_folder, replace_file
+from protocol.run_directory.layout import resume_command
 from protocol.weights import NO_VERSION, WeightVersion
 
 EXPORTS_FILE = "exports.json"
@@ -81,19 +82,17 @@ def check_exports(sft: SftSettings, run_dir: Path | None) -> None:
 class SftExports:
     run_dir: Path
     folders: Mapping[SftExport, Path]
-    resume_options: str
-    """Options of ``longshore sft`` that resume the run."""
 
     @classmethod
-    def from_config(cls, sft: SftSettings, run_dir: Path, resume_options: str) -> SftExports:
-        return cls(run_dir, _export_folders(sft, run_dir), resume_options)
+    def from_config(cls, sft: SftSettings, run_dir: Path) -> SftExports:
+        return cls(run_dir, _export_folders(sft, run_dir))
 
     async def write(self, learners: LearnerGroup, step: int, weights: str) -> None:
         """Write the folders that do not exist yet.  ``weights`` is the digest of the weights.  Raises UserError."""
         for export, folder in self.folders.items():
             advice = (
-                "the trained weights are in the run's last checkpoint; to write them elsewhere: python -m "
-                f"launch.sft {self.resume_options} {_OPTIONS[export]} FOLDER"
+                "the trained weights are in the run's last checkpoint; to write them elsewhere: "
+                f"{resume_command(self.run_dir, supervised=True)} {_OPTIONS[export]} FOLDER"
             )
             with _explain_errors(folder, advice):
                 if await asyncio.to_thread(self._is_written, export, folder, weights):

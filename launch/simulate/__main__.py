@@ -1,4 +1,4 @@
-"""``python -m launch.simulate SCENARIO``: simulate the throughput and the token ages of training on a cluster.
+"""``longshore simulate SCENARIO``: simulate the throughput and the token ages of training on a cluster.
 
 A virtual clock drives the real scheduler, staleness, routing and journal rules; episodes, engines and steps only take
 time.  A row takes seconds on one core, and the same seed gives the same bytes.  SCENARIO is a name, a TOML file, a
@@ -7,7 +7,6 @@ trace, or the directory of a real run, which is then replayed.
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +22,7 @@ from launch.simulate.simulation_page import write_simulation
 from launch.simulate.simulation_rows import SimulationRunner
 from launch.simulate.simulation_table import table_lines
 from protocol.cli.arguments import AtLeastOne, CommandArguments, Count, JsonFlag, comma_separated, option
-from protocol.cli.command import Command
+from protocol.cli.command import Command, typed_command
 from protocol.cli.output import JsonOutput, display_path, error_console, output_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
@@ -94,7 +93,7 @@ def run(given: SimulateArguments, out: JsonOutput) -> None:
             f"{measured.staleness_mean:.3f}"
         )
     result: dict[str, JsonValue] = {"scenario": scenario.name, "rows": [row.as_json() for row in rows]}
-    write_simulation(folder, scenario, rows, result, shlex.join(["python", "-m", "launch.simulate", *sys.argv[1:]]))
+    write_simulation(folder, scenario, rows, result, typed_command("simulate"))
     console.print(f"page: {display_path(folder / 'index.html')}\nplot: {display_path(folder / 'simulation.png')}")
     out.set_result(result)
 
@@ -146,7 +145,7 @@ def _matrix(scenario: Scenario, given: SimulateArguments) -> SimulationMatrix:
     return matrix
 
 
-COMMAND = Command("launch.simulate", SimulateArguments, run)
+COMMAND = Command("simulate", SimulateArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

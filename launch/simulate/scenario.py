@@ -25,7 +25,7 @@ CURVES: dict[str, tuple[tuple[int, float], ...]] = {
 }
 """Throughput curves of one engine: points of (concurrent requests, tokens per second).
 
-``sglang_cpu`` was measured by ``python -m launch.bench engine`` with SGLang 0.5.23 and a two-layer Qwen3 on one CPU
+``sglang_cpu`` was measured by ``longshore bench engine`` with SGLang 0.5.23 and a two-layer Qwen3 on one CPU
 thread.  With ``recorded`` each request takes its recorded time, whatever the load."""
 
 

@@ -1,4 +1,4 @@
-"""``python -m launch.sweep SWEEP|RECIPE …``: run trainings or evaluations over a grid of settings.
+"""``longshore sweep SWEEP|RECIPE …``: run trainings or evaluations over a grid of settings.
 
 Exit code 0: every selected point has ended, and none missed the goal; otherwise 1.  A point that fails stops no other.
 Ctrl-C stops; the same command continues and repeats no finished point.
@@ -7,7 +7,6 @@ Ctrl-C stops; the same command continues and repeats no finished point.
 from __future__ import annotations
 
 import asyncio
-import shlex
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -40,7 +39,7 @@ from launch.sweep.sweep_folder import (
 from launch.sweep.sweep_points import SweepPoints
 from launch.sweep.sweep_table import PointState, SweepTable, average_rows, point_rows, table_as_json
 from protocol.cli.arguments import AtLeastOne, CommandArguments, Flag, JsonFlag, Overrides, option
-from protocol.cli.command import Command
+from protocol.cli.command import Command, typed_command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, align_columns, display_path, error_console, output_console
 from protocol.errors import UserError
@@ -163,8 +162,7 @@ def _run(sweep: Sweep, folder: Path, points: SweepPoints, to_run: Sequence[Sweep
         error_console().print(f"{len(sweep.points)} points, {len(to_run)} to run: {display_path(directory.path)}")
         try:
             if to_run:
-                again = f"the same command: {shlex.join(['python', *sys.orig_argv[1:]])}"
-                asyncio.run(run_interruptible(work(directory), again))
+                asyncio.run(run_interruptible(work(directory), typed_command("sweep")))
         finally:
             table = points.write_results()
         _print_results(table, points)
@@ -185,7 +183,7 @@ def _print_results(table: SweepTable, points: SweepPoints) -> None:
         console.print(f"{name}: {display_path(table.folder / file)}")
 
 
-COMMAND = Command("launch.sweep", SweepArguments, run, json_options=("--json", "--dry-run"))
+COMMAND = Command("sweep", SweepArguments, run, json_options=("--json", "--dry-run"))
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -49,7 +49,7 @@ EVALUATE_OPTIONS = frozenset(
 """Options of ``longshore evaluate`` that a sweep may set."""
 _RESERVED = frozenset({"run.dir", "evaluation.before_from"})
 """Keys that sweeps set themselves."""
-_SEE_KEYS = " (to see the keys: `python -m launch.cluster demo --dry-run`)"
+_SEE_KEYS = " (to see the keys: `longshore cluster demo --dry-run`)"
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
 
 

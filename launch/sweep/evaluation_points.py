@@ -20,7 +20,7 @@ from protocol.cli.arguments import parse_arguments
 from protocol.cli.output import error_console
 from protocol.errors import UserError
 
-PROGRAM = (sys.executable, "-m", "launch.evaluate")
+PROGRAM = (sys.executable, "-m", "launch.evaluation.evaluate")
 COLUMNS = (
     ResultColumn("pass_at_1", "pass@1", ".3f"),
     ResultColumn("low", "from", ".3f"),
@@ -46,7 +46,7 @@ def configure_evaluations(sweep: Sweep, folder: Path) -> dict[str, StandaloneEva
     for point in sweep.points:
         try:
             words = _command_line(sweep, point, point_folder(folder, sweep.kind, point))
-            given = parse_arguments(EvaluateArguments, words, "python -m launch.evaluate")
+            given = parse_arguments(EvaluateArguments, words, "longshore evaluate")
             given.check()
             found[point.name] = build_evaluation(given)
         except UserError as error:

@@ -1,4 +1,4 @@
-"""``python -m launch.templates slurm|kubernetes … -- RUN``: write a Slurm script or a KubeRay manifest for a run.
+"""``longshore templates slurm|kubernetes … -- RUN``: write a Slurm script or a KubeRay manifest for a run.
 
 The words after ``--`` are arguments of ``longshore cluster``, without ``--address``, ``--nodes`` and the run's name,
 which the template fills in.  The file goes to standard output or to ``--output FILE``.
@@ -161,7 +161,7 @@ def _write(path: Path, text: str) -> None:
         raise UserError(f"{path} cannot be written: {error.strerror}") from error
 
 
-COMMAND = Command("launch.templates", TemplatesArguments, run)
+COMMAND = Command("templates", TemplatesArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

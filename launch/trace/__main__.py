@@ -1,4 +1,4 @@
-"""``python -m launch.trace RUN …``: write a timeline of a run for ui.perfetto.dev.
+"""``longshore trace RUN …``: write a timeline of a run for ui.perfetto.dev.
 
 Engines, workers with each episode, the learner, copies of weights, buffer and scheduler are tracks; the time is seconds
 since the run began.  It only reads, so a run that goes on is no slower for it.
@@ -103,7 +103,7 @@ def _of_steps(timeline: RunTimeline, first: int, last: int) -> TimeWindow:
     return TimeWindow(min(before, known[first][0]), known[last][1])
 
 
-COMMAND = Command("launch.trace", TraceArguments, run)
+COMMAND = Command("trace", TraceArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,25 +11,21 @@ from typing import Generic
 from protocol.cli.arguments import ArgumentsT, parse_arguments
 from protocol.cli.exit_codes import EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput
-from protocol.dependencies import installed_version
+from protocol.dependencies import longshore_version
 
 
 @dataclass(frozen=True, slots=True)
 class Command(Generic[ArgumentsT]):
     """One command.  A runnable module defines one as ``COMMAND`` and ends with ``sys.exit(COMMAND.main())``."""
 
-    module: str
-    """Module name after ``python -m``."""
+    verb: str
+    """Name after ``longshore``."""
     arguments: type[ArgumentsT]
     run: Callable[[ArgumentsT, JsonOutput], int | None]
     """Function that does the work and returns the exit code; None means success."""
 
     json_options: tuple[str, ...] = ("--json",)
     """Options that make standard output one JSON object."""
-
-    @property
-    def prog(self) -> str:
-        return f"python -m {self.module}"
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line ``argv`` (``sys.argv`` by default) and return its exit code."""
@@ -42,9 +39,9 @@ class Command(Generic[ArgumentsT]):
             return EXIT_OK
         as_json = not {"--help", "-h"}.intersection(words) and any(word in self.json_options for word in words)
         with JsonOutput(as_json) as out:
-            return self.run(parse_arguments(self.arguments, words, self.prog), out) or EXIT_OK
+            return self.run(parse_arguments(self.arguments, words, f"longshore {self.verb}"), out) or EXIT_OK
 
 
-def longshore_version() -> str:
-    """Return the version of the installed package, or ``0 (not installed)`` for a plain checkout."""
-    return installed_version("longshore") or "0 (not installed)"
+def typed_command(verb: str) -> str:
+    """Return the command line of this process, as ``longshore VERB …``."""
+    return shlex.join(["longshore", verb, *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""``python -m protocol.journal check|recover RUN``: check or repair the journal of a run that is not running.
+"""``longshore journal check|recover RUN``: check or repair the journal of a run that is not running.
 
 ``check`` reads every page and every payload.  ``recover`` makes a new journal from everything readable around bad
 pages: it rebuilds rows from trajectories, takes missing trajectories from the export, and keeps the damaged file beside
@@ -71,7 +71,7 @@ def _check(run_dir: Path) -> tuple[dict[str, object], list[str]]:
     lines = [f"{found.payloads} trajectories are stored intact"]
     if not found.whole:
         bad = len(found.bad_payloads) + len(found.missing_payloads)
-        lines += [*found.damage, f"{bad} are damaged or missing: python -m protocol.journal recover {run_dir}"]
+        lines += [*found.damage, f"{bad} are damaged or missing: longshore journal recover {run_dir}"]
     return result, lines
 
 
@@ -95,7 +95,7 @@ def _recover(run_dir: Path) -> tuple[dict[str, object], list[str]]:
     return result, lines
 
 
-COMMAND = Command("protocol.journal", JournalArguments, run)
+COMMAND = Command("journal", JournalArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

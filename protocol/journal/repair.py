@@ -79,7 +79,7 @@ def require_journal(run_dir: Path) -> None:
         raise UserError(
             f"{path} is {'empty' if path.exists() else 'gone'}, and with it every acknowledged trajectory that is not "
             "trained yet: put it back, or, if a recovery was interrupted, run "
-            f"`python -m protocol.journal recover {run_dir}` again"
+            f"`longshore journal recover {run_dir}` again"
         )
 
 

@@ -182,7 +182,7 @@ def wal_bytes(budget_bytes: int) -> int:
 
 def damage_message(path: Path, what: str) -> str:
     return (
-        f"{path} is damaged ({what}): `python -m protocol.journal recover {path.parent.parent}` makes a new one from "
+        f"{path} is damaged ({what}): `longshore journal recover {path.parent.parent}` makes a new one from "
         "everything readable and the export, and keeps this one beside it"
     )
 

@@ -44,17 +44,8 @@ def is_run_directory(path: Path) -> bool:
     return (path / CONFIG_FILE).is_file() or (path / EVENTS_FOLDER).is_dir()
 
 
-def resume_options(path: Path) -> str:
-    """Return the options with which ``longshore cluster`` resumes a run."""
-    parent = path.parent.absolute()
-    usual = parent == DEFAULT_RUNS_FOLDER.absolute()
-    return (
-        f"--resume {path.name}"
-        if usual
-        else f"--resume {path.name} --set {shlex.quote(f'run.dir={display_path(parent)}')}"
-    )
-
-
 def resume_command(path: Path, *, supervised: bool = False) -> str:
     """Return the command that resumes a run, of supervised training or of a cluster."""
-    return f"python -m launch.{'sft' if supervised else 'cluster'} {resume_options(path)}"
+    command, parent = f"longshore {'sft' if supervised else 'cluster'} --resume {path.name}", path.parent.absolute()
+    usual = parent == DEFAULT_RUNS_FOLDER.absolute()
+    return command if usual else f"{command} --set {shlex.quote(f'run.dir={display_path(parent)}')}"

@@ -1,4 +1,4 @@
-"""The blocking, idempotent steps of ``python -m sandbox.host up`` that concern the Docker engine and the machine.
+"""The blocking, idempotent steps of ``longshore host up`` that concern the Docker engine and the machine.
 
 A dockerd that longshore starts has its own data root, exec root, socket, pid file and log; /etc/docker is never
 written.
@@ -158,9 +158,7 @@ def call_engine_api(
         response = connection.getresponse()
         return response.status, response.read()
     except (OSError, http.client.HTTPException) as error:
-        raise UserError(
-            f"the Docker engine at {url} does not answer ({error}): run `python -m sandbox.host up`"
-        ) from error
+        raise UserError(f"the Docker engine at {url} does not answer ({error}): run `longshore host up`") from error
     finally:
         connection.close()
 

@@ -60,13 +60,12 @@ class AccessOptions(CommandArguments):
     no_auth: Flag = False
     """No authentication: everyone who reaches the port can run programs on the machines that it serves."""
 
-    def access(self, name: str) -> Access:
-        """Return the checked access rules of the server ``python -m name``. Raises UserError."""
-        token = read_token(self.token_file, os.environ)
-        return check_access(self.host, token, no_auth=self.no_auth, name=name)
+    def access(self) -> Access:
+        """Return the checked access rules. Raises UserError."""
+        return check_access(self.host, read_token(self.token_file, os.environ), no_auth=self.no_auth)
 
 
-def check_access(host: str, token: str, *, no_auth: bool, name: str) -> Access:
+def check_access(host: str, token: str, *, no_auth: bool) -> Access:
     """Check the options of a server. Raises UserError if it would be open to a network."""
     if token and no_auth:
         raise UserError("a token and --no-auth contradict each other: remove one of them")
@@ -77,7 +76,7 @@ def check_access(host: str, token: str, *, no_auth: bool, name: str) -> Access:
     if not token and not no_auth and not is_loopback(host):
         raise UserError(
             f"{host} can be reached from other machines, and everyone who reaches it can run programs here: set "
-            f"{TOKEN_VARIABLE} or --token-file, pass --no-auth, or use `python -m {name} --host 127.0.0.1`"
+            f"{TOKEN_VARIABLE} or --token-file, pass --no-auth, or listen on --host 127.0.0.1"
         )
     return Access(host, token)
 

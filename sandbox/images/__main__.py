@@ -1,4 +1,4 @@
-"""``python -m sandbox.images {build,pull,import,prefetch,prune,list}``: build, pull, import and remove task images.
+"""``longshore images {build,pull,import,prefetch,prune,list}``: build, pull, import and remove task images.
 
 ``build PATH`` takes a folder with a Dockerfile, or task folders; ``prefetch PATH`` builds or pulls every image that the
 tasks there need; both keep existing images.
@@ -217,7 +217,7 @@ def _lines(outcome: CommandReport) -> list[str]:
     return lines
 
 
-COMMAND = Command("sandbox.images", ImagesArguments, run)
+COMMAND = Command("images", ImagesArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -3,7 +3,7 @@
 ``none`` is the container's own namespace with nothing but its loopback. ``proxy`` adds the egress proxy
 (:mod:`sandbox.egress_proxy`) on that loopback, opened for a phase and closed after it, so that the tests do not share
 the agent's network. ``full`` is a bridge that the engine's sandboxes share. Where a container is not on the bridge
-(its agent has less, or the engine has no bridge to the outside, like the one that ``python -m sandbox.host up``
+(its agent has less, or the engine has no bridge to the outside, like the one that ``longshore host up``
 starts), ``full`` is the proxy with every public host allowed. A session's services have a private network without a
 route outside, not even to this machine.
 """

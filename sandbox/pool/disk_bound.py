@@ -56,7 +56,7 @@ DISK_BOUND_DESCRIPTIONS: Mapping[DiskBound, str] = {
     DiskBound.FILE_SIZE: "NOT ENFORCED, only the size of a single file is limited: run as root on the engine's host, "
     "or keep the engine's data on XFS mounted with pquota",
 }
-"""Effect of a write beyond the limit, for ``python -m sandbox.host up``."""
+"""Effect of a write beyond the limit, for ``longshore host up``."""
 
 
 async def probe_disk_bound(engine: DockerEngine, spec: ContainerSpec, *, loop: bool = False) -> DiskBound:

@@ -1,4 +1,4 @@
-"""``python -m sandbox.pool.sweep RUN``: remove what a run's dead workers left on this machine's Docker engine.
+"""Removes what a run's dead workers left on this machine's Docker engine.
 
 It removes only containers, committed images and networks that carry the run's label and whose owner is proved dead, or
 that have long expired.
@@ -7,15 +7,8 @@ that have long expired.
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from typing import Annotated
 
-from tyro.conf import Positional
-
-from protocol.cli.arguments import CommandArguments, Flag, option
-from protocol.cli.command import Command
-from protocol.cli.output import JsonOutput
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import RUN_LABEL
 from sandbox.host_record import docker_url
@@ -38,25 +31,3 @@ async def sweep_run(run_id: str, for_s: float) -> int:
             if time.monotonic() >= give_up:
                 return removed
             await asyncio.sleep(_PAUSE_S)
-
-
-class SweepRunArguments(CommandArguments):
-    """Remove what a run's dead workers left on this machine's Docker engine."""
-
-    run: Positional[Annotated[str, option("RUN")]]
-    """Id of the run."""
-    settle: Flag = False
-    """Keep looking for 20 s, because the workers have only just died."""
-
-
-def run(given: SweepRunArguments, out: JsonOutput) -> None:
-    """Sweep, and report on standard error how many resources were removed."""
-    del out
-    removed = asyncio.run(sweep_run(given.run, SETTLE_S if given.settle else 0.0))
-    sys.stderr.write(f"removed {removed} containers, committed images and networks\n")
-
-
-COMMAND = Command("sandbox.pool.sweep", SweepRunArguments, run)
-
-if __name__ == "__main__":
-    sys.exit(COMMAND.main())

@@ -31,8 +31,8 @@ class SandboxSettings(ContainerSettings):
 
     provider: str = DOCKER
     """Provider of sandboxes: ``docker``, each worker's own pool on its machine; ``pool``, pool servers or their router
-    (python -m sandbox.server, sandbox.router); ``environment``, services that run whole episodes on other machines
-    (python -m launch.environment); ``daytona``, a Daytona account (pip install 'longshore[daytona]'); or the name of a
+    (longshore server, longshore router); ``environment``, services that run whole episodes on other machines
+    (longshore environment); ``daytona``, a Daytona account (pip install 'longshore[daytona]'); or the name of a
     provider that a package adds (docs/plugins.md). For all but ``docker``, images, networks, capacity and lifetimes are
     set where the provider is started."""
     urls: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class SandboxSettings(ContainerSettings):
         if self.group_slots and (self.provider != POOL or len(self.urls) > 1):
             raise ValueError(
                 "sandbox.group_slots requests a whole group's slots from one address: set sandbox.provider = 'pool' "
-                "and sandbox.urls to one server or router (python -m sandbox.router), or remove sandbox.group_slots"
+                "and sandbox.urls to one server or router (longshore router), or remove sandbox.group_slots"
             )
         if self.options and self.provider in {DOCKER, POOL, ENVIRONMENT}:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""``python -m sandbox.router --workers URL,URL,… [--port 18080]``: serve many pool servers behind one address."""
+"""``longshore router --workers URL,URL,… [--port 18080]``: serve many pool servers behind one address."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class RouterArguments(AccessOptions):
 def run(given: RouterArguments, out: JsonOutput) -> int:
     """Serve until SIGINT or SIGTERM."""
     del out
-    urls, access = worker_urls(given.workers), given.access("sandbox.router")
+    urls, access = worker_urls(given.workers), given.access()
     with bind_listener(given.host, given.port) as listener:
         app = create_app(lambda: RouterWorkers(urls, access.token, given.forward_timeout_s), access)
         return run_server(app, listener)
 
 
-COMMAND = Command("sandbox.router", RouterArguments, run)
+COMMAND = Command("router", RouterArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -1,4 +1,4 @@
-"""``python -m sandbox.server [--port 18081] [--dataset DIR] …``: serve this machine's sandboxes over HTTP.
+"""``longshore server [--port 18081] [--dataset DIR] …``: serve this machine's sandboxes over HTTP.
 
 On SIGTERM or Ctrl-C the server starts nothing more, waits a little for running requests, and ends its sandboxes. If it
 is killed, its sandboxes keep running: the same command with the same ``--state`` takes them over before their own
@@ -53,7 +53,7 @@ class ServerArguments(ServiceOptions):
 def run(chosen: ServerArguments, out: JsonOutput) -> int:
     """Serve until SIGINT or SIGTERM."""
     del out
-    allowed = chosen.access("sandbox.server")
+    allowed = chosen.access()
     settings = HostSettings.from_environment()
     host = require_answering_engine(current_host(settings))
     state = chosen.state or settings.home / "pool-server" / str(chosen.port)
@@ -78,7 +78,7 @@ def run(chosen: ServerArguments, out: JsonOutput) -> int:
         return run_server(create_app(open_service, allowed), listener, drain)
 
 
-COMMAND = Command("sandbox.server", ServerArguments, run)
+COMMAND = Command("server", ServerArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

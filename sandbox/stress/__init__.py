@@ -1,4 +1,4 @@
-"""``python -m sandbox.stress``: how many sandboxes a machine can run, how fast, and whether each answer is correct.
+"""``longshore stress``: how many sandboxes a machine can run, how fast, and whether each answer is correct.
 
 Every figure is compared with the machine's own floor, measured in the same run and interleaved with it. Every answer
 is verified by a nonce; the commands that each sandbox executed are read back from a file in it; the engine's objects

@@ -1,4 +1,4 @@
-"""``python -m sandbox.stress``: start many sandboxes, verify every answer, inject faults.
+"""``longshore stress``: start many sandboxes, verify every answer, inject faults.
 
 Exit code 0: every check held (all sessions alive at once, every answer correct, no loss without a fault, every fault
 accounted for, nothing left); 1: a check failed; 2: the run could not start; 130: interrupted.
@@ -45,7 +45,7 @@ async def _shown(chosen: StressOptions) -> StressReport:
     return report
 
 
-COMMAND = Command("sandbox.stress", StressArguments, run)
+COMMAND = Command("stress", StressArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

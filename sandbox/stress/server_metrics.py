@@ -34,11 +34,9 @@ class PoolServerMetrics:
                     raise UserError(f"{self.url} requires its token: set {TOKEN_VARIABLE}, or name --token-file")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UserError(
-                f"no pool server answers at {self.url} ({type(error).__name__}): start `python -m sandbox.server`"
+                f"no pool server answers at {self.url} ({type(error).__name__}): start `longshore server`"
             ) from error
         found = re.search(rf"^longshore_sandbox_{name} (\S+)$", text, re.MULTILINE)
         if found is None:
-            raise UserError(
-                f"{self.url} is not a pool server: start one with `python -m sandbox.server`, and pass its URL"
-            )
+            raise UserError(f"{self.url} is not a pool server: start one with `longshore server`, and pass its URL")
         return float(found[1])

@@ -1,4 +1,4 @@
-"""``python -m sandbox.tasks validate|convert|list|generate``: list, validate, convert and generate data sets of tasks.
+"""``longshore tasks validate|convert|list|generate``: list, validate, convert and generate data sets of tasks.
 
 ``validate --run`` proves in real containers that each oracle scores 1, doing nothing scores 0 and each foil scores less
 than 1 (partial scores count where the task has weights or a reward file, else only a full pass).
@@ -180,7 +180,7 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-COMMAND = Command("sandbox.tasks", TasksArguments, run)
+COMMAND = Command("tasks", TasksArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

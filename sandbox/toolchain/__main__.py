@@ -1,4 +1,4 @@
-"""``python -m sandbox.toolchain build|check``: build or check the toolchain of the sandboxes."""
+"""``longshore toolchain build|check``: build or check the toolchain of the sandboxes."""
 
 from __future__ import annotations
 
@@ -65,9 +65,7 @@ def _build(settings: HostSettings, python: Path | None, out: JsonOutput) -> int:
     source = find_source_python(settings.home, python, _say)
     toolchain = build_toolchain(settings.home, settings.busybox, source, _say)
     if ensure_host(settings, _say).toolchain != toolchain:
-        raise UserError(
-            f"{toolchain} contains another Python than `python -m sandbox.host up` finds: put that one on PATH"
-        )
+        raise UserError(f"{toolchain} contains another Python than `longshore host up` finds: put that one on PATH")
     facts = json.loads((toolchain / "toolchain.json").read_text())
     out.set_result({"toolchain": str(toolchain), **facts})
     if not out.enabled:
@@ -92,7 +90,7 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-COMMAND = Command("sandbox.toolchain", ToolchainArguments, run)
+COMMAND = Command("toolchain", ToolchainArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -48,7 +48,7 @@ def ensure_toolchain(cache: Path, busybox: Path | None, before: Path | None, say
     try:
         return build_toolchain(cache, busybox, find_source_python(cache, None, say), say)
     except UserError as error:
-        say(f"the toolchain has no verifier half ({error}); to try again: python -m sandbox.toolchain build")
+        say(f"the toolchain has no verifier half ({error}); to try again: longshore toolchain build")
     return build_toolchain(cache, busybox, None, say)
 
 
@@ -184,11 +184,11 @@ def find_source_python(cache: Path, given: Path | None, say: ReportLine) -> port
             shutil.rmtree(fetched, ignore_errors=True)
             raise UserError(
                 f"the verifier half needs CPython {pins.PYTHON}, which is not on PATH and could not be fetched: "
-                "python -m sandbox.toolchain build --python /path/to/it"
+                "longshore toolchain build --python /path/to/it"
             ) from error
     found = next(fetched.glob(f"cpython-*/bin/python{pins.PYTHON}"), None)
     if found is None:
-        raise UserError(f"{fetched} has no CPython {pins.PYTHON}: remove it, then python -m sandbox.toolchain build")
+        raise UserError(f"{fetched} has no CPython {pins.PYTHON}: remove it, then longshore toolchain build")
     return portable_python.inspect_python(found)
 
 

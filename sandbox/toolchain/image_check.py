@@ -62,7 +62,7 @@ async def check_image(engine: DockerEngine, toolchain: Path, image: str) -> Tool
     except DockerEngineError as error:
         if error.status not in _NO_IMAGE:
             raise
-        problem = f"{error}; try `python -m sandbox.images pull {image}`"
+        problem = f"{error}; try `longshore images pull {image}`"
         return ToolchainCheck(image, works=False, libc="unknown", problem=problem)
     try:
         await engine.start(container)

@@ -1,4 +1,4 @@
-"""Examines readable tasks for ``python -m sandbox.tasks validate``.
+"""Examines readable tasks for ``longshore tasks validate``.
 
 ``network_needs`` and ``network_requests`` find what a task needs from the network, ``remarks`` what its author should
 know, ``proofs`` tries it in real containers, and ``commands`` reports all of it.

@@ -1,4 +1,4 @@
-"""Carries out the commands of ``python -m sandbox.tasks``; each returns an exit code and one JSON object."""
+"""Carries out the commands of ``longshore tasks``; each returns an exit code and one JSON object."""
 
 from __future__ import annotations
 

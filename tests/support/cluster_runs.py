@@ -1,4 +1,4 @@
-"""Mini runs as a user starts them: ``python -m launch.cluster`` in a process of its own.
+"""Mini runs as a user starts them: ``longshore cluster`` in a process of its own.
 
 All runs of a test session share one folder of runs, so the first trains the warm start and the others find it there.
 """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from launch.cli import commands
+from launch.cli import VERBS
 
 ROOT = Path(__file__).parents[2]
 PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "sandbox/datasets/longshore_bench/README.md")
@@ -56,7 +56,7 @@ class Shown:
     def module(self) -> str:
         """What ``python -m`` runs; empty for another program."""
         if self.words[0] == "longshore":
-            return commands()[self.words[1]].module if self.words[1] in commands() else ""
+            return VERBS[self.words[1]].module if self.words[1] in VERBS else ""
         return self.words[2] if self.words[1:2] == ("-m",) else ""
 
     @property

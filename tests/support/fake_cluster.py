@@ -1,4 +1,4 @@
-"""A fake of ``python -m launch.cluster``: takes its options and leaves the files of a run, without running anything.
+"""A fake of ``longshore cluster``: takes its options and leaves the files of a run, without running anything.
 
 ``<run.dir>/behaviour.json`` says for a run what each of its starts does: ``end`` (the default), ``miss`` (end with a
 check that failed), ``break`` (die once it has begun to train), ``refuse`` (leave nothing), ``half`` (die before it is a

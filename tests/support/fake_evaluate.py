@@ -1,4 +1,4 @@
-"""``launch.evaluate`` without an evaluation: every attempt passes at once.
+"""``launch.evaluation.evaluate`` without an evaluation: every attempt passes at once.
 
 ``fails.json`` beside the output folders names those that fail (``fail``) or lose attempts (``lose``).
 """

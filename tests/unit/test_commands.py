@@ -13,7 +13,7 @@ from typing import Annotated
 import pytest
 from tyro.conf import subcommand
 
-from launch.cli import commands
+from launch.cli import VERBS
 from protocol.cli.arguments import CommandArguments, JsonFlag, parse_arguments
 from protocol.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USER
 from protocol.cli.output import error_console
@@ -22,10 +22,10 @@ from tests.support.commands import call_json, run_json
 
 COMMANDS = (
     "launch.cluster",
-    "launch.evaluate demo --noop --tasks RUN",
-    "launch.ctl RUN pause",
+    "launch.evaluation.evaluate demo --noop --tasks RUN",
+    "launch.control.ctl RUN pause",
     "launch.replay RUN",
-    "launch.compare A B",
+    "launch.evaluation.compare A B",
     "launch.export RUN",
     "launch.sft",
     "launch.monitor RUN",
@@ -59,12 +59,12 @@ def test_a_mistyped_option_is_one_object_and_one_line(command: str, capfd: pytes
     "command",
     [
         "launch.bench weights --pushes 0",
-        "launch.evaluate demo",
-        "launch.evaluate demo --noop --tasks /nowhere",
-        "launch.evaluate demo --model /nowhere --tasks /nowhere",
-        "launch.evaluate nowhere --oracle --tasks /nowhere",
-        "launch.compare /nowhere",
-        "launch.compare /nowhere /neither",
+        "launch.evaluation.evaluate demo",
+        "launch.evaluation.evaluate demo --noop --tasks /nowhere",
+        "launch.evaluation.evaluate demo --model /nowhere --tasks /nowhere",
+        "launch.evaluation.evaluate nowhere --oracle --tasks /nowhere",
+        "launch.evaluation.compare /nowhere",
+        "launch.evaluation.compare /nowhere /neither",
         "launch.export /nowhere",
         "launch.replay /nowhere/train-g000000-s00",
         "launch.replay /nowhere/at/all/0",
@@ -75,8 +75,8 @@ def test_a_mistyped_option_is_one_object_and_one_line(command: str, capfd: pytes
         "launch.sweep demo --axis learner.eps_low=0.2,3",
         "launch.sweep demo --evaluate --axis temperature=0.5,1",
         "launch.templates slurm --nodes 1",
-        "launch.ctl /nowhere status",
-        "launch.ctl /nowhere pause",
+        "launch.control.ctl /nowhere status",
+        "launch.control.ctl /nowhere pause",
         "protocol.journal check /nowhere",
         "sandbox.stress --sessions 0",
         "sandbox.tasks list /nowhere",
@@ -119,17 +119,23 @@ def test_an_option_is_written_in_full(model: type[CommandArguments], words: list
         parse_arguments(model, words, "test")
 
 
-ALL_COMMANDS = sorted(command.module for command in commands().values())
+MODULES = {verb.module for verb in VERBS.values()}
 
 
-@pytest.mark.parametrize("module", ["launch.runs", "sandbox.tasks", "launch.cluster"])
+@pytest.mark.parametrize("name", VERBS)
+def test_a_command_calls_itself_by_its_name(name: str) -> None:
+    """A hint that names another program than the one that was typed sends its reader into the docs."""
+    assert VERBS[name].load_command().verb == name
+
+
+@pytest.mark.parametrize("name", ["runs", "tasks", "cluster"])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_help_and_version_are_on_standard_output(module: str, encoding: str) -> None:
+def test_help_and_version_are_on_standard_output(name: str, encoding: str) -> None:
     """``longshore runs --help | less`` would be empty, and in an ASCII terminal a traceback."""
     env = os.environ | {"PYTHONIOENCODING": encoding}
-    for option, said in (("--help", f"usage: python -m {module}"), ("--version", "longshore ")):
+    for option, said in (("--help", f"usage: longshore {name}"), ("--version", "longshore ")):
         done = subprocess.run(
-            [sys.executable, "-m", module, option], capture_output=True, text=True, env=env, check=False
+            [sys.executable, "-m", VERBS[name].module, option], capture_output=True, text=True, env=env, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
         assert said in done.stdout
@@ -148,7 +154,7 @@ def test_what_was_asked_for_is_on_standard_output(tmp_path: Path) -> None:
 def test_every_command_is_one_of_longshores() -> None:
     """A program of the docs that ``longshore`` does not know would have to be looked for."""
     named = {"launch.cluster", "launch.monitor", "launch.bench", "sandbox.stress", "sandbox.server", "sandbox.tasks"}
-    assert named | {"sandbox.host", "sandbox.images", "sandbox.router", "protocol.journal"} <= set(ALL_COMMANDS)
+    assert named | {"sandbox.host", "sandbox.images", "sandbox.router", "protocol.journal"} <= MODULES
 
 
 BUFFERED = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}

@@ -17,7 +17,7 @@ from types import ModuleType
 
 import pytest
 
-from launch.completion import load_command
+from launch.cli import VERBS
 from launch.config import RunConfig, SftConfig, dotted_fields
 from launch.run.arguments import parse_cluster_arguments
 from protocol.cli.arguments import parse_arguments
@@ -43,7 +43,7 @@ SMALLER = {
     "launch.bench transport": "launch/bench/test_bench_transport.py",
     "launch.bench weights": "launch/bench/test_bench_weights.py",
     "launch.cluster": "launch/run/test_run.py",
-    "launch.ctl": "launch/run/test_run_control.py",
+    "launch.control.ctl": "launch/run/test_run_control.py",
     "launch.environment": "launch/run/test_run_environment.py",
     "launch.monitor": "launch/monitor/test_monitor_http.py",
     "launch.replay": "launch/trajectory_reader/test_trajectories_again.py",
@@ -184,7 +184,8 @@ def test_a_command_of_a_page_is_accepted_by_its_own_parser(command: Shown, monke
         given = parse_cluster_arguments([word.replace("./my-prompt.txt", "seta-1") for word in command.arguments])
         assert given.resume is not None or given.load_config()
         return
-    parse_arguments(load_command(command.module).arguments, command.arguments, command.module)
+    (verb,) = [verb for verb in VERBS.values() if verb.module == command.module]
+    parse_arguments(verb.load_command().arguments, command.arguments, command.module)
     assert not set(_keys(command.arguments)) - KEYS
 
 

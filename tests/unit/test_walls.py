@@ -21,7 +21,7 @@ LIGHT = [
     "launch.cli",
     "launch.cluster",
     "launch.sweep",
-    "launch.ctl",
+    "launch.control.ctl",
     "launch.runs",
 ]
 

@@ -1,4 +1,4 @@
-"""``python -m launch.bench learner``: measure longshore's optimizer step.
+"""``longshore bench learner``: measure longshore's optimizer step.
 
 On the CPU (:mod:`~launch.bench.learner.cpu_comparison`) it is compared with plain Hugging Face and AdamW, with
 ``--device cuda`` (:mod:`~launch.bench.learner.gpu_throughput`) with the peak of the device.

@@ -1,4 +1,4 @@
-"""``python -m launch.bench monitor``: measure the cost and the completeness of the live monitor.
+"""``longshore bench monitor``: measure the cost and the completeness of the live monitor.
 
 A synthetic run of a hundred thousand trajectories is written (:mod:`.synthetic_run`) and opened
 (:mod:`.opening_time`); a real run is watched (:mod:`.live_run`) by a client that is disconnected again and again

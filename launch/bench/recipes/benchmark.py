@@ -1,4 +1,4 @@
-"""``python -m launch.bench recipes``: run every recipe on this machine.
+"""``longshore bench recipes``: run every recipe on this machine.
 
 Every recipe but the demo's runs with other sizes, paths and times (:mod:`launch.bench.tiny_recipes`): a tiny
 untrained model, the real server, real sandboxes, and tasks whose hidden test flips a coin, so that rewards

@@ -1,4 +1,4 @@
-"""``python -m launch.bench weights``: measure weight updates of two engines that are decoding.
+"""``longshore bench weights``: measure weight updates of two engines that are decoding.
 
 Two servers of a model with ten million parameters in bfloat16, as a run starts them, always have requests in flight.
 Updates take turns: each route, and as a lower bound the server's own pause, load and resume calls.  The weights are a

@@ -73,7 +73,7 @@ def _open_evaluation(name: str) -> ComparedEvaluation:
         if is_run_directory(path.parent):
             return _read(_find_in_run(path.parent, path.name))
     raise UserError(
-        f"{name} is no evaluation: give the folder that launch.evaluate wrote, or a run's own evaluation as "
+        f"{name} is no evaluation: give the folder that longshore evaluate wrote, or a run's own evaluation as "
         f"{RunConfig().run.dir}/ID/{AFTER}"
     )
 
@@ -91,7 +91,7 @@ def _read(path: Path) -> ComparedEvaluation:
     """Read the attempts that sample as the specification says; a run's evaluation has greedy ones beside them."""
     spec, records = read_spec(path), read_attempt_records(path)
     if not records:
-        raise UserError(f"{path} has no attempt yet: repeat its command (python -m launch.evaluate …)")
+        raise UserError(f"{path} has no attempt yet: repeat its command (longshore evaluate …)")
     if spec.name:
         records = {attempt: record for attempt, record in records.items() if not record.greedy}
     terminals = (path.parent.parent if spec.name else path) / TERMINALS_FOLDER

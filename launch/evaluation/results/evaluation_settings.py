@@ -44,7 +44,7 @@ def write_evaluation_settings(folder: Path, settings: EvaluationSettings) -> Non
 def read_evaluation_settings(folder: Path) -> EvaluationSettings:
     """Raises UserError if the file is missing or damaged."""
     file = folder / SETTINGS_FILE
-    fix = f"repeat the evaluation's command, which writes it: {shlex.join(_command(folder))}"
+    fix = f"repeat the evaluation's command, which writes it: longshore evaluate … --output {shlex.quote(str(folder))}"
     try:
         stored = cast("dict[str, object]", orjson.loads(file.read_bytes()))
         config = resolve(cast("dict[str, dict[str, Toml]]", stored["config"]), source=str(file))
@@ -53,7 +53,3 @@ def read_evaluation_settings(folder: Path) -> EvaluationSettings:
         raise UserError(f"{file} cannot be read ({error.strerror}): {fix}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} has no settings of an evaluation ({error}): {fix}") from error
-
-
-def _command(folder: Path) -> list[str]:
-    return ["python", "-m", "launch.evaluate", "…", "--output", str(folder)]

@@ -201,7 +201,7 @@ def _control_request_answered(event: Event) -> str:
 
 def _scheduler_flow(event: Event) -> str:
     flow = get_text(event, "flow")
-    return f"{RUN_FLOWS.get(flow, flow)}, requested by `python -m launch.ctl`"
+    return f"{RUN_FLOWS.get(flow, flow)}, requested by `longshore ctl`"
 
 
 def _clock_jumped(event: Event) -> str:

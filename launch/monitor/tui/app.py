@@ -1,4 +1,4 @@
-"""The monitor in a terminal: ``python -m launch.monitor RUN --tui``.
+"""The monitor in a terminal: ``longshore monitor RUN --tui``.
 
 A follower reads the run's files in a thread, and the shown view reloads when there is news.  The app ends by q, Ctrl-C
 or SIGTERM, and restores the terminal.

@@ -63,7 +63,7 @@ class ServerKilledFault(StressFault):
 
 
 class _Server:
-    """``python -m sandbox.server``, which can be started several times."""
+    """``longshore server``, which can be started several times."""
 
     def __init__(self, state: Path) -> None:
         self._port = find_free_port()

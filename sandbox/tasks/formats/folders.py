@@ -39,9 +39,7 @@ def load_task_folders(form: FolderFormat, folder: Path) -> Dataset:
     Raises TaskError when ``folder`` is not a folder.
     """
     if not folder.is_dir():
-        raise TaskError(
-            folder, "is not a folder", "a data set is a folder of task folders: see python -m sandbox.tasks --help"
-        )
+        raise TaskError(folder, "is not a folder", "a data set is a folder of task folders: see longshore tasks --help")
     entries = (each for each in sorted(folder.iterdir()) if not each.name.startswith(".") and each.is_dir())
     return Dataset.from_loaded((entry, load_task_folder(form, entry)) for entry in entries)
 

@@ -35,4 +35,4 @@ async def pool(docker_engine: SandboxHost, engine: DockerEngine) -> AsyncGenerat
 @pytest.fixture
 def verifier_half(docker_engine: SandboxHost) -> None:
     if not (docker_engine.toolchain / "verify").exists():
-        pytest.skip("the toolchain has no verifier half here: python -m sandbox.toolchain build says why")
+        pytest.skip("the toolchain has no verifier half here: longshore toolchain build says why")

@@ -1,4 +1,4 @@
-"""If these fail, ``python -m sandbox.host`` does not leave a usable machine, or does not say what to do when it
+"""If these fail, ``longshore host`` does not leave a usable machine, or does not say what to do when it
 cannot."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_a_docker_host_that_is_dead_is_the_users_to_mend(tmp_path: Path):
 def test_a_machine_that_was_never_set_up_says_which_command_sets_it_up(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
     assert main_guard(lambda: COMMAND.call(["status"])) == 2
-    assert "python -m sandbox.host up" in capsys.readouterr().err
+    assert "longshore host up" in capsys.readouterr().err
 
 
 def test_the_status_says_by_what_means_the_disk_limit_is_held(docker_engine: SandboxHost):

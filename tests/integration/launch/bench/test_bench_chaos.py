@@ -205,7 +205,7 @@ def test_where_no_sandbox_can_run_one_line_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "launch.bench", "chaos", "--json"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=env)
     assert done.returncode == 2
-    assert "python -m sandbox.host up" in json.loads(done.stdout)["error"]
+    assert "longshore host up" in json.loads(done.stdout)["error"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,16 @@ def tasks(tmp_path: Path, docker_engine: SandboxHost) -> Path:
 
 
 async def evaluate(*words: object) -> tuple[int, dict[str, Any]]:
-    line = [sys.executable, "-m", "launch.evaluate", "demo", *map(str, words), "--concurrency", "2", "--json"]
+    line = [
+        sys.executable,
+        "-m",
+        "launch.evaluation.evaluate",
+        "demo",
+        *map(str, words),
+        "--concurrency",
+        "2",
+        "--json",
+    ]
     process = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.PIPE)
     said, _ = await process.communicate()
     return process.returncode or 0, json.loads(said)
@@ -165,7 +174,7 @@ async def test_one_that_is_interrupted_goes_on_where_it_was(tasks: Path, tmp_pat
     async with fake_chat(say) as chat:
         words = ["demo", "--model", chat.url, "--tasks", str(tasks), "--attempts", "1", "--output", str(out)]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "launch.evaluate", *words, "--concurrency", "1"
+            sys.executable, "-m", "launch.evaluation.evaluate", *words, "--concurrency", "1"
         )
         await seen.wait()
         process.send_signal(signal.SIGINT)

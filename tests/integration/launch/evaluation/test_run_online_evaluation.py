@@ -46,7 +46,7 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
         *("--set", "checkpoint.keep_best=true", "--set", "checkpoint.keep=1"),
     )
     run.wait_event("an evaluation", "evaluation.started")
-    asked = run_json("launch.ctl", run.path, "evaluate-now", "--reason", "to see", "--timeout", PATIENCE_S)
+    asked = run_json("launch.control.ctl", run.path, "evaluate-now", "--reason", "to see", "--timeout", PATIENCE_S)
     assert asked.code in {EXIT_OK, EXIT_USER}, asked
     summary = run.succeed()
     assert_accounting_balances(run.path)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from launch.control.ctl import parse_request
+from launch.control.request_client import submit_and_wait
 from launch.control.requests import ControlAction
-from launch.ctl.__main__ import parse_request
-from launch.ctl.request_client import submit_and_wait
 from launch.hosts.cluster_nodes import ROLES_LABEL
 from launch.hosts.ray_environment import CLUSTER_RAY_ENVIRONMENT
 from tests.support import machines

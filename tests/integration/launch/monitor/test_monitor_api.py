@@ -148,7 +148,7 @@ async def test_a_run_that_nobody_drives_is_not_shown_as_alive(tmp_path: Path, se
     with monitoring(tmp_path / "left") as monitor:
         head, state = [await ask(session, monitor, f"/api/runs/-/{what}") for what in ("head", "state")]
     assert (head["status"], head["running"]) == ("stopped", 0)
-    assert head["resume_command"].startswith("python -m launch.cluster --resume left")
+    assert head["resume_command"].startswith("longshore cluster --resume left")
     assert head["directory"] == str(tmp_path / "left")
     assert (state["running"], state["sandboxes"]["live"]) == ([], 0)
 

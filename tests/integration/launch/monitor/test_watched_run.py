@@ -83,13 +83,13 @@ async def test_a_run_is_watched_understood_steered_and_handed_on(
     await page.wait("document.querySelector('a[download]')")
     exported = await page.evaluate("fetch(document.querySelector('a[download]').href).then(each => each.text())")
 
-    await command("launch.ctl", run.path, "pause")
+    await command("launch.control.ctl", run.path, "pause")
     await page.open(f"{started['url'].rstrip('/')}/#/run/watched")
     await page.see("paused")
     before = load_stored_config(run.path).in_flight
     step = run.events("learner.step")[-1]["step"]
-    await command("launch.ctl", run.path, "retune", f"in_flight={before // 2}")
-    await command("launch.ctl", run.path, "resume")
+    await command("launch.control.ctl", run.path, "retune", f"in_flight={before // 2}")
+    await command("launch.control.ctl", run.path, "resume")
     await asyncio.to_thread(run.wait_step, step + 1, SOON_S)
     await page.see(f"step {step + 1}")
     assert load_stored_config(run.path).rollout.in_flight == before // 2
@@ -98,7 +98,7 @@ async def test_a_run_is_watched_understood_steered_and_handed_on(
     await page.open(f"file://{tmp_path / 'kept.html'}")
     await page.wait(PLAYER)
     await played_again(f"{run.path}/{name}")
-    await command("launch.ctl", run.path, "stop")
+    await command("launch.control.ctl", run.path, "stop")
     assert (await asyncio.to_thread(run.succeed, SOON_S))["ended"] == "stopped_by_request"
     assert page.errors == []
 

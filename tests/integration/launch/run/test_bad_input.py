@@ -68,7 +68,7 @@ def test_no_docker(refused: Refused) -> None:
 def test_a_machine_that_was_not_set_up(refused: Refused, tmp_path: Path) -> None:
     line = refused(*MINI, env={"LONGSHORE_HOME": str(tmp_path)})
     assert "not set up for sandboxes" in line
-    assert "python -m sandbox.host up" in line
+    assert "longshore host up" in line
 
 
 @pytest.mark.parametrize("key", ["monitor.port", "buffer.port"])
@@ -81,7 +81,7 @@ def test_a_port_in_use(refused: Refused, taken_port: int, key: str) -> None:
 def test_an_unknown_key(refused: Refused) -> None:
     line = refused(*MINI, "--set", "rollout.group_sise=4")
     assert "did you mean 'rollout.group_size'?" in line
-    assert "`python -m launch.cluster demo --dry-run`" in line
+    assert "`longshore cluster demo --dry-run`" in line
 
 
 def test_an_unknown_option(refused: Refused) -> None:
@@ -99,7 +99,7 @@ def test_a_run_directory_that_exists(refused: Refused) -> None:
     assert all(way in line for way in ("is no run", f"`rm -r {there}`", "--run-id NAME"))
     (there / "config.json").write_text("{}")
     line = refused(*MINI, "--run-id", "there")
-    on = f"`python -m launch.cluster --resume there --set run.dir={there.parent}`"
+    on = f"`longshore cluster --resume there --set run.dir={there.parent}`"
     assert all(way in line for way in ("no run is overwritten", on, "--run-id NAME"))
 
 
@@ -139,7 +139,7 @@ def test_a_folder_without_a_usable_task(refused: Refused, tmp_path: Path) -> Non
     line = refused(*MINI, tasks=tmp_path)
     assert "has no usable task" in line
     assert "broken: task.yaml is missing" in line
-    assert f"python -m sandbox.tasks validate {tmp_path}" in line
+    assert f"longshore tasks validate {tmp_path}" in line
 
 
 def test_a_malformed_task_folder_is_named_and_the_others_go_on(tmp_path: Path) -> None:

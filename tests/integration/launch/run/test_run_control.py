@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from launch.control.ctl import parse_request
+from launch.control.request_client import submit_and_wait
 from launch.control.requests import ControlAction
-from launch.ctl.__main__ import parse_request
-from launch.ctl.request_client import submit_and_wait
-from launch.ctl.status import read_rollouts, read_status
+from launch.control.status import read_rollouts, read_status
 from launch.run_records.config_changes import read_changes
 from launch.run_records.metrics_log import read_metrics
 from launch.run_records.run_directory import load_stored_config
@@ -30,7 +30,7 @@ MANY = ("--steps", "500", "--set", "checkpoint.every_steps=100")
 
 
 def asked(run: MiniRun, action: ControlAction, *words: str, reason: str = "") -> str:
-    """The run's word that it is done, as ``python -m launch.ctl`` gets it.  Raises UserError."""
+    """The run's word that it is done, as ``longshore ctl`` gets it.  Raises UserError."""
     return submit_and_wait(run.path, parse_request(action, words, reason), PATIENCE_S).text
 
 
@@ -111,7 +111,7 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
     assert [change.key for change in read_changes(run.path)] == ["rollout.in_flight", "learner.lr"]
     asked(again, ControlAction.STOP)
     assert again.succeed()["ended"] == "stopped_by_request"
-    dead = run_json("launch.ctl", run.path, "pause")
+    dead = run_json("launch.control.ctl", run.path, "pause")
     assert dead.code == EXIT_USER
     assert "--resume steered" in dead.said["error"]
 

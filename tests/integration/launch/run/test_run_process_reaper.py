@@ -99,7 +99,7 @@ def test_a_run_that_another_command_started_is_put_in_order_by_its_own_process_r
     outer, inner, note = f"test-{secrets.token_hex(8)}", f"test-{secrets.token_hex(8)}", tmp_path / "swept"
     for name in ("outer", "inner"):
         (tmp_path / name).mkdir()
-    sweep = ["/bin/sh", "-c", f'sleep 1; echo "$@" > {note}', "sandbox.pool.sweep"]
+    sweep = ["/bin/sh", "-c", f'sleep 1; echo "$@" > {note}', "sandbox.host", "sweep"]
     arguments = [inner, str(tmp_path / "inner"), "waits", *sweep]
     run = tmp_path / "run.py"
     run.write_text(f"import sys\nsys.path.insert(0, {str(Path.cwd())!r})\nsys.argv[1:] = {arguments!r}\n{OWNER}")

@@ -67,7 +67,7 @@ def tasks(tmp_path: Path, docker_engine: SandboxHost) -> Path:
 async def evaluated(tasks: Path, out: Path) -> Path:
     async with fake_chat(say) as chat:
         words = ("demo", "--model", chat.url, "--tasks", tasks, "--attempts", 1, "--output", out)
-        code, said = await command("launch.evaluate", *words, "--save-trajectories", "--concurrency", 2)
+        code, said = await command("launch.evaluation.evaluate", *words, "--save-trajectories", "--concurrency", 2)
     assert (code, said["graded"], said["pass_count"]) == (EXIT_OK, 3, 2)
     return out
 
@@ -106,8 +106,10 @@ async def test_terminals_are_recorded_and_compared(tasks: Path, tmp_path: Path) 
     for part in ("pwd; false", "/app", "echo 1 > note.txt", "1 of 1 hidden tests passed"):
         assert part in shown
     oracle = tmp_path / "oracle"
-    await command("launch.evaluate", "demo", "--oracle", "--tasks", tasks, "--attempts", 1, "--output", oracle)
-    code, said = await command("launch.compare", model, oracle, "--output", tmp_path / "page.html")
+    await command(
+        "launch.evaluation.evaluate", "demo", "--oracle", "--tasks", tasks, "--attempts", 1, "--output", oracle
+    )
+    code, said = await command("launch.evaluation.compare", model, oracle, "--output", tmp_path / "page.html")
     (other,) = said["others"]
     assert (code, [each["task"] for each in other["changed"]]) == (EXIT_OK, ["lazy"])
     assert other["pass_at_k"]["1"]["difference"] == pytest.approx(1 / 3)
@@ -118,7 +120,7 @@ async def test_terminals_are_recorded_and_compared(tasks: Path, tmp_path: Path) 
 
 async def test_an_evaluation_without_recordings_has_none(tasks: Path, tmp_path: Path) -> None:
     words = ("demo", "--noop", "--tasks", tasks, "--attempts", 1, "--output", tmp_path / "out", "--no-record")
-    assert (await command("launch.evaluate", *words))[0] == EXIT_OK
+    assert (await command("launch.evaluation.evaluate", *words))[0] == EXIT_OK
     assert not (tmp_path / "out" / "terminals").exists()
 
 

@@ -77,7 +77,7 @@ async def test_a_session_lives_over_tcp_and_tls(
     tls_engine: Callable[[str], str], docker_engine: SandboxHost, tmp_path: Path
 ):
     if not (docker_engine.toolchain / "bash").exists():
-        pytest.skip("the toolchain has no static bash here: python -m sandbox.toolchain build says why")
+        pytest.skip("the toolchain has no static bash here: longshore toolchain build says why")
     archive, name = tmp_path / "root.tar", "longshore/test-tls:1"
     with tarfile.open(archive, "w") as tar:
         tar.add(docker_engine.toolchain / "bash", "bin/bash")

@@ -65,7 +65,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 async def opened(url: str, host: SandboxHost) -> AsyncGenerator[SandboxSession]:
     """Open a pool on an image that has only bash; nothing is left of it."""
     if not (host.toolchain / "bash").exists():
-        pytest.skip("the toolchain has no static bash here: python -m sandbox.toolchain build says why")
+        pytest.skip("the toolchain has no static bash here: longshore toolchain build says why")
     labels = {POOL_LABEL: "podman"}
     async with DockerEngine(url) as engine:
         with TemporaryDirectory() as folder:

@@ -34,7 +34,7 @@ def test_where():
 @pytest.fixture(autouse=True)
 def _verifier(docker_engine: SandboxHost) -> None:
     if not (docker_engine.toolchain / "verify").exists():
-        pytest.skip("the toolchain has no verifier half here: python -m sandbox.toolchain build says why")
+        pytest.skip("the toolchain has no verifier half here: longshore toolchain build says why")
 
 
 def stock(name: str, level: GradingLevel) -> Task:

@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[4]
 
 
 class Server:
-    """``python -m sandbox.server``, which can be started several times."""
+    """``longshore server``, which can be started several times."""
 
     def __init__(self, state: Path) -> None:
         self.state, self.port = state, find_free_port()

@@ -61,7 +61,7 @@ def test_left_out(): pass
 @pytest.fixture(scope="module")
 def host(docker_engine: SandboxHost) -> SandboxHost:
     if not (docker_engine.toolchain / "verify").exists():
-        pytest.skip("the toolchain has no verifier half here: python -m sandbox.toolchain build says why")
+        pytest.skip("the toolchain has no verifier half here: longshore toolchain build says why")
     return docker_engine
 
 

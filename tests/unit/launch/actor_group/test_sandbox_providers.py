@@ -57,7 +57,7 @@ def test_a_run_without_a_server_says_how_to_name_one() -> None:
 
 def test_a_server_that_does_not_answer_is_named() -> None:
     url = nobody().removesuffix("/v1")
-    with pytest.raises(UserError, match=rf"the pool server {url} does not answer .*python -m sandbox\.server"):
+    with pytest.raises(UserError, match=rf"the pool server {url} does not answer .*longshore server"):
         check(config(f"sandbox.urls={url}"))
 
 
@@ -94,9 +94,7 @@ async def test_the_places_of_a_whole_group_are_asked_of_one_address_that_has_the
         told = make_provider_settings(said.sandbox, {})
         assert told is not None
         assert told.together
-        with pytest.raises(
-            UserError, match=r"start a router \(python -m sandbox\.router --workers http:\S+,http:\S+\)"
-        ):
+        with pytest.raises(UserError, match=r"start a router \(longshore router --workers http:\S+,http:\S+\)"):
             check(config(together), WORKER_URLS=",".join(urls))
 
 
@@ -134,7 +132,7 @@ async def test_what_is_no_environment_service_is_told_before_anything_starts(tmp
         raise AssertionError
 
     async with pool_server(FakeProvider(), tmp_path) as (url, _), environment_service(never) as (service, _):
-        with pytest.raises(UserError, match=r"is no environment service: start one \(python -m launch\.environment\)"):
+        with pytest.raises(UserError, match=r"is no environment service: start one \(longshore environment\)"):
             await asyncio.to_thread(check, load_recipe("demo", [*SERVICES, f"sandbox.urls={url}"]))
         for agent in ((), ("agent.kind=keystrokes", SAYS)):  # whose terminals are there, too
             await asyncio.to_thread(check, load_recipe("demo", [*SERVICES, *agent, f"sandbox.urls={service}"]))

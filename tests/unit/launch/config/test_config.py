@@ -370,7 +370,7 @@ def test_an_unknown_key_comes_with_the_command_that_shows_the_known_ones(key: st
     section, _, name = key.partition(".")
     mine.write_text(f"[{section}]\n{name} = 1\n")
     for recipe, overrides in (("demo", [f"{key}=1"]), (str(mine), [])):
-        with pytest.raises(ConfigError, match=r"unknown key .*`python -m launch\.cluster demo --dry-run`"):
+        with pytest.raises(ConfigError, match=r"unknown key .*`longshore cluster demo --dry-run`"):
             load_recipe(recipe, overrides)
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
-from launch.compare.__main__ import COMMAND
+from launch.evaluation.compare import COMMAND
 from launch.evaluation.comparison.compared_evaluation import open_evaluations
 from launch.evaluation.comparison.comparison_tables import comparison_as_json, comparison_lines
 from launch.evaluation.comparison.evaluation_comparison import compare_evaluations

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
-from launch.evaluate.__main__ import COMMAND
+from launch.evaluation.evaluate import COMMAND
 from launch.evaluation.evaluation_options import EvaluateArguments
 from launch.evaluation.results.evaluation_folder import EvaluationSpec
 from launch.evaluation.results.evaluation_settings import (

@@ -313,7 +313,7 @@ def test_what_could_not_be_sent_is_said_where_a_run_is_watched(
     (event,) = map(json.loads, (run_dir / "events" / "exporter-tensorboard.jsonl").read_text().splitlines())
     assert (event["kind"], event["name"]) == ("alert.raised", "metrics")
     assert "ConnectionError: gone" in event["text"]
-    assert f"python -m launch.exporters {run_dir} --to tensorboard" in event["text"]
+    assert f"longshore exporters {run_dir} --to tensorboard" in event["text"]
 
 
 @pytest.mark.parametrize(

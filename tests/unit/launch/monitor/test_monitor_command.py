@@ -36,5 +36,5 @@ def test_the_report_of_no_run_is_one_line(tmp_path: Path) -> None:
 def test_a_port_that_cannot_be_is_refused(port: str, why: str, tmp_path: Path) -> None:
     done = _run("launch.monitor", tmp_path, f"--port={port}")
     assert (done.returncode, done.stdout) == (EXIT_USER, "")
-    said = f"argument --port: input should be {why}, not '{port}'; see python -m launch.monitor --help"
+    said = f"argument --port: input should be {why}, not '{port}'; see longshore monitor --help"
     assert done.stderr == f"error: {said}\n"

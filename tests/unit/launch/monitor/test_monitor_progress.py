@@ -71,7 +71,7 @@ def test_a_person_sees_that_the_run_is_paused(tmp_path: Path):
     for flow, line, shown in (("pause", "paused, requested", True), ("run", "running, requested", False)):
         log.emit("scheduler.flow", flow=flow, was="", open_groups=0)
         store.catch_up()
-        assert said.new_lines(store.view()) == [f"{line} by `python -m launch.ctl`"]
+        assert said.new_lines(store.view()) == [f"{line} by `longshore ctl`"]
         assert ("training, paused" in panel_of(store)) is shown
 
 

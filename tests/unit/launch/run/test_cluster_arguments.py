@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.cli import commands
+from launch.cli import VERBS
 from launch.config import NegativeControl
 from launch.config.command_line import DEFAULT_RECIPE, NEWEST_RUN
 from launch.run.arguments import parse_cluster_arguments
@@ -48,7 +48,7 @@ def test_resume_takes_a_run_or_the_newest() -> None:
 
 
 def test_the_line_of_the_projects_card_runs_as_it_is() -> None:
-    """`python -m launch.cluster --nodes 8`: without a recipe it is the demo, and the first line says so."""
+    """`longshore cluster --nodes 8`: without a recipe it is the demo, and the first line says so."""
     given = parse_cluster_arguments(["--nodes", "8"])
     assert (given.recipe_name, given.is_default_recipe, given.load_config().cluster.nodes) == (DEFAULT_RECIPE, True, 8)
     words = [sys.executable, "-m", "launch.cluster", "--nodes", "8", "--dry-run"]
@@ -157,7 +157,7 @@ def test_json_with_help_is_the_help_and_no_object() -> None:
     command = [sys.executable, "-m", "launch.cluster", "--json", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (EXIT_OK, "")
-    assert "usage: python -m launch.cluster" in done.stdout
+    assert "usage: longshore cluster" in done.stdout
 
 
 STUCK_COMMAND = """
@@ -237,7 +237,7 @@ def test_without_json_no_object_is_printed() -> None:
 def test_the_console_command_lists_and_suggests() -> None:
     listed = subprocess.run([sys.executable, "-m", "launch.cli"], capture_output=True, text=True, check=True)
     assert listed.stderr == ""
-    assert all(name in listed.stdout for name in commands())
+    assert all(name in listed.stdout for name in VERBS)
     wrong = subprocess.run([sys.executable, "-m", "launch.cli", "clutser"], capture_output=True, text=True, check=False)
     assert wrong.returncode == EXIT_USER
     assert wrong.stderr.startswith("error: longshore has no command 'clutser'")

@@ -25,7 +25,7 @@ from launch.run_records.run_directory import (
     require_new_run,
 )
 from protocol.errors import UserError
-from protocol.run_directory.layout import RunDirectoryError
+from protocol.run_directory.layout import RunDirectoryError, resume_command
 from protocol.run_directory.run_status import is_running
 
 
@@ -42,7 +42,7 @@ def test_a_name_collision_tells_the_ways_out(tmp_path: Path) -> None:
         write_record(run, load_recipe("demo"))
     with pytest.raises(RunDirectoryError) as caught:
         RunDirectory.create(tmp_path, "demo", "mine")
-    on = f"`python -m launch.cluster --resume mine --set run.dir={tmp_path}`"
+    on = f"`longshore cluster --resume mine --set run.dir={tmp_path}`"
     assert all(way in str(caught.value) for way in ("no run is overwritten", on, "--run-id NAME"))
 
 
@@ -50,10 +50,8 @@ def test_the_advice_to_go_on_names_the_folder_where_that_is_not_the_usual_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with RunDirectory.create(Path("runs"), "demo", "mine") as usual:
-        assert usual.resume_options == "--resume mine"
-    with RunDirectory.create(Path("my runs"), "demo", "mine") as other:
-        assert other.resume_options == "--resume mine --set 'run.dir=my runs'"
+    assert resume_command(Path("runs/mine")) == "longshore cluster --resume mine"
+    assert resume_command(Path("my runs/mine")) == "longshore cluster --resume mine --set 'run.dir=my runs'"
 
 
 @pytest.mark.parametrize("bad", ["", "../up", "a/b", ".hidden", "x" * 200])

@@ -50,7 +50,7 @@ def test_a_recipe_says_what_options_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("learner.eps_low=0.1", r"unknown key 'learner\.eps_low'.*python -m launch\.sft --dry-run"),
+        ("learner.eps_low=0.1", r"unknown key 'learner\.eps_low'.*longshore sft --dry-run"),
         ("sft.epoch=2", r"did you mean 'sft\.epochs'"),
         ("sft.max_tokens=9000", r"set learner\.micro_batch_tokens = 9000, or raise learner\.cp"),
         ("sft.eval_every_steps=5", "give --eval-data"),
@@ -153,9 +153,9 @@ def test_resume_finds_the_newest_supervised_training(tmp_path: Path) -> None:
 
 def test_the_two_kinds_of_run_are_told_apart(tmp_path: Path) -> None:
     path = begun(tmp_path, "mine")
-    with pytest.raises(RunDirectoryError, match=r"go on with python -m launch\.sft --resume mine"):
+    with pytest.raises(RunDirectoryError, match=r"go on with longshore sft --resume mine"):
         load_stored_config(path)
-    with pytest.raises(RunDirectoryError, match=r"`python -m launch\.sft --resume mine"):
+    with pytest.raises(RunDirectoryError, match=r"`longshore sft --resume mine"):
         RunDirectory.create(tmp_path, "sft", "mine")
     with pytest.raises(RunDirectoryError, match="no run at all"):
         find_newest_run(tmp_path, "", None)

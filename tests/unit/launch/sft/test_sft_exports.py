@@ -52,7 +52,7 @@ def asked(**places: Path) -> SftSettings:
 def write(learners: FakeLearners, sft: SftSettings, run_dir: Path, weights: str = "w") -> None:
     run_dir.mkdir(exist_ok=True)
     check_exports(sft, run_dir)
-    exports = SftExports.from_config(sft, run_dir, "--resume mine")
+    exports = SftExports.from_config(sft, run_dir)
     asyncio.run(exports.write(cast("LearnerGroup", learners), 7, weights))
 
 
@@ -115,7 +115,7 @@ def test_what_somebody_put_into_the_folder_is_not_touched(tmp_path: Path, name: 
 def test_a_place_that_became_unwritable_says_how_to_get_the_weights(tmp_path: Path) -> None:
     learners = FakeLearners(refusal=OSError(28, "No space left on device"))
     with pytest.raises(
-        UserError, match=r"new cannot be written \(No space left.*python -m launch\.sft --resume mine --output FOLDER$"
+        UserError, match=r"new cannot be written \(No space left.*longshore sft --resume run .*--output FOLDER$"
     ):
         write(learners, asked(output=tmp_path / "new"), tmp_path / "run")
     assert ([path.name for path in tmp_path.iterdir()], [*(tmp_path / "run").iterdir()]) == (["run"], [])

@@ -233,7 +233,7 @@ def test_a_journal_with_a_broken_page_is_not_opened_and_the_message_is_the_way_o
     start = data.rindex(needle) // page * page
     data[start : start + 200] = bytes(200)
     path.write_bytes(data)
-    with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):
+    with pytest.raises(JournalError, match=r"is damaged.*longshore journal recover"):
         open_journal(run_dir)
     recovery = recover_journal(run_dir)
     assert recovery.rows == 4 * GROUPS
@@ -398,7 +398,7 @@ def test_a_word_that_no_journal_writes_is_named_as_damage_with_the_way_out(
     for at in (place for place in places if place > 0):
         data[at + 2 : at + 3] = byte
     (run_dir / JOURNAL_FILE).write_bytes(data)
-    with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):  # noqa: PT012  whichever meets it first
+    with pytest.raises(JournalError, match=r"is damaged.*longshore journal recover"):  # noqa: PT012  whichever meets it first
         journal = open_journal(run_dir)
         try:
             journal.accounting()
@@ -413,7 +413,7 @@ def test_a_table_whose_name_is_no_text_is_damage_like_any_other(run_dir: Path) -
     (run_dir / JOURNAL_FILE).write_bytes(
         data.replace(b"trajectories_state ON trajectories", b"trajectories_state ON \xff\xfe\xadjectories", 1)
     )
-    with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):
+    with pytest.raises(JournalError, match=r"is damaged.*longshore journal recover"):
         open_journal(run_dir)
     assert check_journal(run_dir / JOURNAL_FILE).damage
     with pytest.raises(UserError, match="cannot be read"):
@@ -424,7 +424,7 @@ def test_a_column_that_has_lost_its_name_is_damage_like_any_other(run_dir: Path)
     data = (run_dir / JOURNAL_FILE).read_bytes()
     assert b"reward REAL" in data
     (run_dir / JOURNAL_FILE).write_bytes(data.replace(b"reward REAL", b"rewarf REAL", 1))
-    with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):  # noqa: PT012  whichever meets it first
+    with pytest.raises(JournalError, match=r"is damaged.*longshore journal recover"):  # noqa: PT012  whichever meets it first
         journal = open_journal(run_dir)
         try:
             journal.lease_batch(1)

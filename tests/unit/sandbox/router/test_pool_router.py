@@ -366,7 +366,7 @@ async def test_a_group_larger_than_one_task_s_slots_is_placed_on_one_worker_or_s
 
 
 async def test_one_token_guards_router_and_workers(tmp_path: Path):
-    guarded = check_access("127.0.0.1", TOKEN, no_auth=False, name="x")
+    guarded = check_access("127.0.0.1", TOKEN, no_auth=False)
     async with (
         pool_server(FakeProvider(), tmp_path, access=guarded) as (url, _),
         routed([url], TOKEN, guarded) as http,

@@ -415,7 +415,7 @@ async def test_a_body_is_bounded_before_it_is_all_there(provider: FakeProvider, 
 
 
 async def test_a_token_is_asked_for_and_compared(provider: FakeProvider, tmp_path: Path):
-    guarded = check_access("127.0.0.1", "0123456789abcdef", no_auth=False, name="x")
+    guarded = check_access("127.0.0.1", "0123456789abcdef", no_auth=False)
     async with pool_server(provider, tmp_path, access=guarded) as (url, _), httpx.AsyncClient(base_url=url) as http:
         for given in ("", "Bearer wrong", "0123456789abcdef", "Bearer 0123456789abcde"):
             reply = await http.post("/allocate", json={"task_key": "a"}, headers={"authorization": given})

@@ -38,7 +38,7 @@ def test_the_first_time_says_why_the_verifier_is_left_out(looked: list[str], tmp
     said: list[str] = []
     assert toolchain_build.ensure_toolchain(tmp_path, None, None, said.append) == tmp_path / BARE
     assert looked == ["python", "build"]
-    assert all(words in said[0] for words in ("no such Python", "python -m sandbox.toolchain build"))
+    assert all(words in said[0] for words in ("no such Python", "longshore toolchain build"))
 
 
 def test_the_next_time_asks_nobody(looked: list[str], tmp_path: Path) -> None:

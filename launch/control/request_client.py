@@ -37,7 +37,7 @@ def require_running(run_dir: Path) -> None:
     if not is_running(run_dir):
         if has_ended(run_dir):
             raise UserError(
-                f"run {run_dir.name} has ended and takes no requests: python -m launch.ctl {run_dir} status shows it"
+                f"run {run_dir.name} has ended and takes no requests: longshore ctl {run_dir} status shows it"
             )
         raise UserError(
             f"run {run_dir.name} has no driver to take requests: {find_resume_command(run_dir)} continues it"

@@ -12,6 +12,8 @@ import orjson
 import pytest
 
 from launch.config import RunConfig
+from launch.control.ctl import COMMAND, parse_request
+from launch.control.request_client import submit_and_wait
 from launch.control.requests import (
     REQUEST_ANSWERED_EVENT,
     ControlAction,
@@ -19,9 +21,7 @@ from launch.control.requests import (
     make_request,
     read_request,
 )
-from launch.ctl.__main__ import COMMAND, parse_request
-from launch.ctl.request_client import submit_and_wait
-from launch.ctl.status import format_rollouts, format_status, read_rollouts, read_status, strip_control_characters
+from launch.control.status import format_rollouts, format_status, read_rollouts, read_status, strip_control_characters
 from launch.run_records.run_directory import RunDirectory, config_tables
 from protocol.cli.exit_codes import EXIT_FAILED
 from protocol.errors import UserError
@@ -162,7 +162,7 @@ def test_a_run_whose_driver_has_gone_without_a_word_is_not_told_to_train(run_dir
 
 
 def test_the_way_on_stands_below_a_run_that_can_go_on_and_below_no_other(run_dir: Path) -> None:
-    assert format_status(read_status(run_dir))[-1].startswith("to continue it: python -m launch.cluster --resume run")
+    assert format_status(read_status(run_dir))[-1].startswith("to continue it: longshore cluster --resume run")
     (run_dir / "summary.json").write_text("{}")
     status = read_status(run_dir)
     assert (status.phase, status.resume_command) == ("done", "")
@@ -170,7 +170,7 @@ def test_the_way_on_stands_below_a_run_that_can_go_on_and_below_no_other(run_dir
 
 def test_supervised_training_is_steered_by_nobody(run_dir: Path) -> None:
     (run_dir / "config.json").write_bytes(orjson.dumps({"config": {"run": {"name": "sft"}, "sft": {}}}))
-    with pytest.raises(UserError, match=r"has no driver to take requests: python -m launch\.sft --resume run"):
+    with pytest.raises(UserError, match=r"has no driver to take requests: longshore sft --resume run"):
         COMMAND.call([str(run_dir), "pause"])
     with RunDirectory.open(run_dir), pytest.raises(UserError, match="supervised training, which takes no requests"):
         COMMAND.call([str(run_dir), "pause"])

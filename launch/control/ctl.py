@@ -1,4 +1,4 @@
-"""``python -m launch.ctl RUN status|list|pause|resume|drain|retune|cancel|…``: show a run's state, and steer it.
+"""``longshore ctl RUN status|list|pause|resume|drain|retune|cancel|…``: show a run's state, and steer it.
 
 ``pause`` starts no more rollouts and holds the learner before its next step, ``resume`` continues; ``drain`` trains the
 rollouts in flight and ends the run, ``stop`` ends it after the current step; ``drain ENGINE`` lets one engine finish
@@ -19,9 +19,9 @@ from pydantic import Field
 from tyro.conf import Positional
 
 from launch.config.command_line import RunPath
+from launch.control.request_client import submit_and_wait
 from launch.control.requests import ControlAction, ControlRequest, make_request
-from launch.ctl.request_client import submit_and_wait
-from launch.ctl.status import format_rollouts, format_status, read_rollouts, read_status
+from launch.control.status import format_rollouts, format_status, read_rollouts, read_status
 from launch.run_records.retunable_keys import RETUNABLE_KEYS, parse_change
 from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Text, one_of, option
 from protocol.cli.command import Command
@@ -107,14 +107,14 @@ def _request(run_dir: Path, request: ControlRequest, timeout_s: float, out: Json
     except TimeoutError:
         text = f"the run has not answered within {timeout_s:g} s; the request stays pending"
         out.set_result(result | {"confirmed": False, "text": text})
-        error_console().print(f"{text}: python -m launch.ctl {run_dir} status")
+        error_console().print(f"{text}: longshore ctl {run_dir} status")
         return EXIT_FAILED
     out.set_result(result | {"confirmed": True, "text": answer.text})
     output_console().print(answer.text)
     return EXIT_OK
 
 
-COMMAND = Command("launch.ctl", ControlArguments, run)
+COMMAND = Command("ctl", ControlArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

@@ -1,4 +1,4 @@
-"""``python -m launch.compare A B …``: compare evaluations of the same tasks, task by task.
+"""``longshore compare A B …``: compare evaluations of the same tasks, task by task.
 
 Each is a folder that ``longshore evaluate`` wrote, or a run's own evaluation (``runs/ID/before``,
 ``runs/ID/step-000008``, ``runs/ID/after``).  The command prints the paired difference of pass@k with its interval and
@@ -78,7 +78,7 @@ def _write_page(file: Path, text: str) -> Path:
     return file
 
 
-COMMAND = Command("launch.compare", CompareArguments, run)
+COMMAND = Command("compare", CompareArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

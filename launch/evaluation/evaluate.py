@@ -1,4 +1,4 @@
-"""``python -m launch.evaluate RECIPE …``: evaluate a model on tasks: pass@k, errors, tokens.
+"""``longshore evaluate RECIPE …``: evaluate a model on tasks: pass@k, errors, tokens.
 
 Exit code 0: every attempt has a verdict; 1: infrastructure failed some, which ``--retry-errors`` runs again.  Ctrl-C
 stops; the same command continues and repeats nothing.
@@ -7,7 +7,6 @@ stops; the same command continues and repeats nothing.
 from __future__ import annotations
 
 import asyncio
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -29,7 +28,7 @@ from launch.evaluation.standalone.evaluation import (
     run_evaluation,
     write_results,
 )
-from protocol.cli.command import Command
+from protocol.cli.command import Command, typed_command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, display_path, error_console, output_console
 from protocol.evaluation import AttemptId
@@ -85,8 +84,7 @@ def _run(evaluation: StandaloneEvaluation) -> EvaluationSummary:
         )
         try:
             if to_run:
-                again = f"the same command: {shlex.join(['python', *sys.orig_argv[1:]])}"
-                asyncio.run(run_interruptible(_work(evaluation, to_run, folder), again))
+                asyncio.run(run_interruptible(_work(evaluation, to_run, folder), typed_command("evaluate")))
         finally:
             summary = write_results(evaluation, folder)
         result = output_console()
@@ -107,7 +105,7 @@ async def _work(
     return {}
 
 
-COMMAND = Command("launch.evaluate", EvaluateArguments, run, json_options=("--json", "--dry-run"))
+COMMAND = Command("evaluate", EvaluateArguments, run, json_options=("--json", "--dry-run"))
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

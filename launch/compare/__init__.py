@@ -1,1 +1,0 @@
-"""The command ``longshore compare``: compares evaluations task by task."""

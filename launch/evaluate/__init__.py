@@ -1,1 +1,0 @@
-"""The command ``longshore evaluate``: evaluates a model on tasks outside of any run."""
