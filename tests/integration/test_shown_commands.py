@@ -20,6 +20,7 @@ from tests.support.fake_run import write_fake_run
 from tests.support.recorded_trajectories import tokenizer
 
 RUNS = ("demo-1", "demo-2", "a", "b")
+README = ROOT / "README.md"
 TASKS = ROOT / "docs" / "your-tasks.md"
 MAY_FAIL = ("launch.doctor",)
 """Their exit code 1 is a finding about this machine."""
@@ -65,19 +66,25 @@ def type_in(command: Shown, folder: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("page", pages(Mark.NONE), ids=lambda page: page.name)
-def test_what_has_no_mark_does_what_it_says(page: Path, ground: Path) -> None:
-    lay_out(page, ground)
+def type_in_page(page: Path, mark: Mark, folder: Path) -> None:
+    lay_out(page, folder)
     for command in shown(page):
-        if command.mark is Mark.NONE and not command.is_long:
-            type_in(command, ground)
+        if command.mark is mark:
+            type_in(command, folder)
+
+
+def test_the_readmes_commands_do_what_they_say(ground: Path) -> None:
+    type_in_page(README, Mark.NONE, ground)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in pages(Mark.NONE) if page != README], ids=lambda page: page.name)
+def test_what_has_no_mark_does_what_it_says(page: Path, ground: Path) -> None:
+    type_in_page(page, Mark.NONE, ground)
 
 
 @pytest.mark.docker
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages(Mark.DOCKER), ids=lambda page: page.name)
 def test_what_a_docker_engine_is_enough_for_does_what_it_says(page: Path, ground: Path) -> None:
-    lay_out(page, ground)
-    for command in shown(page):
-        if command.mark is Mark.DOCKER:
-            type_in(command, ground)
+    type_in_page(page, Mark.DOCKER, ground)
