@@ -96,7 +96,7 @@ async def test_tests_that_have_changed_are_found_by_what_the_agent_saw(tasks: Pa
     script.write_text(script.read_text().replace("note.txt", "other.txt"))
     code, said = await command("launch.replay", f"{out}/sound/0", "--times", 2)
     assert (code, said["agree"], said["flaky"]) == (EXIT_FAILED, 0, False)
-    assert said["explanation"] == "the agent saw the same and the verdict is another: look at the tests"
+    assert said["explanation"] == "the agent observed the same but the verdict differs: look at the tests"
     assert said["replays"][0]["changed_tests"] == ["note: passed recorded, failed replayed"]
 
 
