@@ -1,7 +1,7 @@
 """``longshore environment …``: serve whole episodes to runs on other machines.
 
 Stopped by SIGTERM or Ctrl-C, it begins nothing more, and ends its episodes and their sandboxes.  Killed, it leaves
-sandboxes that end by themselves (``--unattended-s``), or with the same command's next start.
+sandboxes that end by themselves (``--deadline-s``), or with the same command's next start.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class BenchArguments(CommandArguments):
         | Annotated[engine_throughput.EngineArguments, subcommand("engine")]
         | Annotated[learner.LearnerArguments, subcommand("learner")]
         | Annotated[weights.WeightsArguments, subcommand("weights")]
-        | Annotated[training_modes.ModesArguments, subcommand("async")]
+        | Annotated[training_modes.ModesArguments, subcommand("training-modes")]
         | Annotated[chaos.ChaosArguments, subcommand("chaos")]
         | Annotated[recipes.RecipesArguments, subcommand("recipes")]
         | Annotated[monitor.MonitorBenchmarkArguments, subcommand("monitor")]

@@ -1,22 +1,42 @@
-"""Options that the commands share: overrides of keys, and names of runs."""
+"""Options that the commands share: overrides of configuration keys, and names of runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, Field
 from tyro.conf import Positional
 
 from launch.config.loader import recipe_names
 from launch.config.run import RunConfig
-from protocol.cli.arguments import option, optional_value
+from protocol.cli.arguments import CommandArguments, option, optional_value, setting_help
 from protocol.errors import UserError
 
 NEWEST_RUN = ""
 """``--resume`` without a run id: the newest run."""
+
+
+def config_key(key: str, config: type[BaseModel] = RunConfig) -> Any:
+    """Annotate an option that overrides ``key``: it has the key's help text, and :func:`key_overrides` reads it."""
+    section, _, name = key.partition(".")
+    table = cast("type[BaseModel]", config.model_fields[section].annotation)
+    return Field(description=setting_help(table, name), json_schema_extra={"key": key})
+
+
+def key_overrides(given: CommandArguments) -> list[str]:
+    """Return ``section.key=value`` for every option that was given and overrides a key."""
+    values: dict[str, object] = {}
+    for name, field in type(given).model_fields.items():
+        value, extra = getattr(given, name), cast("Mapping[str, str] | None", field.json_schema_extra)
+        if extra and value != field.default:
+            values[extra["key"]] = (
+                [*chain(*cast("Iterable[Iterable[str]]", value))] if isinstance(value, tuple) else value
+            )
+    return format_overrides(values)
 
 
 def find_folder(path: Path) -> Path:
@@ -45,7 +65,7 @@ RecipeName = Positional[
         Field(description=f"One of {', '.join(recipe_names())}; or the path of a TOML file."),
     ]
 ]
-NodeCount = Annotated[int | None, option("N"), Field(ge=1, description="Ray nodes.")]
+NodeCount = Annotated[int | None, option("N"), config_key("cluster.nodes")]
 ModelFolder = Annotated[
     str | None,
     option("FOLDER"),

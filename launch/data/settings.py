@@ -132,7 +132,8 @@ class DataSettings(CurriculumSettings):
     root: Path | None = None
     """Folder that relative paths in rows start from; without it the folder of the rows."""
     task_ids: tuple[str, ...] = ()
-    """Tasks to use: ids, numbers that ids end with, and ranges of them, ``101-110``.  Empty for all."""
+    """Tasks of ``data.path`` to use: ids, numbers that ids end with, and ranges of them, for example
+    ``101-110,fix-git``.  Empty for all."""
     held_out_ids: tuple[str, ...] = ()
     """Tasks to hold out, named as in ``task_ids`` and whether or not that includes them; all others are trained.  Empty
     for a fifth, at most ``evaluation.tasks_per_family`` of each family."""

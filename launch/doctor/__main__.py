@@ -19,7 +19,7 @@ from launch.config.command_line import (
     NodeCount,
     RecipeName,
     format_model_overrides,
-    format_overrides,
+    key_overrides,
 )
 from launch.doctor.check_runner import HostCheck, run_checks
 from launch.doctor.finding import CheckName, Finding, FindingLevel, finding_from_error, ok
@@ -51,7 +51,7 @@ class DoctorArguments(CommandArguments):
 
 def run(given: DoctorArguments, out: JsonOutput) -> int:
     """Run all checks, print the findings, and return 1 if one would prevent a run from starting."""
-    values = [*format_overrides({"cluster.nodes": given.nodes}), *format_model_overrides(given.model)]
+    values = [*key_overrides(given), *format_model_overrides(given.model)]
     config = load_recipe(given.recipe, [*values, *given.overrides])
     findings = run_checks((*HOST_CHECKS, make_recipe_check(config)), host_requirements(config))
     out.set_result(findings_as_json(given.recipe, findings))

@@ -20,7 +20,7 @@ from launch.config.command_line import (
     RecipeName,
     RunFolder,
     format_model_overrides,
-    format_overrides,
+    key_overrides,
 )
 from launch.demo.model import CONTEXT_TOKENS
 from launch.doctor.requirements import count_gpus
@@ -103,7 +103,7 @@ def run(given: PlanArguments, out: JsonOutput) -> int:
 
 
 def _load_config(given: PlanArguments) -> RunConfig:
-    values = [*format_overrides({"cluster.nodes": given.nodes}), *format_model_overrides(given.model)]
+    values = [*key_overrides(given), *format_model_overrides(given.model)]
     return load_recipe(given.recipe, [*values, *given.overrides])
 
 

@@ -14,11 +14,13 @@ from launch.config import NegativeControl, RunConfig, load_recipe
 from launch.config.command_line import (
     DEFAULT_RECIPE,
     ModelFolder,
+    NodeCount,
     RecipeName,
     Resume,
     RunName,
+    config_key,
     format_model_overrides,
-    format_overrides,
+    key_overrides,
     require_nonempty,
     run_to_resume,
 )
@@ -34,26 +36,21 @@ class ClusterArguments(CommandArguments):
     """
 
     recipe: RecipeName = ""
-    nodes: Annotated[int | None, option("N")] = None
-    """Ray nodes; simulated on this machine unless --address is given."""
-    address: Annotated[str | None, option("HOST:PORT")] = None
-    """Join this Ray cluster, and wait for its nodes."""
-    seed: Annotated[int | None, option("N")] = None
-    """Seed of tasks, model, warm start and sampling."""
-    steps: Annotated[int | None, option("N")] = None
-    """Optimizer steps."""
-    mode: Annotated[AdmissionMode | None, one_of(AdmissionMode), option()] = None
-    """Limit of rollout ahead of training."""
+    nodes: NodeCount = None
+    address: Annotated[str | None, option("HOST:PORT"), config_key("cluster.address")] = None
+    seed: Annotated[int | None, option("N"), config_key("run.seed")] = None
+    steps: Annotated[int | None, option("N"), config_key("run.steps")] = None
+    mode: Annotated[AdmissionMode | None, one_of(AdmissionMode), option(), config_key("run.mode")] = None
+    negative_control: Annotated[
+        NegativeControl | None, one_of(NegativeControl), option(), config_key("run.negative_control")
+    ] = None
+    task_ids: Annotated[str | None, option("IDS"), config_key("data.task_ids")] = None
     model: ModelFolder = None
-    task_ids: Annotated[str | None, option("IDS")] = None
-    """Train only on these tasks of data.path: ids, numbers and ranges, for example 101-110,fix-git."""
     run_id: RunName = None
     resume: Resume = None
     overrides: Overrides = ()
     proof: Flag = False
     """Also run the negative controls, and check the expected differences."""
-    control: Annotated[NegativeControl | None, one_of(NegativeControl), option()] = None
-    """Run a negative control: zero learning rate, or shuffled rewards."""
     no_monitor: Flag = False
     """Do not serve the live page."""
     as_json: JsonFlag = False
@@ -82,17 +79,8 @@ class ClusterArguments(CommandArguments):
 
     def config_overrides(self) -> tuple[str, ...]:
         """Return ``section.key=value`` for every option that is a key, in the order in which the last one counts."""
-        keys: dict[str, str | int | None] = {
-            "cluster.nodes": self.nodes,
-            "cluster.address": self.address,
-            "run.seed": self.seed,
-            "run.steps": self.steps,
-            "run.mode": self.mode,
-            "run.negative_control": self.control,
-            "data.task_ids": self.task_ids,
-        }
         monitor = ["monitor.enabled=false"] if self.no_monitor else []
-        return (*format_overrides(keys), *format_model_overrides(self.model), *monitor, *self.overrides)
+        return (*key_overrides(self), *format_model_overrides(self.model), *monitor, *self.overrides)
 
     def load_config(self) -> RunConfig:
         """Return the configuration of a new run.  Raises ConfigError or RecipeError."""
@@ -111,8 +99,8 @@ def check_arguments(given: ClusterArguments) -> ClusterArguments:
         {"--address": given.address, "--model": given.model, "--task-ids": given.task_ids, "--run-id": given.run_id}
     )
     resumed = given.resumed_run
-    if given.proof and given.control not in {None, NegativeControl.NONE}:
-        raise UserError("--proof runs every control by itself: leave --control out")
+    if given.proof and given.negative_control not in {None, NegativeControl.NONE}:
+        raise UserError("--proof runs every negative control by itself: leave --negative-control out")
     if given.proof and resumed is not None:
         raise UserError("--proof makes three new runs and --resume continues one: leave one of them out")
     if given.proof and given.dry_run:

@@ -29,7 +29,8 @@ class RunSettings(RunDirectorySettings):
     mode: AdmissionMode = AdmissionMode.ASYNC
     """Limit of rollout ahead of training; the modes differ only in this admission limit."""
     negative_control: NegativeControl = NegativeControl.NONE
-    """Turns the run into a negative control."""
+    """Turns the run into a negative control: ``lr0`` trains with learning rate 0, ``shuffled`` with rewards shuffled
+    within the batch."""
     unresponsive_timeout_s: Annotated[float, Field(gt=0)] = 120.0
     """Seconds without an answer after which a buffer, scheduler, worker or engine actor is killed and restarted."""
     stall_timeout_s: Annotated[float, Field(ge=0)] = 600.0

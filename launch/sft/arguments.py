@@ -10,7 +10,7 @@ from typing import Annotated
 from tyro.conf import Positional, UseAppendAction
 
 from launch.config import OverlongAction, SftConfig, load_sft, resolve_sft
-from launch.config.command_line import format_overrides, require_nonempty, run_to_resume
+from launch.config.command_line import config_key, key_overrides, require_nonempty, run_to_resume
 from launch.run_records.run_directory import (
     config_tables,
     find_run,
@@ -50,30 +50,20 @@ class SftArguments(CommandArguments):
 
     recipe: Positional[Annotated[Path | None, option("RECIPE")]] = None
     """A TOML file with [run], [sft], [learner], [lora] and [checkpoint]."""
-    model: Annotated[str | None, option("FOLDER")] = None
-    """Hugging Face folder of a dense Qwen2.5 or Qwen3 with its tokenizer."""
-    data: DataPaths = ()
-    """Conversations (.jsonl, .json) or runs."""
-    eval_data: DataPaths = ()
-    """Held-out data in the same formats; its loss is reported."""
-    output: Annotated[str | None, option("FOLDER")] = None
-    """Folder of the trained model; default: model/ in the run's directory."""
-    adapters: Annotated[str | None, option("FOLDER")] = None
-    """Also write the adapters of lora.rank to this PEFT folder."""
-    min_score: Annotated[float | None, option("X")] = None
-    """Only records with a score or reward of at least X."""
-    reward_weighted: Flag = False
-    """Weight each sequence's loss by its score."""
-    too_long: Annotated[OverlongAction | None, one_of(OverlongAction), option()] = None
-    """Action on sequences that are too long."""
-    epochs: Annotated[int | None, option("N")] = None
-    """Passes over the data."""
-    batch_size: Annotated[int | None, option("N")] = None
-    """Sequences per optimizer step."""
-    lr: Annotated[float | None, option("X")] = None
-    """Learning rate of AdamW after the warm-up."""
-    seed: Annotated[int | None, option("N")] = None
-    """Seed of the order of sequences."""
+    model: Annotated[str | None, option("FOLDER"), config_key("sft.model", SftConfig)] = None
+    data: Annotated[DataPaths, config_key("sft.data", SftConfig)] = ()
+    eval_data: Annotated[DataPaths, config_key("sft.eval_data", SftConfig)] = ()
+    output: Annotated[str | None, option("FOLDER"), config_key("sft.output", SftConfig)] = None
+    adapters: Annotated[str | None, option("FOLDER"), config_key("sft.adapters", SftConfig)] = None
+    min_score: Annotated[float | None, option("X"), config_key("sft.min_score", SftConfig)] = None
+    reward_weighted: Annotated[Flag, config_key("sft.reward_weighted", SftConfig)] = False
+    overlong: Annotated[
+        OverlongAction | None, one_of(OverlongAction), option(), config_key("sft.overlong", SftConfig)
+    ] = None
+    epochs: Annotated[int | None, option("N"), config_key("sft.epochs", SftConfig)] = None
+    batch_size: Annotated[int | None, option("N"), config_key("sft.batch_size", SftConfig)] = None
+    lr: Annotated[float | None, option("X"), config_key("learner.lr", SftConfig)] = None
+    seed: Annotated[int | None, option("N"), config_key("run.seed", SftConfig)] = None
     overrides: Overrides = ()
     run_id: Annotated[str | None, option("ID")] = None
     """Run id, the name of its directory; default: sft and start time."""
@@ -85,21 +75,7 @@ class SftArguments(CommandArguments):
 
     def config_overrides(self) -> tuple[str, ...]:
         """Return ``section.key=value`` for every option that is a key, in the order in which the last one counts."""
-        keys: dict[str, object] = {
-            "sft.model": self.model,
-            "sft.data": [*chain(*self.data)] or None,
-            "sft.eval_data": [*chain(*self.eval_data)] or None,
-            "sft.output": self.output,
-            "sft.adapters": self.adapters,
-            "sft.min_score": self.min_score,
-            "sft.reward_weighted": self.reward_weighted or None,
-            "sft.overlong": self.too_long,
-            "sft.epochs": self.epochs,
-            "sft.batch_size": self.batch_size,
-            "learner.lr": self.lr,
-            "run.seed": self.seed,
-        }
-        return (*format_overrides(keys), *self.overrides)
+        return (*key_overrides(self), *self.overrides)
 
     @property
     def resumed_run(self) -> str | None:

@@ -64,6 +64,12 @@ def _describe_default(default: str) -> str:
     return "" if default in {"None", "False", "", "''"} else f"(default: {default})"
 
 
+def setting_help(settings: type[BaseModel], name: str) -> str:
+    """Return a setting's docstring as the help text of its option."""
+    text = settings.model_fields[name].description or ""
+    return " ".join(text.replace("``", "`").split())
+
+
 def comma_separated(metavar: str) -> PrimitiveConstructorSpec[Any]:
     """Annotate an option that takes one comma-separated word; pydantic parses the parts."""
     return PrimitiveConstructorSpec[Any](

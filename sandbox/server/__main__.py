@@ -2,7 +2,7 @@
 
 On SIGTERM or Ctrl-C the server starts nothing more, waits a little for running requests, and ends its sandboxes. If it
 is killed, its sandboxes keep running: the same command with the same ``--state`` takes them over before their own
-deadline (``--unattended-s``).
+deadline (``--deadline-s``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ServerArguments(ServiceOptions):
     """Maximum number of different tasks at a time."""
     max_runs_per_task: AtLeastOne = environment_default("WORKER_MAX_RUNS_PER_TASK", _LIMITS.runs_per_task)
     """Maximum number of sandboxes per task at a time."""
-    lease_ttl_s: Annotated[float, option("S"), Field(ge=1)] = environment_default("WORKER_RUN_IDLE_TTL", _LIMITS.ttl_s)
+    ttl_s: Annotated[float, option("S"), Field(ge=1)] = environment_default("WORKER_RUN_IDLE_TTL", _LIMITS.ttl_s)
     """Seconds after which a lease that is not renewed expires."""
 
 
@@ -57,7 +57,7 @@ def run(chosen: ServerArguments, out: JsonOutput) -> int:
     settings = HostSettings.from_environment()
     host = require_answering_engine(current_host(settings))
     state = chosen.state or settings.home / "pool-server" / str(chosen.port)
-    limits = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.lease_ttl_s)
+    limits = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.ttl_s)
     tasks = TaskSource(chosen.dataset)
     opened: list[PoolService] = []
 

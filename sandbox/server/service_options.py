@@ -21,9 +21,9 @@ class ServiceOptions(EgressProxyOptions, AccessOptions):
     """Size of the warm pool, per image and limits."""
     image: Annotated[str, option("IMAGE")] = ""
     """Default image of tasks."""
-    session_max_s: Annotated[float, option("S"), Field(ge=1)] = 7200.0
+    max_s: Annotated[float, option("S"), Field(ge=1)] = 7200.0
     """Maximum lifetime of a sandbox, in seconds."""
-    unattended_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
+    deadline_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
     """Seconds that a sandbox survives this service."""
     disk_loop: Flag = False
     """Give each sandbox its own loop-mounted file system if the engine has no disk quota."""
@@ -39,7 +39,7 @@ class ServiceOptions(EgressProxyOptions, AccessOptions):
             capacity=slots + self.warm,
             start_concurrency=os.cpu_count() or 2,
             containers=self.proxy_settings(
-                ContainerSettings, image=self.image, deadline_s=self.unattended_s, max_s=self.session_max_s
+                ContainerSettings, image=self.image, deadline_s=self.deadline_s, max_s=self.max_s
             ),
             warm=self.warm,
             disk_loop=self.disk_loop,

@@ -34,7 +34,7 @@ NAMED_PATH = re.compile(
 )
 NAMED_TEST = re.compile(r"`(test_\w+\.py)\b")
 SMALLER = {
-    "launch.bench async": "launch/bench/test_bench_training_modes.py",
+    "launch.bench training-modes": "launch/bench/test_bench_training_modes.py",
     "launch.bench chaos": "launch/bench/test_bench_chaos.py",
     "launch.bench engine": "launch/bench/test_bench_engine.py",
     "launch.bench learner": "launch/bench/test_bench_learner.py",

@@ -1,4 +1,4 @@
-"""``longshore bench async``: measure how much faster a run is if rollout never waits for the learner.
+"""``longshore bench training-modes``: measure how much faster a run is if rollout never waits for the learner.
 
 Whole runs of a recipe start from one warm start, each as a separate process of the run's own command, in modes that
 take turns.  The first command of each training episode is delayed once (:mod:`.tool_delays`,

@@ -48,7 +48,7 @@ def test_every_arm_is_a_whole_run_whose_episodes_wait(docker_engine: SandboxHost
     keys = [f"data.path={tasks}", "sandbox.deadline_s=120", "evaluation.tasks_per_family=2"]
     sizes = ["--steps", "1", "--repetitions", "1", "--attempts", "2", "--starts", "2", *WAITS]
     sets = [word for key in keys for word in ("--set", key)]
-    command = [sys.executable, "-m", "launch.bench", "async", "--json", str(RECIPE), *sets, *sizes]
+    command = [sys.executable, "-m", "launch.bench", "training-modes", "--json", str(RECIPE), *sets, *sizes]
     done = subprocess.run(
         [*command, "--output", str(folder)], check=False, capture_output=True, text=True, timeout=2400
     )

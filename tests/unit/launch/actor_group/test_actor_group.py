@@ -709,5 +709,5 @@ async def test_a_node_for_whose_workers_there_are_no_keys_does_not_end_the_run(t
         supervisor = parts.supervisor(ignore_lost_engine)
         nodes = [replace(THIRD, name=f"node-{number}") for number in (64, 65)]
         assert (await supervisor.check_joining_node(nodes[0])).name == "node-64"
-        with pytest.raises(UserError, match="go on with --resume"):
+        with pytest.raises(UserError, match="go on with longshore cluster --resume"):
             await supervisor.check_joining_node(nodes[1])

@@ -1,4 +1,4 @@
-"""If these fail, `launch.bench async` compares runs that had not the same work, or says what was not measured."""
+"""If these fail, the bench of modes compares runs that had not the same work, or says what was not measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If these fail, `launch.bench async` takes other times than those of the measured steps, or counts other episodes."""
+"""If these fail, the bench of modes measures other times or episodes than those of the measured steps."""
 
 from __future__ import annotations
 

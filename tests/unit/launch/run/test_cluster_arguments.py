@@ -20,7 +20,7 @@ from protocol.staleness import AdmissionMode
 
 
 def test_options_are_overrides_and_set_comes_last() -> None:
-    line = "demo --nodes 8 --seed 3 --steps 5 --mode sync --control lr0 --no-monitor --set run.steps=7"
+    line = "demo --nodes 8 --seed 3 --steps 5 --mode sync --negative-control lr0 --no-monitor --set run.steps=7"
     given = parse_cluster_arguments(line.split())
     config = given.load_config()
     assert (config.cluster.nodes, config.run.seed, config.run.steps) == (8, 3, 7)
@@ -70,7 +70,7 @@ def test_the_same_command_with_resume_goes_on_with_the_run_that_it_named(resume:
         ("demo --nodes many", "argument --nodes: input should be a valid integer"),
         ("--resume a --run-id b", "name two runs"),
         ("demo --nodes 8 --address=", "--address is empty"),
-        ("demo --proof --control lr0", "leave --control out"),
+        ("demo --proof --negative-control lr0", "leave --negative-control out"),
         ("--proof --resume", "leave one of them out"),
         ("--proof --resume demo", "leave one of them out"),
         ("demo --proof --dry-run", "leave one of them out"),

@@ -26,7 +26,7 @@ def parse_sft_arguments(words: list[str]) -> SftArguments:
 def test_options_are_overrides_and_set_comes_last() -> None:
     line = (
         "--model /m --data a.jsonl runs/x --data b.json --eval-data c.jsonl --output out --min-score 0.5 --epochs 3 "
-        "--reward-weighted --too-long drop --batch-size 4 --lr 1e-4 --seed 7 --set sft.epochs=5"
+        "--reward-weighted --overlong drop --batch-size 4 --lr 1e-4 --seed 7 --set sft.epochs=5"
     )
     config = parse_sft_arguments(line.split()).config()
     assert config.sft.data == (Path("a.jsonl"), Path("runs/x"), Path("b.json"))
