@@ -20,8 +20,6 @@ from actors.environment.service import EnvironmentService, EnvironmentServiceSet
 from protocol.cli.arguments import AtLeastOne, Port, option
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput
-from sandbox.host_record import HostSettings, current_host, require_answering_engine
-from sandbox.http.serving import bind_listener, run_server
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.server.journal import StateDirectory
 from sandbox.server.service_options import ServiceOptions
@@ -46,31 +44,20 @@ class EnvironmentArguments(ServiceOptions):
 def run(chosen: EnvironmentArguments, out: JsonOutput) -> int:
     """Serve until SIGINT or SIGTERM."""
     del out
-    allowed = chosen.access()
-    settings = HostSettings.from_environment()
-    host = require_answering_engine(current_host(settings))
-    opened: list[EnvironmentService] = []
 
     @asynccontextmanager
-    async def open_service() -> AsyncGenerator[EnvironmentService]:
-        async with SandboxPool(chosen.pool_settings(f"environment-{held.id}", chosen.slots), host) as pool:
-            await pool.remove_strays()
+    async def open_service(pool: SandboxPool, state: StateDirectory) -> AsyncGenerator[EnvironmentService]:
+        del state
+        await pool.remove_strays()
 
-            async def run_episode(inputs: EpisodeInputs) -> EpisodeOutcome:
-                return await run_hosted_episode(inputs, pool)
+        async def run_episode(inputs: EpisodeInputs) -> EpisodeOutcome:
+            return await run_hosted_episode(inputs, pool)
 
-            service_settings = EnvironmentServiceSettings(chosen.slots, chosen.ttl_s)
-            async with EnvironmentService(service_settings, run_episode) as service:
-                opened.append(service)
-                yield service
+        settings = EnvironmentServiceSettings(chosen.slots, chosen.ttl_s)
+        async with EnvironmentService(settings, run_episode) as service:
+            yield service
 
-    async def drain(within_s: float) -> None:
-        for service in opened:
-            await service.drain(within_s)
-
-    state = chosen.state or settings.home / "environment" / str(chosen.port)
-    with StateDirectory(state) as held, bind_listener(chosen.host, chosen.port) as listener:
-        return run_server(create_app(open_service, allowed), listener, drain)
+    return chosen.serve("environment", chosen.slots, create_app, open_service)
 
 
 COMMAND = Command("environment", EnvironmentArguments, run)

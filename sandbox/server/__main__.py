@@ -8,8 +8,6 @@ deadline (``--deadline-s``).
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -18,8 +16,6 @@ from pydantic import Field
 from protocol.cli.arguments import AtLeastOne, Port, environment_default, option
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput
-from sandbox.host_record import HostSettings, current_host, require_answering_engine
-from sandbox.http.serving import bind_listener, run_server
 from sandbox.pool.leases import LeaseLimits
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.providers.interface import LocalProvider
@@ -53,29 +49,12 @@ class ServerArguments(ServiceOptions):
 def run(chosen: ServerArguments, out: JsonOutput) -> int:
     """Serve until SIGINT or SIGTERM."""
     del out
-    allowed = chosen.access()
-    settings = HostSettings.from_environment()
-    host = require_answering_engine(current_host(settings))
-    state = chosen.state or settings.home / "pool-server" / str(chosen.port)
-    limits = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.ttl_s)
-    tasks = TaskSource(chosen.dataset)
-    opened: list[PoolService] = []
+    limits, tasks = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.ttl_s), TaskSource(chosen.dataset)
 
-    @asynccontextmanager
-    async def open_service() -> AsyncGenerator[PoolService]:
-        async with (
-            SandboxPool(chosen.pool_settings(f"server-{held.id}", limits.slots), host) as pool,
-            PoolService(PoolServiceSettings(limits), LocalProvider(pool), tasks, held) as service,
-        ):
-            opened.append(service)
-            yield service
+    def open_service(pool: SandboxPool, state: StateDirectory) -> PoolService:
+        return PoolService(PoolServiceSettings(limits), LocalProvider(pool), tasks, state)
 
-    async def drain(within_s: float) -> None:
-        for service in opened:
-            await service.drain(within_s)
-
-    with StateDirectory(state) as held, bind_listener(chosen.host, chosen.port) as listener:
-        return run_server(create_app(open_service, allowed), listener, drain)
+    return chosen.serve("pool-server", limits.slots, create_app, open_service)
 
 
 COMMAND = Command("server", ServerArguments, run)

@@ -1,22 +1,39 @@
-"""The command-line options of a service with a pool on this machine: the pool server or the environment service."""
+"""The options of a service with a pool on this machine, the pool server or the environment service, and its life."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol, TypeVar
 
 from pydantic import Field
+from starlette.applications import Starlette
 
-from protocol.cli.arguments import Count, Flag, option
+from protocol.cli.arguments import Count, Flag, Port, option
 from sandbox.egress_proxy.options import EgressProxyOptions
-from sandbox.http.auth import AccessOptions
+from sandbox.host_record import HostSettings, current_host, require_answering_engine
+from sandbox.http.auth import Access, AccessOptions
+from sandbox.http.serving import bind_listener, run_server
+from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.pool.settings import ContainerSettings, PoolSettings
+from sandbox.server.journal import StateDirectory
+
+
+class DrainableService(Protocol):
+    async def drain(self, within_s: float) -> None: ...
+
+
+ServiceT = TypeVar("ServiceT", bound=DrainableService)
+OpenService = Callable[[], AbstractAsyncContextManager[ServiceT]]
 
 
 class ServiceOptions(EgressProxyOptions, AccessOptions):
     """Options of the service's address, its access control and its pool."""
 
+    port: Port = 0
+    """Port to listen on; 0 for a free one."""
     warm: Count = 0
     """Size of the warm pool, per image and limits."""
     image: Annotated[str, option("IMAGE")] = ""
@@ -30,7 +47,35 @@ class ServiceOptions(EgressProxyOptions, AccessOptions):
     state: Annotated[Path | None, option("FOLDER")] = None
     """Folder for state that survives a crash; default: in LONGSHORE_HOME, by port."""
 
-    def pool_settings(self, name: str, slots: int) -> PoolSettings:
+    def serve(
+        self,
+        kind: str,
+        slots: int,
+        create_app: Callable[[OpenService[ServiceT], Access], Starlette],
+        open_service: Callable[[SandboxPool, StateDirectory], AbstractAsyncContextManager[ServiceT]],
+    ) -> int:
+        """Serve until SIGINT or SIGTERM; then the service is drained.  Returns the exit code.  Raises UserError."""
+        access = self.access()
+        machine = HostSettings.from_environment()
+        host = require_answering_engine(current_host(machine))
+        opened: list[ServiceT] = []
+
+        @asynccontextmanager
+        async def open_pool() -> AsyncGenerator[ServiceT]:
+            settings = self._pool_settings(f"{kind}-{state.id}", slots)
+            async with SandboxPool(settings, host) as pool, open_service(pool, state) as service:
+                opened.append(service)
+                yield service
+
+        async def drain(within_s: float) -> None:
+            for service in opened:
+                await service.drain(within_s)
+
+        folder = self.state or machine.home / kind / str(self.port)
+        with StateDirectory(folder) as state, bind_listener(self.host, self.port) as listener:
+            return run_server(create_app(open_pool, access), listener, drain)
+
+    def _pool_settings(self, name: str, slots: int) -> PoolSettings:
         """Return the settings of the pool.  ``name`` identifies the service, even after a restart: an engine may have
         several."""
         return PoolSettings(

@@ -43,7 +43,7 @@ class Server:
 
     def __init__(self, state: Path) -> None:
         self.state, self.port = state, find_free_port()
-        self.pool = f"server-{StateDirectory(state).id}"
+        self.pool = f"pool-server-{StateDirectory(state).id}"
         self.url = f"http://127.0.0.1:{self.port}"
 
     @asynccontextmanager
