@@ -21,7 +21,7 @@ from launch.config.toml_text import format_recipe
 from launch.hosts.ray_environment import resolve_ray_environment
 from launch.processes.interruption import run_interruptible
 from launch.processes.process_reaper import ProcessReaper
-from launch.run.arguments import ClusterArguments, check_arguments
+from launch.run.arguments import ClusterArguments
 from launch.run.preflight import run_preflight_checks
 from launch.run.proof import run_proof
 from launch.run_records.reproducibility import base_image_id, write_record
@@ -44,9 +44,8 @@ if TYPE_CHECKING:  # it loads Ray
     from launch.actor_group.actor_classes import ActorClasses
 
 
-def run(given: ClusterArguments, out: JsonOutput) -> int:
+def run(arguments: ClusterArguments, out: JsonOutput) -> int:
     """Run, and return 0 if the run passed its own checks."""
-    arguments = check_arguments(given)
     if arguments.is_default_recipe:
         others = ", ".join(name for name in recipe_names() if name != DEFAULT_RECIPE)
         error_console().print(f"no recipe named: running '{DEFAULT_RECIPE}' (others: {others})")

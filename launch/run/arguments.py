@@ -6,9 +6,10 @@ checked, and ``--set`` can say all of it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Self
+
+from pydantic import model_validator
 
 from launch.config import NegativeControl, RunConfig, load_recipe
 from launch.config.command_line import (
@@ -57,6 +58,22 @@ class ClusterArguments(CommandArguments):
     dry_run: Flag = False
     """Print the resolved configuration as TOML, which is itself a recipe, and exit."""
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Raise UserError for options that contradict each other."""
+        options = {"--address": self.address, "--model": self.model, "--task-ids": self.task_ids}
+        require_nonempty(options | {"--run-id": self.run_id})
+        resumed = self.resumed_run
+        if self.proof and self.negative_control not in {None, NegativeControl.NONE}:
+            raise UserError("--proof runs every negative control by itself: leave --negative-control out")
+        if self.proof and resumed is not None:
+            raise UserError("--proof makes three new runs and --resume continues one: leave one of them out")
+        if self.proof and self.dry_run:
+            raise UserError(
+                "--dry-run shows one run's configuration and --proof makes three runs: leave one of them out"
+            )
+        return self
+
     @property
     def is_default_recipe(self) -> bool:
         """Whether neither a recipe nor a run to resume was named."""
@@ -87,22 +104,6 @@ class ClusterArguments(CommandArguments):
         return load_recipe(self.recipe_name, self.config_overrides())
 
 
-def parse_cluster_arguments(argv: Sequence[str] | None = None) -> ClusterArguments:
-    """Read a command line (``sys.argv`` by default).  Raises UserError."""
-    words = sys.argv[1:] if argv is None else argv
-    return check_arguments(parse_arguments(ClusterArguments, words, "longshore cluster"))
-
-
-def check_arguments(given: ClusterArguments) -> ClusterArguments:
-    """Return the arguments.  Raises UserError for options that contradict each other."""
-    require_nonempty(
-        {"--address": given.address, "--model": given.model, "--task-ids": given.task_ids, "--run-id": given.run_id}
-    )
-    resumed = given.resumed_run
-    if given.proof and given.negative_control not in {None, NegativeControl.NONE}:
-        raise UserError("--proof runs every negative control by itself: leave --negative-control out")
-    if given.proof and resumed is not None:
-        raise UserError("--proof makes three new runs and --resume continues one: leave one of them out")
-    if given.proof and given.dry_run:
-        raise UserError("--dry-run shows one run's configuration and --proof makes three runs: leave one of them out")
-    return given
+def parse_cluster_arguments(words: Sequence[str]) -> ClusterArguments:
+    """Read a command line.  Raises UserError."""
+    return parse_arguments(ClusterArguments, words, "longshore cluster")

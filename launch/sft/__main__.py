@@ -25,7 +25,7 @@ from launch.processes.interruption import run_interruptible
 from launch.processes.process_reaper import ProcessReaper
 from launch.run_records.reproducibility import write_record
 from launch.run_records.run_directory import RunDirectory
-from launch.sft.arguments import SftArguments, check_arguments
+from launch.sft.arguments import SftArguments
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.errors import InfraError
@@ -38,9 +38,8 @@ if TYPE_CHECKING:  # it loads Ray
 _DATA_FILE = "data.json"
 
 
-def run(given: SftArguments, out: JsonOutput) -> None:
+def run(arguments: SftArguments, out: JsonOutput) -> None:
     """Train, or print the configuration."""
-    arguments = check_arguments(given)
     path, config = (None, arguments.config()) if arguments.resume is None else arguments.find_resumed_run()
     if arguments.dry_run:
         print_config(config, out)

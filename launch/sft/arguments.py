@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
+from pydantic import model_validator
 from tyro.conf import Positional, UseAppendAction
 
 from launch.config import OverlongAction, SftConfig, load_sft, resolve_sft
@@ -73,6 +74,14 @@ class SftArguments(CommandArguments):
     dry_run: Flag = False
     """Print the resolved configuration as TOML, which is itself a recipe, and exit."""
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Raise UserError for an empty option, or two runs to resume."""
+        texts = {"--model": self.model, "--output": self.output, "--adapters": self.adapters, "--run-id": self.run_id}
+        require_nonempty(texts | {"--data": [*chain(*self.data)], "--eval-data": [*chain(*self.eval_data)]})
+        run_to_resume(self.resume, self.run_id)
+        return self
+
     def config_overrides(self) -> tuple[str, ...]:
         """Return ``section.key=value`` for every option that is a key, in the order in which the last one counts."""
         return (*key_overrides(self), *self.overrides)
@@ -119,19 +128,3 @@ def _newest(parent: Path) -> Path:
             continue
         return path
     raise RunDirectoryError(f"no supervised training in {parent}: leave --resume out to start one")
-
-
-def check_arguments(given: SftArguments) -> SftArguments:
-    """Return the arguments.  Raises UserError for an empty option, or two runs to resume."""
-    require_nonempty(
-        {
-            "--model": given.model,
-            "--data": [*chain(*given.data)],
-            "--eval-data": [*chain(*given.eval_data)],
-            "--output": given.output,
-            "--adapters": given.adapters,
-            "--run-id": given.run_id,
-        }
-    )
-    run_to_resume(given.resume, given.run_id)
-    return given

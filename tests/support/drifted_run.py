@@ -15,7 +15,7 @@ def main() -> int:
     os.environ.update(resolve_ray_environment(""))
     from tests.support.drifted_learner import ACTOR_CLASSES  # it loads Ray
 
-    run_once(parse_cluster_arguments(), actor_classes=ACTOR_CLASSES)
+    run_once(parse_cluster_arguments(sys.argv[1:]), actor_classes=ACTOR_CLASSES)
     return EXIT_OK
 
 

@@ -12,7 +12,7 @@ from launch.config.command_line import NEWEST_RUN
 from launch.demo.model import build_demo_model
 from launch.run_records.reproducibility import write_record
 from launch.run_records.run_directory import RunDirectory, find_newest_run, load_stored_config
-from launch.sft.arguments import SftArguments, check_arguments, resumed_config
+from launch.sft.arguments import SftArguments, resumed_config
 from launch.sft.preparation import prepare_sft
 from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
@@ -20,7 +20,7 @@ from protocol.run_directory.layout import SUMMARY_FILE, RunDirectoryError
 
 
 def parse_sft_arguments(words: list[str]) -> SftArguments:
-    return check_arguments(parse_arguments(SftArguments, words, "longshore sft"))
+    return parse_arguments(SftArguments, words, "longshore sft")
 
 
 def test_options_are_overrides_and_set_comes_last() -> None:
