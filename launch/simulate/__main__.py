@@ -1,4 +1,4 @@
-"""``longshore simulate SCENARIO``: simulate the throughput and the token ages of training on a cluster.
+"""``longshore simulate SCENARIO``: simulate the throughput and the staleness of training on a cluster.
 
 A virtual clock drives the real scheduler, staleness, routing and journal rules; episodes, engines and steps only take
 time.  A row takes seconds on one core, and the same seed gives the same bytes.  SCENARIO is a name, a TOML file, a
@@ -61,7 +61,7 @@ class SimulateArguments(CommandArguments):
     jobs: AtLeastOne = 1
     """Concurrent simulations, each on its own core."""
     output: Annotated[Path | None, option("FOLDER")] = None
-    """Folder of index.html, simulation.png and rows.json; default: simulations/SCENARIO."""
+    """Folder of index.html and rows.json; default: simulations/SCENARIO."""
     write_trace: Annotated[Path | None, option("FILE")] = None
     """Also write the trace of a replayed run to this file."""
     as_json: JsonFlag = False
@@ -89,7 +89,7 @@ def run(given: SimulateArguments, out: JsonOutput) -> None:
     if trace is not None:
         measured = trace.measured
         console.print(
-            f"measured in the run: {measured.trained_tokens_per_s:,.1f} trained tokens/s, mean token age "
+            f"measured in the run: {measured.trained_tokens_per_s:,.1f} trained tokens/s, mean staleness "
             f"{measured.staleness_mean:.3f}"
         )
     result: dict[str, JsonValue] = {"scenario": scenario.name, "rows": [row.as_json() for row in rows]}

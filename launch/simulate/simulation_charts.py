@@ -11,7 +11,7 @@ from launch.simulate.simulation_rows import SimulationRow, best_rows, group_by_l
 def build_charts(rows: Sequence[SimulationRow]) -> list[Chart]:
     best = best_rows(rows)
     faults = [_each_fault(best), _all_faults(best)] if any(row.result.faults for row in best.values()) else []
-    return [_rate(rows), _deciles(best), _ages(best), _idle(best), _queues(best), _dropped(best), *faults]
+    return [_rate(rows), _deciles(best), _staleness(best), _idle(best), _queues(best), _dropped(best), *faults]
 
 
 def _rate(rows: Sequence[SimulationRow]) -> Chart:
@@ -48,7 +48,7 @@ def _deciles(best: dict[str, SimulationRow]) -> Chart:
     )
 
 
-def _ages(best: dict[str, SimulationRow]) -> Chart:
+def _staleness(best: dict[str, SimulationRow]) -> Chart:
     ages = {name: row.result.account.tokens_by_staleness() for name, row in best.items()}
     places = max(map(len, ages.values()))
     series = [
@@ -57,7 +57,13 @@ def _ages(best: dict[str, SimulationRow]) -> Chart:
     ]
     note = "share of the trained tokens, at each line's best in-flight"
     return Chart(
-        "Age of trained tokens", note, list(map(str, range(places))), "optimizer steps", series, bars=True, share=True
+        "Staleness of trained tokens",
+        note,
+        [*map(str, range(places))],
+        "optimizer steps",
+        series,
+        bars=True,
+        share=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""Writes what a simulation leaves in its folder: ``index.html``, ``simulation.png`` and ``rows.json``."""
+"""Writes what a simulation leaves in its folder: ``index.html`` and ``rows.json``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from launch.pages.charts import Chart, render_chart_page
 from launch.pages.html_document import PageHeader, PageSection, html_section, html_table
 from launch.simulate.scenario import Scenario
 from launch.simulate.simulation_charts import build_charts
-from launch.simulate.simulation_png import save_png
 from launch.simulate.simulation_rows import SimulationRow
 from launch.simulate.simulation_table import FAULTS_HEAD, HEAD, fault_cells, row_cells
 from protocol.events import JsonValue
@@ -21,11 +20,10 @@ from protocol.events import JsonValue
 def write_simulation(
     folder: Path, scenario: Scenario, rows: Sequence[SimulationRow], result: dict[str, JsonValue], command: str
 ) -> None:
-    """Write all three files into an existing folder.  The same rows give the same bytes."""
+    """Write both files into an existing folder.  The same rows give the same bytes."""
     charts = build_charts(rows)
     (folder / "rows.json").write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2) + b"\n")
     (folder / "index.html").write_text(_page(scenario, rows, charts, command), encoding="utf-8")
-    save_png(f"longshore simulate · {scenario.name}", scenario.about, charts, folder / "simulation.png")
 
 
 def _page(scenario: Scenario, rows: Sequence[SimulationRow], charts: Sequence[Chart], command: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, cast
@@ -31,13 +31,10 @@ from launch.sweep.sweep_folder import (
     REPORT_FILE,
     SUMMARY_FILE,
     check_sweep_folder,
-    describe_point,
-    describe_sweep,
     open_sweep_folder,
-    point_folder,
 )
 from launch.sweep.sweep_points import SweepPoints
-from launch.sweep.sweep_table import PointState, SweepTable, average_rows, point_rows, table_as_json
+from launch.sweep.sweep_table import TO_RUN, PointState, SweepTable, average_rows, point_rows, table_as_json
 from protocol.cli.arguments import AtLeastOne, CommandArguments, Flag, JsonFlag, Overrides, option
 from protocol.cli.command import Command, typed_command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
@@ -80,18 +77,17 @@ def run(given: SweepArguments, out: JsonOutput) -> int:
     selected = select_points(sweep, given.only)
     points = _configure(sweep, folder)
     points.check_existing()
-    states = {point.name: points.read_result(point).state for point in sweep.points}
-    to_run = [point for point in selected if states[point.name] in {PointState.PLANNED, PointState.INTERRUPTED}]
+    table = points.read_table()
+    to_run = [p for p, result in table.rows if p in selected and result.state in TO_RUN]
     if given.dry_run:
-        out.set_result(_describe_plan(sweep, folder, states, to_run))
+        names = cast("JsonValue", [point.name for point in to_run])
+        out.set_result({**table_as_json(table), "output": str(folder), "to_run": names})
         return EXIT_OK
     if to_run:
         points.preflight(to_run)
     table = _run(sweep, folder, points, to_run, given.concurrency)
     out.set_result({**table_as_json(table), "output": str(folder)})
-    names = {point.name for point in selected}
-    ended = all(result.state is PointState.ENDED for point, result in table.rows if point.name in names)
-    return EXIT_OK if ended and not names & set(table.missed) else EXIT_FAILED
+    return EXIT_OK if table.succeeded(selected) else EXIT_FAILED
 
 
 def parse_sweep(given: SweepArguments) -> Sweep:
@@ -108,14 +104,13 @@ def parse_sweep(given: SweepArguments) -> Sweep:
 
 def select_points(sweep: Sweep, only: Sequence[str]) -> list[SweepPoint]:
     """Return the points that ``only`` selects.  Raises UserError if there are none."""
-    included = [glob for glob in only if not glob.startswith("!")] or ["*"]
-    excluded = [glob.removeprefix("!") for glob in only if glob.startswith("!")]
-    found = [
-        point
-        for point in sweep.points
-        if any(fnmatchcase(point.name, glob) for glob in included)
-        and not any(fnmatchcase(point.name, glob) for glob in excluded)
-    ]
+    excluded = {glob for glob in only if glob.startswith("!")}
+    included = [glob for glob in only if glob not in excluded] or ["*"]
+
+    def is_named(point: SweepPoint, globs: Iterable[str]) -> bool:
+        return any(fnmatchcase(point.name, glob.removeprefix("!")) for glob in globs)
+
+    found = [point for point in sweep.points if is_named(point, included) and not is_named(point, excluded)]
     if not found:
         names = ", ".join(point.name for point in sweep.points)
         raise UserError(f"no point is named {' '.join(only)}: they are {names}")
@@ -131,24 +126,6 @@ def _configure(sweep: Sweep, folder: Path) -> SweepPoints:
     if training:
         return training_points.TrainingPoints(sweep, training_points.configure_runs(sweep), folder)
     return evaluation_points.EvaluationPoints(sweep, evaluation_points.configure_evaluations(sweep, folder), folder)
-
-
-def _describe_plan(
-    sweep: Sweep, folder: Path, states: dict[str, PointState], to_run: Sequence[SweepPoint]
-) -> dict[str, JsonValue]:
-    return {
-        **describe_sweep(sweep),
-        "output": str(folder),
-        "points": [
-            {
-                **describe_point(point),
-                "state": states[point.name].value,
-                "folder": str(point_folder(folder, sweep.kind, point)),
-            }
-            for point in sweep.points
-        ],
-        "to_run": cast("JsonValue", [point.name for point in to_run]),
-    }
 
 
 def _run(sweep: Sweep, folder: Path, points: SweepPoints, to_run: Sequence[SweepPoint], concurrency: int) -> SweepTable:

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
-
-import orjson
 
 from launch.run_records.output_folder import is_output_folder, open_output_folder
 from launch.run_records.run_directory import RunDirectory
@@ -24,6 +22,7 @@ from launch.sweep.axes import SweepPoint
 from launch.sweep.definition import Sweep, SweepKind
 from protocol.errors import UserError
 from protocol.events import JsonValue
+from protocol.run_directory.json_fields import read_json_object
 
 SWEEP_FILE, SUMMARY_FILE, TABLE_FILE, REPORT_FILE = "sweep.json", "summary.json", "sweep.csv", "report.html"
 _SUBFOLDERS = {SweepKind.TRAIN: "runs", SweepKind.EVALUATE: "evaluations"}
@@ -66,17 +65,10 @@ def check_sweep_folder(path: Path, sweep: Sweep) -> None:
     """Raise UserError unless ``sweep`` may use ``path``.  Its points may differ from before."""
     if not is_output_folder(path, SWEEP_FILE, "a sweep"):
         return
-    before = _read(path / SWEEP_FILE)
+    before = read_json_object(path / SWEEP_FILE) or {}
     for key, now in (("kind", sweep.kind.value), ("recipe", sweep.recipe)):
         if before.get(key) != now:
             raise UserError(
                 f"{path} is a sweep of another {key} ({before.get(key)}, not {now}): choose another folder, --output "
                 f"FOLDER, or remove it (rm -r {shlex.quote(str(path))}) to start over"
             )
-
-
-def _read(file: Path) -> Mapping[str, JsonValue]:
-    try:
-        return cast("dict[str, JsonValue]", orjson.loads(file.read_bytes()))
-    except ValueError as error:
-        raise UserError(f"{file} is not readable ({error}): choose another folder, --output FOLDER") from error

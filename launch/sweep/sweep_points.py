@@ -7,7 +7,6 @@ whenever a point ends; progress goes to standard error.
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import tempfile
 from abc import ABC, abstractmethod
@@ -35,6 +34,7 @@ from launch.sweep.sweep_table import (
 )
 from protocol.files.filesystem import replace_file
 from protocol.processes.task_groups import task_group
+from protocol.run_directory.file_tail import read_newest_lines
 
 _TAIL_BYTES = 8192
 _POLL_S = 1.0
@@ -116,10 +116,13 @@ class SweepPoints(ABC):
         detail = result.why or values
         self.console.print(f"{point.name}: {result.state.value}" + (f": {detail}" if detail else ""))
 
+    def read_table(self) -> SweepTable:
+        rows = [(point, self.read_result(point)) for point in self.sweep.points]
+        return SweepTable(self.sweep, self.folder, self.columns, rows)
+
     def write_results(self) -> SweepTable:
         """Write summary, table and page."""
-        rows = [(point, self.read_result(point)) for point in self.sweep.points]
-        table = SweepTable(self.sweep, self.folder, self.columns, rows)
+        table = self.read_table()
         summary = orjson.dumps(table_as_json(table), option=orjson.OPT_INDENT_2) + b"\n"
         replace_file(self.folder / SUMMARY_FILE, summary)
         replace_file(self.folder / TABLE_FILE, table_as_csv(table).encode())
@@ -142,10 +145,5 @@ class SweepPoints(ABC):
 
 def read_last_line(log: Path) -> str:
     """Return the last line of a log that is not empty, without the mark of an error."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "").removeprefix("error: ")
+    lines = (raw.decode(errors="replace").strip() for raw in read_newest_lines(log, _TAIL_BYTES))
+    return next(filter(None, lines), "").removeprefix("error: ")

@@ -29,6 +29,9 @@ class PointState(StrEnum):
     ENDED = "ended"
 
 
+TO_RUN = {PointState.PLANNED, PointState.INTERRUPTED}
+
+
 class ResultColumn(NamedTuple):
     key: str
     title: str
@@ -103,10 +106,14 @@ class SweepTable:
     def count_state(self, state: PointState) -> int:
         return sum(result.state is state for _, result in self.rows)
 
+    def succeeded(self, points: Sequence[SweepPoint]) -> bool:
+        """Return whether these have ended and none missed the goal."""
+        ended = {point.name for point, result in self.rows if result.state is PointState.ENDED}
+        return {point.name for point in points} <= ended - {*self.missed}
+
     @property
     def ok(self) -> bool:
-        """Whether every point has ended and none missed the goal."""
-        return self.count_state(PointState.ENDED) == len(self.rows) and not self.missed
+        return self.succeeded(self.sweep.points)
 
     @property
     def verdict(self) -> str:

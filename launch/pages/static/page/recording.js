@@ -1,10 +1,56 @@
-// A recording in asciinema-player, with the turns as markers; pauses are shortened, and times are mapped both ways.
+// Terminals, live and recorded, are drawn by asciinema-player.  A recording's pauses are shortened, and times are mapped
+// both ways.
 
 import { h, replace } from "../dom.js";
 
 const LONGEST_S = 1.5;
 const LOOK_MS = 150;
 const LATE_S = 0.02;
+
+// Returns a player in the box, and none where the package is missing, which the box then says.
+function makePlayer(box, source, options) {
+  replace(box);
+  if (globalThis.AsciinemaPlayer)
+    return globalThis.AsciinemaPlayer.create(source, box, { fit: "width", theme: "longshore", ...options });
+  const line = "Terminals need asciinema-player: run make setup with a network, then reload.";
+  replace(box, h("p", { class: "state" }, line));
+  return null;
+}
+
+export class LiveTerminal {
+  queued = [];
+
+  constructor(box) {
+    const driver = ({ dispatch }) => ({
+      play: () => {
+        dispatch("play");
+        dispatch("playing");
+        this.dispatch = dispatch;
+        for (const event of this.queued.splice(0)) dispatch(...event);
+      },
+      getTiming: () => ({ time: 0, rate: 0 }),
+    });
+    this.player = makePlayer(box, driver, { controls: false, autoPlay: true });
+  }
+
+  // Clears the screen; the size is that of a recording's header.
+  reset(cols, rows) {
+    this.send("reset", { size: { cols, rows } });
+  }
+
+  write(text) {
+    this.send("output", text);
+  }
+
+  send(...event) {
+    if (this.dispatch) this.dispatch(...event);
+    else this.queued.push(event);
+  }
+
+  close() {
+    this.player?.dispose();
+  }
+}
 
 export class Recording {
   player = null;
@@ -17,22 +63,11 @@ export class Recording {
   }
 
   load(cast) {
-    if (!globalThis.AsciinemaPlayer) {
-      const line = "Replay needs asciinema-player: run make setup with a network, then reload.";
-      return replace(this.box, h("p", { class: "state" }, line));
-    }
     const { data, places } = shortened(cast);
     this.places = places;
-    replace(this.box);
-    const look = {
-      fit: "width",
-      theme: "longshore",
-      preload: true,
-      controls: true,
-      terminalLineHeight: 1.35,
-      poster: `npt:${(places.at(-1)?.played ?? 0) + 1}`,
-    };
-    this.player = globalThis.AsciinemaPlayer.create({ data }, this.box, look);
+    const poster = `npt:${(places.at(-1)?.played ?? 0) + 1}`;
+    this.player = makePlayer(this.box, { data }, { preload: true, controls: true, terminalLineHeight: 1.35, poster });
+    if (!this.player) return;
     this.player.addEventListener("playing", () => this.watch());
     for (const name of ["pause", "ended"]) this.player.addEventListener(name, () => this.rest());
     this.player.addEventListener("seeked", () => this.tell());

@@ -2,15 +2,13 @@
 
 import { h, replace } from "../dom.js";
 import { fixed, words } from "../format.js";
-import { Terminal } from "../terminal.js";
-import { getJson, ofRun } from "./api.js";
+import { getJson, getText, ofRun } from "./api.js";
 import { empty, failure } from "./elements.js";
 import { address } from "./router.js";
 import { trajectoryOf } from "./ids.js";
+import { LiveTerminal, Recording } from "./recording.js";
 
 const PLACES = [4, 9, 16, 32];
-const LINES = 200;
-const NEAR_END = 24;
 
 export function terminalsView(context) {
   const view = new Terminals(context);
@@ -40,7 +38,7 @@ class Terminals {
     this.grid = h("div", { class: `terminals${this.only ? " one" : ""}` });
     const all = this.only && h("a", { class: "button", href: address(this.run, "terminals") }, "All terminals");
     const tools = this.only
-      ? [all]
+      ? [all, h("button", { type: "button", class: "button", onclick: () => this.replay() }, "Replay from the start")]
       : [
           h("label", { class: "field" }, "Terminals", size),
           h("label", { class: "field" }, this.follow, "follow new episodes"),
@@ -114,26 +112,19 @@ class Terminals {
   add(name, session) {
     const screen = h("div", { class: "screen", tabindex: "0", "aria-label": `Terminal of ${name}` });
     const head = h("div", { class: "viewer-head" });
-    const element = h("article", { class: "viewer", "data-recording": name }, head, screen);
-    const tile = {
-      name,
-      head,
-      screen,
-      element,
-      terminal: new Terminal(screen, 80, 24, LINES),
-      ended: false,
-      fresh: null,
-      seen: 0,
-    };
+    const element = h("article", { class: "viewer silent", "data-recording": name }, head, screen);
+    const tile = { name, head, element, ended: false };
     this.tiles.set(name, tile);
-    screen.addEventListener("scroll", () => this.drawFresh(tile));
     this.describe(tile, session);
     if (this.tiles.size === 1) replace(this.grid);
     this.grid.append(element);
+    tile.terminal = new LiveTerminal(screen); // it reads its colours where it stands in the page
   }
 
   drop(name) {
-    this.tiles.get(name)?.element.remove();
+    const tile = this.tiles.get(name);
+    tile?.terminal.close();
+    tile?.element.remove();
     this.tiles.delete(name);
     this.cursors.delete(name);
   }
@@ -183,9 +174,9 @@ class Terminals {
     const tile = this.tiles.get(trajectory);
     this.cursors.set(trajectory, offset);
     if (!tile) return;
-    if (title) tile.terminal.resize(width, height);
-    for (const [, text] of events) tile.terminal.write(text);
-    requestAnimationFrame(() => this.drawFresh(tile));
+    if (title) tile.terminal.reset(width, height);
+    if (events.length) tile.element.classList.remove("silent");
+    tile.terminal.write(events.map(([, text]) => text).join(""));
   }
 
   // The stream ends with the last terminal; it is not opened again for ended ones.
@@ -195,20 +186,19 @@ class Terminals {
     if ([...this.tiles.values()].every((each) => each.ended)) this.source?.close();
   }
 
-  drawFresh(tile) {
-    const { scrollHeight, scrollTop, clientHeight } = tile.screen;
-    if (scrollHeight - scrollTop - clientHeight < NEAR_END) tile.seen = tile.terminal.lineCount;
-    const fresh = tile.terminal.lineCount - tile.seen;
-    tile.fresh?.remove();
-    if (fresh <= 0) return;
-    const down = () => {
-      tile.screen.scrollTop = tile.screen.scrollHeight;
-    };
-    tile.fresh = h("button", { class: "fresh", type: "button", onclick: down }, `↓ ${fresh} new`);
-    tile.head.append(tile.fresh);
+  // What one terminal has printed so far, from its start, below the live one.
+  async replay() {
+    this.recording?.close();
+    this.past ??= h("div", { class: "recording", "aria-label": "Recording so far" });
+    this.element.append(this.past);
+    this.recording = new Recording(this.past, () => {});
+    this.recording.load(await getText(ofRun(this.run, `recordings/${encodeURIComponent(this.only)}`), this.signal));
+    this.past.scrollIntoView({ behavior: "smooth" });
   }
 
   close() {
     this.source?.close();
+    this.recording?.close();
+    for (const name of [...this.tiles.keys()]) this.drop(name);
   }
 }
