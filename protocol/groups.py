@@ -25,7 +25,7 @@ class GroupOutcome(StrEnum):
     """Closed; the learner may train on its members."""
     ZERO_VARIANCE = "zero_variance"
     """Closed; no member has an advantage, so the group is dropped and replaced."""
-    INFRA_SHORT = "infra_short"
+    TOO_FEW_MEMBERS = "too_few_members"
     """Closed with too few members: the group is dropped, and its task returns to the sampler once."""
 
     CANCELLED = "cancelled"
@@ -39,7 +39,7 @@ class GroupOutcome(StrEnum):
 
 OUTCOME_DROP_REASONS = {
     GroupOutcome.ZERO_VARIANCE: DropReason.ZERO_VARIANCE,
-    GroupOutcome.INFRA_SHORT: DropReason.INFRA_SHORT,
+    GroupOutcome.TOO_FEW_MEMBERS: DropReason.TOO_FEW_MEMBERS,
     GroupOutcome.CANCELLED: DropReason.CANCELLED,
 }
 """Drop reason by outcome, for the outcomes of groups that are never trained."""
@@ -83,7 +83,7 @@ def decide_group_outcome(
     if len(rewards) + sum(sample not in rewards for sample in abandoned) < size:
         return GroupOutcome.OPEN
     if len(rewards) < minimum_members(size):
-        return GroupOutcome.INFRA_SHORT
+        return GroupOutcome.TOO_FEW_MEMBERS
     if dynamic_sampling and max(rewards.values()) - min(rewards.values()) <= _SAME_REWARD:
         return GroupOutcome.ZERO_VARIANCE
     return GroupOutcome.READY

@@ -66,7 +66,7 @@ class DropReason(StrEnum):
 
     ZERO_VARIANCE = "zero_variance"
     """All members of the group have the same reward, so no advantage."""
-    INFRA_SHORT = "infra_short"
+    TOO_FEW_MEMBERS = "too_few_members"
     """Infrastructure left the group with too few members."""
     ALL_STALE = "all_stale"
     """No token is within ``max_staleness``."""

@@ -15,7 +15,7 @@ from actors.buffer.task_records import TaskRecords
 from actors.scheduler.admission import AdmissionHold, RolloutFlow
 from actors.scheduler.group_admission import GroupAdmission
 from actors.scheduler.request_queue import AssignedRequest, RolloutRequestQueue
-from actors.scheduler.settings import FailedRequestFate, SchedulerRunState, SchedulerSpec
+from actors.scheduler.settings import FailedRequestOutcome, SchedulerRunState, SchedulerSpec
 from actors.scheduler.training_requests import TrainingRequests
 from protocol.events import EmitEvent
 from protocol.groups import GroupOutcome, GroupPlan
@@ -126,7 +126,7 @@ class SchedulerCore:
         """Apply the journal's counts of closed groups."""
         self.groups.apply_progress(progress, now)
         for closing in progress.closed:
-            self._wasted_groups = self._wasted_groups + 1 if closing.outcome is GroupOutcome.INFRA_SHORT else 0
+            self._wasted_groups = self._wasted_groups + 1 if closing.outcome is GroupOutcome.TOO_FEW_MEMBERS else 0
         if progress.closed:
             self.training.settle_closed({closing.group for closing in progress.closed})
 
@@ -147,7 +147,9 @@ class SchedulerCore:
         """Record that a sample has arrived; see :meth:`TrainingRequests.mark_arrived`."""
         return self.training.mark_arrived(request, now)
 
-    def handle_failure(self, out: AssignedRequest, failure: InfraFailure, detail: str, now: float) -> FailedRequestFate:
+    def handle_failure(
+        self, out: AssignedRequest, failure: InfraFailure, detail: str, now: float
+    ) -> FailedRequestOutcome:
         """Decide what happens to a failed request; see :meth:`TrainingRequests.handle_failure`."""
         return self.training.handle_failure(out, failure, detail, now)
 

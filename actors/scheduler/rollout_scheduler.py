@@ -32,7 +32,7 @@ from actors.scheduler.journal_restore import restore_from_journal
 from actors.scheduler.online_evaluation import OnlineEvaluationPlan
 from actors.scheduler.request_queue import AssignedRequest
 from actors.scheduler.running_evaluation import RunningEvaluation
-from actors.scheduler.settings import FailedRequestFate, SchedulerRunState, SchedulerSpec
+from actors.scheduler.settings import FailedRequestOutcome, SchedulerRunState, SchedulerSpec
 from actors.scheduler.worker_registry import WorkerRegistry
 from protocol.errors import InfraError, UserError
 from protocol.evaluation import AttemptRecord
@@ -286,7 +286,7 @@ class RolloutScheduler:
         await self._notify()
 
     async def _handle_failure(self, out: AssignedRequest, failure: InfraFailure, detail: str) -> None:
-        if self._core.handle_failure(out, failure, detail, self._clock()) is FailedRequestFate.ABANDONED:
+        if self._core.handle_failure(out, failure, detail, self._clock()) is FailedRequestOutcome.ABANDONED:
             self._abandoned[out.request.group, out.request.sample] = failure.value
             await self._report_abandoned()
         await self._notify()

@@ -92,7 +92,7 @@ class SchedulerRunState:
     """The tuning that a person has set; None for the one that the run started with."""
 
 
-class FailedRequestFate(StrEnum):
+class FailedRequestOutcome(StrEnum):
     """The outcome for a training request that infrastructure failed."""
 
     REISSUED = "reissued"

@@ -103,7 +103,7 @@ class TaskSampler:
             return False
         record_outcome(self._records, closing)
         self.closings_seen = closing.seq
-        wasted = closing.outcome is GroupOutcome.INFRA_SHORT and closing.task not in self.returned_once
+        wasted = closing.outcome is GroupOutcome.TOO_FEW_MEMBERS and closing.task not in self.returned_once
         if wasted:
             self.returned_once.add(closing.task)
             self.returned.append(closing.task)

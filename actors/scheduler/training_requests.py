@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from actors.scheduler.failure_rates import FailureRateMonitor
 from actors.scheduler.request_queue import AssignedRequest, RolloutRequestQueue, request_key
-from actors.scheduler.settings import FailedRequestFate
+from actors.scheduler.settings import FailedRequestOutcome
 from protocol.events import EmitEvent
 from protocol.trajectory import GroupId, InfraFailure, RolloutRequest
 
@@ -38,14 +38,16 @@ class TrainingRequests:
         self.rates.add_attempt(now - out.assigned_at, failed=False)
         return True
 
-    def handle_failure(self, out: AssignedRequest, failure: InfraFailure, detail: str, now: float) -> FailedRequestFate:
+    def handle_failure(
+        self, out: AssignedRequest, failure: InfraFailure, detail: str, now: float
+    ) -> FailedRequestOutcome:
         """Decide what happens to a failed request that is no longer assigned."""
         request = out.request
         self.rates.add_attempt(now - out.assigned_at, failed=True)
         self.emit("episode.failed", trajectory=request.trajectory_id, reason=failure.value, detail=detail)
         self.last_failure = f"{failure.value}: {' '.join(detail.split())[:300]}"
         if out.settled:
-            return FailedRequestFate.SETTLED
+            return FailedRequestOutcome.SETTLED
         if request.attempt < self.replacement_limit:
             again = self.queue.reissue(request, failure)
             self.emit(
@@ -54,10 +56,10 @@ class TrainingRequests:
                 attempt=again.attempt,
                 reason=failure.value,
             )
-            return FailedRequestFate.REISSUED
+            return FailedRequestOutcome.REISSUED
         attempts = request.attempt + 1
         self.emit("sample.abandoned", trajectory=request.trajectory_id, attempts=attempts, reason=failure.value)
-        return FailedRequestFate.ABANDONED
+        return FailedRequestOutcome.ABANDONED
 
     def cancel_samples(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
         """Cancel one sample of a group, or with None all that have not arrived; return the cancelled samples."""

@@ -22,7 +22,7 @@ _TRAINED_SHARE_SPREAD = 0.2
 """Largest accepted difference of the trained share between tenths of the trajectories by length."""
 _CLIPPED_SHARE = 0.2
 _UNCLIPPED_STEPS, _UNCLIPPED_AGE = 8, 0.5
-"""Number of steps without any clipping, and their mean token age, from which the policy hardly moves."""
+"""Number of steps without any clipping, and their mean staleness, from which the policy hardly moves."""
 _COLLAPSED_SHARE, _SOLVED_RATE = 0.1, 0.9
 """Share of the first steps' entropy that counts as collapsed, and the pass rate from which low entropy is fine."""
 _UNSTARTED_SHARE, _MIN_UNSTARTED = 0.05, 3
@@ -174,7 +174,7 @@ def check_unclipped(signals: RunSignals, ease: float) -> str | None:
     ):
         return None
     return (
-        f"no token of the last {len(newest)} steps was clipped at a mean token age of {age:.1f}: the policy hardly "
+        f"no token of the last {len(newest)} steps was clipped at a mean staleness of {age:.1f}: the policy hardly "
         "moves. Raise learner.lr"
     )
 

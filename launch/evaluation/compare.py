@@ -16,7 +16,7 @@ from tyro.conf import Positional
 
 from launch.config.command_line import RunFolder
 from launch.evaluation.comparison.compared_evaluation import open_evaluations
-from launch.evaluation.comparison.comparison_page import render_comparison_page
+from launch.evaluation.comparison.comparison_page import render_evaluation_comparison
 from launch.evaluation.comparison.comparison_tables import comparison_as_json, comparison_lines
 from launch.evaluation.comparison.evaluation_comparison import EvaluationComparison, compare_evaluations
 from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, option
@@ -55,7 +55,9 @@ def run(given: CompareArguments, out: JsonOutput) -> None:
         raise UserError(f"{given.first} alone has nothing to compare with: name another evaluation after it")
     names = [str(path) for path in (given.first, *given.others)]
     comparison = compare_evaluations(open_evaluations(names), anyway=given.anyway, seed=given.seed)
-    file = _write_page(given.output or _default_page(comparison), render_comparison_page(comparison, given.terminals))
+    file = _write_page(
+        given.output or _default_page(comparison), render_evaluation_comparison(comparison, given.terminals)
+    )
     out.set_result({**comparison_as_json(comparison), "page": str(file)})
     console = output_console()
     for line in comparison_lines(comparison):

@@ -29,7 +29,7 @@ PREFIX = "longshore_"
 
 STEP_METRIC_HELP = {
     "staleness_max": "oldest token with loss, in optimizer steps",
-    "staleness_mean": "mean age of the tokens with loss",
+    "staleness_mean": "mean staleness of the tokens with loss",
     "clip_dual": "share of tokens that the dual clip bounded",
     "clip_high": "share of tokens clipped above",
     "clip_low": "share of tokens clipped below",
@@ -129,7 +129,7 @@ class PrometheusCollector(Collector):
         for name, value in sorted(self._values.items()):
             yield self._gauge(name, STEP_METRIC_HELP.get(name, "of the newest step"), (), {(): value})
         ages = {(str(age),): tokens for age, tokens in enumerate(self._ages)}
-        yield self._gauge("tokens_by_staleness", "tokens with loss in the newest step", ("age",), ages)
+        yield self._gauge("tokens_by_staleness", "tokens with loss in the newest step", ("staleness",), ages)
         yield self._gauge("sandboxes", "by worker and state", ("worker", "state"), self._sandboxes)
         pauses = {(engine,): value for engine, value in self._pauses.items()}
         yield self._gauge("engine_pause_ms", "an engine's last pause for weights", ("engine",), pauses)

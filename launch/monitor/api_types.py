@@ -27,7 +27,7 @@ class TrajectoryState(StrEnum):
     """Never used for training; the row's ``reason`` says why."""
 
 
-class TokenFate(StrEnum):
+class TokenUse(StrEnum):
     """Use of a token in training, or the reason that it was not trained."""
 
     PROMPT = "prompt"
@@ -190,7 +190,7 @@ class GroupRow:
     """Planned number of samples."""
     arrived: int
     outcome: str
-    """``open``, ``ready``, ``zero_variance``, ``infra_short`` (:class:`protocol.groups.GroupOutcome`)."""
+    """``open``, ``ready``, ``zero_variance``, ``too_few_members`` (:class:`protocol.groups.GroupOutcome`)."""
     state: str
     """``open``, ``buffered``, ``trained``, ``dropped``, or ``mixed`` (partly trained, partly dropped)."""
     reasons: dict[str, int]
@@ -335,9 +335,9 @@ class TokenPage:
     probability: list[Number]
     version: list[str]
     """Version of the weights that sampled the token; empty for other tokens."""
-    age: list[int | None]
+    staleness: list[int | None]
     """Staleness at the step that used the token, in optimizer steps."""
-    fate: list[TokenFate]
+    use: list[TokenUse]
     learner_logprob: list[Number]
     """The learner's log-probability before the update."""
     logprob_gap: list[Number]

@@ -174,7 +174,7 @@ def _measured(view: RunView, step: int, values: Mapping[str, float | None]) -> l
         f"reward {format_decimal(values.get('reward_mean'), 3)}",
         f"pass {format_decimal(values.get('pass_rate'), 2)}",
         f"{format_decimal(values.get('tokens_per_s_sampled'), 0)} tokens/s",
-        f"age {_age(view, values)}",
+        f"staleness {_staleness(view, values)}",
     ]
 
 
@@ -202,7 +202,7 @@ def render_panel(view: RunView) -> RenderableType:
         _fact("reward", format_decimal(latest.get("reward_mean"), 2), _spark(view, "reward_mean")),
         _fact("pass rate", format_percent(latest.get("pass_rate")), _spark(view, "pass_rate")),
         _fact("tokens/s", format_decimal(latest.get("tokens_per_s_sampled"), 0), _spark(view, "tokens_per_s_sampled")),
-        _fact("token age", _age(view, view.latest), ""),
+        _fact("staleness", _staleness(view, view.latest), ""),
     )
     facts.add_row(
         _fact("engine pause", _pause(view), ""),
@@ -270,7 +270,7 @@ def _spark(view: RunView, name: str, width: int = 12) -> str:
     return "".join(_TICKS[int((value - low) / ((high - low) or 1) * (len(_TICKS) - 1))] for value in values)
 
 
-def _age(view: RunView, values: Mapping[str, float | None]) -> str:
+def _staleness(view: RunView, values: Mapping[str, float | None]) -> str:
     bound = "" if view.run.max_staleness is None else f" of {view.run.max_staleness:.0f}"
     mean, oldest = format_decimal(values.get("staleness_mean"), 1), format_decimal(values.get("staleness_max"), 0)
     return f"{mean}, oldest {oldest}{bound}"

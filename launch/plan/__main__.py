@@ -1,6 +1,6 @@
 """``longshore plan RECIPE …``: estimate a run's memory, speed and machines.
 
-Memory follows from the model's shape.  Speed and token ages need durations of episodes and steps, from a run (``--from
+Memory follows from the model's shape.  Speed and staleness need durations of episodes and steps, from a run (``--from
 runs/ID``) or assumed (``--scenario``).  A plan from a run's own trace is within a fifth of what the run measured.
 """
 
@@ -45,11 +45,11 @@ from protocol.cli.output import JsonOutput, output_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
 
-_BASIS = create_mutex_group(required=False, title="basis of speed and token ages")
+_BASIS = create_mutex_group(required=False, title="basis of speed and staleness")
 
 
 class PlanArguments(CommandArguments):
-    """Estimate a run's memory by part, steps per hour, token ages, engines and sandboxes.
+    """Estimate a run's memory by part, steps per hour, staleness, engines and sandboxes.
 
     Example: longshore plan demo --from demo-20261125-101500
     """
@@ -93,7 +93,7 @@ def run(given: PlanArguments, out: JsonOutput) -> int:
     }
     if basis is None:
         console.print(
-            "for steps per hour and token ages name a run (--from runs/ID; `longshore cluster "
+            "for steps per hour and staleness name a run (--from runs/ID; `longshore cluster "
             f"{given.recipe} --steps 8` makes one) or a scenario (--scenario small)"
         )
     else:

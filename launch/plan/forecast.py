@@ -1,4 +1,4 @@
-"""Forecasts speed, token ages, idle shares and the bottleneck of a run by simulation.
+"""Forecasts speed, staleness, idle shares and the bottleneck of a run by simulation.
 
 Episodes and steps come from a trace (a run's directory or the simulator's record of one) or from a scenario;
 concurrency, step size and staleness bound from the configuration.  A step's time is proportional to its trajectories.

@@ -86,7 +86,7 @@ def learner_memory(shape: QwenConfig, config: RunConfig) -> ProcessMemory:
         MemoryPart(
             "optimizer",
             trained * state_each // replicas,
-            f"Adam's moments{_main_weights(learner)}, over {replicas} ranks",
+            f"Adam's moments{_main_weights(learner)}{f', over {replicas} ranks' if replicas > 1 else ''}",
         ),
         MemoryPart("activations", _activations(shape, learner, width), _explain_activations(learner)),
         MemoryPart("logits", _logits(shape, learner), "chunks of float32, never the whole"),
@@ -187,8 +187,9 @@ def engine_memory(shape: QwenConfig, config: RunConfig, device_bytes: int | None
     why = f"{engine.max_total_tokens:,} tokens of {each:,} bytes"
     if kv < wanted:
         why = f"{kv // each:,} tokens of {each:,} bytes, and engine.max_total_tokens = {engine.max_total_tokens:,}"
+    gpus = f", over {engine.tp} GPUs" if engine.tp > 1 else ""
     parts = [
-        MemoryPart("weights", weights, f"{shape.count_parameters():,} parameters in {engine.dtype}, over {engine.tp}"),
+        MemoryPart("weights", weights, f"{shape.count_parameters():,} parameters in {engine.dtype}{gpus}"),
         MemoryPart("kv_cache", kv, why),
     ]
     if cuda and device_bytes:

@@ -11,7 +11,11 @@ from protocol.cli.formatting import format_bytes
 
 def memory_lines(memories: Sequence[ProcessMemory], device_bytes: int | None) -> Iterator[str]:
     for memory in memories:
-        yield f"memory of each {memory.process} ({memory.count} of them)"
+        yield (
+            f"memory of the {memory.process}"
+            if memory.count == 1
+            else f"memory of each of {memory.count} {memory.process}s"
+        )
         for part in memory.parts:
             yield f"  {part.name:<12} {format_bytes(part.bytes):>12}  {part.why}"
         of = f" of {format_bytes(device_bytes)}" if device_bytes is not None else ""
@@ -23,7 +27,7 @@ def forecast_lines(forecast: Forecast) -> Iterator[str]:
     tokens_per_s = forecast.trained_tokens_per_s
     yield f"  {forecast.steps_per_hour:,.1f} steps per hour, {tokens_per_s:,.1f} trained tokens per second"
     yield (
-        f"  token age {forecast.staleness_mean:.2f} on average, {forecast.staleness_max} at most; "
+        f"  staleness {forecast.staleness_mean:.2f} on average, {forecast.staleness_max} at most; "
         f"{forecast.trained_share:.1%} trained"
     )
     yield f"  {forecast.in_flight:,.1f} concurrent episodes, of at most {forecast.capacity:,}"

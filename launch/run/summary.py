@@ -67,7 +67,7 @@ def summarise_run(run_dir: Path, facts: SummaryFacts) -> dict[str, JsonValue]:
         "evaluation": _evaluation(facts),
         "best": _best(facts.best),
         "trajectories": _trajectories(counts, facts.accounting, steps),
-        "token_age": {
+        "staleness": {
             "max": _largest(steps, "staleness_max"),
             "mean": round(_weighted(steps, "staleness_mean", "trained_tokens"), 4),
             "bound": facts.max_staleness,

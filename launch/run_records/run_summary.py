@@ -28,7 +28,7 @@ class _Trajectories(BaseModel):
     trained: int = 0
 
 
-class _TokenAge(BaseModel):
+class _Staleness(BaseModel):
     max: float = 0.0
     mean: float = 0.0
 
@@ -45,7 +45,7 @@ class StoredRunSummary(BaseModel):
     steps: int = 0
     seconds: float = 0.0
     trajectories: _Trajectories = _Trajectories()
-    token_age: _TokenAge = _TokenAge()
+    staleness: _Staleness = _Staleness()
     weights: _Weights = _Weights()
     evaluation: EvaluationScores = EvaluationScores()
 

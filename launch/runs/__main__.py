@@ -27,7 +27,7 @@ from launch.runs.comparison import (
     find_config_differences,
     format_metric_rows,
     read_compared_runs,
-    render_comparison_page,
+    render_run_comparison,
 )
 from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, prune_runs
 from launch.runs.query import TABLES, run_query
@@ -133,7 +133,7 @@ def _compare(paths: Sequence[Path], file: Path | None, out: JsonOutput) -> None:
     names = [run.row.run for run in compared]
     path = file or paths[0].parent / f"compare-{'-'.join(names)}.html"
     try:
-        replace_file(path, render_comparison_page(compared).encode())
+        replace_file(path, render_run_comparison(compared).encode())
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror}): choose another place, --output FILE") from error
     out.set_result({

@@ -53,7 +53,7 @@ COMPARED_METRICS = (
     ComparedMetric("Pass rate", "all tests passed, of the training episodes", _named("pass_rate"), share=True),
     ComparedMetric("Entropy", "of the policy, a token", _named("entropy")),
     ComparedMetric("Clipped", "share of the tokens", _clipped, share=True),
-    ComparedMetric("Token age", "mean, in optimizer steps", _named("staleness_mean")),
+    ComparedMetric("Token staleness", "mean, in optimizer steps", _named("staleness_mean")),
     ComparedMetric(
         "Trained share", "tokens with loss ÷ sampled tokens", _named("trained_share"), share=True, from_zero=False
     ),
@@ -145,7 +145,7 @@ def _values(figure: ComparedMetric, run: ComparedRun, steps: Sequence[int]) -> l
     return [by_step.get(step) for step in steps]
 
 
-def render_comparison_page(compared: Sequence[ComparedRun]) -> str:
+def render_run_comparison(compared: Sequence[ComparedRun]) -> str:
     """Return the comparison as HTML that needs no network."""
     names = [run.row.run for run in compared]
     charts = build_charts(compared)

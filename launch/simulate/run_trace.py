@@ -127,7 +127,7 @@ class RunTrace:
 
     @property
     def measured(self) -> TraceMeasurement:
-        """The run's own throughput and token age, over all its steps."""
+        """The run's own throughput and staleness, over all its steps."""
         steps = self.file.steps
         tokens = sum(step.trained_tokens for step in steps)
         seconds = sum(step.busy_s + step.wait_s for step in steps)

@@ -11,7 +11,7 @@ from actors.buffer.group_progress import read_group_progress
 from actors.engines.routing.load_balancer import LoadBalancer
 from actors.scheduler.core import SchedulerCore
 from actors.scheduler.request_queue import AssignedRequest
-from actors.scheduler.settings import FailedRequestFate, SchedulerRunState
+from actors.scheduler.settings import FailedRequestOutcome, SchedulerRunState
 from launch.simulate.episode_workload import EpisodePlan, EpisodeWorkload
 from launch.simulate.simulated_engines import SampledSpan, SimulatedEngine, SimulatedRequest
 from launch.simulate.virtual_clock import VirtualClock
@@ -252,7 +252,7 @@ class SimulatedRollout:
         self._clock.schedule(_DEADLINE_CHECK_S, self._check_deadlines)
 
     def _lose_episode(self, out: AssignedRequest, failure: InfraFailure) -> None:
-        if self._scheduler.handle_failure(out, failure, "", self._clock.now) is FailedRequestFate.ABANDONED:
+        if self._scheduler.handle_failure(out, failure, "", self._clock.now) is FailedRequestOutcome.ABANDONED:
             self._journal.abandon_sample(out.request.group, out.request.sample, failure.value)
             self.read_journal()
             self._on_groups_closed()

@@ -105,8 +105,8 @@ class TrainingPoints(SweepPoints):
             "difference_stderr": scores.difference_stderr,
             "steps": summary.steps,
             "trained": summary.trajectories.trained,
-            "staleness_mean": summary.token_age.mean,
-            "staleness_max": summary.token_age.max,
+            "staleness_mean": summary.staleness.mean,
+            "staleness_max": summary.staleness.max,
             "versions": summary.weights.pushes,
             "seconds": summary.seconds,
         }

@@ -38,7 +38,7 @@ def count_lost(journal: sqlite3.Connection, number: int) -> None:
 
 
 def _drop_short(journal: sqlite3.Connection) -> None:
-    short = GroupOutcome.INFRA_SHORT.value
+    short = GroupOutcome.TOO_FEW_MEMBERS.value
     ready = (
         "SELECT id, size, (SELECT count(*) FROM trajectories WHERE group_id = id) FROM groups "
         "WHERE outcome = 'ready' AND used = 0"

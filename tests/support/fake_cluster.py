@@ -83,7 +83,7 @@ def _summary(steps: int, missed: bool) -> dict[str, object]:
         "steps": steps,
         "seconds": 12.5,
         "trajectories": {"trained": 64},
-        "token_age": {"max": 3.0, "mean": 1.25},
+        "staleness": {"max": 3.0, "mean": 1.25},
         "weights": {"pushes": 5},
         "evaluation": {"before": {"pass_at_1": 0.25}, "after": {"pass_at_1": 0.75}, "difference": 0.5},
     }

@@ -379,7 +379,7 @@ class FakeRun:
                 "masked_tokens": self.masked_tokens,
                 "infra_failures": 3,
             },
-            "token_age": {"max": self.staleness_max, "mean": 0.62, "bound": ETA},
+            "staleness": {"max": self.staleness_max, "mean": 0.62, "bound": ETA},
             "clip": {"high_max": 0.018, "low_max": 0.01, "high_steps": self.steps, "low_steps": self.steps},
             "weights": {
                 "pushes": len(self.pauses),

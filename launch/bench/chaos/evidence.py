@@ -105,7 +105,7 @@ def read_evidence(run_dir: Path) -> RunEvidence:
             for group, sample in journal.execute("SELECT group_id, sample FROM superseded_trajectories")
         )
         groups = [
-            (int(group), str(task), outcome == "infra_short", seq)
+            (int(group), str(task), outcome == "too_few_members", seq)
             for group, task, outcome, seq in journal.execute("SELECT id, task, outcome, closed_seq FROM groups")
         ]
     checkpoints = sorted(

@@ -40,7 +40,7 @@ _STYLE = """
 """
 
 
-def render_comparison_page(comparison: EvaluationComparison, most: int) -> str:
+def render_evaluation_comparison(comparison: EvaluationComparison, most: int) -> str:
     """Return the page with the terminals of at most ``most`` changed tasks per evaluation."""
     pairs: list[JsonValue] = []
     sections = [

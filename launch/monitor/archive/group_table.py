@@ -84,15 +84,11 @@ def _facts(catalog: RunCatalog, group: int) -> GroupFacts:
 _CLOSED = GroupFacts(outcome=GroupOutcome.READY.value)
 
 
-def group_rows(catalog: RunCatalog, table: GroupTable, indices: Sequence[int]) -> list[GroupRow]:
-    return [group_row(catalog, table, index) for index in indices]
-
-
 def group_row(catalog: RunCatalog, table: GroupTable, index: int) -> GroupRow:
     group, step = int(table.group[index]), int(table.step[index])
     facts, members, rows = _facts(catalog, group), catalog.group_rows(group), catalog.trajectories
-    task = rows.task_of(members[0]) if members else facts.task
-    reasons = Counter(rows.drop_reason_of(row) for row in members if rows.integer_at("state", row) == DROPPED)
+    task = rows.text_at("task", members[0]) if members else facts.task
+    reasons = Counter(rows.text_at("reason", row) for row in members if rows.integer_at("state", row) == DROPPED)
     return GroupRow(
         group=group,
         task=sanitize_text(task),

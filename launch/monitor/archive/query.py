@@ -14,7 +14,7 @@ import numpy as np
 
 from launch.monitor.api_types import GroupRow, MetricColumns, ResultPage, StepRow, TrajectoryRow, TrajectoryState
 from launch.monitor.archive.catalog import RunCatalog
-from launch.monitor.archive.group_table import GroupTable, build_group_table, group_row, group_rows
+from launch.monitor.archive.group_table import GroupTable, build_group_table, group_row
 from launch.monitor.archive.step_table import finite_or_none
 from launch.monitor.archive.trajectory_table import BUFFERED, DROPPED, UNKNOWN, Array
 from launch.monitor.run_state.sanitize import sanitize_text
@@ -69,41 +69,27 @@ class PageRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TrajectoryFilter:
-    """The requested trajectories; empty fields match everything."""
+class RowFilter:
+    """The requested trajectories or groups; empty fields match everything."""
 
     step: int | None = None
     group: int | None = None
-    states: Sequence[TrajectoryState] = ()
+    states: Sequence[str] = ()
     statuses: Sequence[str] = ()
     reasons: Sequence[str] = ()
     task: str = ""
     words: str = ""
     reward: ValueRange = field(default_factory=ValueRange)
+    """Bounds of the reward, of a group the mean one."""
     sampled: ValueRange = field(default_factory=ValueRange)
     passed: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFilter:
-    """The requested groups; empty fields match everything."""
-
-    step: int | None = None
-    states: Sequence[str] = ()
-    reasons: Sequence[str] = ()
-    task: str = ""
-    words: str = ""
-    reward: ValueRange = field(default_factory=ValueRange)
-    """Bounds of the mean reward."""
 
 
 def newest_step(catalog: RunCatalog) -> int | None:
     return catalog.steps.numbers[-1] if catalog.steps.numbers else max(catalog.versions, default=None)
 
 
-def list_trajectories(
-    catalog: RunCatalog, criteria: TrajectoryFilter, request: PageRequest
-) -> ResultPage[TrajectoryRow]:
+def list_trajectories(catalog: RunCatalog, criteria: RowFilter, request: PageRequest) -> ResultPage[TrajectoryRow]:
     """Return a page of the acknowledged trajectories."""
     matching = np.flatnonzero(_matching(catalog, criteria))
     keys = _trajectory_key(catalog, request.sort)[matching]
@@ -111,14 +97,14 @@ def list_trajectories(
     return ResultPage([build_trajectory_row(catalog, int(row)) for row in shown], next_, total)
 
 
-def list_groups(catalog: RunCatalog, criteria: GroupFilter, request: PageRequest) -> ResultPage[GroupRow]:
+def list_groups(catalog: RunCatalog, criteria: RowFilter, request: PageRequest) -> ResultPage[GroupRow]:
     """Return a page of the groups."""
     table = build_group_table(catalog)
     matching = np.flatnonzero(_matching_groups(catalog, table, criteria))
     keys = _group_key(table, request.sort)[matching]
     shown, next_, total = _paged(keys, table.group[matching], request)
     places = np.searchsorted(table.group, shown)
-    return ResultPage(group_rows(catalog, table, places.tolist()), next_, total)
+    return ResultPage([group_row(catalog, table, place) for place in places.tolist()], next_, total)
 
 
 def list_steps(catalog: RunCatalog, request: PageRequest) -> ResultPage[StepRow]:
@@ -189,7 +175,7 @@ def _group_key(table: GroupTable, sort: str) -> Array:
     return np.nan_to_num(by[sort], nan=np.inf, posinf=np.inf, neginf=-np.inf)
 
 
-def _matching(catalog: RunCatalog, criteria: TrajectoryFilter) -> Array:
+def _matching(catalog: RunCatalog, criteria: RowFilter) -> Array:
     rows = catalog.trajectories
     keep = criteria.reward.matches(rows["reward"]) & criteria.sampled.matches(rows["sampled"])
     if criteria.step is not None:
@@ -199,9 +185,9 @@ def _matching(catalog: RunCatalog, criteria: TrajectoryFilter) -> Array:
     if criteria.passed is not None:
         keep &= rows["passed"] == int(criteria.passed)
     if criteria.statuses:
-        keep &= np.isin(rows["status"], rows.statuses.find_numbers(criteria.statuses))
+        keep &= np.isin(rows["status"], rows.texts["status"].find_numbers(criteria.statuses))
     if criteria.states:
-        keep &= np.isin(_states(catalog), [STATES.index(state) for state in criteria.states])
+        keep &= np.isin(_states(catalog), [STATES.index(TrajectoryState(state)) for state in criteria.states])
     if criteria.reasons:
         keep &= _has_reason(catalog, criteria.reasons)
     if criteria.task:
@@ -218,12 +204,12 @@ def _states(catalog: RunCatalog) -> Array:
 
 def _has_reason(catalog: RunCatalog, reasons: Sequence[str]) -> Array:
     rows = catalog.trajectories
-    keep = (rows["state"] == DROPPED) & np.isin(rows["reason"], rows.reasons.find_numbers(reasons))
+    keep = (rows["state"] == DROPPED) & np.isin(rows["reason"], rows.texts["reason"].find_numbers(reasons))
     return keep | (rows["state"] == BUFFERED) if catalog.ended and RUN_ENDED in reasons else keep
 
 
 def _has_task(catalog: RunCatalog, part: str) -> Array:
-    names, part = catalog.trajectories.tasks.strings, part.casefold()
+    names, part = catalog.trajectories.texts["task"].strings, part.casefold()
     return np.isin(
         catalog.trajectories["task"], [number for number, name in enumerate(names) if part in name.casefold()]
     )
@@ -243,7 +229,7 @@ def _has_words(catalog: RunCatalog, words: str) -> Array:
     return keep | ids
 
 
-def _matching_groups(catalog: RunCatalog, table: GroupTable, criteria: GroupFilter) -> Array:
+def _matching_groups(catalog: RunCatalog, table: GroupTable, criteria: RowFilter) -> Array:
     keep = criteria.reward.matches(table.mean)
     if criteria.step is not None:
         keep &= table.step == criteria.step
@@ -269,7 +255,7 @@ def build_trajectory_row(catalog: RunCatalog, row: int) -> TrajectoryRow:
         STATES[rows.integer_at("state", row)],
         rows.integer_at("passed", row),
     )
-    reason = rows.drop_reason_of(row)
+    reason = rows.text_at("reason", row)
     if state is TrajectoryState.BUFFERED and catalog.ended:
         state, reason = TrajectoryState.DROPPED, RUN_ENDED
     step = rows.integer_at("step", row)
@@ -277,10 +263,10 @@ def build_trajectory_row(catalog: RunCatalog, row: int) -> TrajectoryRow:
         id=name,
         group=group,
         sample=sample,
-        task=sanitize_text(rows.task_of(row)),
+        task=sanitize_text(rows.text_at("task", row)),
         state=state,
         reason=reason,
-        status=rows.status_of(row),
+        status=rows.text_at("status", row),
         reward=rows.float_at("reward", row),
         passed=None if passed == UNKNOWN else bool(passed),
         tokens=rows.integer_at("tokens", row),

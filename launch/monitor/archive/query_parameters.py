@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,26 +11,18 @@ from launch.monitor.api_types import TrajectoryState
 from launch.monitor.archive.query import (
     GROUP_SORTS,
     TRAJECTORY_SORTS,
-    GroupFilter,
     PageRequest,
-    TrajectoryFilter,
+    RowFilter,
     ValueRange,
     parse_page_cursor,
 )
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import LongshoreError
 
-T = TypeVar("T")
 Parameters = Mapping[str, str]
 
 MAX_ROWS = 500
 _PAGE = ("limit", "cursor", "sort")
-_TRAJECTORIES = (
-    *("step", "group", "state", "status", "reason", "task", "q", "passed"),
-    *("reward_min", "reward_max", "sampled_min", "sampled_max"),
-)
-_GROUPS = ("step", "state", "reason", "task", "q", "reward_min", "reward_max")
-_GROUP_STATES = ("open", "buffered", "trained", "dropped", "mixed")
 
 
 class InvalidQueryError(LongshoreError):
@@ -66,57 +58,51 @@ def reject_unknown(given: Parameters, known: Sequence[str]) -> None:
             raise InvalidQueryError(f"unknown parameter {name[:40]!r}{did_you_mean(name, known)}")
 
 
-def parse_trajectory_page(given: Parameters) -> PageRequest:
-    reject_unknown(given, (*_PAGE, *_TRAJECTORIES))
-    return _parse_page(given, TRAJECTORY_SORTS)
+@dataclass(frozen=True, slots=True)
+class ListParameters:
+    """The parameters of one list."""
+
+    filters: Sequence[str]
+    states: Sequence[str]
+    sorts: Sequence[str]
+
+    def parse_page(self, given: Parameters) -> PageRequest:
+        """Return the requested page; unknown parameters are refused, those of filters too."""
+        reject_unknown(given, (*_PAGE, *self.filters))
+        sort, cursor = given.get("sort", self.sorts[0]), given.get("cursor", "")
+        if sort not in self.sorts:
+            raise InvalidQueryError(f"sort={sort[:40]!r}: one of {', '.join(self.sorts)}")
+        try:
+            after = parse_page_cursor(cursor) if cursor else None
+        except ValueError:
+            raise InvalidQueryError(f"cursor={cursor[:40]!r} is not valid: leave it out for the first page") from None
+        return PageRequest(sort, parse_integer(given, "limit", 100, low=1, high=MAX_ROWS), after)
+
+    def parse_filter(self, given: Parameters, last_step: int | None) -> RowFilter:
+        """Return the filter; ``step=last`` means ``last_step``."""
+        states = _words(given, "state")
+        if unknown := [state for state in states if state not in self.states]:
+            raise InvalidQueryError(f"state={unknown[0][:40]!r}: of {', '.join(self.states)}")
+        return RowFilter(
+            step=_step(given, last_step),
+            group=parse_integer(given, "group", 0) if given.get("group") else None,
+            states=states,
+            statuses=_words(given, "status"),
+            reasons=_words(given, "reason"),
+            task=given.get("task", ""),
+            words=given.get("q", ""),
+            reward=_bounds(given, "reward"),
+            sampled=_bounds(given, "sampled"),
+            passed=_passed(given),
+        )
 
 
-def parse_group_page(given: Parameters) -> PageRequest:
-    reject_unknown(given, (*_PAGE, *_GROUPS))
-    return _parse_page(given, GROUP_SORTS)
-
-
-def parse_step_page(given: Parameters) -> PageRequest:
-    reject_unknown(given, ("limit", "cursor"))
-    return _parse_page(given, GROUP_SORTS)
-
-
-def parse_trajectory_filter(given: Parameters, last_step: int | None) -> TrajectoryFilter:
-    """Parse a filter; ``step=last`` means ``last_step``."""
-    return TrajectoryFilter(
-        step=_step(given, last_step),
-        group=parse_integer(given, "group", 0) if given.get("group") else None,
-        states=_several(given, "state", tuple(TrajectoryState), TrajectoryState),
-        statuses=_words(given, "status"),
-        reasons=_words(given, "reason"),
-        task=given.get("task", ""),
-        words=given.get("q", ""),
-        reward=_bounds(given, "reward"),
-        sampled=_bounds(given, "sampled"),
-        passed=_passed(given),
-    )
-
-
-def parse_group_filter(given: Parameters, last_step: int | None) -> GroupFilter:
-    return GroupFilter(
-        step=_step(given, last_step),
-        states=_several(given, "state", _GROUP_STATES, str),
-        reasons=_words(given, "reason"),
-        task=given.get("task", ""),
-        words=given.get("q", ""),
-        reward=_bounds(given, "reward"),
-    )
-
-
-def _parse_page(given: Parameters, sorts: Sequence[str]) -> PageRequest:
-    sort, cursor = given.get("sort", sorts[0]), given.get("cursor", "")
-    if sort not in sorts:
-        raise InvalidQueryError(f"sort={sort[:40]!r}: one of {', '.join(sorts)}")
-    try:
-        after = parse_page_cursor(cursor) if cursor else None
-    except ValueError:
-        raise InvalidQueryError(f"cursor={cursor[:40]!r} is not valid: leave it out for the first page") from None
-    return PageRequest(sort, parse_integer(given, "limit", 100, low=1, high=MAX_ROWS), after)
+_GROUPS = ("step", "state", "reason", "task", "q", "reward_min", "reward_max")
+TRAJECTORY_LIST = ListParameters(
+    (*_GROUPS, "group", "status", "passed", "sampled_min", "sampled_max"), tuple(TrajectoryState), TRAJECTORY_SORTS
+)
+GROUP_LIST = ListParameters(_GROUPS, ("open", "buffered", "trained", "dropped", "mixed"), GROUP_SORTS)
+STEP_LIST = ListParameters((), (), ("newest",))
 
 
 def _step(given: Parameters, last_step: int | None) -> int | None:
@@ -129,14 +115,6 @@ def _step(given: Parameters, last_step: int | None) -> int | None:
 
 def _words(given: Parameters, name: str) -> tuple[str, ...]:
     return tuple(filter(None, given.get(name, "").split(",")))
-
-
-def _several(given: Parameters, name: str, known: Sequence[str], kind: Callable[[str], T]) -> tuple[T, ...]:
-    words = _words(given, name)
-    for word in words:
-        if word not in known:
-            raise InvalidQueryError(f"{name}={word[:40]!r}: of {', '.join(known)}")
-    return tuple(map(kind, words))
 
 
 def _bounds(given: Parameters, name: str) -> ValueRange:

@@ -1,10 +1,10 @@
-"""Reads the tokens of a segment with their staleness, fate and log-probabilities."""
+"""Reads the tokens of a segment with their staleness, use and log-probabilities."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from launch.monitor.api_types import Number, TokenFate, TokenPage, TrajectoryState
+from launch.monitor.api_types import Number, TokenPage, TokenUse, TrajectoryState
 from launch.monitor.archive.step_table import finite_or_none
 from launch.monitor.archive.token_facts import LocatedTrajectory, ReadContext, TokenArrays, read_trajectory_record
 from launch.monitor.archive.trajectory_table import Array
@@ -39,43 +39,43 @@ def read_token_page(
         logprob=to_json_numbers(logprobs),
         probability=to_json_numbers(np.exp(logprobs)),
         version=[format_version(version) if version >= 0 else "" for version in own.versions[here].tolist()],
-        age=[age if age >= 0 else None for age in tokens.ages[here].tolist()],
-        fate=_fates(own, tokens, where, context.max_staleness)[here],
+        staleness=[age if age >= 0 else None for age in tokens.ages[here].tolist()],
+        use=_uses(own, tokens, where, context.max_staleness)[here],
         learner_logprob=to_json_numbers(tokens.logprobs[here]),
         logprob_gap=to_json_numbers(tokens.logprobs[here] - logprobs),
         advantage=to_json_numbers(tokens.advantages[here]),
     )
 
 
-def _fates(segment: Segment, tokens: TokenArrays, where: LocatedTrajectory, bound: Number) -> list[TokenFate]:
-    """Return the fate of each token; later rules override earlier ones."""
-    found = np.full(len(segment), TokenFate.PROMPT, object)
+def _uses(segment: Segment, tokens: TokenArrays, where: LocatedTrajectory, bound: Number) -> list[TokenUse]:
+    """Return the use of each token; later rules override earlier ones."""
+    found = np.full(len(segment), TokenUse.PROMPT, object)
     for turn in segment.turns:
         if turn.kind is TurnKind.OBSERVATION:
-            found[turn.start : turn.end] = TokenFate.OBSERVATION
+            found[turn.start : turn.end] = TokenUse.OBSERVATION
     sampled, stale = segment.loss_mask == 1, tokens.ages > (np.inf if bound is None else bound)
     match where.row.state:
         case TrajectoryState.BUFFERED:
-            found[sampled] = TokenFate.WAITING
+            found[sampled] = TokenUse.WAITING
         case TrajectoryState.DROPPED:
-            found[sampled] = TokenFate.DROPPED
+            found[sampled] = TokenUse.DROPPED
             if where.row.reason == DropReason.ALL_STALE:
-                found[sampled & stale] = TokenFate.STALE
+                found[sampled & stale] = TokenUse.STALE
         case TrajectoryState.TRAINED:
             has_loss = ~np.isnan(tokens.logprobs) if where.used.file else sampled & ~stale
-            found[sampled] = TokenFate.UNTRAINED
-            found[sampled & stale] = TokenFate.STALE
-            found[has_loss] = TokenFate.TRAINED
-            for mark, fate in _FATE_OF_MARK.items():
-                found[(tokens.marks & mark.value) > 0] = fate
+            found[sampled] = TokenUse.UNTRAINED
+            found[sampled & stale] = TokenUse.STALE
+            found[has_loss] = TokenUse.TRAINED
+            for flag, use in _USE_OF_FLAG.items():
+                found[(tokens.marks & flag.value) > 0] = use
     return found.tolist()
 
 
-_FATE_OF_MARK = {
-    TokenLossFlag.LOW: TokenFate.CLIP_LOW,
-    TokenLossFlag.HIGH: TokenFate.CLIP_HIGH,
-    TokenLossFlag.DUAL: TokenFate.CLIP_DUAL,
-    TokenLossFlag.CORRECTED: TokenFate.CORRECTED,
+_USE_OF_FLAG = {
+    TokenLossFlag.LOW: TokenUse.CLIP_LOW,
+    TokenLossFlag.HIGH: TokenUse.CLIP_HIGH,
+    TokenLossFlag.DUAL: TokenUse.CLIP_DUAL,
+    TokenLossFlag.CORRECTED: TokenUse.CORRECTED,
 }
 
 

@@ -79,8 +79,8 @@ class TrajectoryTable:
         self.count = 0
         self._columns: dict[str, Array] = {name: np.zeros(1024, dtype) for name, dtype in _DTYPES.items()}
         self._by_name: dict[str, int] = {}
-        self.tasks, self.statuses, self.reasons = StringTable(), StringTable(), StringTable([""])
-        self.segments, self.facts_segments = StringTable(), StringTable([""])
+        self.texts = {name: StringTable([""]) for name in ("task", "status", "reason", "segment", "facts_segment")}
+        """Column of numbers → their strings; 0 is the empty string."""
 
     def __getitem__(self, column: str) -> Array:
         """Return a column, which is valid until rows are added."""
@@ -93,15 +93,9 @@ class TrajectoryTable:
     def float_at(self, column: str, row: int) -> float:
         return float(self._columns[column][row])
 
-    def task_of(self, row: int) -> str:
-        return self.tasks.strings[self.integer_at("task", row)]
-
-    def status_of(self, row: int) -> str:
-        return self.statuses.strings[self.integer_at("status", row)]
-
-    def drop_reason_of(self, row: int) -> str:
-        """Return why a trajectory was dropped; empty if it was not."""
-        return self.reasons.strings[self.integer_at("reason", row)]
+    def text_at(self, column: str, row: int) -> str:
+        """Return one value of a column of strings; a ``reason`` is empty if the trajectory was not dropped."""
+        return self.texts[column].strings[self.integer_at(column, row)]
 
     def export_entry(self, row: int) -> ExportIndexEntry:
         """Return the index entry that locates the trajectory's record."""
@@ -110,11 +104,11 @@ class TrajectoryTable:
             make_trajectory_id(group, sample),
             group,
             sample,
-            self.task_of(row),
-            self.segments.strings[self.integer_at("segment", row)],
+            self.text_at("task", row),
+            self.text_at("segment", row),
             self.integer_at("offset", row),
             self.integer_at("length", row),
-            self.status_of(row),
+            self.text_at("status", row),
             self.float_at("reward", row),
         )
 
@@ -122,7 +116,7 @@ class TrajectoryTable:
         """Return the entry that locates the facts of the trajectory's tokens."""
         return TrainedTrajectoryEntry(
             make_trajectory_id(self.integer_at("group", row), self.integer_at("sample", row)),
-            file=self.facts_segments.strings[self.integer_at("facts_segment", row)],
+            file=self.text_at("facts_segment", row),
             offset=self.integer_at("facts_offset", row),
             length=self.integer_at("facts_length", row),
         )
@@ -147,11 +141,11 @@ class TrajectoryTable:
         values: dict[str, Sequence[float]] = {
             "group": [entry.group for entry in fresh],
             "sample": [entry.sample for entry in fresh],
-            "task": [self.tasks.intern(entry.task) for entry in fresh],
-            "segment": [self.segments.intern(entry.file) for entry in fresh],
+            "task": [self.texts["task"].intern(entry.task) for entry in fresh],
+            "segment": [self.texts["segment"].intern(entry.file) for entry in fresh],
             "offset": [entry.offset for entry in fresh],
             "length": [entry.length for entry in fresh],
-            "status": [self.statuses.intern(entry.status) for entry in fresh],
+            "status": [self.texts["status"].intern(entry.status) for entry in fresh],
             "reward": [entry.reward for entry in fresh],
             "attempt": [entry.attempt for entry in fresh],
             "passed": [UNKNOWN if entry.passed is None else entry.passed for entry in fresh],
@@ -185,10 +179,10 @@ class TrajectoryTable:
         entries = [use.entry for use in uses]
         values: Mapping[str, Sequence[float]] = {
             "state": [DROPPED if entry.reason else TRAINED for entry in entries],
-            "reason": [self.reasons.intern(entry.reason) for entry in entries],
+            "reason": [self.texts["reason"].intern(entry.reason) for entry in entries],
             "advantage": [np.nan if entry.advantage is None else entry.advantage for entry in entries],
             "logprob_gap": [np.nan if entry.logprob_gap is None else entry.logprob_gap for entry in entries],
-            "facts_segment": [self.facts_segments.intern(entry.file) for entry in entries],
+            "facts_segment": [self.texts["facts_segment"].intern(entry.file) for entry in entries],
             "facts_offset": [entry.offset for entry in entries],
             "facts_length": [entry.length for entry in entries],
             "step": [UNKNOWN if use.step is None else use.step for use in uses],
@@ -200,7 +194,7 @@ class TrajectoryTable:
     def mark_dropped(self, rows: Sequence[int], reason: str) -> None:
         """Mark rows whose group closed without anything to train."""
         self._columns["state"][list(rows)] = DROPPED
-        self._columns["reason"][list(rows)] = self.reasons.intern(reason)
+        self._columns["reason"][list(rows)] = self.texts["reason"].intern(reason)
 
     def rewind_to(self, step: int) -> None:
         """Take back the uses of later steps."""

@@ -81,8 +81,8 @@ def collect_report_facts(
 
     ``families`` is the table of its evaluations by task family, for a run without a summary."""
     known: Event = summary or {}
-    age = get_mapping(known, "token_age")
-    bound = get_number(age, "bound")
+    staleness = get_mapping(known, "staleness")
+    bound = get_number(staleness, "bound")
     verdict, kind = _verdict(view, summary)
     facts = ReportFacts(
         run=view.run.id,
@@ -98,7 +98,7 @@ def collect_report_facts(
     facts.headline = _headline(view, known, before, after)
     facts.guarantees = [
         _check_no_loss(accounting, measured=bool(get_mapping(known, "trajectories"))),
-        _check_freshness(view, age, facts.max_staleness),
+        _check_freshness(view, staleness, facts.max_staleness),
         _check_colocation(view, get_mapping(known, "placement"))
         or _check_pauses(
             view,
@@ -176,9 +176,9 @@ def _check_no_loss(accounting: TrajectoryAccounting[str], *, measured: bool) -> 
     return GuaranteeCheck("Lossless", "kept" if accounting.balanced else "broken", statement)
 
 
-def _check_freshness(view: RunView, age: Event, bound: float | None) -> GuaranteeCheck:
+def _check_freshness(view: RunView, staleness: Event, bound: float | None) -> GuaranteeCheck:
     known = [value for value in view.curves["staleness_max"] if value is not None]
-    oldest = get_number(age, "max")
+    oldest = get_number(staleness, "max")
     oldest = max(known, default=None) if oldest is None else oldest
     if oldest is None or bound is None:
         return GuaranteeCheck("Fresh", "unknown", "No token was trained, or no bound was set.")

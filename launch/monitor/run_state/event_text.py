@@ -45,7 +45,7 @@ def describe_event(event: Event) -> LogLine | None:
     text = sentence.format_map(_EventFields(event)) if isinstance(sentence, str) else sentence(event)
     if kind == "run.finished" and event.get("ok") is not True:
         level = "bad"
-    if kind == "group.closed" and get_text(event, "outcome") == "infra_short":
+    if kind == "group.closed" and get_text(event, "outcome") == "too_few_members":
         level = "warn"
     t, node, trajectory = get_number(event, "t") or 0.0, get_text(event, "node"), get_text(event, "trajectory")
     return LogLine(t, kind, node, level, sanitize_text(text[:300]), trajectory)

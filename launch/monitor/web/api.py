@@ -16,6 +16,8 @@ from launch.monitor.api_types import GroupDetail
 from launch.monitor.archive import query, query_parameters
 from launch.monitor.archive.activity import MAX_SLOTS, read_activity
 from launch.monitor.archive.catalog import RunCatalog
+from launch.monitor.archive.query import PageRequest, RowFilter
+from launch.monitor.archive.query_parameters import ListParameters
 from launch.monitor.archive.recordings import read_sanitized_recording
 from launch.monitor.archive.step_table import LinePosition
 from launch.monitor.archive.token_facts import LocatedTrajectory
@@ -103,7 +105,7 @@ class MonitorApi:
         return json_response(await asyncio.to_thread(follower.query_catalog, found))
 
     async def steps(self, request: Request) -> Response:
-        page = query_parameters.parse_step_page(request.query_params)
+        page = query_parameters.STEP_LIST.parse_page(request.query_params)
         follower = await self._follower(request)
         return json_response(
             await asyncio.to_thread(follower.query_catalog, lambda catalog: query.list_steps(catalog, page))
@@ -120,13 +122,18 @@ class MonitorApi:
         return Response(line, media_type="application/json")
 
     async def groups(self, request: Request) -> Response:
-        given = request.query_params
-        page = query_parameters.parse_group_page(given)
+        return await self._list(request, query_parameters.GROUP_LIST, query.list_groups)
+
+    async def _list(
+        self,
+        request: Request,
+        parameters: ListParameters,
+        list_rows: Callable[[RunCatalog, RowFilter, PageRequest], object],
+    ) -> Response:
+        given, page = request.query_params, parameters.parse_page(request.query_params)
 
         def found(catalog: RunCatalog) -> object:
-            return query.list_groups(
-                catalog, query_parameters.parse_group_filter(given, query.newest_step(catalog)), page
-            )
+            return list_rows(catalog, parameters.parse_filter(given, query.newest_step(catalog)), page)
 
         follower = await self._follower(request)
         return json_response(await asyncio.to_thread(follower.query_catalog, found))
@@ -153,16 +160,7 @@ class MonitorApi:
         return follower, found
 
     async def trajectories(self, request: Request) -> Response:
-        given = request.query_params
-        page = query_parameters.parse_trajectory_page(given)
-
-        def found(catalog: RunCatalog) -> object:
-            return query.list_trajectories(
-                catalog, query_parameters.parse_trajectory_filter(given, query.newest_step(catalog)), page
-            )
-
-        follower = await self._follower(request)
-        return json_response(await asyncio.to_thread(follower.query_catalog, found))
+        return await self._list(request, query_parameters.TRAJECTORY_LIST, query.list_trajectories)
 
     async def trajectory(self, request: Request) -> Response:
         follower, where = await self._located(request)

@@ -46,7 +46,7 @@ def parse_event_cursor(last_id: str | None, given: str | None, watched: WatchedR
 
 
 async def stream_events(watched: WatchedRun, cursor: Cursor) -> AsyncIterator[bytes]:
-    """Stream ``events`` with ids, ``head`` in between and ``gone`` at the end; never ahead of the lists."""
+    """Stream ``events`` with ids, ``head`` in between and ``run_removed`` at the end; never ahead of the lists."""
     follower = watched.follower
     reader = RunTail(follower.run_dir, EVENT_FILES, cursor, bounds=lambda: follower.cursor)
     sent, sent_at, last_message_at = -1, 0.0, time.monotonic()
@@ -59,7 +59,7 @@ async def stream_events(watched: WatchedRun, cursor: Cursor) -> AsyncIterator[by
         if not reader.at_end:
             continue
         if follower.is_gone:
-            yield event_message("gone", orjson.dumps(ErrorResponse(follower.head().problem)))
+            yield event_message("run_removed", orjson.dumps(ErrorResponse(follower.head().problem)))
             return
         now = time.monotonic()
         if revision != sent and now - sent_at >= HEAD_S:

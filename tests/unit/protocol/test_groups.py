@@ -29,7 +29,8 @@ def test_infrastructure_may_take_a_quarter_and_no_more(size: int, least: int) ->
     assert decide_group_outcome(size, rewards, range(least, size), dynamic_sampling=True) is GroupOutcome.READY
     del rewards[0]
     assert (
-        decide_group_outcome(size, rewards, [0, *range(least, size)], dynamic_sampling=True) is GroupOutcome.INFRA_SHORT
+        decide_group_outcome(size, rewards, [0, *range(least, size)], dynamic_sampling=True)
+        is GroupOutcome.TOO_FEW_MEMBERS
     )
 
 
@@ -58,4 +59,4 @@ def test_only_training_samples_are_counted_as_training_whatever_an_evaluation_is
 
 def test_without_dynamic_sampling_a_group_without_variance_is_as_good_as_any():
     assert decide_group_outcome(2, {0: 1.0, 1: 1.0}, [], dynamic_sampling=False) is GroupOutcome.READY
-    assert decide_group_outcome(4, {0: 1.0, 1: 1.0}, [2, 3], dynamic_sampling=False) is GroupOutcome.INFRA_SHORT
+    assert decide_group_outcome(4, {0: 1.0, 1: 1.0}, [2, 3], dynamic_sampling=False) is GroupOutcome.TOO_FEW_MEMBERS

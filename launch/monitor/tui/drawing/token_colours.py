@@ -12,7 +12,7 @@ from enum import StrEnum
 from rich.cells import cell_len
 from rich.text import Text
 
-from launch.monitor.api_types import TokenFate, TokenPage
+from launch.monitor.api_types import TokenPage, TokenUse
 from launch.monitor.tui.drawing.styles import BAD, GOOD, QUIET, WARN
 from protocol.cli import formatting
 
@@ -21,28 +21,28 @@ class TokenColouring(StrEnum):
     """The property that the colour of a token shows."""
 
     PROBABILITY = "probability"
-    AGE = "age"
-    FATE = "use in training"
+    STALENESS = "staleness"
+    USE = "use in training"
     GAP = "log-probability gap"
     ADVANTAGE = "advantage"
 
 
 _UNLIKELY = "bold bright_red"
-_FATES: Mapping[TokenFate, str] = {
-    TokenFate.TRAINED: GOOD,
-    TokenFate.WAITING: "cyan",
-    TokenFate.STALE: WARN,
-    TokenFate.DROPPED: BAD,
-    TokenFate.UNTRAINED: QUIET,
-    TokenFate.CLIP_HIGH: "blue",
-    TokenFate.CLIP_LOW: "blue",
-    TokenFate.CLIP_DUAL: "bold blue",
-    TokenFate.CORRECTED: "underline blue",
+_USES: Mapping[TokenUse, str] = {
+    TokenUse.TRAINED: GOOD,
+    TokenUse.WAITING: "cyan",
+    TokenUse.STALE: WARN,
+    TokenUse.DROPPED: BAD,
+    TokenUse.UNTRAINED: QUIET,
+    TokenUse.CLIP_HIGH: "blue",
+    TokenUse.CLIP_LOW: "blue",
+    TokenUse.CLIP_DUAL: "bold blue",
+    TokenUse.CORRECTED: "underline blue",
 }
 LEGENDS: Mapping[TokenColouring, tuple[tuple[str, str], ...]] = {
     TokenColouring.PROBABILITY: ((GOOD, "≥ 0.9"), ("cyan", "≥ 0.5"), (WARN, "≥ 0.1"), (_UNLIKELY, "less")),
-    TokenColouring.AGE: ((GOOD, "0 steps"), ("cyan", "1"), (WARN, "2"), (BAD, "more"), ("", "not used")),
-    TokenColouring.FATE: ((GOOD, "trained"), ("cyan", "waiting"), (WARN, "stale"), (BAD, "dropped"),
+    TokenColouring.STALENESS: ((GOOD, "0 steps"), ("cyan", "1"), (WARN, "2"), (BAD, "more"), ("", "not used")),
+    TokenColouring.USE: ((GOOD, "trained"), ("cyan", "waiting"), (WARN, "stale"), (BAD, "dropped"),
               ("blue", "clipped"), ("underline blue", "corrected")),
     TokenColouring.GAP: ((GOOD, "≤ 0.01"), ("cyan", "≤ 0.1"), (WARN, "≤ 0.5"), (_UNLIKELY, "more"), ("", "unknown")),
     TokenColouring.ADVANTAGE: ((GOOD, "above 0"), ("", "0 or none"), (BAD, "below 0")),
@@ -59,7 +59,7 @@ class TokenPiece:
 
 
 def token_style(page: TokenPage, at: int, by: TokenColouring) -> str:
-    if page.fate[at] in (TokenFate.PROMPT, TokenFate.OBSERVATION):
+    if page.use[at] in (TokenUse.PROMPT, TokenUse.OBSERVATION):
         return QUIET
     return _STYLES[by](page, at)
 
@@ -68,8 +68,8 @@ def _probability(page: TokenPage, at: int) -> str:
     return _step(page.probability[at], ((0.9, GOOD), (0.5, "cyan"), (0.1, WARN)), _UNLIKELY)
 
 
-def _age(page: TokenPage, at: int) -> str:
-    age = page.age[at]
+def _staleness(page: TokenPage, at: int) -> str:
+    age = page.staleness[at]
     return "" if age is None else (GOOD, "cyan", WARN, BAD)[min(age, 3)]
 
 
@@ -85,8 +85,8 @@ def _advantage(page: TokenPage, at: int) -> str:
 
 _STYLES: Mapping[TokenColouring, Callable[[TokenPage, int], str]] = {
     TokenColouring.PROBABILITY: _probability,
-    TokenColouring.AGE: _age,
-    TokenColouring.FATE: lambda page, at: _FATES.get(page.fate[at], ""),
+    TokenColouring.STALENESS: _staleness,
+    TokenColouring.USE: lambda page, at: _USES.get(page.use[at], ""),
     TokenColouring.GAP: _gap,
     TokenColouring.ADVANTAGE: _advantage,
 }
@@ -162,8 +162,8 @@ def describe_token(page: TokenPage, at: int) -> Text:
         ("", f"token {page.start + at} of {page.total}"),
         ("", repr(page.text[at])),
         ("p ", formatting.format_decimal(page.probability[at], 3)),
-        ("", formatting.humanize_name(page.fate[at])),
-        ("age ", formatting.MISSING if page.age[at] is None else str(page.age[at])),
+        ("", formatting.humanize_name(page.use[at])),
+        ("staleness ", formatting.MISSING if page.staleness[at] is None else str(page.staleness[at])),
         ("version ", page.version[at] or formatting.MISSING),
         ("gap ", formatting.format_short(page.logprob_gap[at])),
         ("advantage ", formatting.format_decimal(page.advantage[at], 3)),

@@ -9,6 +9,7 @@ from rich.text import Text
 from launch.monitor.api_types import GroupRow, ResultPage, TrajectoryState
 from launch.monitor.archive import query
 from launch.monitor.archive.catalog import RunCatalog
+from launch.monitor.archive.query_parameters import GROUP_LIST
 from launch.monitor.tui.drawing import styles
 from launch.monitor.tui.views import search_line
 from launch.monitor.tui.views.base import GroupRequested
@@ -55,7 +56,7 @@ class GroupList(Listing[GroupRow]):
 
     def read(self, words: str, sort: str, cursor: str | None, limit: int) -> ResultPage[GroupRow]:
         def found(catalog: RunCatalog) -> ResultPage[GroupRow]:
-            criteria = search_line.parse_group_search(words, query.newest_step(catalog))
+            criteria = search_line.parse_search(words, GROUP_LIST, query.newest_step(catalog))
             return query.list_groups(catalog, criteria, search_line.build_page_request(sort, cursor, limit))
 
         return self.follower.query_catalog(found)

@@ -5,9 +5,8 @@ For example, ``state=dropped reward_max=0.5 sort`` has two filters and a word.
 
 from __future__ import annotations
 
-from launch.monitor.archive import query_parameters
-from launch.monitor.archive.query import GroupFilter, PageRequest, TrajectoryFilter, parse_page_cursor
-from launch.monitor.archive.query_parameters import InvalidQueryError
+from launch.monitor.archive.query import PageRequest, RowFilter, parse_page_cursor
+from launch.monitor.archive.query_parameters import InvalidQueryError, ListParameters
 
 
 def parse_search_line(words: str) -> dict[str, str]:
@@ -25,17 +24,11 @@ def parse_search_line(words: str) -> dict[str, str]:
     return found | ({"q": " ".join(free)} if free else {})
 
 
-def parse_trajectory_search(words: str, last_step: int | None) -> TrajectoryFilter:
-    """Parse the search line of trajectories.  Raises InvalidQueryError."""
-    parameters = parse_search_line(words)
-    query_parameters.parse_trajectory_page(parameters)
-    return query_parameters.parse_trajectory_filter(parameters, last_step)
-
-
-def parse_group_search(words: str, last_step: int | None) -> GroupFilter:
-    parameters = parse_search_line(words)
-    query_parameters.parse_group_page(parameters)
-    return query_parameters.parse_group_filter(parameters, last_step)
+def parse_search(words: str, parameters: ListParameters, last_step: int | None) -> RowFilter:
+    """Parse the search line of a list.  Raises InvalidQueryError."""
+    given = parse_search_line(words)
+    parameters.parse_page(given)
+    return parameters.parse_filter(given, last_step)
 
 
 def build_page_request(sort: str, cursor: str | None, limit: int) -> PageRequest:

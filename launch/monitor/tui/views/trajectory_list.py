@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from launch.monitor.api_types import ResultPage, TrajectoryRow, TrajectoryState
 from launch.monitor.archive import query
 from launch.monitor.archive.catalog import RunCatalog
+from launch.monitor.archive.query_parameters import TRAJECTORY_LIST
 from launch.monitor.tui.drawing import styles
 from launch.monitor.tui.views import search_line
 from launch.monitor.tui.views.base import GroupRequested, TrajectoryRequested
@@ -54,7 +55,7 @@ class TrajectoryList(Listing[TrajectoryRow]):
 
     def read(self, words: str, sort: str, cursor: str | None, limit: int) -> ResultPage[TrajectoryRow]:
         def found(catalog: RunCatalog) -> ResultPage[TrajectoryRow]:
-            criteria = search_line.parse_trajectory_search(words, query.newest_step(catalog))
+            criteria = search_line.parse_search(words, TRAJECTORY_LIST, query.newest_step(catalog))
             return query.list_trajectories(catalog, criteria, search_line.build_page_request(sort, cursor, limit))
 
         return self.follower.query_catalog(found)

@@ -114,7 +114,7 @@ def render_turn_line(place: SegmentTurn, *, many: bool) -> Text:
     if turn.cuts:
         parts.append((f"cut {turn.cuts}× ", WARN))
     if turn.staleness_max is not None:
-        parts.append((f"age {turn.staleness_max} ", QUIET))
+        parts.append((f"staleness {turn.staleness_max} ", QUIET))
     return Text.assemble(*parts)
 
 

@@ -20,7 +20,7 @@ export class Live {
     this.source = new EventSource(ofRun(this.run, "events", { cursor: this.cursor }));
     this.source.addEventListener("open", () => this.become("live"));
     this.source.addEventListener("error", () => this.broken());
-    this.source.addEventListener("gone", (message) => this.gone(JSON.parse(message.data).error));
+    this.source.addEventListener("run_removed", (message) => this.gone(JSON.parse(message.data).error));
     this.source.addEventListener("head", (message) => {
       this.head = JSON.parse(message.data);
       this.listener.head(this.head);

@@ -17,7 +17,7 @@ export const dropReasons = choice(
   "Drop reason",
   "zero_variance",
   "all_stale",
-  "infra_short",
+  "too_few_members",
   "nonfinite",
   "cancelled",
   "run_ended",

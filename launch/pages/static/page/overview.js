@@ -25,7 +25,7 @@ const CURVES = [
   { title: "Loss", series: [{ label: "loss", name: "loss" }] },
   { title: "Entropy", series: [{ label: "entropy", name: "entropy" }] },
   {
-    title: "Token age",
+    title: "Token staleness",
     series: [
       { label: "mean", name: "staleness_mean" },
       { label: "oldest", name: "staleness_max" },
@@ -126,7 +126,7 @@ class Overview {
     const worst = h(
       "a",
       { class: "button small right", href: address(this.run, "trajectories", "", { step: "last", sort: "worst" }) },
-      "Whole step",
+      "All trajectories of the step",
     );
     this.commands = h("div", {});
     this.element.classList.add("stack");
@@ -231,7 +231,7 @@ function cards(state) {
       "tokens/s",
     ),
     card(
-      "Token age",
+      "Token staleness",
       fixed(latest.staleness_mean, 1),
       h("span", { class: over ? "bad" : "" }, `oldest ${fixed(latest.staleness_max, 0)}, ${bound}`),
       "steps",

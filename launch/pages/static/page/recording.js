@@ -1,5 +1,5 @@
-// Terminals, live and recorded, are drawn by asciinema-player.  A recording's pauses are shortened, and times are mapped
-// both ways.
+// Terminals, live and recorded, are drawn by asciinema-player.  A recording's pauses are shortened, and times are
+// mapped both ways.
 
 import { h, replace } from "../dom.js";
 

@@ -7,7 +7,7 @@ import { facts, failure, loading, panel, signed } from "./elements.js";
 
 const PAGE = 2000; // what a saved file has its tokens in, too: launch/monitor/reports/standalone_page.py
 const LEVELS = 6;
-const SHADES = ["probability", "age", "fate", "version", "gap", "advantage"];
+const SHADES = ["probability", "staleness", "use", "version", "gap", "advantage"];
 const UNSAMPLED = new Set(["prompt", "observation"]);
 const GAP_FULL = 0.5;
 const WHY = {
@@ -49,7 +49,7 @@ export class TokenView {
     const shade = h(
       "select",
       { "aria-label": "Shade by", onchange: (event) => this.reshade(event.target.value) },
-      ...SHADES.map((name) => h("option", { value: name }, name)),
+      ...SHADES.map((name) => h("option", { value: name }, name === "use" ? "trained?" : name)),
     );
     const field = h("label", { class: "field" }, "Shade by", shade);
     this.body = h("div", { class: "tokens", hidden: true }, this.stream, this.facts);
@@ -112,13 +112,13 @@ export class TokenView {
     this.stream.className = `stream by-${this.shade}`;
     const levels = shadesOf(this.shade, this.page);
     this.spans.forEach((span, index) => {
-      const unsampled = UNSAMPLED.has(this.page.fate[index]);
-      const level = this.shade === "fate" ? `fate-${this.page.fate[index]}` : `q${levels[index]}`;
+      const unsampled = UNSAMPLED.has(this.page.use[index]);
+      const level = this.shade === "use" ? `use-${this.page.use[index]}` : `q${levels[index]}`;
       span.className = `${unsampled ? "off" : level}${index === this.at ? " on" : ""}`;
     });
     const ends = {
       probability: ["likely", "unlikely"],
-      age: ["new", "old"],
+      staleness: ["new", "old"],
       version: ["oldest", "newest"],
       gap: ["none", "wide"],
       advantage: ["none", "large"],
@@ -179,7 +179,7 @@ export class TokenView {
     this.spans[index].classList.add("on");
     this.spans[index].setAttribute("aria-selected", "true");
     const at = (column) => this.page[column][index];
-    const fate = at("fate");
+    const use = at("use");
     const rows = [
       ["token", `${at("id")}, at ${this.page.start + index}`],
       ["probability", at("probability") === null ? "" : percent(at("probability"), at("probability") < 0.01 ? 3 : 1)],
@@ -187,14 +187,14 @@ export class TokenView {
       ["log p, learner", at("learner_logprob") === null ? "" : fixed(at("learner_logprob"), 4)],
       ["gap", at("logprob_gap") === null ? "" : signed(at("logprob_gap"), 4)],
       ["weights", at("version")],
-      ["staleness, steps", at("age") === null ? "" : String(at("age"))],
-      ["loss mask", UNSAMPLED.has(fate) ? "0" : "1"],
+      ["staleness, steps", at("staleness") === null ? "" : String(at("staleness"))],
+      ["loss mask", UNSAMPLED.has(use) ? "0" : "1"],
       ["advantage", at("advantage") === null ? "" : signed(at("advantage"), 4)],
     ];
     replace(
       this.facts,
       h("p", { class: "glyph" }, JSON.stringify(at("text"))),
-      h("p", { class: "note" }, WHY[fate] ?? words(fate)),
+      h("p", { class: "note" }, WHY[use] ?? words(use)),
       facts(rows),
     );
   }

@@ -62,7 +62,7 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
     assert [event["reason"] for event in run.events("evaluation.requested")] == ["to see"] * (asked.code == EXIT_OK)
     assert not run.events("process.died", "engine.died", "evaluation.failed", "evaluation.aborted")
     assert not list((run.path / "evaluations").glob("v*/")), "what was under way is left behind"
-    assert summary["token_age"]["max"] <= summary["token_age"]["bound"]
+    assert summary["staleness"]["max"] <= summary["staleness"]["bound"]
     assert [row["step"] for row in summary["evaluation"]["steps"]] == sorted(beside)
     told_by_metrics = [
         line["evaluation_step"] for line in read_lines(run.path / "metrics.jsonl") if "evaluation_step" in line

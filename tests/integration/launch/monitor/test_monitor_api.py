@@ -114,7 +114,7 @@ async def test_from_the_worst_of_the_last_step_to_its_tokens(served, session) ->
     assert [turn["index"] for turn in model] == list(range(len(model)))
     assert all(turn["at_s"] is not None for turn in model)
     tokens = await ask(session, monitor, f"/api/runs/-/trajectories/{worst['id']}/tokens?start={model[0]['start']}")
-    assert tokens["fate"][0] == "trained"
+    assert tokens["use"][0] == "trained"
     assert tokens["logprob_gap"][0] == pytest.approx(-0.01, abs=1e-3)
     async with session.get(f"{monitor.url}/api/runs/-/recordings/{worst['recording']}") as answer:
         header, *events = (await answer.text()).splitlines()
@@ -442,7 +442,7 @@ async def test_a_run_that_is_removed_ends_its_streams_with_a_clear_word(tmp_path
             assert (await anext(stream)).event == "head"
             await asyncio.to_thread(shutil.rmtree, run_dir)
             told = [message async for message in stream]
-        assert told[-1].event == "gone"
+        assert told[-1].event == "run_removed"
         assert "was removed while this monitor watched it" in json.loads(told[-1].data)["error"]
         gone = await ask(session, monitor, "/api/runs/-/trajectories", 410)
         assert "was removed" in gone["error"]

@@ -82,7 +82,7 @@ async def test_from_the_address_to_why_the_worst_trajectory_failed(served, page:
     await page.see("training")
     await drawn(page, "overview")
 
-    await page.click("a.button", "Whole step")
+    await page.click("a.button", "All trajectories of the step")
     await page.wait("location.hash.includes('step=last') && location.hash.includes('sort=worst')")
     rewards = "[...document.querySelectorAll('tbody .reward b')].map(e => Number(e.textContent))"
     await page.wait(
@@ -318,7 +318,7 @@ async def test_a_run_that_is_removed_a_wrong_token_and_damaged_files_are_clear_p
         await page.open(watching.address)
         await page.see("are damaged and were left out")
         await asyncio.to_thread(shutil.rmtree, going)
-        await page.see("it was removed while this monitor watched it")
+        await page.see("was removed while this monitor watched it")
     with monitoring(run_dir, "--host", "0.0.0.0", env={"LONGSHORE_MONITOR_TOKEN": "right"}) as guarded:  # noqa: S104  with a token
         local = f"http://127.0.0.1:{guarded.url.rpartition(':')[2]}"
         await page.open(f"{local}/?token=wrong")

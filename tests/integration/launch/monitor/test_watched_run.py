@@ -105,7 +105,7 @@ async def test_a_run_is_watched_understood_steered_and_handed_on(
 
 async def worst_of_the_last_step(page: Page) -> None:
     """From the overview, by clicks: its turns, what of its tests failed, and its terminal."""
-    await page.click("a.button", "Whole step")
+    await page.click("a.button", "All trajectories of the step")
     await page.wait("location.hash.includes('step=last') && location.hash.includes('sort=worst')")
     await page.wait(f"{REWARDS}.length > 3 && {REWARDS}.every((now, row, all) => row === 0 || all[row - 1] <= now)")
     await shoot(page, "trajectories")

@@ -63,7 +63,7 @@ def assert_survived(run: MiniRun, summary: dict[str, Any], steps: int) -> None:
     journal = assert_accounting_balances(run.path)
     assert journal.acknowledged == summary["trajectories"]["acknowledged"]
     assert run.containers() == []
-    assert summary["token_age"]["max"] <= summary["token_age"]["bound"]
+    assert summary["staleness"]["max"] <= summary["staleness"]["bound"]
 
 
 def test_a_run_survives_the_death_of_worker_server_buffer_and_learner(mini_runs: MiniRuns) -> None:

@@ -25,7 +25,7 @@ def turns(run: MiniRun) -> list[Event]:
 def test_learner_and_engine_take_turns_and_the_summary_says_what_it_cost(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("shared", *SHARED)
     summary = run.succeed()
-    assert (summary["steps"], summary["token_age"]["max"]) == (3, 0)
+    assert (summary["steps"], summary["staleness"]["max"]) == (3, 0)
     told = turns(run)
     assert [event["kind"] for event in told] == ["engine.offloaded", "engine.onloaded"] * 3
     steps = run.events("learner.step")
@@ -59,7 +59,7 @@ def test_deaths_in_the_learners_turn_leave_no_engine_aside(mini_runs: MiniRuns) 
     run.wait_event("the server's death", "engine.died")
     run.kill_one("ray::LearnerRank")
     summary = run.succeed()
-    assert (summary["steps"], summary["token_age"]["max"]) == (3, 0)
+    assert (summary["steps"], summary["staleness"]["max"]) == (3, 0)
     told = run.events("engine.offloaded", "engine.died", "learner.restarted", "engine.onloaded", "engine.restarted")
     first = ["engine.offloaded", "engine.died", "learner.restarted", "engine.onloaded", "engine.restarted"]
     assert [event["kind"] for event in told] == [*first, *["engine.offloaded", "engine.onloaded"] * 3]

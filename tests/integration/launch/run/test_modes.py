@@ -17,6 +17,6 @@ def test_no_token_is_older_than_the_mode_allows(mini_runs: MiniRuns, mode: str, 
     assert summary["steps"] == 4
     ages, _ = token_ages(run.path)
     assert max(ages) <= oldest
-    assert summary["token_age"]["max"] <= oldest
+    assert summary["staleness"]["max"] <= oldest
     assert summary["trajectories"]["masked_tokens"] == 0
     assert_accounting_balances(run.path)

@@ -16,7 +16,7 @@ from actors.tokens.chat_format import ChatFormat, load_tokenizer
 from launch.data.sft_examples import SequenceSelection, read_examples
 from launch.evaluation.results.evaluation_folder import read_attempt_records
 from launch.monitor.archive.activity import read_activity
-from launch.monitor.archive.query import PageRequest, TrajectoryFilter, list_trajectories
+from launch.monitor.archive.query import PageRequest, RowFilter, list_trajectories
 from launch.monitor.archive.token_pages import read_token_page
 from launch.monitor.run_follower import RunFollower
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
@@ -118,7 +118,7 @@ def test_a_task_folder_that_cannot_be_used_is_named(done: Done) -> None:
 
 def test_no_token_with_loss_was_older_than_the_bound(done: Done) -> None:
     ages, sampled = token_ages(done.run.path)
-    said, bound = done.summary["token_age"], done.summary["token_age"]["bound"]
+    said, bound = done.summary["staleness"], done.summary["staleness"]["bound"]
     kept = [age for age in ages if age <= bound]
     assert said["max"] == max(kept)
     assert said["max"] <= bound
@@ -237,9 +237,7 @@ def test_the_monitor_says_of_every_trajectory_what_became_of_it(done: Done) -> N
     follower.load_initial()
     while follower.poll():
         pass
-    page = follower.query_catalog(
-        lambda catalog: list_trajectories(catalog, TrajectoryFilter(), PageRequest("oldest", 500))
-    )
+    page = follower.query_catalog(lambda catalog: list_trajectories(catalog, RowFilter(), PageRequest("oldest", 500)))
     rows = assert_accounting_balances(done.run.path).rows
     assert {row.id: (row.state.value, row.reason or None) for row in page.rows} == {
         name: (state, reason) for name, (state, _, reason) in rows.items()
@@ -252,7 +250,9 @@ def test_the_monitor_says_of_every_trajectory_what_became_of_it(done: Done) -> N
     for row in trained[:BATCH]:
         tokens = read_token_page(known, follower.locate(row.id), 0, 0, 4_000)
         assert tokens is not None
-        own = [gap for gap, age in zip(tokens.logprob_gap, tokens.age, strict=True) if age == 0 and gap is not None]
+        own = [
+            gap for gap, age in zip(tokens.logprob_gap, tokens.staleness, strict=True) if age == 0 and gap is not None
+        ]
         assert all(abs(gap) < 0.05 for gap in own), "engine and learner compute the same of the same weights"
         assert "".join(tokens.text).strip(), "its tokens are text"
     assert {lane.kind for lane in read_activity(done.run.path, None, None, 50).lanes} == {"learner", "engine", "worker"}

@@ -325,7 +325,7 @@ async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_
                 (await until_taken(scheduler))[0], InfraFailure.SANDBOX_START, "no daemon\nthere"
             )
             for group in range(8 * PER_STEP):
-                await buffer.close(group, GroupOutcome.INFRA_SHORT)
+                await buffer.close(group, GroupOutcome.TOO_FEW_MEMBERS)
             await asyncio.sleep(SOON_S)
     (error,) = iterate_leaf_errors(caught.value)
     assert isinstance(error, InfraError)
@@ -356,7 +356,7 @@ async def test_one_group_that_ends_well_is_a_reason_to_go_on(tmp_path: Path, buf
         await train(scheduler, served_step=STEPS + 5)
         await until_taken(scheduler)
         for group in range(PER_STEP * STEPS - 1):
-            await buffer.close(group, GroupOutcome.ZERO_VARIANCE if group == 10 else GroupOutcome.INFRA_SHORT)
+            await buffer.close(group, GroupOutcome.ZERO_VARIANCE if group == 10 else GroupOutcome.TOO_FEW_MEMBERS)
         await settled(scheduler, open_groups=1)
         assert await until_taken(scheduler)
 
@@ -431,9 +431,9 @@ async def test_a_task_whose_group_infrastructure_wasted_comes_once_more_and_only
     async with running(scheduler):
         await train(scheduler)
         assert tasks_of(await until_taken(scheduler)) == ["a", "b"]
-        await buffer.close(0, GroupOutcome.INFRA_SHORT)
+        await buffer.close(0, GroupOutcome.TOO_FEW_MEMBERS)
         assert tasks_of(await until_taken(scheduler)) == ["a"]
-        await buffer.close(2, GroupOutcome.INFRA_SHORT)
+        await buffer.close(2, GroupOutcome.TOO_FEW_MEMBERS)
         assert tasks_of(await until_taken(scheduler)) == ["c"]
 
 
@@ -601,7 +601,7 @@ async def test_a_task_that_was_wasted_shortly_before_the_scheduler_died_still_co
     async with running(scheduler):
         await train(scheduler)
         assert tasks_of(await until_taken(scheduler)) == ["a", "b"]
-    await buffer.close(0, GroupOutcome.INFRA_SHORT)
+    await buffer.close(0, GroupOutcome.TOO_FEW_MEMBERS)
     restarted = make(tmp_path, buffer)
     await train(restarted)
     assert tasks_of(await take(restarted)) == ["b", "a"]

@@ -23,7 +23,7 @@ from actors.scheduler.admission import (
 )
 from actors.scheduler.core import SchedulerCore
 from actors.scheduler.curriculum import TaskOrder
-from actors.scheduler.settings import FailedRequestFate, SchedulerRunState, SchedulerSettings, SchedulerSpec
+from actors.scheduler.settings import FailedRequestOutcome, SchedulerRunState, SchedulerSettings, SchedulerSpec
 from actors.scheduler.staleness_ledger import StalenessLedger
 from protocol.errors import UserError
 from protocol.groups import GroupOutcome, GroupPlan
@@ -79,7 +79,7 @@ class CoreWithJournal:
             GroupProgress(closing.seq, (closing,), dropped, 0, counts[GroupOutcome.READY]), now
         )
 
-    def lose(self, request: RolloutRequest, now: float = 0.0) -> FailedRequestFate:
+    def lose(self, request: RolloutRequest, now: float = 0.0) -> FailedRequestOutcome:
         """Infrastructure fails a request that is out."""
         out = self.dispatch.requests.finish(request)
         assert out is not None
@@ -149,7 +149,7 @@ def test_every_opening_says_why() -> None:
     scheduler.close(first, GroupOutcome.ZERO_VARIANCE)
     (third,) = scheduler.open()
     assert scheduler.last("group.admitted")["reason"] == "replaces group 0, zero_variance"
-    scheduler.close(third, GroupOutcome.INFRA_SHORT)
+    scheduler.close(third, GroupOutcome.TOO_FEW_MEMBERS)
     assert scheduler.last("task.requeued")["task"] == third.task
     (fourth,) = scheduler.open()
     assert fourth.task == third.task
@@ -292,10 +292,10 @@ def test_each_lost_request_is_issued_again_until_its_limit() -> None:
     scheduler.dispatch.set_run_state(TRAINING)
     scheduler.open(free=1)
     (request,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
-    assert scheduler.lose(request) is FailedRequestFate.REISSUED
+    assert scheduler.lose(request) is FailedRequestOutcome.REISSUED
     (again,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
     assert (again.attempt, scheduler.last("rollout_request.reissued")["reason"]) == (1, "engine")
-    assert scheduler.lose(again) is FailedRequestFate.ABANDONED
+    assert scheduler.lose(again) is FailedRequestOutcome.ABANDONED
     assert scheduler.last("sample.abandoned")["attempts"] == 2
 
 
@@ -351,7 +351,7 @@ def test_a_second_attempt_that_fails_after_the_first_has_arrived_is_not_replaced
     scheduler.lose(late)
     (again,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
     scheduler.dispatch.mark_arrived(late, 0.0)
-    assert scheduler.lose(again) is FailedRequestFate.SETTLED
+    assert scheduler.lose(again) is FailedRequestOutcome.SETTLED
     assert again.sample not in [request.sample for request in scheduler.dispatch.requests.waiting]
 
 
@@ -362,7 +362,7 @@ def test_nobody_is_sent_for_a_group_that_has_closed() -> None:
     plan, *_ = scheduler.open(free=1)
     (running,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
     scheduler.close(plan)
-    assert scheduler.lose(running) is FailedRequestFate.SETTLED
+    assert scheduler.lose(running) is FailedRequestOutcome.SETTLED
     assert not [request for request in scheduler.dispatch.requests.waiting if request.group == plan.group]
     assert scheduler.last("rollout_request.withdrawn")["reason"] == "group_closed"
 

@@ -42,7 +42,7 @@ def test_a_resumed_cursor_goes_on_as_if_nothing_had_happened(
     order: TaskOrder, seed: int, cut: int, data: st.DataObject
 ) -> None:
     """Whatever the order, whatever closed before or after the state was saved."""
-    outcomes = st.sampled_from([GroupOutcome.READY, GroupOutcome.ZERO_VARIANCE, GroupOutcome.INFRA_SHORT])
+    outcomes = st.sampled_from([GroupOutcome.READY, GroupOutcome.ZERO_VARIANCE, GroupOutcome.TOO_FEW_MEMBERS])
     closings: list[ClosedGroup] = []
 
     def run(sampler: TaskSampler, groups: range) -> list[str]:
@@ -104,7 +104,7 @@ def test_a_task_whose_episodes_were_all_lost_stands_among_those_that_were_never_
     """Else the next epoch divides by none of them, and the scheduler ends."""
     sampler = TaskSampler(TASKS, 0, TaskOrder.FRONTIER)
     for seq, task in enumerate(take(sampler, len(TASKS)), start=1):
-        sampler.record_closing(ClosedGroup(seq, GroupId(seq - 1), task, GroupOutcome.INFRA_SHORT, 2, {}))
+        sampler.record_closing(ClosedGroup(seq, GroupId(seq - 1), task, GroupOutcome.TOO_FEW_MEMBERS, 2, {}))
     assert set(take(sampler, 2 * len(TASKS))) == set(TASKS)
 
 
@@ -116,10 +116,10 @@ def test_group_ids_are_never_used_twice() -> None:
 def test_a_task_comes_back_first_and_only_once() -> None:
     sampler = TaskSampler(TASKS, 0)
     first = sampler.draw_task()[1]
-    assert sampler.record_closing(closing(1, first, GroupOutcome.INFRA_SHORT))
-    assert not sampler.record_closing(closing(1, first, GroupOutcome.INFRA_SHORT)), "heard twice, wasted once"
+    assert sampler.record_closing(closing(1, first, GroupOutcome.TOO_FEW_MEMBERS))
+    assert not sampler.record_closing(closing(1, first, GroupOutcome.TOO_FEW_MEMBERS)), "heard twice, wasted once"
     assert sampler.draw_task()[1] == first
-    assert not sampler.record_closing(closing(2, first, GroupOutcome.INFRA_SHORT))
+    assert not sampler.record_closing(closing(2, first, GroupOutcome.TOO_FEW_MEMBERS))
     assert sampler.draw_task()[1] != first
 
 
@@ -129,7 +129,7 @@ def test_a_task_whose_group_was_not_opened_is_the_next_still(returned: int) -> N
     first, sampler = TaskSampler(TASKS, 0), TaskSampler(TASKS, 0)
     for each in (first, sampler):
         for seq, task in enumerate(take(each, returned), start=1):
-            each.record_closing(closing(seq, task, GroupOutcome.INFRA_SHORT))
+            each.record_closing(closing(seq, task, GroupOutcome.TOO_FEW_MEMBERS))
     group, task = sampler.draw_task()
     sampler.undo_draw(task)
     assert sampler.draw_task() == (group, task) == first.draw_task()

@@ -167,7 +167,7 @@ def test_only_what_the_newest_have_shown_counts_and_only_of_training() -> None:
         )
     for _ in range(64):
         signs.observe_event({"kind": "group.closed", "outcome": GroupOutcome.READY.value, "rewards": [1.0, 0.0, None]})
-    signs.observe_event({"kind": "group.closed", "outcome": GroupOutcome.INFRA_SHORT.value, "rewards": [1.0]})
+    signs.observe_event({"kind": "group.closed", "outcome": GroupOutcome.TOO_FEW_MEMBERS.value, "rewards": [1.0]})
     signs.observe_event({"kind": "episode.finished", "trajectory": "before-g000000-s00-a0", "status": "turn_limit"})
     signs.observe_event({"kind": "episode.finished", "trajectory": "train-g000000-s00-a0", "status": "completed"})
     signs.observe_event({"kind": "episode.finished", "trajectory": "train-g000000-s01-a0", "status": "no such status"})

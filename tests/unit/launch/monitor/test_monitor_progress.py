@@ -190,7 +190,7 @@ def test_the_panel_shows_the_run_at_any_moment(tmp_path: Path):
         "reward",
         "pass rate",
         "tokens/s",
-        "token age",
+        "staleness",
         "engine pause",
         "sandboxes live",
         "masked",

@@ -15,9 +15,8 @@ from launch.monitor.archive.catalog import RunCatalog
 from launch.monitor.archive.query import (
     GROUP_SORTS,
     TRAJECTORY_SORTS,
-    GroupFilter,
     PageRequest,
-    TrajectoryFilter,
+    RowFilter,
     ValueRange,
     list_groups,
     list_steps,
@@ -55,10 +54,8 @@ def catalog(written: Path) -> RunCatalog:
     return caught_up(written)
 
 
-def everything(
-    catalog: RunCatalog, wanted: TrajectoryFilter | None = None, sort: str = "oldest"
-) -> list[TrajectoryRow]:
-    return list_trajectories(catalog, wanted or TrajectoryFilter(), PageRequest(sort, COUNT)).rows
+def everything(catalog: RunCatalog, wanted: RowFilter | None = None, sort: str = "oldest") -> list[TrajectoryRow]:
+    return list_trajectories(catalog, wanted or RowFilter(), PageRequest(sort, COUNT)).rows
 
 
 def export(run_dir: Path, *wanted: tuple[int, int, float]) -> None:
@@ -134,8 +131,8 @@ def test_what_is_left_when_the_run_is_over_was_dropped(tmp_path: Path) -> None:
     assert everything(catalog)[0].state is TrajectoryState.BUFFERED
     catalog.set_ended(True)
     assert (everything(catalog)[0].state, everything(catalog)[0].reason) == (TrajectoryState.DROPPED, "run_ended")
-    assert len(everything(catalog, TrajectoryFilter(reasons=("run_ended",), states=(TrajectoryState.DROPPED,)))) == 1
-    assert list_groups(catalog, GroupFilter(), PageRequest()).rows[0].state == "dropped"
+    assert len(everything(catalog, RowFilter(reasons=("run_ended",), states=(TrajectoryState.DROPPED,)))) == 1
+    assert list_groups(catalog, RowFilter(), PageRequest()).rows[0].state == "dropped"
     catalog.set_ended(False)
     assert everything(catalog)[0].state is TrajectoryState.BUFFERED
 
@@ -207,7 +204,7 @@ def test_steps_have_their_numbers_and_their_version(catalog: RunCatalog) -> None
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 FILTERS = st.builds(
-    TrajectoryFilter,
+    RowFilter,
     step=st.none() | st.integers(1, 4),
     group=st.none() | st.integers(0, 30),
     states=st.lists(st.sampled_from(list(TrajectoryState)), max_size=2, unique=True),
@@ -220,7 +217,7 @@ FILTERS = st.builds(
 )
 
 
-def keeps(wanted: TrajectoryFilter, row: TrajectoryRow) -> bool:
+def keeps(wanted: RowFilter, row: TrajectoryRow) -> bool:
     """The rules of docs/monitor.md, one by one."""
     return all((
         wanted.step is None or row.step == wanted.step,
@@ -237,7 +234,7 @@ def keeps(wanted: TrajectoryFilter, row: TrajectoryRow) -> bool:
 
 @given(wanted=FILTERS, sort=st.sampled_from(TRAJECTORY_SORTS), limit=st.integers(1, 70))
 def test_pages_together_are_the_whole_list_in_order(
-    catalog: RunCatalog, wanted: TrajectoryFilter, sort: str, limit: int
+    catalog: RunCatalog, wanted: RowFilter, sort: str, limit: int
 ) -> None:
     seen: list[TrajectoryRow] = []
     after = None
@@ -263,10 +260,10 @@ def test_pages_together_are_the_whole_list_in_order(
 def test_rows_that_come_between_two_pages_make_none_come_twice(tmp_path: Path, sort: str) -> None:
     export(tmp_path, *((group, sample, (group * sample % 3) / 2) for group in range(3) for sample in range(4)))
     catalog = caught_up(tmp_path)
-    first = list_trajectories(catalog, TrajectoryFilter(), PageRequest(sort, 5))
+    first = list_trajectories(catalog, RowFilter(), PageRequest(sort, 5))
     export(tmp_path, *((group, sample, (group * sample % 3) / 2) for group in range(3, 5) for sample in range(4)))
     catalog.poll()
-    rest = list_trajectories(catalog, TrajectoryFilter(), PageRequest(sort, 100, parse_page_cursor(first.next)))
+    rest = list_trajectories(catalog, RowFilter(), PageRequest(sort, 100, parse_page_cursor(first.next)))
     ids = [row.id for row in (*first.rows, *rest.rows)]
     assert len(ids) == len(set(ids))
     old = {f"train-g{group:06d}-s{sample:02d}" for group in range(3) for sample in range(4)}
@@ -275,14 +272,14 @@ def test_rows_that_come_between_two_pages_make_none_come_twice(tmp_path: Path, s
 
 def test_the_worst_of_the_last_step(catalog: RunCatalog) -> None:
     step = newest_step(catalog)
-    (worst,) = list_trajectories(catalog, TrajectoryFilter(step=step), PageRequest("worst", 1)).rows
+    (worst,) = list_trajectories(catalog, RowFilter(step=step), PageRequest("worst", 1)).rows
     assert worst.step == step
     assert worst.reward == min(row.reward for row in everything(catalog) if row.step == step)
 
 
 @pytest.mark.parametrize("sort", GROUP_SORTS)
 def test_groups_are_what_their_members_are(catalog: RunCatalog, sort: str) -> None:
-    found = list_groups(catalog, GroupFilter(), PageRequest(sort, 100)).rows
+    found = list_groups(catalog, RowFilter(), PageRequest(sort, 100)).rows
     assert len(found) == COUNT // GROUP_SIZE
     rows = everything(catalog)
     for group in found:
@@ -299,10 +296,10 @@ def test_groups_are_what_their_members_are(catalog: RunCatalog, sort: str) -> No
 
 
 def test_groups_are_filtered(catalog: RunCatalog) -> None:
-    dropped = list_groups(catalog, GroupFilter(reasons=("zero_variance",)), PageRequest(limit=100)).rows
+    dropped = list_groups(catalog, RowFilter(reasons=("zero_variance",)), PageRequest(limit=100)).rows
     assert dropped
     assert all(group.state == "dropped" and group.reasons == {"zero_variance": GROUP_SIZE} for group in dropped)
-    one = list_groups(catalog, GroupFilter(step=1, task="sort"), PageRequest(limit=100))
+    one = list_groups(catalog, RowFilter(step=1, task="sort"), PageRequest(limit=100))
     assert one.total == len([row for row in one.rows if row.step == 1 and row.task.startswith("sort")]) > 0
 
 
@@ -311,7 +308,7 @@ def test_a_group_that_waits_for_its_members_is_open(tmp_path: Path) -> None:
     events.emit("group.opened", group=3, task="t", size=4)
     events.close()
     export(tmp_path, (3, 1, 0.5))
-    (found,) = list_groups(caught_up(tmp_path), GroupFilter(), PageRequest()).rows
+    (found,) = list_groups(caught_up(tmp_path), RowFilter(), PageRequest()).rows
     assert (found.state, found.arrived, found.size, found.closed_at) == ("open", 1, 4, None)
 
 

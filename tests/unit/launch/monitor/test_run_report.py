@@ -56,7 +56,7 @@ def test_its_figures_are_the_summarys(run_dir: Path):
     assert f"{100 * evaluation['before']['pass_at_1']:.1f} %" in page
     assert f"{100 * evaluation['after']['pass_at_1']:.1f} %" in page
     assert f"+{100 * evaluation['difference']:.1f} points" in page
-    assert f"the bound is {summary['token_age']['bound']}" in page
+    assert f"the bound is {summary['staleness']['bound']}" in page
     assert f"at most {summary['weights']['pause_ms_max']:,.0f} ms" in page
     for family, row in evaluation["families"].items():
         assert family.replace("_", " ") in page
@@ -74,7 +74,7 @@ def test_a_broken_promise_is_shown_as_broken(run_dir: Path):
     path = run_dir / "summary.json"
     summary = json.loads(path.read_text())
     summary["trajectories"]["acknowledged"] += 1
-    summary["token_age"]["max"] = 9
+    summary["staleness"]["max"] = 9
     summary["ok"] = False
     path.write_text(json.dumps(summary))
     page = _report(run_dir)

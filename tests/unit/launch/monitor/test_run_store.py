@@ -362,7 +362,7 @@ def test_a_superseded_trajectory_leaves_the_reward_that_counts(tmp_path: Path):
     ("outcome", "rewards", "dropped"),
     [
         ("ready", [None, 1.0, 0.0, 1.0], {}),
-        ("infra_short", [None, None, 0.0, 1.0], {"infra_short": 2}),
+        ("too_few_members", [None, None, 0.0, 1.0], {"too_few_members": 2}),
         ("zero_variance", [None, 1.0, 1.0, 1.0], {"zero_variance": 3}),
     ],
 )

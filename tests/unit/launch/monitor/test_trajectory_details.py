@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from launch.bench.monitor.synthetic_run import write_synthetic_run
-from launch.monitor.api_types import TokenFate
+from launch.monitor.api_types import TokenUse
 from launch.monitor.archive.recordings import find_turn_positions, read_sanitized_recording
 from launch.monitor.archive.token_pages import read_token_page
 from launch.monitor.archive.trajectory_details import read_group_member, read_trajectory_detail
@@ -86,11 +86,11 @@ def page_of(follower: RunFollower):
 
 def test_each_token_says_what_became_of_it(tmp_path: Path) -> None:
     page = page_of(run_of(tmp_path))
-    assert page.fate == [
-        *[TokenFate.PROMPT] * 3, TokenFate.STALE, TokenFate.TRAINED, TokenFate.CLIP_LOW, TokenFate.CORRECTED,
-        *[TokenFate.OBSERVATION] * 2,
+    assert page.use == [
+        *[TokenUse.PROMPT] * 3, TokenUse.STALE, TokenUse.TRAINED, TokenUse.CLIP_LOW, TokenUse.CORRECTED,
+        *[TokenUse.OBSERVATION] * 2,
     ]  # fmt: skip
-    assert page.age == [None, None, None, 3, 2, 2, 2, None, None]
+    assert page.staleness == [None, None, None, 3, 2, 2, 2, None, None]
     assert page.logprob == [None, None, None, -0.5, -0.5, -0.5, -0.5, None, None]
     assert page.probability[4] == pytest.approx(0.60653)
     assert page.learner_logprob == [None] * 4 + [-0.5, -0.75, -1.5, None, None]
@@ -101,24 +101,24 @@ def test_each_token_says_what_became_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "fates"), [("all_stale", {TokenFate.STALE, TokenFate.DROPPED}), ("zero_variance", {TokenFate.DROPPED})]
+    ("reason", "fates"), [("all_stale", {TokenUse.STALE, TokenUse.DROPPED}), ("zero_variance", {TokenUse.DROPPED})]
 )
-def test_tokens_of_what_was_dropped(tmp_path: Path, reason: str, fates: set[TokenFate]) -> None:
+def test_tokens_of_what_was_dropped(tmp_path: Path, reason: str, fates: set[TokenUse]) -> None:
     page = page_of(run_of(tmp_path, reason=reason))
-    assert set(page.fate[3:7]) == fates
+    assert set(page.use[3:7]) == fates
 
 
 def test_tokens_that_no_step_has_used_wait(tmp_path: Path) -> None:
     page = page_of(run_of(tmp_path, trained=False))
-    assert page.fate[3:7] == [TokenFate.WAITING] * 4
-    assert page.age == [None] * 9
+    assert page.use[3:7] == [TokenUse.WAITING] * 4
+    assert page.staleness == [None] * 9
 
 
 def test_a_page_of_tokens_is_a_part_of_them(tmp_path: Path) -> None:
     follower = run_of(tmp_path)
     where = follower.locate("train-g000000-s00")
     part = read_token_page(follower.read_context(), where, 0, 4, 2)
-    assert (part.start, part.end, part.id, part.fate) == (4, 6, [104, 105], [TokenFate.TRAINED, TokenFate.CLIP_LOW])
+    assert (part.start, part.end, part.id, part.use) == (4, 6, [104, 105], [TokenUse.TRAINED, TokenUse.CLIP_LOW])
     assert read_token_page(follower.read_context(), where, 0, 1000, 5).id == []
     assert read_token_page(follower.read_context(), where, 1, 0, 5) is None
 
@@ -147,7 +147,7 @@ def test_facts_that_are_damaged_leave_the_rest_to_be_seen(tmp_path: Path) -> Non
     tokens.write_bytes(b"\0" * tokens.stat().st_size)
     page = page_of(follower)
     assert page.learner_logprob == [None] * 9
-    assert page.fate[4] is TokenFate.UNTRAINED
+    assert page.use[4] is TokenUse.UNTRAINED
 
 
 def test_a_record_that_is_damaged_is_named_and_its_group_shown_all_the_same(tmp_path: Path) -> None:

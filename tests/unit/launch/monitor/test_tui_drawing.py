@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.monitor.api_types import ActivityLane, ActivityTimeline, RunProgress, TokenFate, TokenPage, TrajectoryState
-from launch.monitor.archive.query_parameters import InvalidQueryError
+from launch.monitor.api_types import ActivityLane, ActivityTimeline, RunProgress, TokenPage, TokenUse, TrajectoryState
+from launch.monitor.archive.query_parameters import GROUP_LIST, TRAJECTORY_LIST, InvalidQueryError
 from launch.monitor.tui.drawing import styles
 from launch.monitor.tui.drawing.activity_timeline import render_activity
 from launch.monitor.tui.drawing.playback import (
@@ -70,11 +70,11 @@ def test_a_curve_that_rises_ends_above_where_it_began() -> None:
 # -- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def page_of(texts: list[str], fate: TokenFate = TokenFate.TRAINED) -> TokenPage:
+def page_of(texts: list[str], use: TokenUse = TokenUse.TRAINED) -> TokenPage:
     count = len(texts)
     return TokenPage(
         segment=0, start=0, end=count, total=count, id=list(range(count)), text=texts, logprob=[-0.1] * count,
-        probability=[0.95] * count, version=["1.0"] * count, age=[1] * count, fate=[fate] * count,
+        probability=[0.95] * count, version=["1.0"] * count, staleness=[1] * count, use=[use] * count,
         learner_logprob=[-0.1] * count, logprob_gap=[0.2] * count, advantage=[-1.0] * count,
     )  # fmt: skip
 
@@ -96,13 +96,13 @@ def test_colours_say_what_a_token_is() -> None:
     page = page_of(["a", "b"])
     assert {by: token_style(page, 0, by) for by in TokenColouring} == {
         TokenColouring.PROBABILITY: styles.GOOD,
-        TokenColouring.AGE: "cyan",
-        TokenColouring.FATE: styles.GOOD,
+        TokenColouring.STALENESS: "cyan",
+        TokenColouring.USE: styles.GOOD,
         TokenColouring.GAP: styles.WARN,
         TokenColouring.ADVANTAGE: styles.BAD,
     }
-    assert {token_style(page_of(["a"], TokenFate.PROMPT), 0, by) for by in TokenColouring} == {styles.QUIET}
-    assert render_tokens(page, wrap_tokens(page, 10), TokenColouring.AGE, 1).plain == "ab"
+    assert {token_style(page_of(["a"], TokenUse.PROMPT), 0, by) for by in TokenColouring} == {styles.QUIET}
+    assert render_tokens(page, wrap_tokens(page, 10), TokenColouring.STALENESS, 1).plain == "ab"
     assert "p 0.950" in describe_token(page, 1).plain
     assert describe_token(page_of([]), 0).plain == "no tokens"
 
@@ -190,20 +190,20 @@ def test_a_screen_keeps_its_colours() -> None:
 
 
 def test_a_search_line_is_filters_and_words() -> None:
-    found = search_line.parse_trajectory_search("step=last state=dropped reward_max=0.5 sort lines", 7)
+    found = search_line.parse_search("step=last state=dropped reward_max=0.5 sort lines", TRAJECTORY_LIST, 7)
     assert (found.step, found.states, found.reward.high, found.words) == (
         7,
         (TrajectoryState.DROPPED,),
         0.5,
         "sort lines",
     )
-    assert search_line.parse_group_search("12", None).words == "12"
+    assert search_line.parse_search("12", GROUP_LIST, None).words == "12"
 
 
 @pytest.mark.parametrize("line", ["stat=held", "state=lost", "reward_min=x", "sort=best", "step=-1"])
 def test_a_filter_that_makes_no_sense_is_refused_in_one_line(line: str) -> None:
     with pytest.raises(InvalidQueryError) as refused:
-        search_line.parse_trajectory_search(line, 1)
+        search_line.parse_search(line, TRAJECTORY_LIST, 1)
     assert "\n" not in str(refused.value)
 
 

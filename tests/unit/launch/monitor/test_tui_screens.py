@@ -97,7 +97,7 @@ async def test_from_the_overview_to_the_tokens_of_the_worst(history: Path, size:
         await person.press("o")
         await person.sees("probability", "≥ 0.9", f"token {64} of 320", "trained")
         await person.press("c", "right")
-        await person.sees("age", "token 65 of 320")
+        await person.sees("staleness", "token 65 of 320")
         await person.press("u")
         await person.sees(f"group {worst.group}", "sample 0", "advantage", "outcome")
         await person.press("escape", "escape")

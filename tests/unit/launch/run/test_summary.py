@@ -133,7 +133,7 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
         "infra_failures": 1,
         "infra_failed_by_decile": [0.0] * 9 + [0.4],
     }
-    assert summary["token_age"] == {"max": 2.0, "mean": 0.75, "bound": 2}
+    assert summary["staleness"] == {"max": 2.0, "mean": 0.75, "bound": 2}
     assert summary["clip"] == {"high_max": 0.5, "low_max": 0.25, "high_steps": 1, "low_steps": 1}
     assert summary["weights"] == {
         "pushes": 2,
@@ -254,7 +254,7 @@ def test_a_step_in_which_no_token_had_loss_does_not_cost_the_summary(tmp_path: P
     }
     (tmp_path / "metrics.jsonl").write_bytes(orjson.dumps(line) + b"\n")
     summary = summarise_run(tmp_path, facts())
-    assert (summary["token_age"]["max"], summary["clip"]["high_max"]) == (3.0, 0.0)
+    assert (summary["staleness"]["max"], summary["clip"]["high_max"]) == (3.0, 0.0)
 
 
 def test_each_check_that_a_run_did_not_hold_is_named() -> None:

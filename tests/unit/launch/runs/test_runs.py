@@ -20,7 +20,7 @@ from launch.runs.comparison import (
     compare_metrics,
     find_config_differences,
     read_compared_runs,
-    render_comparison_page,
+    render_run_comparison,
 )
 from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, find_prunable, prune_runs
 from launch.runs.query import run_query
@@ -116,7 +116,7 @@ def test_two_runs_of_different_length_share_their_steps(folder: Path) -> None:
 
 def test_the_page_needs_no_network_and_a_runs_name_is_text(folder: Path) -> None:
     compared = read_compared_runs([make_run(folder, "a"), make_run(folder, "b<script>")], NOW)
-    html = render_comparison_page(compared)
+    html = render_run_comparison(compared)
     assert "default-src 'none'" in html
     assert "<h1>a and b&lt;script&gt;</h1>" in html
     assert "b<script>" not in html
@@ -128,7 +128,7 @@ def test_runs_without_a_step_are_compared_by_what_they_are(folder: Path) -> None
     for name in ("a", "b"):
         (folder / name).mkdir()
         (folder / name / "config.json").write_bytes(orjson.dumps({"config": config_tables(RunConfig())}))
-    html = render_comparison_page(read_compared_runs([folder / "a", folder / "b"], NOW))
+    html = render_run_comparison(read_compared_runs([folder / "a", folder / "b"], NOW))
     assert "None of them has taken a step" in html
 
 

@@ -23,7 +23,7 @@ from actors.buffer.task_records import TaskRecord, record_outcome
 from actors.scheduler.admission import RolloutTuning
 from actors.scheduler.core import SchedulerCore
 from actors.scheduler.curriculum import TaskOrder
-from actors.scheduler.settings import FailedRequestFate, SchedulerRunState, SchedulerSettings, SchedulerSpec
+from actors.scheduler.settings import FailedRequestOutcome, SchedulerRunState, SchedulerSettings, SchedulerSpec
 from actors.scheduler.task_sampler import closings_seen_by
 from launch.bench.chaos.accounting import count_sampler_skips
 from launch.training.batch_fill import BatchFill
@@ -243,7 +243,7 @@ class Run(RuleBasedStateMachine):
         assert out is not None
         if self.dispatch.handle_failure(
             out, InfraFailure.DEADLINE, "", 0.0
-        ) is FailedRequestFate.ABANDONED and self.journal.abandon_sample(request.group, request.sample, "deadline"):
+        ) is FailedRequestOutcome.ABANDONED and self.journal.abandon_sample(request.group, request.sample, "deadline"):
             self.follow()
 
     @rule(slow=st.integers(0, 2), steps=st.integers(1, 4), pushed=st.booleans())
@@ -415,7 +415,7 @@ class Run(RuleBasedStateMachine):
 
     def no_task_is_skipped(self) -> None:
         groups = self.journal._query("SELECT id, task FROM groups")
-        short = [c.group for c in self.journal.list_closed_since(0) if c.outcome is GroupOutcome.INFRA_SHORT]
+        short = [c.group for c in self.journal.list_closed_since(0) if c.outcome is GroupOutcome.TOO_FEW_MEMBERS]
         assert count_sampler_skips({group: {task} for group, task in groups}, short, TASKS, SEED) == 0
 
     def teardown(self) -> None:

@@ -151,10 +151,10 @@ def test_groups_that_teach_nothing_are_dropped_once_with_their_reason(journal: J
     assert journal.abandon_sample(GroupId(1), 2, "engine") is None
     closed = journal.abandon_sample(GroupId(1), 3, "engine")
     assert closed is not None
-    assert closed.outcome is GroupOutcome.INFRA_SHORT
+    assert closed.outcome is GroupOutcome.TOO_FEW_MEMBERS
     assert journal.abandon_sample(GroupId(1), 3, "engine") is None
     accounting = journal.accounting()
-    assert accounting.dropped == {DropReason.ZERO_VARIANCE: 4, DropReason.INFRA_SHORT: 2}
+    assert accounting.dropped == {DropReason.ZERO_VARIANCE: 4, DropReason.TOO_FEW_MEMBERS: 2}
     assert (accounting.in_buffer, accounting.abandoned, accounting.bytes) == (0, 2, 0)
     assert journal.lease_batch(1) is None
     assert journal.append_batch([arrival(1, 3)])[0] == [AppendOutcome.UNKNOWN]

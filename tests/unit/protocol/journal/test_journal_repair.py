@@ -205,7 +205,7 @@ def test_a_group_goes_on_without_its_lost_members_or_is_dropped_where_it_has_too
     assert members(journal).get(3) == (left if enough else None)
     accounting = journal.accounting()
     assert (accounting.acknowledged, accounting.lost) == (4 * GROUPS - len(samples), len(samples))
-    assert accounting.dropped == ({} if enough else {DropReason.INFRA_SHORT: len(left)})
+    assert accounting.dropped == ({} if enough else {DropReason.TOO_FEW_MEMBERS: len(left)})
     journal.close()
 
 
