@@ -67,7 +67,7 @@ def run(given: ExportersArguments, out: JsonOutput) -> int:
     """Send what is there, or follow the run until this is ended."""
     with _own_stdout() as announce:
         if not given.to and given.prometheus is None:
-            raise UserError("nobody is named to hand the figures to: --to wandb, say, or --prometheus 0")
+            raise UserError("no exporter is selected: pass --to wandb, for example, or --prometheus PORT")
         if given.follow:
             os.nice(_NICE)  # the run's own processes come first, also on a machine of two cores
         settings = _settings(given.run, given.project)

@@ -119,7 +119,9 @@ def run(given: RunsArguments, out: JsonOutput) -> None:
 
 def _list(folder: Path, out: JsonOutput) -> None:
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}: longshore runs list FOLDER, or begin a run")
+        raise UserError(
+            f"there is no folder {folder}: `longshore runs list FOLDER` lists another, `longshore cluster` starts a run"
+        )
     found = list_run_rows(folder)
     out.set_result({"runs": [asdict(line) for line in found]})
     if found:
@@ -151,13 +153,13 @@ def _query(sql: str, paths: Sequence[Path], most: int, out: JsonOutput) -> None:
     out.set_result({"columns": list(answer.columns), "rows": [list(row) for row in answer.rows], "more": answer.more})
     _print(answer.columns, [["–" if value is None else str(value) for value in row] for row in answer.rows])
     if answer.more:
-        error_console().print(f"and more than these {most} rows: --limit N shows them")
+        error_console().print(f"more than {most} rows match: --limit N shows more")
 
 
 def _prune(given: PruneRunsArguments, out: JsonOutput) -> None:
     parts, chosen = _parts(given.what), _chosen(given.runs)
     if PrunablePart.RUN in parts and not given.runs and given.older_than is None:
-        raise UserError("--what run removes whole runs: name them, or say --older-than DAYS")
+        raise UserError("--what run removes whole runs: name them, or pass --older-than DAYS")
     if given.older_than is not None:
         before = time.time() - given.older_than * _DAY_S
         chosen = [path for path in chosen if (path / CONFIG_FILE).stat().st_mtime < before]
@@ -168,9 +170,9 @@ def _prune(given: PruneRunsArguments, out: JsonOutput) -> None:
     if gone:
         _print(("run", "part", "size"), [(each.run, each.part.value, format_bytes(each.bytes)) for each in gone])
     console = output_console()
-    console.print(f"{format_bytes(total)} {'would go: leave --dry-run out' if given.dry_run else 'removed'}")
+    console.print(f"{format_bytes(total)} {'would be freed: run without --dry-run' if given.dry_run else 'freed'}")
     for name in busy:
-        console.print(f"left alone: {name}, which somebody drives")
+        console.print(f"skipped {name}: the run is in progress")
 
 
 def _parts(names: Sequence[str]) -> set[PrunablePart]:

@@ -303,7 +303,7 @@ class TrainingLoop:
         """Wait for the checkpoint of ``step`` that was begun.  Raises UserError if it could not be written."""
         await self.writer.wait_save_ended()
         if self.writer.checkpoint_manager.newest_step < step:
-            raise UserError(f"the checkpoint of step {step} could not be written: the event checkpoint.failed says why")
+            raise UserError(f"the checkpoint of step {step} could not be written: `longshore monitor RUN` shows why")
 
     async def export_checkpoint(self, checkpoint: Checkpoint, folder: Path) -> None:
         """Write the weights of ``checkpoint`` as a Hugging Face folder, with adapters merged.  Only after training: the

@@ -47,8 +47,8 @@ class ColocationManager:
                     group.create_task(self._offload_engine(engine))
         except TimeoutError as error:
             raise InfraError(
-                f"an engine did not offload its memory for the learner within {self.timeout_s:g} s: its log says why; "
-                "--resume tries again"
+                f"an engine did not offload its memory for the learner within {self.timeout_s:g} s: its log "
+                "(attempts/N/logs) says why; --resume tries again"
             ) from error
 
     async def switch_to_rollout(self) -> None:

@@ -124,8 +124,8 @@ class WeightSyncManager:
         except TimeoutError as error:
             last = format_version(self.newest.version)
             raise InfraError(
-                f"an engine did not load the last weights ({last}) within {timeout_s:g} s: its log says why; --resume "
-                "tries again"
+                f"an engine did not load the last weights ({last}) within {timeout_s:g} s: its log "
+                "(attempts/N/logs) says why; --resume tries again"
             ) from error
 
     async def run(self) -> None:

@@ -122,7 +122,7 @@ def environment_default(variable: str, otherwise: Any) -> Any:
 
 
 Flag = Annotated[bool, option()]
-"""Option without a value."""
+"""Switch, false unless it is given."""
 JsonFlag = Annotated[bool, option(name="json"), Field(description="Print one JSON object on standard output.")]
 Count = Annotated[int, option("N"), Field(ge=0, le=MAX_SAFE_INTEGER)]
 AtLeastOne = Annotated[int, option("N"), Field(ge=1, le=MAX_SAFE_INTEGER)]

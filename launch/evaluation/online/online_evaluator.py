@@ -188,8 +188,8 @@ class OnlineEvaluator:
         self._emit("evaluation.requested", manifest, reason=reason)
         await self._store_and_queue(manifest)
         if self.schedule.running_step != step:
-            raise UserError(f"the weights of step {step} could not be stored: the run's last eval events say why")
-        return f"the weights of step {step} are evaluated during training; the event evaluation.finished has the score"
+            raise UserError(f"the weights of step {step} could not be stored: `longshore monitor RUN` shows why")
+        return f"the weights of step {step} are evaluated during training; `longshore monitor RUN` will show the score"
 
     # -- online evaluations --------------------------------------------------------------------------------------
 

@@ -318,7 +318,7 @@ def test_what_could_not_be_sent_is_said_where_a_run_is_watched(
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
-    [([], "nobody is named"), (["--to", "tensorboard"], "no key"), (["--prometheus", "70000"], "70000")],
+    [([], "no exporter is selected"), (["--to", "tensorboard"], "no key"), (["--prometheus", "70000"], "70000")],
 )
 def test_bad_input_is_one_line(
     run_dir: Path, tracker: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], why: str
