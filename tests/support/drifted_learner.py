@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from unittest.mock import patch
+
 from launch.actor_group.actor_classes import ActorClasses
 from learner.models.hf_folder import NamedWeight
 from learner.rank import LearnerRank
@@ -9,8 +12,14 @@ from learner.rank import LearnerRank
 
 class DriftedLearnerRank(LearnerRank):
     def begin_publish(self) -> None:
-        super().begin_publish()
-        self._publishing = [NamedWeight(name, tensor * 1.1) for name, tensor in self._publishing]
+        publisher = self.ready.publisher
+        export = publisher.export
+
+        def drifted() -> Iterator[NamedWeight]:
+            return (NamedWeight(name, tensor * 1.1) for name, tensor in export())
+
+        with patch.object(publisher, "export", drifted):
+            super().begin_publish()
 
 
 ACTOR_CLASSES = ActorClasses(learner=DriftedLearnerRank)
