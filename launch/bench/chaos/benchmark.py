@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from launch.bench.chaos.accounting import ChaosAccounting, account_trajectories
 from launch.bench.chaos.evidence import read_evidence
 from launch.bench.chaos.kill_plan import ChaosGoal, plan_kills, scale_goal
 from launch.bench.chaos.kill_points import (
@@ -33,8 +32,9 @@ from launch.bench.chaos.kill_points import (
 from launch.bench.chaos.killer import Killer
 from launch.bench.chaos.run_observer import RunObserver, count_in_flight_at_kills
 from launch.bench.chaos.run_supervisor import RunSupervisor
+from launch.bench.chaos.trajectory_audit import ChaosAccounting, audit_trajectories
 from launch.bench.coin_tasks import order_tasks, write_coin_tasks
-from launch.bench.output_folder import OutputFolder, make_output_folder, require_empty_folder
+from launch.bench.kept_runs import OutputFolder, make_output_folder, require_empty_folder
 from launch.config import load_recipe
 from launch.processes.background_tasks import background_services
 from launch.processes.process_reaper import ProcessReaper
@@ -139,7 +139,7 @@ async def measure_chaos(options: ChaosOptions) -> ChaosReport:
         raise
     say(f"run directory: {output / 'runs' / _RUN}")
     kills, observer = await _run(values, output, options)
-    accounting = account_trajectories(read_evidence(observer.run_dir), order_tasks(tasks, options.seed), options.seed)
+    accounting = audit_trajectories(read_evidence(observer.run_dir), order_tasks(tasks, options.seed), options.seed)
     report = _report(options.goal, kills, observer, accounting)
     for line in report.failures:
         say(f"failed: {line}")

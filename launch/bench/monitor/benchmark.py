@@ -16,10 +16,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from launch.bench.kept_runs import OutputFolder, make_output_folder, require_empty_folder
 from launch.bench.monitor.live_run import LiveMeasurement, measure_live
 from launch.bench.monitor.opening_time import OpeningMeasurement, measure_opening
 from launch.bench.monitor.synthetic_run import write_synthetic_run
-from launch.bench.output_folder import OutputFolder, make_output_folder, require_empty_folder
 from protocol.cli.arguments import AtLeastOne, CommandArguments, Count, JsonFlag, option
 from protocol.cli.output import error_console
 from protocol.events import JsonValue

@@ -22,7 +22,7 @@ import orjson
 from tyro.conf import Positional
 
 from launch.bench.coin_tasks import write_coin_tasks
-from launch.bench.output_folder import OutputFolder, make_output_folder, require_empty_folder
+from launch.bench.kept_runs import OutputFolder, make_output_folder, require_empty_folder
 from launch.bench.tiny_recipes import build_tiny_model, tiny_overrides
 from launch.config import load_recipe, recipe_names
 from launch.processes.child_process import run_command

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, TypeAlias
 
-from launch.bench.output_folder import OutputFolder, make_output_folder, require_empty_folder
+from launch.bench.kept_runs import OutputFolder, make_output_folder, require_empty_folder
 from launch.bench.training_modes.mode_runs import BATCH, MODES, ModeBenchmarkSetup, ModeRun, max_in_flight
 from launch.bench.training_modes.run_measurement import RunMeasurement, measure_run
 from launch.bench.training_modes.tool_delays import ToolDelays

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from launch.monitor.reports.guarantees import GuaranteeCheck, check_guarantees, count_trajectories
 from launch.monitor.run_state.model import EvaluationScore
 from launch.monitor.run_state.view import RunView
 from protocol.cli.formatting import (
@@ -12,13 +13,11 @@ from protocol.cli.formatting import (
     format_count,
     format_difference,
     format_duration,
-    format_milliseconds,
     format_percent,
     format_score,
     format_stderr,
     humanize_name,
 )
-from protocol.journal import TrajectoryAccounting
 from protocol.run_directory.json_fields import (
     Event,
     get_integer,
@@ -36,15 +35,6 @@ class ReportFigure(NamedTuple):
     label: str
     value: str
     note: str = ""
-
-
-class GuaranteeCheck(NamedTuple):
-    """Whether the run kept one of its guarantees."""
-
-    name: str
-    kind: str
-    """``kept``, ``broken`` or ``unknown``."""
-    statement: str
 
 
 _OFFLINE_EVALUATIONS = {"before", "after"}
@@ -93,20 +83,10 @@ def collect_report_facts(
         steps=view.step or view.run.steps,
         max_staleness=view.run.max_staleness if bound is None else bound,
     )
-    accounting = _trajectory_accounting(view, known)
+    accounting = count_trajectories(view, known)
     before, after = _evaluations(view, known)
     facts.headline = _headline(view, known, before, after)
-    facts.guarantees = [
-        _check_no_loss(accounting, measured=bool(get_mapping(known, "trajectories"))),
-        _check_freshness(view, staleness, facts.max_staleness),
-        _check_colocation(view, get_mapping(known, "placement"))
-        or _check_pauses(
-            view,
-            get_mapping(known, "weights"),
-            _pause_bound_ms(config or {}),
-            get_number(get_mapping(known, "trajectories"), "spanning_versions"),
-        ),
-    ]
+    facts.guarantees = check_guarantees(view, known, config or {}, accounting, facts.max_staleness)
     facts.marks = [_mark(found, at) for found, at in ((before, "start"), (after, "end")) if found is not None]
     evaluation: Event = get_mapping(known, "evaluation") if summary is not None else {"families": families or {}}
     _fill_evaluation(facts, evaluation, before, after, held_out=get_held_out_family(config) != "")
@@ -148,91 +128,6 @@ def _subtitle(view: RunView, known: Event) -> list[str]:
         format_duration(seconds) if seconds is not None else "",
     ]
     return [part for part in parts if part]
-
-
-def _trajectory_accounting(view: RunView, known: Event) -> TrajectoryAccounting[str]:
-    counts = get_mapping(known, "trajectories")
-    if counts:
-        dropped = {reason: int(n) for reason, n in get_mapping(counts, "dropped").items() if isinstance(n, int) and n}
-        superseded, buffered = get_integer(counts, "superseded"), get_integer(counts, "in_buffer")
-        return TrajectoryAccounting(
-            get_integer(counts, "acknowledged"), get_integer(counts, "trained"), dropped, superseded, buffered
-        )
-    totals = view.totals
-    buffered = max(0, totals.acknowledged - sum(totals.dropped.values()) - totals.superseded - totals.trained)
-    return TrajectoryAccounting(totals.acknowledged, totals.trained, dict(totals.dropped), totals.superseded, buffered)
-
-
-def _check_no_loss(accounting: TrajectoryAccounting[str], *, measured: bool) -> GuaranteeCheck:
-    out = f"{format_count(accounting.trained)} trained + {format_count(sum(accounting.dropped.values()))} dropped"
-    rest = f"{format_count(accounting.superseded)} superseded + {format_count(accounting.in_buffer)} in the buffer"
-    statement = f"{format_count(accounting.acknowledged)} acknowledged = {out} + {rest}."
-    if not measured:
-        return GuaranteeCheck(
-            "Lossless",
-            "unknown",
-            f"{format_count(accounting.acknowledged)} acknowledged; the run left no accounting to check.",
-        )
-    return GuaranteeCheck("Lossless", "kept" if accounting.balanced else "broken", statement)
-
-
-def _check_freshness(view: RunView, staleness: Event, bound: float | None) -> GuaranteeCheck:
-    known = [value for value in view.curves["staleness_max"] if value is not None]
-    oldest = get_number(staleness, "max")
-    oldest = max(known, default=None) if oldest is None else oldest
-    if oldest is None or bound is None:
-        return GuaranteeCheck("Fresh", "unknown", "No token was trained, or no bound was set.")
-    steps = "step" if oldest == 1 else "steps"
-    masked = f"; {format_count(view.tokens.masked)} older tokens were masked" if view.tokens.masked else ""
-    statement = f"The oldest trained token was {oldest:g} {steps} old; the bound is {bound:g}{masked}."
-    return GuaranteeCheck("Fresh", "kept" if oldest <= bound else "broken", statement)
-
-
-def _check_colocation(view: RunView, placement: Event) -> GuaranteeCheck | None:
-    """Check how long a colocated run was blocked; return None for any other run."""
-    share = get_number(placement, "blocked_share") if placement else view.blocked_share
-    if share is None or get_text(placement, "kind", "colocated") != "colocated":
-        return None
-    turns = get_integer(placement, "turns")
-    times = f" in {format_count(turns)} periods" if turns else ""
-    return GuaranteeCheck(
-        "Never blocking",
-        "broken",
-        "Learner and engines shared a device (cluster.placement = colocated): rollout was blocked while the learner "
-        f"computed and weights were loaded,{times} {format_percent(share)} of the time.",
-    )
-
-
-def _pause_bound_ms(config: Event) -> float | None:
-    """Return the configured limit of an engine's pause for a weight update, in milliseconds."""
-    seconds = get_number(get_mapping(get_mapping(config, "config"), "engine"), "update_timeout_s")
-    return None if seconds is None else 1000 * seconds
-
-
-def _check_pauses(view: RunView, weights: Event, bound_ms: float | None, spanning: float | None) -> GuaranteeCheck:
-    """Check that no engine paused longer than the configuration allows, failed loads included.  ``spanning`` is the
-    number of trajectories that several versions sampled."""
-    longest = max([get_number(weights, "pause_ms_max") or 0.0, *(engine.pause_ms_max for engine in view.engines)])
-    loads = get_integer(weights, "loads", sum(engine.loads for engine in view.engines))
-    if not loads and not longest:
-        return GuaranteeCheck("Never blocking", "unknown", "No engine loaded new weights.")
-    if not longest:
-        return GuaranteeCheck(
-            "Never blocking", "kept", f"Engines loaded weights {format_count(loads)} times without a pause."
-        )
-    middle = get_number(weights, "pause_ms_p50")
-    median = "" if middle is None else f", half of them below {format_milliseconds(middle)}"
-    share = get_number(weights, "paused_share")
-    total = "" if share is None else f", {100 * share:.2g} % of the time"
-    times = f"at most {format_milliseconds(longest)}{median}{total}"
-    statement = f"Engines paused {format_count(loads)} times to load weights: {times}"
-    if bound_ms is None:
-        return GuaranteeCheck("Never blocking", "unknown", f"{statement}; the run left no bound to compare with.")
-    kind = "kept" if longest <= bound_ms else "broken"
-    through = "" if spanning is None else f" {format_count(spanning)} trajectories continued across a load."
-    return GuaranteeCheck(
-        "Never blocking", kind, f"{statement}. engine.update_timeout_s allows {format_milliseconds(bound_ms)}.{through}"
-    )
 
 
 def _evaluations(view: RunView, known: Event) -> tuple[EvaluationScore | None, EvaluationScore | None]:

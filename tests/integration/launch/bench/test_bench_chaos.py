@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.chaos.accounting import ChaosAccounting, account_trajectories
 from launch.bench.chaos.evidence import JsonLine, read_evidence
 from launch.bench.chaos.kill_points import KilledProcess, KillPoint
+from launch.bench.chaos.trajectory_audit import ChaosAccounting, audit_trajectories
 from launch.bench.coin_tasks import COUNT, order_tasks
 from sandbox.host_record import SandboxHost
 
@@ -30,7 +30,7 @@ def bench(*arguments: str, timeout_s: float = 2400) -> subprocess.CompletedProce
 
 
 def accounting_of(run: Path) -> ChaosAccounting:
-    return account_trajectories(
+    return audit_trajectories(
         read_evidence(run), order_tasks([f"coin-{number:02d}" for number in range(COUNT)], SEED), SEED
     )
 

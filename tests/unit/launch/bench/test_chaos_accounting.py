@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from launch.bench.chaos.accounting import ChaosAccounting, account_trajectories
 from launch.bench.chaos.evidence import JournalRow, JsonLine, LedgerStep, RunEvidence, require_complete_events
+from launch.bench.chaos.trajectory_audit import ChaosAccounting, audit_trajectories
 from protocol.weights import make_version
 
 SEED = 3
@@ -66,7 +66,7 @@ def evidence() -> RunEvidence:
 
 
 def settled(of: RunEvidence) -> ChaosAccounting:
-    return account_trajectories(of, TASKS, SEED)
+    return audit_trajectories(of, TASKS, SEED)
 
 
 def test_each_acknowledged_trajectory_has_one_place() -> None:

@@ -25,7 +25,7 @@ from actors.scheduler.core import SchedulerCore
 from actors.scheduler.curriculum import TaskOrder
 from actors.scheduler.settings import FailedRequestOutcome, SchedulerRunState, SchedulerSettings, SchedulerSpec
 from actors.scheduler.task_sampler import closings_seen_by
-from launch.bench.chaos.accounting import count_sampler_skips
+from launch.bench.chaos.trajectory_audit import count_sampler_skips
 from launch.training.batch_fill import BatchFill
 from protocol import codec
 from protocol.groups import GroupOutcome

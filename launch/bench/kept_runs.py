@@ -1,4 +1,4 @@
-"""The output folder of a benchmark of whole runs: the caller's, or a temporary one."""
+"""The folder in which a benchmark keeps its runs: the caller's, or a temporary one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def require_empty_folder(folder: Path | None) -> Path | None:
 
 
 def make_output_folder(folder: Path | None) -> Path:
-    """Return the output folder, which is created if needed."""
+    """Return the folder, which is created if needed."""
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="ls-bench-"))
     folder.mkdir(parents=True, exist_ok=True)

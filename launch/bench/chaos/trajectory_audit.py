@@ -47,17 +47,17 @@ class ChaosAccounting:
         return not any(wrong)
 
 
-def account_trajectories(evidence: RunEvidence, order: Sequence[str], seed: int) -> ChaosAccounting:
+def audit_trajectories(evidence: RunEvidence, order: Sequence[str], seed: int) -> ChaosAccounting:
     """Account for all trajectories; ``order`` lists the run's tasks, and ``seed`` is the run's."""
-    fates = Counter(_fate(evidence, name, outcomes) for name, outcomes in _first_acks(evidence))
+    counts = Counter(_classify_trajectory(evidence, name, outcomes) for name, outcomes in _first_acks(evidence))
     superseded, unheard = _superseded(evidence)
     return ChaosAccounting(
-        acknowledged=fates.total() + superseded + unheard,
-        trained_exactly_once=fates["trained"],
-        dropped=fates["dropped"],
-        in_buffer=fates["in_buffer"],
+        acknowledged=counts.total() + superseded + unheard,
+        trained_exactly_once=counts["trained"],
+        dropped=counts["dropped"],
+        in_buffer=counts["in_buffer"],
         superseded=superseded,
-        lost=fates["lost"] + unheard,
+        lost=counts["lost"] + unheard,
         duplicated=len(_duplicated(evidence)),
         cursor_skips=count_sampler_skips(evidence.opened, evidence.wasted, order, seed),
         versions_with_two_hashes=sum(len(digests) > 1 for digests in evidence.hashes.values()),
@@ -78,7 +78,7 @@ def _first_acks(evidence: RunEvidence) -> list[tuple[str, int]]:
     return found
 
 
-def _fate(evidence: RunEvidence, name: str, number: int) -> str:
+def _classify_trajectory(evidence: RunEvidence, name: str, number: int) -> str:
     row, ledger = evidence.rows.get(name), evidence.ledgers[-1]
     if number > 0:
         return "lost"
