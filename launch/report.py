@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from launch.config.command_line import RunPath
 from launch.monitor.reports.run_report import write_run_report
 from launch.run_records.run_directory import directory_error
 from protocol.cli.arguments import CommandArguments, JsonFlag
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput
+from protocol.run_directory.run_arguments import RunPath
 
 
 class ReportArguments(CommandArguments):

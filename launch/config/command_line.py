@@ -1,14 +1,13 @@
-"""Options that the commands share: overrides of configuration keys, and names of runs."""
+"""Options that the commands share: overrides of configuration keys, the recipe, and names of runs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel, Field
 from tyro.conf import Positional
 
 from launch.config.loader import recipe_names
@@ -39,23 +38,6 @@ def key_overrides(given: CommandArguments) -> list[str]:
     return format_overrides(values)
 
 
-def find_folder(path: Path) -> Path:
-    """Return ``path`` if it exists, otherwise the run or trajectory with that id in the default folder of runs."""
-    in_default = RunConfig().run.dir / path
-    if (
-        not path.is_absolute()
-        and not path.exists()
-        and path.parts
-        and (in_default.parents[len(path.parts) - 1]).is_dir()
-    ):
-        first = RunConfig().run.dir / path.parts[0]
-        return in_default if first.is_dir() else path
-    return path
-
-
-RunFolder = Annotated[Path, AfterValidator(find_folder)]
-"""A run's directory, or its id."""
-RunPath = Positional[Annotated[RunFolder, option("RUN"), Field(description="The run's directory, or its id.")]]
 DEFAULT_RECIPE = "demo"
 """Recipe if none is named."""
 RecipeName = Positional[

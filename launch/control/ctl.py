@@ -18,7 +18,6 @@ from typing import Annotated
 from pydantic import Field
 from tyro.conf import Positional
 
-from launch.config.command_line import RunPath
 from launch.control.request_client import submit_and_wait
 from launch.control.requests import ControlAction, ControlRequest, make_request
 from launch.control.status import format_rollouts, format_status, read_rollouts, read_status
@@ -29,6 +28,7 @@ from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, error_console, output_console
 from protocol.errors import UserError
 from protocol.run_directory.layout import NoSuchRunError
+from protocol.run_directory.run_arguments import RunPath
 from protocol.run_directory.run_status import is_running
 
 _STATUS, _LIST = "status", "list"

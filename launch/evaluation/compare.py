@@ -14,7 +14,6 @@ from typing import Annotated
 
 from tyro.conf import Positional
 
-from launch.config.command_line import RunFolder
 from launch.evaluation.comparison.compared_evaluation import open_evaluations
 from launch.evaluation.comparison.comparison_page import render_evaluation_comparison
 from launch.evaluation.comparison.comparison_tables import comparison_as_json, comparison_lines
@@ -24,6 +23,7 @@ from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput, display_path, output_console
 from protocol.errors import UserError
 from protocol.files.filesystem import replace_file
+from protocol.run_directory.run_arguments import RunFolder
 
 _SHORT = re.compile(r"[^A-Za-z0-9._-]+")
 

@@ -13,7 +13,6 @@ from typing import Annotated
 from pydantic import Field
 from tyro.conf import Positional
 
-from launch.config.command_line import RunFolder
 from launch.export.hugging_face import require_pyarrow
 from launch.export.selection import TrajectorySelection
 from launch.export.writer import ExportFormat, ExportOptions, export_trajectories
@@ -22,6 +21,7 @@ from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, TaskGlobs, 
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput, display_path, output_console
 from protocol.errors import UserError
+from protocol.run_directory.run_arguments import RunFolder
 
 _NAMES = {ExportFormat.SHAREGPT: "{}.jsonl", ExportFormat.ATIF: "{}-atif", ExportFormat.HUGGINGFACE: "{}-dataset"}
 

@@ -18,7 +18,6 @@ from typing import Annotated, cast
 from pydantic import Field
 from tyro.conf import UseAppendAction
 
-from launch.config.command_line import RunPath
 from launch.exporters.exporter_registry import open_exporter
 from launch.exporters.exporter_thread import POLL_INTERVAL_S, ExporterThread
 from launch.exporters.metric_exporter import ExporterSettings
@@ -34,6 +33,7 @@ from protocol.errors import UserError
 from protocol.events import EventLog, JsonValue
 from protocol.run_directory.cursors import Cursor, cursor_at_end
 from protocol.run_directory.layout import EVENT_FILES
+from protocol.run_directory.run_arguments import RunPath
 
 _PATIENCE_S = 8.0
 """With takers, at the end of a run."""

@@ -13,7 +13,6 @@ from typing import Annotated
 import orjson
 import uvicorn
 
-from launch.config.command_line import RunPath
 from launch.monitor.run_state.store import RunStore
 from launch.monitor.run_state.view import as_stopped, encode_run_view
 from launch.monitor.web.app import create_monitor_app
@@ -22,6 +21,7 @@ from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput
 from protocol.errors import UserError
 from protocol.processes.loopback import is_loopback
+from protocol.run_directory.run_arguments import RunPath
 from protocol.run_directory.run_status import is_running
 
 TOKEN = "LONGSHORE_MONITOR_TOKEN"  # noqa: S105  the variable's name

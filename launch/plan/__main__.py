@@ -18,7 +18,6 @@ from launch.config.command_line import (
     ModelFolder,
     NodeCount,
     RecipeName,
-    RunFolder,
     format_model_overrides,
     key_overrides,
 )
@@ -44,6 +43,7 @@ from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, output_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
+from protocol.run_directory.run_arguments import RunFolder
 
 _BASIS = create_mutex_group(required=False, title="basis of speed and staleness")
 

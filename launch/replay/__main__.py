@@ -17,13 +17,13 @@ from typing import Annotated
 from pydantic import Field
 from tyro.conf import Positional
 
-from launch.config.command_line import RunFolder
 from protocol.cli.arguments import CommandArguments, JsonFlag, Overrides, option
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, output_console
 from protocol.errors import UserError
 from protocol.run_directory.layout import NoSuchRunError
+from protocol.run_directory.run_arguments import RunFolder
 
 _MAX_TIMES = 10_000
 """Largest number of replays: a larger one is a typing error, and would exhaust the memory before anything runs."""

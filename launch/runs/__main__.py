@@ -19,7 +19,6 @@ from rich.table import Table
 from tyro.conf import Positional, subcommand
 
 from launch.config import RunConfig
-from launch.config.command_line import RunFolder
 from launch.run_records.run_directory import list_runs
 from launch.runs.comparison import (
     METRIC_COLUMNS,
@@ -39,6 +38,7 @@ from protocol.cli.output import JsonOutput, display_path, error_console, output_
 from protocol.errors import UserError
 from protocol.files.filesystem import replace_file
 from protocol.run_directory.layout import CONFIG_FILE, NoSuchRunError
+from protocol.run_directory.run_arguments import RunFolder
 
 _DAY_S = 86_400.0
 

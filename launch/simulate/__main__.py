@@ -14,7 +14,6 @@ from typing import Annotated
 from pydantic import Field
 from tyro.conf import Positional
 
-from launch.config.command_line import find_folder
 from launch.simulate.run_trace import RunTrace, read_trace, write_trace
 from launch.simulate.scenario import Scenario, SimulationMatrix, find_scenario, read_scenario, scenario_names
 from launch.simulate.simulated_cluster import SimulationSettings
@@ -26,6 +25,7 @@ from protocol.cli.command import Command, typed_command
 from protocol.cli.output import JsonOutput, display_path, error_console, output_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
+from protocol.run_directory.run_arguments import find_folder
 from protocol.staleness import AdmissionMode, StaleTokenPolicy
 
 _LARGEST = 100_000

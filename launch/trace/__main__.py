@@ -14,7 +14,6 @@ from typing import Annotated
 import orjson
 from pydantic import BeforeValidator, Field
 
-from launch.config.command_line import RunPath
 from launch.run_records.run_directory import load_stored_tables
 from launch.trace.perfetto import build_trace_file
 from launch.trace.run_timeline import RunTimeline, read_run_timeline
@@ -24,6 +23,7 @@ from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput, display_path, output_console
 from protocol.errors import UserError
 from protocol.files.filesystem import replace_file
+from protocol.run_directory.run_arguments import RunPath
 
 _STEPS = re.compile(r"(\d+)(?:-(\d+))?")
 

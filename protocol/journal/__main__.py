@@ -12,28 +12,27 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, subcommand
+from tyro.conf import subcommand
 
-from protocol.cli.arguments import CommandArguments, JsonFlag, option
+from protocol.cli.arguments import CommandArguments, JsonFlag
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, output_console
 from protocol.journal.repair import JOURNAL_FILE, check_journal, recover_journal
+from protocol.run_directory.run_arguments import RunPath
 
 
 class CheckJournalArguments(CommandArguments):
     """Read and verify every page and every payload."""
 
-    run: Positional[Annotated[Path, option("RUN")]]
-    """Run directory."""
+    run: RunPath
     as_json: JsonFlag = False
 
 
 class RecoverJournalArguments(CommandArguments):
     """Build a new journal from everything readable, and keep the damaged file beside it."""
 
-    run: Positional[Annotated[Path, option("RUN")]]
-    """Run directory."""
+    run: RunPath
     as_json: JsonFlag = False
 
 

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 import orjson
 from tyro.conf import Positional
 
-from protocol.cli.arguments import CommandArguments
-from protocol.cli.command import Command
-from protocol.cli.output import JsonOutput
+from protocol.cli.arguments import CommandArguments, parse_arguments
+from protocol.cli.exit_codes import main_guard
 from sandbox.host_record import current_host
 from sandbox.http.auth import read_token
 from sandbox.stress.checked_session import CheckedSession
@@ -75,13 +74,11 @@ async def _hold(chosen: KilledClientArguments, token: str) -> None:
         await hold_sessions(source, chosen.run_id, chosen.sessions)
 
 
-def run(chosen: KilledClientArguments, out: JsonOutput) -> None:
+def main() -> None:
     """Hold the sessions."""
-    del out
+    chosen = parse_arguments(KilledClientArguments, sys.argv[1:], "killed_client")
     asyncio.run(_hold(chosen, read_token(None, os.environ)))
 
 
-COMMAND = Command("sandbox.stress.faults.killed_client", KilledClientArguments, run)
-
 if __name__ == "__main__":
-    sys.exit(COMMAND.main())
+    sys.exit(main_guard(main))
