@@ -186,7 +186,7 @@ def test_rows_that_cannot_be_used_are_named_and_the_others_are_trained(tmp_path:
     rows.write_text('{"nothing": "known"}\n')
     with pytest.raises(UserError, match="has no row in a known format"):
         of_data(tmp_path / "run", "dataset", rows)
-    with pytest.raises(UserError, match=r"no usable task.*sandbox\.tasks validate \S+rows\.jsonl --format code"):
+    with pytest.raises(UserError, match=r"no usable task.*longshore tasks validate \S+rows\.jsonl --format code"):
         of_data(tmp_path / "run", "code", rows)
 
 
@@ -262,7 +262,7 @@ def test_tasks_that_are_named_are_held_out_and_all_others_trained(tmp_path: Path
 
 def test_a_folder_without_a_usable_task_is_refused_with_the_reason(tmp_path: Path) -> None:
     folder = data_set(tmp_path / "tasks", 0)
-    with pytest.raises(UserError, match=r"no usable task.*malformed.*sandbox\.tasks validate"):
+    with pytest.raises(UserError, match=r"no usable task.*malformed.*longshore tasks validate"):
         from_folder(tmp_path / "run", folder)
 
 
