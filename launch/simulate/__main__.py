@@ -94,7 +94,7 @@ def run(given: SimulateArguments, out: JsonOutput) -> None:
         )
     result: dict[str, JsonValue] = {"scenario": scenario.name, "rows": [row.as_json() for row in rows]}
     write_simulation(folder, scenario, rows, result, typed_command("simulate"))
-    console.print(f"page: {display_path(folder / 'index.html')}\nplot: {display_path(folder / 'simulation.png')}")
+    console.print(f"page: {display_path(folder / 'index.html')}")
     out.set_result(result)
 
 

@@ -24,7 +24,7 @@ SIZE = 8
 
 
 def replayed(trace: RunTrace, cell: SimulationSettings) -> tuple[float, float]:
-    """(trained tokens a second, mean age) over what the run measured."""
+    """(trained tokens a second, mean staleness) over what the run measured."""
     outcome = simulate(trace.scenario, cell, trace.workload, 0, trace.replay_overrides)
     account, measured = outcome.account, trace.measured
     mean = sum(age * tokens for age, tokens in enumerate(account.tokens_by_staleness())) / account.trained
