@@ -56,7 +56,7 @@ class DockerEngine:
         self.url = url
         self._client: aiodocker.Docker | None = None
         self.unanswered_at: float | None = None
-        """Monotonic time of the last creating call that got no answer; see :mod:`sandbox.pool.orphans`."""
+        """Monotonic time of the last creating call that got no answer; see :mod:`sandbox.pool.unanswered_calls`."""
         self.committed_images: set[str] = set()
         """Ids of committed images that this process is using."""
 

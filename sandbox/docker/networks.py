@@ -1,7 +1,7 @@
 """Private networks: one for the containers of one session, with no route outside.
 
 Their subnets come from longshore's own range, because Docker's default ranges are exhausted after some thirty networks.
-They carry their owner's labels, so that the networks of a dead process can be removed (:mod:`sandbox.pool.leftovers`).
+They carry their owner's labels, so that the networks of a dead process can be removed (:mod:`sandbox.pool.orphans`).
 """
 
 from __future__ import annotations

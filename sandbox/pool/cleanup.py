@@ -11,7 +11,7 @@ from protocol.errors import InfraError
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import NETWORK_LABEL, POOL_LABEL, POOL_PROCESS_LABEL
 from sandbox.pool.container_template import ContainerTemplate
-from sandbox.pool.leftovers import LabelledResource, ResourceKind, remove_leftovers, sweep_labelled
+from sandbox.pool.orphans import LabelledResource, ResourceKind, remove_leftovers, sweep_labelled
 from sandbox.pool.settings import PoolSettings
 from sandbox.session.sandbox_session import SandboxSession
 

@@ -1,59 +1,108 @@
-"""Removes what the daemon created for a call that got no answer: a container that nothing starts, an unused image.
+"""Finds unused containers, committed images and private networks by their labels, and removes them.
 
-Neither has a deadline, and both carry the labels of the pool that made the call. After an unanswered call, the pool
-looks for them, and removes those that stay unclaimed for longer than any start takes.
+A started container ends by itself at its deadline. A container that was created but never started has no deadline, and
+neither has a committed image or a network. Three callers decide in their own way what is unused: a sweep by a dead
+owner or a past expiry (:func:`sweep_labelled`), a pool with a name of its own by the sessions that it holds
+(:meth:`sandbox.pool.sandbox_pool.SandboxPool.remove_strays`), and a pool whose daemon did not answer by age
+(:mod:`sandbox.pool.unanswered_calls`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import http
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 
+from sandbox.docker import committed_images, networks, owner
 from sandbox.docker.engine import DockerEngine
+from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL
 from sandbox.docker.retry import DockerEngineError
-from sandbox.pool.leftovers import LabelledResource, ResourceKind, list_resources, remove_resource
 
-LOOK_INTERVAL_S = 20.0
-LOOK_WINDOW_S = 1800.0
-"""Seconds to look after the unanswered call; a daemon that comes back later has forgotten it."""
+_EXPIRY_GRACE_S = 300.0
 
 
-class OrphanRemover:
-    """Removes the orphans of one pool in one process; only its own containers carry its ``labels``."""
+class ResourceKind(StrEnum):
+    """Kind of a Docker resource. Removal goes in this order: an image or a network in use cannot be removed."""
 
-    def __init__(
-        self,
-        engine: DockerEngine,
-        labels: Mapping[str, str],
-        claim_s: float,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """``claim_s`` must exceed the time from a container's creation to its start or removal."""
-        self._engine, self._labels, self._claim_s, self._now = engine, labels, claim_s, now
-        self._unclaimed_since: dict[LabelledResource, float] = {}
+    CONTAINER = "container"
+    IMAGE = "image"
+    """An image committed from a container; images that were built or pulled are never touched."""
+    NETWORK = "network"
 
-    async def run(self) -> None:
-        """Look for orphans until cancelled."""
-        while True:
-            with contextlib.suppress(DockerEngineError):  # the next look finds them
-                await self.remove_orphans()
-            await asyncio.sleep(LOOK_INTERVAL_S)
 
-    async def remove_orphans(self) -> int:
-        """Remove what has been unclaimed for too long. Returns the number removed. Raises DockerEngineError."""
-        now, unanswered_at = self._now(), self._engine.unanswered_at
-        if unanswered_at is None or now - unanswered_at > LOOK_WINDOW_S:
-            self._unclaimed_since.clear()
-            return 0
-        kinds = (ResourceKind.CONTAINER, ResourceKind.IMAGE)
-        found = [each async for each in list_resources(self._engine, self._labels, kinds) if self._is_unclaimed(each)]
-        self._unclaimed_since = {each: self._unclaimed_since.get(each, now) for each in found}
-        late = [each for each, since in self._unclaimed_since.items() if now - since > self._claim_s]
-        return sum([await remove_resource(self._engine, each) for each in late])
+@dataclass(frozen=True, slots=True)
+class LabelledResource:
+    """A container, committed image or network that carries longshore's labels."""
 
-    def _is_unclaimed(self, resource: LabelledResource) -> bool:
-        if resource.kind is ResourceKind.CONTAINER:
-            return resource.state == "created"
-        return resource.name not in self._engine.committed_images
+    kind: ResourceKind
+    name: str
+    """Id of a container or image; name of a network."""
+    labels: Mapping[str, str] = field(hash=False)
+    state: str = ""
+    """A container's state as Docker names it: ``created``, ``running``, …"""
+
+
+async def list_resources(
+    engine: DockerEngine, labels: Mapping[str, str], kinds: tuple[ResourceKind, ...] = tuple(ResourceKind)
+) -> AsyncGenerator[LabelledResource]:
+    """Yield the resources that carry all of ``labels``, one kind after the other.
+
+    Raises DockerEngineError.
+    """
+    if ResourceKind.CONTAINER in kinds:
+        for each in await engine.containers(labels):
+            yield LabelledResource(ResourceKind.CONTAINER, each.id, each.labels, each.state)
+    if ResourceKind.IMAGE in kinds:
+        for image in await committed_images.list_committed_images(engine, labels):
+            yield LabelledResource(ResourceKind.IMAGE, image.image, image.labels)
+    if ResourceKind.NETWORK in kinds:
+        for network in await networks.list_networks(engine, labels):
+            yield LabelledResource(ResourceKind.NETWORK, network.name, network.labels)
+
+
+async def remove_resource(engine: DockerEngine, resource: LabelledResource) -> bool:
+    """Remove a resource. Returns False for an image or network that is still in use. Raises DockerEngineError."""
+    match resource.kind:
+        case ResourceKind.CONTAINER:
+            await engine.remove(resource.name)
+            return True
+        case ResourceKind.NETWORK:
+            return await networks.remove_network(engine, resource.name, wait_s=0.0)
+        case ResourceKind.IMAGE:
+            try:
+                await committed_images.remove_committed_image(engine, resource.name)
+            except DockerEngineError as error:
+                if error.status == http.HTTPStatus.CONFLICT:
+                    return False
+                raise
+            return True
+
+
+async def remove_leftovers(
+    engine: DockerEngine, labels: Mapping[str, str], is_left_over: Callable[[LabelledResource], bool]
+) -> int:
+    """Remove the resources with these labels for which ``is_left_over`` holds.
+
+    Returns how many were removed.  Raises DockerEngineError.
+    """
+    removed = 0
+    async for each in list_resources(engine, labels):
+        if is_left_over(each):
+            removed += await remove_resource(engine, each)
+    return removed
+
+
+async def sweep_labelled(engine: DockerEngine, label: str, value: str, now: Callable[[], float] = time.time) -> int:
+    """Remove what carries ``label=value`` and whose owner is proved dead or that has long expired.
+
+    Returns how many were removed.  Raises DockerEngineError.
+    """
+    return await remove_leftovers(engine, {label: value}, lambda each: _is_unowned(each.labels, now()))
+
+
+def _is_unowned(labels: Mapping[str, str], now: float) -> bool:
+    expires = labels.get(EXPIRES_LABEL, "")
+    expired = expires.isdigit() and int(expires) + _EXPIRY_GRACE_S < now
+    return expired or owner.is_proved_dead(labels.get(OWNER_LABEL, ""))

@@ -37,7 +37,7 @@ from sandbox.pool.container_template import ContainerTemplate
 from sandbox.pool.disk_bound import DiskBound, probe_disk_bound
 from sandbox.pool.disk_watch import DiskWatch
 from sandbox.pool.heartbeat import SessionHeartbeat
-from sandbox.pool.orphans import OrphanRemover
+from sandbox.pool.unanswered_calls import OrphanRemover
 from sandbox.pool.settings import PoolSettings, PoolStatistics
 from sandbox.pool.warm_pool import WarmPool
 from sandbox.pool.warm_sandboxes import ContainerKind

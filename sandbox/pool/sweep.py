@@ -12,7 +12,7 @@ import time
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import RUN_LABEL
 from sandbox.host_record import docker_url
-from sandbox.pool.leftovers import sweep_labelled
+from sandbox.pool.orphans import sweep_labelled
 
 SETTLE_S = 20.0
 """Seconds after its owner's death in which the daemon may still create what the owner requested."""

@@ -10,7 +10,7 @@ from sandbox.tasks.dataset import Dataset, dataset_checksum
 from sandbox.tasks.task import Task
 from sandbox.validation.network_needs import find_live_services, find_unmet_needs
 from sandbox.validation.proofs import ProofVerdict, TaskProof
-from sandbox.validation.remarks import find_remarks
+from sandbox.validation.task_warnings import find_remarks
 
 _NAMED = 3
 """Maximum number of tasks that are named for one note."""

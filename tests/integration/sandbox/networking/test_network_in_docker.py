@@ -25,7 +25,7 @@ from sandbox.host_record import SandboxHost
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.networking.networks import BuildNetworkContainer, SandboxNetworks
 from sandbox.networking.services import TaskServiceSettings, start_services
-from sandbox.pool.leftovers import sweep_labelled
+from sandbox.pool.orphans import sweep_labelled
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 

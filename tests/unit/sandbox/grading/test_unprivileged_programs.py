@@ -6,7 +6,7 @@ import pytest
 
 from sandbox.grading.isolation.decision import find_doubt
 from sandbox.tasks.task import GradingLevel, Task
-from sandbox.validation.remarks import find_remarks
+from sandbox.validation.task_warnings import find_remarks
 
 AS = "start-stop-daemon -S -q -c 65534:65534"
 RUN = f"{AS} -x /app/program"

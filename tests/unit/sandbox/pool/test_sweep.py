@@ -12,7 +12,7 @@ import pytest
 from sandbox.docker import owner
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL
 from sandbox.docker.retry import DockerEngineError
-from sandbox.pool.leftovers import sweep_labelled
+from sandbox.pool.orphans import sweep_labelled
 
 POOL = {POOL_LABEL: "p"}
 DEAD = owner.owner_of_process(os.getpid()).rsplit("/", 1)[0] + "/0"

@@ -18,7 +18,7 @@ from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.harbor.schema import REPORTS
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.task import Capability, GradingLevel, NetworkMode, Task, TaskNetwork, TaskService
-from sandbox.validation.remarks import find_remarks
+from sandbox.validation.task_warnings import find_remarks
 from tests.support.public_test_scripts import PROJECT
 
 COMPOSE = """\

@@ -15,7 +15,7 @@ from sandbox.tasks.__main__ import COMMAND
 from sandbox.tasks.dataset_catalog import load_labelled_dataset
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
-from sandbox.validation.remarks import find_remarks
+from sandbox.validation.task_warnings import find_remarks
 
 TB = {
     "task.yaml": "instruction: Do it.\n",

@@ -23,7 +23,7 @@ from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, Task
 from sandbox.tasks.task_selection import filter_dataset, read_patterns
 from sandbox.validation.network_needs import TaskPhase, find_live_services, find_network_needs, find_unmet_needs
 from sandbox.validation.network_requests import find_network_requests
-from sandbox.validation.remarks import find_remarks
+from sandbox.validation.task_warnings import find_remarks
 from tests.support import code_rows
 from tests.support.commands import run_json
 from tests.support.task_files import write_tasks

@@ -11,8 +11,8 @@ from sandbox.docker.committed_images import CommittedImage
 from sandbox.docker.engine import ContainerInfo, DockerEngine
 from sandbox.docker.labels import POOL_PROCESS_LABEL
 from sandbox.docker.retry import DockerEngineError
-from sandbox.pool import orphans
-from sandbox.pool.orphans import LOOK_WINDOW_S, OrphanRemover
+from sandbox.pool import unanswered_calls
+from sandbox.pool.unanswered_calls import LOOK_WINDOW_S, OrphanRemover
 
 LABELS = {POOL_PROCESS_LABEL: "mine"}
 
@@ -98,7 +98,7 @@ async def test_a_failing_look_is_repeated(machine: Machine, monkeypatch: pytest.
             raise DockerEngineError("not now")
         raise KeyError
 
-    monkeypatch.setattr(orphans, "LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(unanswered_calls, "LOOK_INTERVAL_S", 0.0)
     monkeypatch.setattr(machine.unheard, "remove_orphans", look)
     with pytest.raises(KeyError):
         await machine.unheard.run()
