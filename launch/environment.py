@@ -1,7 +1,7 @@
 """``longshore environment …``: serve whole episodes to runs on other machines.
 
 Stopped by SIGTERM or Ctrl-C, it begins nothing more, and ends its episodes and their sandboxes.  Killed, it leaves
-sandboxes that end by themselves (``--deadline-s``), or with the same command's next start.
+sandboxes that end by themselves (``--heartbeat-timeout-s``), or with the same command's next start.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(chosen: EnvironmentArguments, out: JsonOutput) -> int:
     @asynccontextmanager
     async def open_service(pool: SandboxPool, state: StateDirectory) -> AsyncGenerator[EnvironmentService]:
         del state
-        await pool.remove_strays()
+        await pool.remove_orphans()
 
         async def run_episode(inputs: EpisodeInputs) -> EpisodeOutcome:
             return await run_hosted_episode(inputs, pool)

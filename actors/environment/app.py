@@ -39,11 +39,12 @@ class _Handlers:
         return [
             HttpEndpoint("/healthz", "whether it answers", None, OkReply, self.health),
             HttpEndpoint("/status", "its slots", None, m.EnvironmentServiceStatus, self.status, (401,)),
-            HttpEndpoint("/begin", "begin an episode, once", m.BeginEpisode, m.EpisodeBegun, self.begin,
-                     (401, 409, 422, 429, 503)),
-            HttpEndpoint("/outcome", "the outcome of an ended episode", m.OutcomeQuery, m.OutcomeReply, self.outcome,
-                     (401, 404, 409, 410, 422, 503, 504)),
-            HttpEndpoint("/cancel", "end an episode", m.CancelEpisode, m.EpisodeCancelled, self.cancel, (401,)),
+            HttpEndpoint("/begin", "begin an episode, once", m.StartEpisodeRequest, m.StartEpisodeResponse,
+                     self.begin, (401, 409, 422, 429, 503)),
+            HttpEndpoint("/outcome", "the outcome of an episode", m.EpisodeOutcomeRequest, m.EpisodeOutcomeResponse,
+                     self.outcome, (401, 404, 409, 410, 422, 503, 504)),
+            HttpEndpoint("/cancel", "end an episode", m.CancelEpisodeRequest, m.CancelEpisodeResponse,
+                         self.cancel, (401,)),
         ]  # fmt: skip
 
     async def health(self, _: HttpCall[ApiMessage]) -> HttpReply:
@@ -54,15 +55,17 @@ class _Handlers:
         slots = m.EpisodeSlots(slots=service.settings.slots, running=service.running, draining=service.draining)
         return HttpReply(200, m.EnvironmentServiceStatus(environment=slots))
 
-    async def begin(self, call: HttpCall[m.BeginEpisode]) -> HttpReply:
+    async def begin(self, call: HttpCall[m.StartEpisodeRequest]) -> HttpReply:
         reused = self.service.begin(call.body, call.digest)
-        return HttpReply(200, m.EpisodeBegun(reused=reused, ttl_s=self.service.settings.ttl_s))
+        return HttpReply(200, m.StartEpisodeResponse(reused=reused, ttl_s=self.service.settings.ttl_s))
 
-    async def outcome(self, call: HttpCall[m.OutcomeQuery]) -> HttpReply:
-        return await self.service.wait_outcome(call.body.episode, call.body.wait_s) or HttpReply(200, m.OutcomeReply())
+    async def outcome(self, call: HttpCall[m.EpisodeOutcomeRequest]) -> HttpReply:
+        return await self.service.wait_outcome(call.body.episode, call.body.wait_s) or HttpReply(
+            200, m.EpisodeOutcomeResponse()
+        )
 
-    async def cancel(self, call: HttpCall[m.CancelEpisode]) -> HttpReply:
-        return HttpReply(200, m.EpisodeCancelled(found=self.service.cancel(call.body.episode)))
+    async def cancel(self, call: HttpCall[m.CancelEpisodeRequest]) -> HttpReply:
+        return HttpReply(200, m.CancelEpisodeResponse(found=self.service.cancel(call.body.episode)))
 
 
 def _metrics(service: EnvironmentService) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any, Self
 import aiohttp
 
 from actors.engines.messages import EngineUnavailable
-from actors.environment.messages import MODEL_FAILED, OUTCOME_ADAPTER, OVERRUN, BeginEpisode, EpisodeOutcome
+from actors.environment.messages import MODEL_FAILED, OUTCOME_ADAPTER, OVERRUN, EpisodeOutcome, StartEpisodeRequest
 from actors.rollout.stages import StageOverrun
 from protocol.errors import InfraError, UserError
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
@@ -71,7 +71,9 @@ class EnvironmentClient:
     ) -> None:
         await self._open.aclose()
 
-    async def run_episode(self, begin: BeginEpisode, untouched: Callable[[], bool] = lambda: True) -> EpisodeOutcome:
+    async def run_episode(
+        self, begin: StartEpisodeRequest, untouched: Callable[[], bool] = lambda: True
+    ) -> EpisodeOutcome:
         """Run an episode from its beginning to its end.
 
         ``untouched`` returns whether the policy has not been called for it yet.  Raises SandboxStartError if no service
@@ -87,7 +89,7 @@ class EnvironmentClient:
         except HttpStatusError as refused:
             raise _translated(refused) from None
 
-    async def _begin(self, begin: BeginEpisode, untouched: Callable[[], bool]) -> JsonHttpClient:
+    async def _begin(self, begin: StartEpisodeRequest, untouched: Callable[[], bool]) -> JsonHttpClient:
         """Return the service that took the episode."""
         give_up = time.monotonic() + self._acquire_s
         while True:
@@ -104,7 +106,7 @@ class EnvironmentClient:
             await asyncio.sleep(_ROUND_S)
 
     async def _try_service(
-        self, service: JsonHttpClient, begin: BeginEpisode, untouched: Callable[[], bool]
+        self, service: JsonHttpClient, begin: StartEpisodeRequest, untouched: Callable[[], bool]
     ) -> str | None:
         """Return the reason why the service did not accept the episode; None if it did.  Raises HttpStatusError,
         EnvironmentLostError."""
@@ -137,7 +139,7 @@ class EnvironmentClient:
                 raise EnvironmentLostError(f"{service.url} began the episode a second time: it was restarted meanwhile")
             return None
 
-    async def _wait_outcome(self, service: JsonHttpClient, begin: BeginEpisode) -> EpisodeOutcome:
+    async def _wait_outcome(self, service: JsonHttpClient, begin: StartEpisodeRequest) -> EpisodeOutcome:
         query = {"episode": begin.episode, "wait_s": _WAIT_S}
         while True:
             try:
@@ -148,7 +150,7 @@ class EnvironmentClient:
                 return OUTCOME_ADAPTER.validate_python(reply["outcome"])
 
 
-async def _cancel(service: JsonHttpClient, begin: BeginEpisode) -> None:
+async def _cancel(service: JsonHttpClient, begin: StartEpisodeRequest) -> None:
     """Cancel the episode if the service can be reached."""
     with suppress(HttpStatusError, *TRANSPORT_ERRORS):
         async with asyncio.timeout(_CANCEL_S):

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from actors.agents.agent import Agent
 from actors.agents.registry import make_agent
 from actors.agents.settings import AgentSpec
-from actors.environment.messages import AGENT_ADAPTER, BeginEpisode, EpisodeOutcome, ToolEvent
+from actors.environment.messages import AGENT_ADAPTER, EpisodeOutcome, StartEpisodeRequest, ToolEvent
 from actors.rollout.agent_loop import AgentLoop
 from actors.rollout.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy
 from actors.rollout.grading import run_and_grade
@@ -41,10 +41,10 @@ class EpisodeInputs:
 
     task: Task
     agent: Agent
-    begin: BeginEpisode
+    begin: StartEpisodeRequest
 
 
-def parse_episode_inputs(begin: BeginEpisode) -> EpisodeInputs:
+def parse_episode_inputs(begin: StartEpisodeRequest) -> EpisodeInputs:
     """Check a request.  Raises UserError for a task or an agent that this service cannot make."""
     task = decode_task(begin.task)
     try:

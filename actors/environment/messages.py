@@ -46,7 +46,7 @@ class PolicyAddress(ApiMessage):
     name: Name
 
 
-class BeginEpisode(ApiMessage):
+class StartEpisodeRequest(ApiMessage):
     """Request to begin an episode."""
 
     episode: EpisodeId
@@ -59,33 +59,33 @@ class BeginEpisode(ApiMessage):
     deadline_s: Annotated[Seconds, Field(description="Seconds after which the episode is ended.")]
 
 
-class EpisodeBegun(OkReply):
+class StartEpisodeResponse(OkReply):
     """Reply: the episode runs."""
 
     reused: Annotated[bool, Field(description="True if it had begun before.")]
     ttl_s: Annotated[float, Field(description="Seconds without a poll after which the episode is ended.")]
 
 
-class OutcomeQuery(ApiMessage):
+class EpisodeOutcomeRequest(ApiMessage):
     """Request to wait for the outcome of an episode."""
 
     episode: EpisodeId
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 20.0
 
 
-class OutcomeReply(OkReply):
+class EpisodeOutcomeResponse(OkReply):
     """The outcome, if the episode has ended."""
 
     outcome: Annotated[dict[str, Any] | None, Field(description="None while it runs.")] = None
 
 
-class CancelEpisode(ApiMessage):
+class CancelEpisodeRequest(ApiMessage):
     """Request to end an episode."""
 
     episode: EpisodeId
 
 
-class EpisodeCancelled(OkReply):
+class CancelEpisodeResponse(OkReply):
     """Reply: ``found`` is false if there was no such episode."""
 
     found: bool

@@ -23,9 +23,9 @@ from actors.environment.messages import (
     OVERRUN,
     REUSED_ID,
     UNKNOWN_EPISODE,
-    BeginEpisode,
     EpisodeOutcome,
-    OutcomeReply,
+    EpisodeOutcomeResponse,
+    StartEpisodeRequest,
 )
 from actors.rollout.stages import StageOverrun
 from sandbox.http import failures
@@ -109,7 +109,7 @@ class EnvironmentService:
         """Number of episodes that run."""
         return sum(not episode.done.is_set() for episode in self._episodes.values())
 
-    def begin(self, request: BeginEpisode, digest: str) -> bool:
+    def begin(self, request: StartEpisodeRequest, digest: str) -> bool:
         """Begin an episode, and return whether it had begun before.
 
         Raises SlotsExhausted, UserError, and HttpError for the name of another episode."""
@@ -160,7 +160,7 @@ class EnvironmentService:
         try:
             async with asyncio.timeout(inputs.begin.deadline_s):
                 outcome = await self._run_episode(inputs)
-            reply = HttpReply(200, OutcomeReply(outcome=OUTCOME_ADAPTER.dump_python(outcome, mode="json")))
+            reply = HttpReply(200, EpisodeOutcomeResponse(outcome=OUTCOME_ADAPTER.dump_python(outcome, mode="json")))
             self.finished += 1
         except Exception as error:  # noqa: BLE001  the boundary: every failure is a reply, and a defect is logged
             reply = _failure(name, error).reply()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from actors.agents.agent import Agent
 from actors.engines.messages import GenerateFunction
 from actors.rollout.agent_loop import AgentLoop
-from actors.rollout.grading import EpisodeContext, EpisodeRecord, finish_episode, run_and_grade
+from actors.rollout.grading import EpisodeContext, SampledEpisode, finish_episode, run_and_grade
 from actors.rollout.policy import TokenPolicy, open_prompt_context
 from actors.rollout.terminal import EpisodeTerminal
 from actors.tokens.chat_format import ChatFormat
@@ -28,7 +28,7 @@ async def run_agent_episode(
     loop = AgentLoop(task, agent, policy, terminal, settings, context.observer)
     transcript = loop.transcript
     graded = await run_and_grade(loop.run(), terminal, task, lambda: transcript.last_content, context.deadlines)
-    record = EpisodeRecord(
+    record = SampledEpisode(
         turns=transcript.turns,
         segments=prompts.segments(),
         turn_order=prompts.turn_order,

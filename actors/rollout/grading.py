@@ -15,7 +15,7 @@ from actors.rewards.episode_result import EpisodeResult, ModelTurn
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.stages import NO_DEADLINES, StageDeadlines, run_stage
-from actors.rollout.terminal import EpisodeGrade, Gradable, SandboxDestroyedByAgent
+from actors.rollout.terminal import EpisodeGrade, Grader, SandboxDestroyedByAgent
 from protocol.trajectory import EpisodeStatus, RolloutRequest, Segment, TestResult, Trajectory
 from sandbox.grading.math_answer import ANSWER_TEST, is_right_answer
 from sandbox.tasks.task import Task
@@ -58,7 +58,7 @@ class GradedEpisode(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeRecord:
+class SampledEpisode:
     """Everything that was sampled in an episode."""
 
     turns: Sequence[ModelTurn]
@@ -71,7 +71,7 @@ class EpisodeRecord:
 
 async def run_and_grade(
     agent_run: Coroutine[None, None, EpisodeStatus],
-    gradable: Gradable,
+    gradable: Grader,
     task: Task,
     last_content: Callable[[], str],
     deadlines: StageDeadlines,
@@ -96,7 +96,7 @@ def _grade_answer(expected: str, reply: str) -> EpisodeGrade:
     return EpisodeGrade((TestResult(ANSWER_TEST, right),), float(right), right, 0.0, score=float(right))
 
 
-async def finish_episode(context: EpisodeContext, graded: GradedEpisode, record: EpisodeRecord) -> Trajectory:
+async def finish_episode(context: EpisodeContext, graded: GradedEpisode, record: SampledEpisode) -> Trajectory:
     """Compute the reward and return the trajectory."""
     sampled_tokens = sum(int(segment.loss_mask.sum()) for segment in record.segments)
     result = graded.to_result(context.task, record.turns, sampled_tokens)

@@ -17,11 +17,11 @@ from typing import Protocol
 
 from actors.engines.messages import GenerateReply
 from actors.gateway.session import GatewaySession, OnReply
-from actors.rollout.grading import EpisodeContext, EpisodeRecord, finish_episode, run_and_grade
+from actors.rollout.grading import EpisodeContext, SampledEpisode, finish_episode, run_and_grade
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.sandbox_terminal import HarnessExit
 from actors.rollout.settings import EpisodeSettings
-from actors.rollout.terminal import Gradable
+from actors.rollout.terminal import Grader
 from protocol.errors import InfraError
 from protocol.trajectory import EpisodeStatus, Trajectory
 from sandbox.tasks.task import Task
@@ -29,13 +29,14 @@ from sandbox.tasks.task import Task
 _SUMMARY_CHARS = 500
 
 
-class HarnessSandbox(Gradable, Protocol):
+class HarnessSandbox(Grader, Protocol):
     """The sandbox in which a harness runs."""
 
     async def run_agent(
         self, command: str, remaining_s: Callable[[], float], on_output: Callable[[str], None]
     ) -> HarnessExit:
-        """Run ``command`` until it ends or ``remaining_s()`` is not above 0.  Raises as :class:`Gradable` does."""
+        """Run ``command`` until it ends or ``remaining_s()`` is not above 0.  Raises as
+        :class:`~actors.rollout.terminal.Grader` does."""
         ...
 
 
@@ -143,7 +144,7 @@ async def run_harness_episode(context: EpisodeContext, run: HarnessRun, session:
     graded = await run_and_grade(run.run(), run.sandbox, context.task, lambda: session.last_content, context.deadlines)
     if not (segments := session.segments()):
         raise no_reply_error(graded.error or run.exit_summary)
-    record = EpisodeRecord(
+    record = SampledEpisode(
         turns=session.turns(),
         segments=segments,
         turn_order=session.turn_order,

@@ -57,7 +57,7 @@ class TerminalRecorder:
         self._cast.close()
 
 
-class EpisodeRecorder:
+class EpisodeTelemetry:
     """Records the terminal and emits the episode's events."""
 
     def __init__(self, events: EventLog, run_dir: Path, request: RolloutRequest, task: Task, worker: str) -> None:

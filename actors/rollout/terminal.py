@@ -41,7 +41,7 @@ class SandboxDestroyedByAgent(Exception):
     """The agent destroyed its own sandbox while daemon, host and pool were healthy."""
 
 
-class Gradable(Protocol):
+class Grader(Protocol):
     """Something that runs the hidden tests.
 
     Raises :class:`SandboxDestroyedByAgent` if the agent destroyed the sandbox, InfraError if it was lost otherwise."""
@@ -51,8 +51,8 @@ class Gradable(Protocol):
         ...
 
 
-class EpisodeTerminal(Gradable, Protocol):
-    """A sandbox as the agent's loop sees it.  Raises as :class:`Gradable` does."""
+class EpisodeTerminal(Grader, Protocol):
+    """A sandbox as the agent's loop sees it.  Raises as :class:`Grader` does."""
 
     async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
         """Call the tool ``name``; its output is passed to ``on_output`` as it arrives."""

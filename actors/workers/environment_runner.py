@@ -15,10 +15,10 @@ from typing import Self
 
 from actors.engines.messages import StreamingGenerateFunction
 from actors.environment.client import EnvironmentClient
-from actors.environment.messages import AGENT_ADAPTER, BeginEpisode, EpisodeLimits, EpisodeOutcome, PolicyAddress
+from actors.environment.messages import AGENT_ADAPTER, EpisodeLimits, EpisodeOutcome, PolicyAddress, StartEpisodeRequest
 from actors.gateway.server import Gateway
 from actors.gateway.session import GatewaySession
-from actors.rollout.grading import EpisodeContext, EpisodeRecord, GradedEpisode, finish_episode
+from actors.rollout.grading import EpisodeContext, GradedEpisode, SampledEpisode, finish_episode
 from actors.rollout.harness import make_reply_callback
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.stages import StageOverrun, run_stage
@@ -47,7 +47,7 @@ class EnvironmentRunner:
         generate: StreamingGenerateFunction,
     ) -> None:
         self._spec, self._agent = spec, AGENT_ADAPTER.dump_python(spec.agent, mode="json")
-        self._client = EnvironmentClient(provider.urls, provider.token, acquire_s=spec.settings.acquire_timeout_s)
+        self._client = EnvironmentClient(provider.urls, provider.token, acquire_s=spec.limits.acquire_timeout_s)
         self._gateway = Gateway(
             tokenizer,
             generate,
@@ -89,9 +89,9 @@ class EnvironmentRunner:
         finally:
             self._running, self._failed = self._running - 1, self._failed + 1 - completed
 
-    def _make_begin(self, context: EpisodeContext, key: str) -> BeginEpisode:
+    def _make_begin(self, context: EpisodeContext, key: str) -> StartEpisodeRequest:
         request, by = context.request, context.deadlines.evaluate
-        return BeginEpisode(
+        return StartEpisodeRequest(
             episode=f"{request.run_id}/{request.attempt_id}.{secrets.token_hex(4)}",
             task=encode_task(context.task),
             agent=self._agent,
@@ -99,7 +99,7 @@ class EnvironmentRunner:
             model=PolicyAddress(url=f"{self._gateway.url}/v1", key=key, name=_MODEL),
             seed=request.seed,
             vanished_before=request.vanished_sandboxes > 0,
-            deadline_s=self._spec.settings.episode_deadline_s if by is None else _remaining_s(by),
+            deadline_s=self._spec.limits.episode_deadline_s if by is None else _remaining_s(by),
         )
 
     def _make_limits(self, context: EpisodeContext) -> EpisodeLimits:
@@ -108,10 +108,10 @@ class EnvironmentRunner:
             settings=context.settings,
             temperature=sampling.temperature,
             reply_s=sampling.reply_timeout_s + sampling.restart_timeout_s,
-            acquire_s=spec.settings.acquire_timeout_s,
+            acquire_s=spec.limits.acquire_timeout_s,
             command_s=spec.command_timeout_s,
             grade_s=spec.grade_timeout_s,
-            cleanup_s=spec.settings.cleanup_timeout_s,
+            cleanup_s=spec.limits.cleanup_timeout_s,
         )
 
     def statistics(self) -> PoolStatistics:
@@ -127,7 +127,7 @@ async def _make_trajectory(context: EpisodeContext, session: GatewaySession, out
     if not (segments := session.segments()):
         raise InfraError(f"the episode ended without a reply from the policy: {outcome.error}")
     _show_tool_events(outcome, context.observer)
-    record = EpisodeRecord(
+    record = SampledEpisode(
         turns=outcome.turns if len(outcome.turns) == session.replies else session.turns(),
         segments=segments,
         turn_order=session.turn_order,

@@ -14,7 +14,7 @@ from actors.rewards.composite import CompositeReward, RewardFunction
 from actors.rollout.episode import run_agent_episode
 from actors.rollout.grading import EpisodeContext
 from actors.rollout.policy import make_sampling
-from actors.rollout.recorder import EpisodeRecorder
+from actors.rollout.recorder import EpisodeTelemetry
 from actors.rollout.sandbox_terminal import SandboxTerminal, hold_sandbox
 from actors.rollout.stages import StageDeadlines
 from actors.rollout.terminal import EpisodeTerminal
@@ -54,7 +54,7 @@ class EpisodeRunner:
     async def run(self, request: RolloutRequest, task: Task) -> Trajectory:
         """Run the episode of ``request`` to its trajectory.  Raises InfraError and OSError."""
         started_at, begun = time.time(), time.monotonic()
-        recorder = EpisodeRecorder(self.events, self.spec.run_dir, request, task, self.spec.name)
+        recorder = EpisodeTelemetry(self.events, self.spec.run_dir, request, task, self.spec.name)
         try:
             context = self._make_context(request, task, recorder)
             if self.environments is not None:
@@ -81,7 +81,7 @@ class EpisodeRunner:
         """Return the reward function; evaluations use no judge, because their turns are not trained."""
         return self.reward if request.purpose == TRAIN_PURPOSE else self.reward.without_judge()
 
-    def _make_context(self, request: RolloutRequest, task: Task, recorder: EpisodeRecorder) -> EpisodeContext:
+    def _make_context(self, request: RolloutRequest, task: Task, recorder: EpisodeTelemetry) -> EpisodeContext:
         spec = self.spec
         return EpisodeContext(
             request=request,
@@ -97,9 +97,9 @@ class EpisodeRunner:
             observer=recorder,
             deadlines=StageDeadlines.for_episode(
                 asyncio.get_running_loop().time(),
-                spec.settings.episode_deadline_s,
+                spec.limits.episode_deadline_s,
                 evaluate_s=spec.grade_timeout_s,
-                after_s=spec.reward.judge_s + spec.settings.cleanup_timeout_s,
+                after_s=spec.reward.judge_s + spec.limits.cleanup_timeout_s,
             ),
         )
 
@@ -119,7 +119,7 @@ class EpisodeRunner:
 
     def hold_sandbox(self, request: RolloutRequest, task: Task) -> AbstractAsyncContextManager[Sandbox]:
         """Hold the sandbox of one episode; see :func:`actors.rollout.sandbox_terminal.hold_sandbox`."""
-        settings, group = self.spec.settings, sandbox_group_of(request, self.spec.provider)
+        settings, group = self.spec.limits, sandbox_group_of(request, self.spec.provider)
 
         async def open_sandbox() -> Sandbox:
             with self.activity.track("starting"):

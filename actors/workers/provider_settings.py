@@ -18,7 +18,7 @@ class ProviderSettings:
     urls: tuple[str, ...] = ()
     """URLs of pool servers or a router, or of environment services."""
     token: str = field(default="", repr=False)
-    together: bool = False
+    group_slots: bool = False
     """Start a training group's sandboxes only when there is a slot for each of them."""
     callback_host: str = "127.0.0.1"
     """Address of the worker's node at which environment services reach the policy."""

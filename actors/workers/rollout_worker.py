@@ -112,7 +112,7 @@ class RolloutWorker:
             polling_engines(self._engines, self._router.update_load),
         ):
             attempts = AttemptRunner(
-                settings=spec.settings,
+                settings=spec.limits,
                 tasks=tasks,
                 run_episode=episodes.run,
                 sender=sender,
@@ -141,7 +141,7 @@ class RolloutWorker:
         async with contextlib.AsyncExitStack() as stack:
             sandboxes = await stack.enter_async_context(
                 open_sandbox_source(
-                    spec.pool, provider, episodes=spec.episodes, acquire_s=spec.settings.acquire_timeout_s
+                    spec.pool, provider, episodes=spec.episodes, acquire_s=spec.limits.acquire_timeout_s
                 )
             )
             environments = harnesses = None

@@ -26,9 +26,9 @@ from sandbox.tasks.task import Task
 class EpisodeSandboxSource(Protocol):
     """Opens sandboxes for episodes and counts them."""
 
-    async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
+    async def open(self, task: Task, deadline_s: float | None = None, group: SandboxGroup | None = None) -> Sandbox:
         """Open a sandbox; see :meth:`sandbox.providers.interface.SandboxProvider.open`.  A sandbox of the group
-        ``together`` starts only when there is a slot for each sandbox of the group."""
+        ``group`` starts only when there is a slot for each sandbox of the group."""
         ...
 
     def statistics(self) -> PoolStatistics: ...
@@ -41,9 +41,9 @@ class LocalSandboxSource:
         self._provider = LocalProvider(pool)
 
     async def open(
-        self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None
+        self, task: Task, deadline_s: float | None = None, group: SandboxGroup | None = None
     ) -> LocalSandbox:
-        del together
+        del group
         return await self._provider.open(task, deadline_s)
 
     def statistics(self) -> PoolStatistics:
@@ -53,8 +53,8 @@ class LocalSandboxSource:
 class AbsentSandboxSource:
     """A source without sandboxes, for workers whose episodes run on environment services."""
 
-    async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
-        del task, deadline_s, together
+    async def open(self, task: Task, deadline_s: float | None = None, group: SandboxGroup | None = None) -> Sandbox:
+        del task, deadline_s, group
         raise SandboxStartError("environment services open the sandboxes of their episodes themselves")
 
     def statistics(self) -> PoolStatistics:
@@ -70,11 +70,11 @@ class CountedSandboxSource:
         self._held: list[Sandbox] = []
         self._starting = self._started = self._failed = 0
 
-    async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
+    async def open(self, task: Task, deadline_s: float | None = None, group: SandboxGroup | None = None) -> Sandbox:
         self._starting, started = self._starting + 1, 0
         try:
-            if together is not None and isinstance(self._provider, RemotePool):
-                sandbox = await self._provider.open(task, deadline_s, together)
+            if group is not None and isinstance(self._provider, RemotePool):
+                sandbox = await self._provider.open(task, deadline_s, group)
             else:
                 sandbox = await self._provider.open(task, deadline_s)
             started = 1
@@ -97,7 +97,7 @@ class CountedSandboxSource:
 
 def sandbox_group_of(request: RolloutRequest, provider: ProviderSettings | None) -> SandboxGroup | None:
     """Return the group with which an episode's sandbox starts; None for a repeated attempt and for evaluations."""
-    if provider is None or not provider.together or request.purpose != TRAIN_PURPOSE or request.attempt:
+    if provider is None or not provider.group_slots or request.purpose != TRAIN_PURPOSE or request.attempt:
         return None
     return SandboxGroup(f"{request.run_id}/g{request.group:06d}", request.group_size)
 
@@ -119,7 +119,7 @@ async def open_sandbox_source(
 
 
 def _open_provider(settings: ProviderSettings, acquire_s: float) -> AbstractAsyncContextManager[SandboxProvider]:
-    if settings.together:
+    if settings.group_slots:
         return RemotePool(settings.urls[0], settings.token, acquire_s=acquire_s)
     if settings.name == POOL:
         return PoolServers(settings.urls, settings.token, acquire_s=acquire_s)

@@ -66,7 +66,7 @@ class WorkerSpec:
     """Keys of that connection; None on loopback."""
     episodes: int
     """Number of concurrent episodes."""
-    settings: WorkerSettings
+    limits: WorkerSettings
     agent: AgentSpec
     harness: HarnessSettings
     """The harness that replaces the agent, if its command is set."""

@@ -97,7 +97,7 @@ def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, st
         load_plugin(PluginGroup.SANDBOX_PROVIDERS, settings.name)
     for url in settings.urls:
         slots = _count_slots(_fetch_status(url, settings.token))
-        if settings.together and slots < config.rollout.group_size:
+        if settings.group_slots and slots < config.rollout.group_size:
             raise UserError(
                 f"sandbox.group_slots needs {config.rollout.group_size} slots at once, and {url} has {slots}: "
                 "start its servers with more (--max-tasks, --max-runs-per-task), or lower rollout.group_size"

@@ -51,7 +51,7 @@ def worker_spec(
         endpoint=buffer.endpoint,
         curve=keys.clients[name] if keys is not None else None,
         episodes=share.episodes,
-        settings=config.rollout,
+        limits=config.rollout,
         agent=config.agent.make_spec(),
         harness=config.agent,
         episode=config.agent,
@@ -61,7 +61,7 @@ def worker_spec(
         command_timeout_s=sandbox.command_timeout_s,
         grade_timeout_s=sandbox.grade_timeout_s,
         pool=PoolSettings(
-            pool=f"{directory.run_id}/{name}",
+            name=f"{directory.run_id}/{name}",
             run_id=directory.run_id,
             capacity=share.episodes,
             start_concurrency=share.starts,

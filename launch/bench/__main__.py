@@ -45,7 +45,7 @@ class BenchArguments(CommandArguments):
 
 class _Report(Protocol):
     @property
-    def holds(self) -> bool: ...
+    def passed(self) -> bool: ...
     def as_json(self) -> dict[str, JsonValue]: ...
 
 
@@ -54,7 +54,7 @@ def run(given: BenchArguments, out: JsonOutput) -> int:
     os.environ.update(resolve_ray_environment(""))
     report = asyncio.run(_measure(given))
     out.set_result(report.as_json())
-    return EXIT_OK if report.holds else EXIT_FAILED
+    return EXIT_OK if report.passed else EXIT_FAILED
 
 
 async def _measure(given: BenchArguments) -> _Report:

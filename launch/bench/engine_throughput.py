@@ -88,7 +88,7 @@ class EngineBenchmarkReport:
     pauses: dict[PauseMode, EngineMeasurement]
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         """There is no goal."""
         return True
 

@@ -281,19 +281,21 @@ def _check_deadlines(tables: RunTables) -> list[str]:
             f"before a killed engine is back, after engine.start_timeout_s = {engine.start_timeout_s:g} s at most: "
             f"lower that, or raise rollout.episode_deadline_s to {engine.start_timeout_s / attempts + 30:g}"
         )
-    if sandbox.max_s <= rollout.episode_deadline_s:
+    if sandbox.max_lifetime_s <= rollout.episode_deadline_s:
         problems.append(
-            f"sandbox.max_s = {sandbox.max_s:g} would end containers inside rollout.episode_deadline_s = "
-            f"{rollout.episode_deadline_s:g}: raise it to {rollout.episode_deadline_s + 60:g}"
+            f"sandbox.max_lifetime_s = {sandbox.max_lifetime_s:g} would end containers inside "
+            f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g}: "
+            f"raise it to {rollout.episode_deadline_s + 60:g}"
         )
-    if sandbox.deadline_s >= sandbox.max_s:
+    if sandbox.heartbeat_timeout_s >= sandbox.max_lifetime_s:
         problems.append(
-            f"sandbox.deadline_s = {sandbox.deadline_s:g} is not below sandbox.max_s = {sandbox.max_s:g}: lower it"
+            f"sandbox.heartbeat_timeout_s = {sandbox.heartbeat_timeout_s:g} is not below "
+            f"sandbox.max_lifetime_s = {sandbox.max_lifetime_s:g}: lower it"
         )
     for name, value in (("command", sandbox.command_timeout_s), ("grade", sandbox.grade_timeout_s)):
-        if sandbox.deadline_s <= value:
+        if sandbox.heartbeat_timeout_s <= value:
             problems.append(
-                f"sandbox.deadline_s = {sandbox.deadline_s:g} could end a container during "
+                f"sandbox.heartbeat_timeout_s = {sandbox.heartbeat_timeout_s:g} could end a container during "
                 f"sandbox.{name}_timeout_s = {value:g}: raise it to {value + 30:g}"
             )
     if sandbox.start_timeout_s > rollout.acquire_timeout_s:

@@ -41,15 +41,15 @@ class _Notifier:
     """Wakes all waiters so that they check their condition."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._event = asyncio.Event()
 
-    def ring(self) -> None:
-        self._rung.set()
-        self._rung = asyncio.Event()
+    def notify(self) -> None:
+        self._event.set()
+        self._event = asyncio.Event()
 
-    async def until(self, holds: Callable[[], bool]) -> None:
+    async def wait_until(self, holds: Callable[[], bool]) -> None:
         while not holds():
-            await self._rung.wait()
+            await self._event.wait()
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -70,11 +70,11 @@ class CachedFile:
     _piece: bytes = b""
     _positions: dict[object, int] = field(default_factory=dict[object, int])
     """Number of bytes that each reader has read."""
-    _news: _Notifier = field(default_factory=_Notifier)
-    _had: _Notifier = field(default_factory=_Notifier)
+    _arrival: _Notifier = field(default_factory=_Notifier)
+    _progress: _Notifier = field(default_factory=_Notifier)
 
     @property
-    def is_read(self) -> bool:
+    def has_readers(self) -> bool:
         """True if it has readers."""
         return bool(self._positions)
 
@@ -91,7 +91,7 @@ class CachedFile:
                 yield body
         finally:
             del self._positions[reader]
-            self._had.ring()
+            self._progress.notify()
 
     async def _bytes(self, reader: object) -> AsyncGenerator[bytes]:
         at = 0
@@ -112,8 +112,8 @@ class CachedFile:
     async def _wait_behind(self, reader: object, at: int) -> None:
         """Wait until there is more than this reader has read, or the file is complete. Raises FetchFailedError."""
         self._positions[reader] = at
-        self._had.ring()
-        await self._news.until(lambda: at < self.arrived or self.complete or self.failed)
+        self._progress.notify()
+        await self._arrival.wait_until(lambda: at < self.arrived or self.complete or self.failed)
         if self.failed:
             raise FetchFailedError
 
@@ -127,20 +127,20 @@ class CachedFile:
         """Record that ``count`` more bytes are on disk."""
         self.arrived += count
         self.on_disk += count
-        self._news.ring()
+        self._arrival.notify()
 
-    async def pass_on(self, piece: bytes) -> None:
+    async def stream_uncached(self, piece: bytes) -> None:
         """Give the readers a piece that is not kept, and remove what is on disk.
 
         Raises FetchFailedError when there is no reader.
         """
-        await self._had.until(lambda: all(at == self.arrived for at in self._positions.values()))
+        await self._progress.wait_until(lambda: all(at == self.arrived for at in self._positions.values()))
         if not self._positions:
             raise FetchFailedError
         self.discard()
         self._piece = piece
         self.arrived += len(piece)
-        self._news.ring()
+        self._arrival.notify()
 
     def discard(self) -> None:
         """Remove what is on disk; readers that have it open keep no disk space."""
@@ -152,4 +152,4 @@ class CachedFile:
     def finish(self, *, failed: bool) -> None:
         """Record that the fetch has ended."""
         self.failed, self.complete = failed, not failed
-        self._news.ring()
+        self._arrival.notify()

@@ -28,10 +28,10 @@ from weakref import WeakSet
 from sandbox.docker import owner
 from sandbox.egress_proxy.cached_file import CachedFile, FetchFailedError, ResponseHead
 
-_SHORT_S = 60.0
-_FOREVER_S = 10 * 365 * 86400.0
-_MOST_FILES = 20_000
-_MOST_UNREAD = 64
+_DEFAULT_LIFETIME_S = 60.0
+_IMMUTABLE_LIFETIME_S = 10 * 365 * 86400.0
+_MAX_FILES = 20_000
+_MAX_UNREAD = 64
 """Number of fetches above which a fetch without a reader is stopped."""
 _ABANDONED_S = 86400.0
 """Seconds without a write after which a part counts as abandoned if its process cannot be proved dead."""
@@ -45,12 +45,12 @@ def cache_lifetime_s(path: str, head: ResponseHead) -> float:
     if head.status != 200 or "no-store" in control or "private" in control:
         return 0.0
     if "immutable" in control or _PACKAGE.search(path):
-        return _FOREVER_S
+        return _IMMUTABLE_LIFETIME_S
     age = _MAX_AGE.search(control)
-    return float(age[1]) if age else _SHORT_S
+    return float(age[1]) if age else _DEFAULT_LIFETIME_S
 
 
-class _Kept(NamedTuple):
+class _CachedMetadata(NamedTuple):
     """The metadata of a complete file."""
 
     head: ResponseHead
@@ -59,7 +59,7 @@ class _Kept(NamedTuple):
     """Name of the file."""
 
 
-class _File(NamedTuple):
+class _FileOnDisk(NamedTuple):
     used_at: float
     size: int
     """Size in bytes, including its metadata."""
@@ -74,12 +74,12 @@ class FileCache:
     """
 
     def __init__(self, folder: Path, max_bytes: int, now: Callable[[], float] = time.time) -> None:
-        self._folder, self._most, self._now = folder, max_bytes, now
+        self._folder, self._max_bytes, self._now = folder, max_bytes, now
         folder.mkdir(parents=True, exist_ok=True)
-        self._largest = max_bytes // 2
+        self._max_file_bytes = max_bytes // 2
         self._entries: dict[str, CachedFile] = {}
-        self._handed_out: WeakSet[CachedFile] = WeakSet()
-        self._looking = asyncio.Lock()
+        self._in_use: WeakSet[CachedFile] = WeakSet()
+        self._room_lock = asyncio.Lock()
         for part in folder.glob("*.part"):
             if self._is_abandoned(part):
                 part.unlink(missing_ok=True)
@@ -96,19 +96,19 @@ class FileCache:
                 os.utime(entry.path)
             except FileNotFoundError:  # another process has just dropped it
                 return None
-        self._handed_out.add(entry)
+        self._in_use.add(entry)
         return entry
 
     def may_keep(self, head: ResponseHead) -> bool:
         """Return whether a file with this head is small enough, as far as the head states its size."""
-        return head.length is None or head.length <= self._largest
+        return head.length is None or head.length <= self._max_file_bytes
 
     def begin(self, key: str, head: ResponseHead, lifetime: float) -> CachedFile:
         """Begin a file that will be fetched and may be reused for ``lifetime`` seconds."""
         entry = CachedFile(head, self._part(key), self._now() + lifetime)
         entry.path.touch(exist_ok=False)
         self._entries[key] = entry
-        self._handed_out.add(entry)
+        self._in_use.add(entry)
         return entry
 
     async def fill(self, key: str, entry: CachedFile, chunks: AsyncGenerator[bytes]) -> None:
@@ -121,7 +121,7 @@ class FileCache:
         try:
             with await asyncio.to_thread(entry.path.open, "ab") as sink:
                 async for data in chunks:
-                    if not entry.is_read and not self._goes_on_unread(entry):
+                    if not entry.has_readers and not self._continues_without_readers(entry):
                         raise FetchFailedError
                     kept = kept and await self._has_room(entry, len(data))
                     if kept:
@@ -129,7 +129,7 @@ class FileCache:
                         entry.record_written(len(data))
                     else:
                         self._forget(key, entry)
-                        await entry.pass_on(data)
+                        await entry.stream_uncached(data)
             if entry.on_disk:
                 self._keep(key, entry)
             else:
@@ -141,9 +141,9 @@ class FileCache:
             self._forget(key, entry)
             entry.finish(failed=failed)
 
-    def _goes_on_unread(self, entry: CachedFile) -> bool:
+    def _continues_without_readers(self, entry: CachedFile) -> bool:
         is_bounded = entry.head.length is not None and self.may_keep(entry.head)
-        return is_bounded and len(self._entries) <= _MOST_UNREAD
+        return is_bounded and len(self._entries) <= _MAX_UNREAD
 
     def _forget(self, key: str, entry: CachedFile) -> None:
         """Stop offering a file that is being fetched."""
@@ -155,13 +155,13 @@ class FileCache:
         size = entry.path.stat().st_size
         if size != entry.on_disk:
             raise OSError(f"{entry.path} has {size} bytes, but {entry.on_disk} were written")
-        before = self._facts(self._path(key))
+        before = self._read_metadata(self._path(key))
         entry.path = entry.path.rename(self._folder / f"{_digest(key)}.{secrets.token_hex(8)}.body")
-        self._write_facts(key, _Kept(entry.head, entry.fresh_until, entry.path.name))
+        self._write_metadata(key, _CachedMetadata(entry.head, entry.fresh_until, entry.path.name))
         if before is not None:
             (self._folder / before.body).unlink(missing_ok=True)
 
-    def _write_facts(self, key: str, kept: _Kept) -> None:
+    def _write_metadata(self, key: str, kept: _CachedMetadata) -> None:
         facts = {"status": kept.head.status, "headers": kept.head.headers, "fresh_until": kept.fresh_until}
         part = self._part(key)
         try:
@@ -176,23 +176,23 @@ class FileCache:
         needed = entry.on_disk + more
         if needed <= entry.granted:
             return True
-        if needed > self._largest:
+        if needed > self._max_file_bytes:
             return False
-        async with self._looking:
+        async with self._room_lock:
             files = await asyncio.to_thread(_by_use, self._folder)
-            for granted in (min(max(needed, 2 * entry.granted), self._largest), needed):
+            for granted in (min(max(needed, 2 * entry.granted), self._max_file_bytes), needed):
                 if self._make_room(files, granted - entry.granted):
                     entry.granted = granted
                     return True
         return False
 
-    def _make_room(self, files: list[_File], more: int) -> bool:
+    def _make_room(self, files: list[_FileOnDisk], more: int) -> bool:
         """Drop the files that were read longest ago, if that frees enough; files being read would keep their space."""
-        read = {each.path: each.on_disk for each in self._handed_out if each.is_read}
+        read = {each.path: each.on_disk for each in self._in_use if each.has_readers}
         arriving = {each.path: each.granted for each in self._entries.values()}
         taken = sum(({each.path: each.size for each in files} | read | arriving).values())
         droppable = [each for each in files if each.path.suffix == ".body" and each.path not in read]
-        too_much, too_many = taken + more - self._most, len(files) - _MOST_FILES
+        too_much, too_many = taken + more - self._max_bytes, len(files) - _MAX_FILES
         if too_much > sum(each.size for each in droppable):
             return False
         for each in droppable:
@@ -206,12 +206,12 @@ class FileCache:
     def _drop(self, body: Path) -> None:
         body.unlink(missing_ok=True)
         metadata_path = _metadata_path(body)
-        facts = self._facts(metadata_path)
+        facts = self._read_metadata(metadata_path)
         if facts is not None and facts.body == body.name:
             metadata_path.unlink(missing_ok=True)
 
     def _load(self, key: str) -> CachedFile | None:
-        facts = self._facts(self._path(key))
+        facts = self._read_metadata(self._path(key))
         if facts is None:
             return None
         body = self._folder / facts.body
@@ -221,11 +221,11 @@ class FileCache:
             return None
         return CachedFile(facts.head, body, facts.fresh_until, size, size, complete=True)
 
-    def _facts(self, path: Path) -> _Kept | None:
+    def _read_metadata(self, path: Path) -> _CachedMetadata | None:
         try:
             facts = json.loads(path.read_text())
             head = ResponseHead(facts["status"], tuple((name, value) for name, value in facts["headers"]))
-            return _Kept(head, facts["fresh_until"], facts["body"])
+            return _CachedMetadata(head, facts["fresh_until"], facts["body"])
         except (OSError, ValueError, KeyError):
             return None
 
@@ -250,13 +250,13 @@ def _digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _by_use(folder: Path) -> list[_File]:
+def _by_use(folder: Path) -> list[_FileOnDisk]:
     """List complete files and parts, those read longest ago first."""
-    found: list[_File] = []
+    found: list[_FileOnDisk] = []
     for path in itertools.chain(folder.glob("*.body"), folder.glob("*.part")):
         with contextlib.suppress(FileNotFoundError):  # another process has dropped it
             facts = path.stat()
-            found.append(_File(facts.st_mtime, facts.st_size + _size(_metadata_path(path)), path))
+            found.append(_FileOnDisk(facts.st_mtime, facts.st_size + _size(_metadata_path(path)), path))
     return sorted(found)
 
 

@@ -40,9 +40,9 @@ class TaskServiceSettings:
 
     toolchain: Path
     labels: Mapping[str, str]
-    max_s: float
+    max_lifetime_s: float
     """Seconds after which a service ends in any case."""
-    ready_s: float = 120.0
+    ready_timeout_s: float = 120.0
     """Maximum seconds to wait for a service's health check."""
     auto_remove: bool = True
     """See :attr:`sandbox.docker.container_spec.ContainerSpec.auto_remove`."""
@@ -76,7 +76,7 @@ async def start_services(
             container = await stack.enter_async_context(_container(engine, service, body))
             started.append((service, container))
         for service, container in started:
-            await _healthy(engine, service, container, settings.ready_s)
+            await _healthy(engine, service, container, settings.ready_timeout_s)
         yield network
 
 
@@ -137,7 +137,7 @@ def _request(
     memory = service.memory_mb << 20
     return {
         "Image": image,
-        "Entrypoint": ["/.sbx/busybox", "timeout", "-s", "KILL", str(round(settings.max_s))],
+        "Entrypoint": ["/.sbx/busybox", "timeout", "-s", "KILL", str(round(settings.max_lifetime_s))],
         "Cmd": list(command),
         "Env": [f"{key}={value}" for key, value in service.env.items()],
         "Hostname": service.name,

@@ -41,12 +41,12 @@ class TaskServices:
         networks: SandboxNetworks,
         service_settings: Callable[[float], TaskServiceSettings],
     ) -> None:
-        """``service_settings(max_s)`` returns the settings of services that end after ``max_s`` seconds."""
+        """``service_settings(lifetime_s)`` returns the settings of services that end after ``lifetime_s`` seconds."""
         self._engine, self._images, self._networks = engine, images, networks
         self._service_settings = service_settings
 
     @asynccontextmanager
-    async def started_for(self, task: Task, max_s: float) -> AsyncGenerator[ContainerNetwork]:
+    async def started_for(self, task: Task, lifetime_s: float) -> AsyncGenerator[ContainerNetwork]:
         """Start what must exist before the task's container and outlive it.
 
         Raises SandboxStartError (TaskFault for a service that does not run), UserError, DockerEngineError.
@@ -54,7 +54,7 @@ class TaskServices:
         if is_single_container(task):
             yield ContainerNetwork()
             return
-        settings = self._service_settings(max_s)
+        settings = self._service_settings(lifetime_s)
         async with start_services(self._engine, self._images, self._networks, task.services, settings) as private:
             yield self._container_network(task, await self._networks.container_network(task.network, private), private)
 

@@ -11,7 +11,7 @@ from protocol.errors import InfraError
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import NETWORK_LABEL, POOL_LABEL, POOL_PROCESS_LABEL
 from sandbox.pool.container_template import ContainerTemplate
-from sandbox.pool.orphans import LabelledResource, ResourceKind, remove_leftovers, sweep_labelled
+from sandbox.pool.orphans import LabelledResource, ResourceKind, remove_orphans, sweep_labelled
 from sandbox.pool.settings import PoolSettings
 from sandbox.session.sandbox_session import SandboxSession
 
@@ -36,9 +36,9 @@ class PoolCleanup:
 
         Returns how many were removed.  Raises DockerEngineError.
         """
-        return await sweep_labelled(self._engine, POOL_LABEL, self._settings.pool, self._now)
+        return await sweep_labelled(self._engine, POOL_LABEL, self._settings.name, self._now)
 
-    async def remove_strays(self, sessions: Iterable[SandboxSession]) -> int:
+    async def remove_orphans(self, sessions: Iterable[SandboxSession]) -> int:
         """Remove what carries this pool's name, was not made by this process and does not belong to ``sessions``.
 
         Returns how many were removed.  Raises DockerEngineError.
@@ -47,7 +47,7 @@ class PoolCleanup:
         containers = {session.container for session in used}
         networks = {session.spec.network for session in used if session.spec is not None}
 
-        def is_stray(each: LabelledResource) -> bool:
+        def is_orphan(each: LabelledResource) -> bool:
             if each.labels.get(POOL_PROCESS_LABEL) == self._template.process_id:
                 return False
             match each.kind:
@@ -58,7 +58,7 @@ class PoolCleanup:
                 case ResourceKind.IMAGE:
                     return True
 
-        return await remove_leftovers(self._engine, {POOL_LABEL: self._settings.pool}, is_stray)
+        return await remove_orphans(self._engine, {POOL_LABEL: self._settings.name}, is_orphan)
 
     async def drain(self) -> None:
         """Wait until the daemon has removed what this process started, and remove the rest."""

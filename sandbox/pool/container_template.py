@@ -46,12 +46,12 @@ class ContainerTemplate:
             network.network,
         )
 
-    def container_spec(self, kind: ContainerKind, max_s: float) -> ContainerSpec:
-        """Return the specification of a container of this kind that lives for at most ``max_s`` seconds."""
+    def container_spec(self, kind: ContainerKind, lifetime_s: float) -> ContainerSpec:
+        """Return the specification of a container of this kind that lives for at most ``lifetime_s`` seconds."""
         return ContainerSpec(
             image=kind.image,
             toolchain=self._host.toolchain,
-            labels=self.labels(max_s),
+            labels=self.labels(lifetime_s),
             env=dict(kind.env),
             limits=kind.limits,
             disk_quota=self.disk_bound.by_daemon,
@@ -62,22 +62,22 @@ class ContainerTemplate:
             capabilities=kind.capabilities,
         )
 
-    def labels(self, max_s: float) -> Mapping[str, str]:
-        """Return the labels of a container that lives for at most ``max_s`` seconds."""
+    def labels(self, lifetime_s: float) -> Mapping[str, str]:
+        """Return the labels of a container that lives for at most ``lifetime_s`` seconds."""
         return {
             RUN_LABEL: self._settings.run_id,
-            POOL_LABEL: self._settings.pool,
+            POOL_LABEL: self._settings.name,
             OWNER_LABEL: self._owner,
             POOL_PROCESS_LABEL: self.process_id,
-            EXPIRES_LABEL: str(int(self._now() + max_s)),
+            EXPIRES_LABEL: str(int(self._now() + lifetime_s)),
         }
 
-    def service_settings(self, max_s: float) -> TaskServiceSettings:
-        """Return the settings of task services that live for at most ``max_s`` seconds."""
+    def service_settings(self, lifetime_s: float) -> TaskServiceSettings:
+        """Return the settings of task services that live for at most ``lifetime_s`` seconds."""
         return TaskServiceSettings(
             self._host.toolchain,
-            self.labels(max_s),
-            max_s,
+            self.labels(lifetime_s),
+            lifetime_s,
             auto_remove=not self.live_restore,
             disk_quota=self.disk_bound.by_daemon,
         )

@@ -17,8 +17,8 @@ from sandbox.session.sandbox_session import SandboxSession
 class SessionHeartbeat:
     """The heartbeat of the sessions that were handed out, and of the warm ones in ``warm_pool``."""
 
-    def __init__(self, deadline_s: float, warm_pool: WarmPool) -> None:
-        self._deadline_s, self._warm_pool = deadline_s, warm_pool
+    def __init__(self, timeout_s: float, warm_pool: WarmPool) -> None:
+        self._timeout_s, self._warm_pool = timeout_s, warm_pool
         self._ends_at: dict[SandboxSession, float] = {}
         """End of each session on the monotonic clock."""
         self._verifiers: set[SandboxSession] = set()
@@ -31,9 +31,9 @@ class SessionHeartbeat:
     def __len__(self) -> int:
         return len(self._ends_at)
 
-    def watch(self, session: SandboxSession, max_s: float) -> None:
-        """Keep a session alive for at most ``max_s`` from now."""
-        self._ends_at[session] = time.monotonic() + max_s
+    def watch(self, session: SandboxSession, lifetime_s: float) -> None:
+        """Keep a session alive for at most ``lifetime_s`` from now."""
+        self._ends_at[session] = time.monotonic() + lifetime_s
         self._extend(session)
         self.resume_when_broken(session)
         session.watch_verifier = self._watched
@@ -84,7 +84,7 @@ class SessionHeartbeat:
     async def _beat(self) -> None:
         """Extend every session's life, three times within the deadline of one that is not extended."""
         while True:
-            await asyncio.sleep(self._deadline_s / 3)
+            await asyncio.sleep(self._timeout_s / 3)
             for session in self._ends_at:
                 self._extend(session)
             self._warm_pool.maintain()
@@ -92,7 +92,7 @@ class SessionHeartbeat:
     def _extend(self, session: SandboxSession) -> None:
         """Extend a session's life, but not beyond its end: a warm container's maximum is not its task's."""
         left = self._ends_at[session] - time.monotonic()
-        session.extend(min(self._deadline_s, max(left, 0.001)))
+        session.extend(min(self._timeout_s, max(left, 0.001)))
 
     def _revive(self, session: SandboxSession) -> None:
         if self._tasks is not None:

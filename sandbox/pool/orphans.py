@@ -1,9 +1,9 @@
-"""Finds unused containers, committed images and private networks by their labels, and removes them.
+"""Finds orphans by their labels, and removes them: containers, committed images and private networks without a user.
 
 A started container ends by itself at its deadline. A container that was created but never started has no deadline, and
-neither has a committed image or a network. Three callers decide in their own way what is unused: a sweep by a dead
+neither has a committed image or a network. Three callers decide in their own way what is an orphan: a sweep by a dead
 owner or a past expiry (:func:`sweep_labelled`), a pool with a name of its own by the sessions that it holds
-(:meth:`sandbox.pool.sandbox_pool.SandboxPool.remove_strays`), and a pool whose daemon did not answer by age
+(:meth:`sandbox.pool.sandbox_pool.SandboxPool.remove_orphans`), and a pool whose daemon did not answer by age
 (:mod:`sandbox.pool.unanswered_calls`).
 """
 
@@ -80,16 +80,16 @@ async def remove_resource(engine: DockerEngine, resource: LabelledResource) -> b
             return True
 
 
-async def remove_leftovers(
-    engine: DockerEngine, labels: Mapping[str, str], is_left_over: Callable[[LabelledResource], bool]
+async def remove_orphans(
+    engine: DockerEngine, labels: Mapping[str, str], is_orphan: Callable[[LabelledResource], bool]
 ) -> int:
-    """Remove the resources with these labels for which ``is_left_over`` holds.
+    """Remove the resources with these labels for which ``is_orphan`` holds.
 
     Returns how many were removed.  Raises DockerEngineError.
     """
     removed = 0
     async for each in list_resources(engine, labels):
-        if is_left_over(each):
+        if is_orphan(each):
             removed += await remove_resource(engine, each)
     return removed
 
@@ -99,10 +99,10 @@ async def sweep_labelled(engine: DockerEngine, label: str, value: str, now: Call
 
     Returns how many were removed.  Raises DockerEngineError.
     """
-    return await remove_leftovers(engine, {label: value}, lambda each: _is_unowned(each.labels, now()))
+    return await remove_orphans(engine, {label: value}, lambda each: _is_orphan(each.labels, now()))
 
 
-def _is_unowned(labels: Mapping[str, str], now: float) -> bool:
+def _is_orphan(labels: Mapping[str, str], now: float) -> bool:
     expires = labels.get(EXPIRES_LABEL, "")
     expired = expires.isdigit() and int(expires) + _EXPIRY_GRACE_S < now
     return expired or owner.is_proved_dead(labels.get(OWNER_LABEL, ""))

@@ -37,8 +37,8 @@ from sandbox.pool.container_template import ContainerTemplate
 from sandbox.pool.disk_bound import DiskBound, probe_disk_bound
 from sandbox.pool.disk_watch import DiskWatch
 from sandbox.pool.heartbeat import SessionHeartbeat
-from sandbox.pool.unanswered_calls import OrphanRemover
 from sandbox.pool.settings import PoolSettings, PoolStatistics
+from sandbox.pool.unanswered_calls import UnansweredCallCleanup
 from sandbox.pool.warm_pool import WarmPool
 from sandbox.pool.warm_sandboxes import ContainerKind
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
@@ -62,7 +62,7 @@ class SandboxPool:
         self._template = ContainerTemplate(settings, self.host, now)
         self._cleanup = PoolCleanup(self.engine, settings, self._template, now)
         self._warm_pool = WarmPool(self.engine, settings, self._template.container_spec)
-        self._heartbeat = SessionHeartbeat(settings.containers.deadline_s, self._warm_pool)
+        self._heartbeat = SessionHeartbeat(settings.containers.heartbeat_timeout_s, self._warm_pool)
         self._warm_pool.on_warm_started = self._heartbeat.resume_when_broken
         self._sessions: dict[SandboxSession, AsyncExitStack] = {}
         """Each session that was handed out, with the resources that end with it: its container, services and
@@ -81,7 +81,7 @@ class SandboxPool:
             await self.sweep()
             template.live_restore = await self.engine.has_live_restore()
             await stack.enter_async_context(self.egress_proxy)
-            labels = template.labels(self.settings.containers.max_s)
+            labels = template.labels(self.settings.containers.max_lifetime_s)
             networks = await SandboxNetworks.open(
                 self.engine, self.egress_proxy, BuildNetworkContainer(self.host.base_image, self.host.toolchain, labels)
             )
@@ -96,7 +96,7 @@ class SandboxPool:
             self._closing = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end_all)
             background = [
-                OrphanRemover(
+                UnansweredCallCleanup(
                     self.engine,
                     {POOL_PROCESS_LABEL: template.process_id},
                     self.settings.containers.start_timeout_s + _CLAIM_S,
@@ -136,7 +136,7 @@ class SandboxPool:
         """Like :meth:`acquire` without the context: the caller must :meth:`close` the session."""
         try:
             async with AsyncExitStack() as stack:
-                session, kind = await self._opened(task, deadline_s or self.settings.containers.max_s, stack)
+                session, kind = await self._opened(task, deadline_s or self.settings.containers.max_lifetime_s, stack)
                 self._sessions[session] = stack.pop_all()
         except DockerEngineError as error:
             raise SandboxStartError(f"no sandbox for task {task.id}: {error}") from error
@@ -144,7 +144,9 @@ class SandboxPool:
             self._warm_pool.refill(kind)
         return session
 
-    async def _opened(self, task: Task, max_s: float, stack: AsyncExitStack) -> tuple[SandboxSession, ContainerKind]:
+    async def _opened(
+        self, task: Task, lifetime_s: float, stack: AsyncExitStack
+    ) -> tuple[SandboxSession, ContainerKind]:
         """Open a session that ends with ``stack``."""
         image = await stack.enter_async_context(self.images.reserve(task))
         kind = self._template.container_kind(task, image)
@@ -152,12 +154,12 @@ class SandboxPool:
         if session is None:
             await self._warm_pool.acquire_slot()
             stack.callback(self._warm_pool.release_slot)
-            network = await stack.enter_async_context(self.task_services.started_for(task, max_s))
+            network = await stack.enter_async_context(self.task_services.started_for(task, lifetime_s))
             kind = self._template.container_kind(task, image, network)
-            session = await self._warm_pool.start_sandbox(kind, max_s)
+            session = await self._warm_pool.start_sandbox(kind, lifetime_s)
         else:
             stack.callback(self._warm_pool.release_slot)
-        await self._begin(session, task, max_s, stack)
+        await self._begin(session, task, lifetime_s, stack)
         try:
             await session.setup(task.files, task.setup, self.settings.setup_timeout_s)
         except SandboxStartError:
@@ -173,7 +175,7 @@ class SandboxPool:
         """
         if self._warm_pool.is_full:
             raise SandboxLost(f"container {container[:12]} does not fit into a pool of {self.settings.capacity}")
-        max_s = deadline_s or self.settings.containers.max_s
+        lifetime_s = deadline_s or self.settings.containers.max_lifetime_s
         try:
             async with AsyncExitStack() as stack:
                 await self._warm_pool.acquire_slot()
@@ -182,9 +184,9 @@ class SandboxPool:
                 network = await stack.enter_async_context(self.task_services.adopted_for(task, container))
                 session = await SandboxSession.adopt(self.engine, container, task.workdir)
                 session.spec = self._template.container_spec(
-                    self._template.container_kind(task, image, network), max_s
+                    self._template.container_kind(task, image, network), lifetime_s
                 )  # so it can be copied and graded
-                await self._begin(session, task, max_s, stack)
+                await self._begin(session, task, lifetime_s, stack)
                 self._sessions[session] = stack.pop_all()
         except (DockerEngineError, SandboxStartError) as error:
             raise SandboxLost(f"container {container[:12]} could not be taken over: {error}") from error
@@ -196,26 +198,26 @@ class SandboxPool:
         The second one takes a slot of its own, and the caller must :meth:`close` it. Raises UserError for a sandbox
         that has a network, SandboxLost where it cannot be copied, SandboxStartError.
         """
-        spec, max_s = session.spec, deadline_s or self.settings.containers.max_s
+        spec, lifetime_s = session.spec, deadline_s or self.settings.containers.max_lifetime_s
         if spec is None or spec.network != NO_NETWORK:
             raise UserError("a sandbox with services or a network of its own cannot be forked: open another one")
         async with AsyncExitStack() as stack:
             await self._warm_pool.acquire_slot()
             stack.callback(self._warm_pool.release_slot)
             image = await stack.enter_async_context(snapshot(session))
-            like = replace(spec, image=image, committed_from=spec.task_image, labels=self._template.labels(max_s))
-            limits = SessionLimits(min(self.settings.containers.deadline_s, max_s), max_s)
+            like = replace(spec, image=image, committed_from=spec.task_image, labels=self._template.labels(lifetime_s))
+            limits = SessionLimits(min(self.settings.containers.heartbeat_timeout_s, lifetime_s), lifetime_s)
             copy = await SandboxSession.start(self.engine, like, session.shell.cwd, limits)
             stack.push_async_callback(self.engine.remove, copy.container)  # an image in use cannot be removed
             copy.workdir = session.workdir
-            await self._begin(copy, Task("fork", ""), max_s, stack)
+            await self._begin(copy, Task("fork", ""), lifetime_s, stack)
             self._sessions[copy] = stack.pop_all()
         return copy
 
-    async def _begin(self, session: SandboxSession, task: Task, max_s: float, stack: AsyncExitStack) -> None:
+    async def _begin(self, session: SandboxSession, task: Task, lifetime_s: float, stack: AsyncExitStack) -> None:
         """Make a running container a session of the pool, which ends with ``stack``."""
         stack.push_async_callback(session.close)
-        self._heartbeat.watch(session, max_s)
+        self._heartbeat.watch(session, lifetime_s)
         stack.callback(self._heartbeat.unwatch, session)
         await stack.enter_async_context(self.task_services.network_phases(task, session))
 
@@ -258,13 +260,13 @@ class SandboxPool:
         self._swept += removed
         return removed
 
-    async def remove_strays(self) -> int:
+    async def remove_orphans(self) -> int:
         """Remove what carries this pool's name and was neither created by this process nor adopted; no other process
         may use the name.
 
         Returns how many were removed.  Raises DockerEngineError.
         """
-        return await self._cleanup.remove_strays(self._heartbeat)
+        return await self._cleanup.remove_orphans(self._heartbeat)
 
     @property
     def images(self) -> ImageStore:

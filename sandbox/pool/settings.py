@@ -20,9 +20,9 @@ class ContainerSettings(EgressProxySettings):
     """Image of tasks that name none; empty for the base image that ``make setup`` builds."""
     start_timeout_s: Seconds = 60.0
     """Maximum seconds for the start of one container."""
-    deadline_s: Seconds = 120.0
+    heartbeat_timeout_s: Seconds = 120.0
     """Seconds without a heartbeat of its owner after which a container ends itself."""
-    max_s: Seconds = 1200.0
+    max_lifetime_s: Seconds = 1200.0
     """Maximum seconds that a container lives, even with a heartbeat."""
 
 
@@ -30,7 +30,7 @@ class ContainerSettings(EgressProxySettings):
 class PoolSettings:
     """Settings of one pool. Raises UserError for values with which a pool would wait forever."""
 
-    pool: str
+    name: str
     """Name of the pool; a sweep only removes what carries it."""
     run_id: str
     capacity: int
@@ -45,7 +45,7 @@ class PoolSettings:
     """Maximum seconds for a task's setup script."""
     drain_s: float = 60.0
     """Seconds that closing the pool waits for the daemon to remove ended containers."""
-    warm: int = 0
+    warm_per_kind: int = 0
     """Number of warm sandboxes of each kind that tasks have used."""
     warm_max_age_s: float = 600.0
     """Seconds after which a warm sandbox is ended and replaced."""

@@ -1,7 +1,7 @@
 """Removes what the daemon created for a call that got no answer: a container that nothing starts, an unused image.
 
 Neither has a deadline, and both carry the labels of the pool that made the call. After an unanswered call, the pool
-looks for them, and removes those that stay unclaimed for longer than any start takes.
+looks for them, and removes those that stay unused for longer than any start takes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOOK_WINDOW_S = 1800.0
 """Seconds to look after the unanswered call; a daemon that comes back later has forgotten it."""
 
 
-class OrphanRemover:
+class UnansweredCallCleanup:
     """Removes the orphans of one pool in one process; only its own containers carry its ``labels``."""
 
     def __init__(
@@ -32,7 +32,7 @@ class OrphanRemover:
     ) -> None:
         """``claim_s`` must exceed the time from a container's creation to its start or removal."""
         self._engine, self._labels, self._claim_s, self._now = engine, labels, claim_s, now
-        self._unclaimed_since: dict[LabelledResource, float] = {}
+        self._found_at: dict[LabelledResource, float] = {}
 
     async def run(self) -> None:
         """Look for orphans until cancelled."""
@@ -42,18 +42,18 @@ class OrphanRemover:
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     async def remove_orphans(self) -> int:
-        """Remove what has been unclaimed for too long. Returns the number removed. Raises DockerEngineError."""
+        """Remove what has been unused for too long. Returns the number removed. Raises DockerEngineError."""
         now, unanswered_at = self._now(), self._engine.unanswered_at
         if unanswered_at is None or now - unanswered_at > LOOK_WINDOW_S:
-            self._unclaimed_since.clear()
+            self._found_at.clear()
             return 0
         kinds = (ResourceKind.CONTAINER, ResourceKind.IMAGE)
-        found = [each async for each in list_resources(self._engine, self._labels, kinds) if self._is_unclaimed(each)]
-        self._unclaimed_since = {each: self._unclaimed_since.get(each, now) for each in found}
-        late = [each for each, since in self._unclaimed_since.items() if now - since > self._claim_s]
+        found = [each async for each in list_resources(self._engine, self._labels, kinds) if self._is_orphan(each)]
+        self._found_at = {each: self._found_at.get(each, now) for each in found}
+        late = [each for each, since in self._found_at.items() if now - since > self._claim_s]
         return sum([await remove_resource(self._engine, each) for each in late])
 
-    def _is_unclaimed(self, resource: LabelledResource) -> bool:
+    def _is_orphan(self, resource: LabelledResource) -> bool:
         if resource.kind is ResourceKind.CONTAINER:
             return resource.state == "created"
         return resource.name not in self._engine.committed_images

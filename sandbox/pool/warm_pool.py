@@ -35,13 +35,14 @@ class WarmPool:
         spec: Callable[[ContainerKind, float], ContainerSpec],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``spec(kind, max_s)`` returns the specification of a container that lives for at most ``max_s`` seconds."""
+        """``spec(kind, lifetime_s)`` returns the specification of a container that lives for at most ``lifetime_s``
+        seconds."""
         self._engine, self._settings, self._spec, self._now = engine, settings, spec, now
         self._slots = asyncio.Semaphore(settings.capacity)
         first = settings.start_concurrency
         most, least = max(first, settings.start_concurrency_max), min(first, settings.start_concurrency_min)
         self.start_limiter = StartLimiter(StartConcurrencyLimit(first, most, least))
-        self._warm = WarmSandboxes(settings.warm, settings.warm_max_age_s, settings.warm_demand_window_s)
+        self._warm = WarmSandboxes(settings.warm_per_kind, settings.warm_max_age_s, settings.warm_demand_window_s)
         self.on_warm_started: Callable[[SandboxSession], None] = lambda _: None
         """Called with each sandbox that becomes warm."""
         self._tasks = asyncio.TaskGroup()
@@ -90,7 +91,7 @@ class WarmPool:
         """Return a warm sandbox that answers, with its slot; None when there is none."""
         while (session := self._warm.pop_of_kind(kind)) is not None:
             try:
-                await session.answered(session.request(self._ping_frame), _CHECK_S)
+                await session.wait_acknowledged(session.request(self._ping_frame), _CHECK_S)
             except (TimeoutError, SandboxLost, SandboxDestroyed):
                 await self.discard(session)
             except BaseException:
@@ -123,16 +124,16 @@ class WarmPool:
         finally:
             self.release_slot()
 
-    async def start_sandbox(self, kind: ContainerKind, max_s: float, *, urgent: bool = True) -> SandboxSession:
+    async def start_sandbox(self, kind: ContainerKind, lifetime_s: float, *, urgent: bool = True) -> SandboxSession:
         """Start a sandbox in a slot that was acquired. Raises SandboxStartError."""
-        limits = SessionLimits(min(self._settings.containers.deadline_s, max_s), max_s)
+        limits = SessionLimits(min(self._settings.containers.heartbeat_timeout_s, lifetime_s), lifetime_s)
         try:
             async with self.start_limiter.start_slot(urgent=urgent):
                 began = time.perf_counter()
                 self.starting += 1
                 try:
                     async with asyncio.timeout(self._settings.containers.start_timeout_s):
-                        spec = self._spec(kind, max_s)
+                        spec = self._spec(kind, lifetime_s)
                         session = await SandboxSession.start(self._engine, spec, kind.workdir, limits)
                 finally:
                     self.starting -= 1
@@ -169,7 +170,7 @@ class WarmPool:
             self._warm.count_start(lost.kind, +1)
             self._tasks.create_task(self._replace(lost))
         for session in self._warm:
-            session.extend(self._settings.containers.deadline_s)
+            session.extend(self._settings.containers.heartbeat_timeout_s)
 
     async def _replace(self, lost: WarmSandbox) -> None:
         try:
@@ -191,8 +192,8 @@ class WarmPool:
                 return
             await self._slots.acquire()
             try:
-                max_s = self._settings.containers.max_s + self._settings.warm_max_age_s
-                session = await self.start_sandbox(kind, max_s, urgent=False)
+                lifetime_s = self._settings.containers.max_lifetime_s + self._settings.warm_max_age_s
+                session = await self.start_sandbox(kind, lifetime_s, urgent=False)
             except BaseException as error:
                 self.release_slot()
                 if isinstance(error, SandboxStartError):  # counted; the next task of this kind reports the reason
@@ -208,4 +209,4 @@ class WarmPool:
 
     def _ping_frame(self, request: int) -> bytes:
         """Build a frame whose answer shows that PID 1 is alive."""
-        return init_requests.extend_frame(request, round(self._settings.containers.deadline_s * 1000))
+        return init_requests.extend_frame(request, round(self._settings.containers.heartbeat_timeout_s * 1000))

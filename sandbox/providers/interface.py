@@ -195,12 +195,12 @@ class LocalProvider:
 
     async def containers(self) -> frozenset[str]:
         """Return the ids of this pool's containers, in any state and from any process."""
-        found = await self.pool.engine.containers({POOL_LABEL: self.pool.settings.pool})
+        found = await self.pool.engine.containers({POOL_LABEL: self.pool.settings.name})
         return frozenset(each.id for each in found)
 
-    async def remove_strays(self) -> int:
-        """Remove what this pool does not use; see :meth:`SandboxPool.remove_strays`."""
-        return await self.pool.remove_strays()
+    async def remove_orphans(self) -> int:
+        """Remove what this pool does not use; see :meth:`SandboxPool.remove_orphans`."""
+        return await self.pool.remove_orphans()
 
     async def images(self) -> tuple[str, ...]:
         """Return the names of the images that the daemon has. Raises DockerEngineError."""

@@ -2,7 +2,7 @@
 
 On SIGTERM or Ctrl-C the server starts nothing more, waits a little for running requests, and ends its sandboxes. If it
 is killed, its sandboxes keep running: the same command with the same ``--state`` takes them over before their own
-deadline (``--deadline-s``).
+deadline (``--heartbeat-timeout-s``).
 """
 
 from __future__ import annotations

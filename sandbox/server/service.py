@@ -298,7 +298,7 @@ class PoolService:
         self.adopted += await adopt_remembered_leases(
             self.provider, self.tasks, self._state, self._restore, at_once=self.settings.adopt_concurrency
         )
-        self.swept += await self.provider.remove_strays()
+        self.swept += await self.provider.remove_orphans()
 
     def _restore(self, remembered: RememberedLease) -> LeaseState:
         self.table.restore(remembered.lease)

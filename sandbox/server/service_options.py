@@ -38,9 +38,9 @@ class ServiceOptions(EgressProxyOptions, AccessOptions):
     """Size of the warm pool, per image and limits."""
     image: Annotated[str, option("IMAGE")] = ""
     """Default image of tasks."""
-    max_s: Annotated[float, option("S"), Field(ge=1)] = 7200.0
+    max_lifetime_s: Annotated[float, option("S"), Field(ge=1)] = 7200.0
     """Maximum lifetime of a sandbox, in seconds."""
-    deadline_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
+    heartbeat_timeout_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
     """Seconds that a sandbox survives this service."""
     disk_loop: Flag = False
     """Give each sandbox its own loop-mounted file system if the engine has no disk quota."""
@@ -79,14 +79,17 @@ class ServiceOptions(EgressProxyOptions, AccessOptions):
         """Return the settings of the pool.  ``name`` identifies the service, even after a restart: an engine may have
         several."""
         return PoolSettings(
-            pool=name,
+            name=name,
             run_id=name,
             capacity=slots + self.warm,
             start_concurrency=os.cpu_count() or 2,
             containers=self.proxy_settings(
-                ContainerSettings, image=self.image, deadline_s=self.deadline_s, max_s=self.max_s
+                ContainerSettings,
+                image=self.image,
+                heartbeat_timeout_s=self.heartbeat_timeout_s,
+                max_lifetime_s=self.max_lifetime_s,
             ),
-            warm=self.warm,
+            warm_per_kind=self.warm,
             disk_loop=self.disk_loop,
             owner=f"server:{name}",
         )

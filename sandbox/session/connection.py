@@ -88,9 +88,9 @@ class InitConnection:
         return not self._ended.is_set()
 
     @property
-    def greeted(self) -> asyncio.Event:
+    def hello_received(self) -> asyncio.Event:
         """Set once PID 1 has sent its first message."""
-        return self._stream.greeted
+        return self._stream.hello_received
 
     def handle(self, message: SlotMessage) -> None:
         """Handle a message about a shell or a terminal; subclasses implement this."""
@@ -117,7 +117,7 @@ class InitConnection:
             self._stream.send(frame)
 
     def request(self, make: Callable[[int], bytes]) -> int:
-        """Send a frame; await its answer with :meth:`answered`. Returns the request's id."""
+        """Send a frame; await its answer with :meth:`wait_acknowledged`. Returns the request's id."""
         number = self.next_request()
         frame = make(number)
         self._answers[number] = asyncio.get_running_loop().create_future()
@@ -145,7 +145,7 @@ class InitConnection:
         finally:
             self._answers.pop(number, None)
 
-    async def answered(self, request: int, timeout_s: float = ANSWER_S) -> InitAck:
+    async def wait_acknowledged(self, request: int, timeout_s: float = ANSWER_S) -> InitAck:
         """Wait for the acknowledgement of a request. Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         answer = await self._answer(request, timeout_s)
         if isinstance(answer, FileData):
@@ -153,7 +153,7 @@ class InitConnection:
         return answer
 
     async def read_piece(self, path: str, offset: int, most: int) -> FileData:
-        """Read a piece of a file. Raises as :meth:`answered`, and ValueError for an invalid path."""
+        """Read a piece of a file. Raises as :meth:`wait_acknowledged`, and ValueError for an invalid path."""
         request = self.request(lambda n: init_requests.read_frame(n, path, offset, most))
         answer = await self._answer(request, ANSWER_S)
         if isinstance(answer, InitAck):  # no room for it in PID 1's queue
@@ -164,11 +164,11 @@ class InitConnection:
         future = self._answers.setdefault(request, asyncio.get_running_loop().create_future())
         try:
             if not self.alive and not future.done():
-                raise await self.explain_end()
+                raise await self.end_reason()
             async with asyncio.timeout(timeout_s):
                 return await future
         except _StreamEndedError:
-            raise await self.explain_end() from None
+            raise await self.end_reason() from None
         finally:
             self._answers.pop(request, None)
 
@@ -180,7 +180,7 @@ class InitConnection:
                 async with asyncio.timeout(timeout_s):
                     await event.wait()
             if not event.is_set() or not self.alive:
-                raise await self.explain_end()
+                raise await self.end_reason()
         finally:
             self._events.discard(event)
 
@@ -210,7 +210,7 @@ class InitConnection:
         """
         self.close_stream()
         if self._end_cause.closing or self._end_cause.bye is not None or self._end_cause.destroyed is not None:
-            raise await self.explain_end()
+            raise await self.end_reason()
         last_request = self._requests
         self._ended, self._end_cause = asyncio.Event(), _StreamEnd()
         self._stream.forget_sent()  # nothing waits for the requests in flight
@@ -224,10 +224,10 @@ class InitConnection:
                 return await self._stream.reconnect(self._requests)
         except DockerEngineError as error:
             self._end()
-            raise await self.explain_end() from error
+            raise await self.end_reason() from error
         except TimeoutError as error:
             self.give_up(f"PID 1 did not answer on a new one within {REATTACH_S:.0f} s")
-            raise await self.explain_end() from error
+            raise await self.end_reason() from error
         except BaseException:
             self.give_up("the reattaching task was cancelled")
             raise
@@ -288,7 +288,7 @@ class InitConnection:
                 future.set_exception(_StreamEndedError())
                 future.exception()  # mark as retrieved: a waiter gets it, but there need not be one
 
-    async def explain_silence(self, request: str) -> SandboxLost:
+    async def timeout_reason(self, request: str) -> SandboxLost:
         """Return why PID 1 has not answered ``request`` in time: a failure of the daemon, or an unknown reason."""
         try:
             await self.engine.require_running(self.container)
@@ -296,7 +296,7 @@ class InitConnection:
             return SandboxLost(f"PID 1 did not answer {request}: {error}")
         return SandboxVanished(f"PID 1 did not answer {request}, although the Docker daemon works")
 
-    async def explain_end(self) -> SandboxLost | SandboxDestroyed:
+    async def end_reason(self) -> SandboxLost | SandboxDestroyed:
         """Return why the connection has ended."""
         end = self._end_cause
         if end.destroyed is not None:

@@ -42,7 +42,8 @@ def _put(
     mode: int = 0o644,
     flags: WriteFlag = WriteFlag.NONE,
 ) -> list[int]:
-    """Send one file without waiting. Returns the ids of requests to await with :meth:`InitConnection.answered`."""
+    """Send one file without waiting. Returns the ids of requests to await with
+    :meth:`InitConnection.wait_acknowledged`."""
     requests: list[int] = []
     for at in range(0, max(len(data), 1), wire.FILE_CHUNK_BYTES):
         chunk = data[at : at + wire.FILE_CHUNK_BYTES]
@@ -86,7 +87,7 @@ async def replace_path(
 async def _written(connection: InitConnection, requests: Sequence[int]) -> int:
     """Return the first error of these requests, 0 for none. Raises SandboxLost, SandboxDestroyed."""
     try:
-        acks = [await connection.answered(request) for request in requests]
+        acks = [await connection.wait_acknowledged(request) for request in requests]
     except TimeoutError as error:
         raise SandboxLost(f"PID 1 did not write a file within {ANSWER_S:.0f} s") from error
     return next((ack.error for ack in acks if ack.error), 0)

@@ -166,7 +166,7 @@ def sync_frame(request: int, nonce: bytes, position: int) -> bytes:
     return _frame(b"Y", request, nonce + struct.pack("<Q", position))
 
 
-def heard_frame(position: int) -> bytes:
+def stream_ack_frame(position: int) -> bytes:
     """Tell PID 1 that everything before this position was received and need not be kept."""
     return _frame(b"N", 0, struct.pack("<Q", position))
 

@@ -60,7 +60,7 @@ class ResumableStream:
         self._received = self._told_heard = 0
         self._taken = 0
         self._outbox = ResendBuffer()
-        self.greeted, self._news = asyncio.Event(), asyncio.Event()
+        self.hello_received, self._news = asyncio.Event(), asyncio.Event()
 
     async def open(self) -> None:
         """Attach before the container starts. Raises DockerEngineError."""
@@ -94,11 +94,11 @@ class ResumableStream:
         self._flows = False
         try:
             while self._broken:
-                self.greeted.clear()
+                self.hello_received.clear()
                 asked_from, number = (self._received, 0) if self._received else (wire.NEW_CLIENT, last_request)
                 nonce = secrets.token_bytes(wire.NONCE_BYTES)
                 await self._find(init_messages.sync_marker(nonce))
-                while not (self.greeted.is_set() or self._broken):
+                while not (self.hello_received.is_set() or self._broken):
                     self._news.clear()
                     self._write(self._key + init_requests.sync_frame(number, nonce, asked_from))
                     with contextlib.suppress(TimeoutError):
@@ -139,7 +139,7 @@ class ResumableStream:
         self._received = position
         if position - self._told_heard >= _ACKNOWLEDGE_BYTES:
             self._told_heard = position
-            self._write(init_requests.heard_frame(position))
+            self._write(init_requests.stream_ack_frame(position))
         match message:
             case InitHello(protocol):
                 self._greet(protocol)
@@ -152,7 +152,7 @@ class ResumableStream:
     def _greet(self, protocol: int) -> None:
         if protocol != wire.PROTOCOL:
             raise StreamProtocolError(f"PID 1 speaks protocol {protocol}, this is {wire.PROTOCOL}")
-        self.greeted.set()
+        self.hello_received.set()
         self._news.set()
 
     def _resume(self, message: StreamResumed) -> None:

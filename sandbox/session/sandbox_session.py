@@ -42,9 +42,9 @@ CLOSE_TIMEOUT_S = 20.0
 class SessionLimits:
     """Limits of a container's lifetime."""
 
-    first_deadline_s: float
+    heartbeat_timeout_s: float
     """Seconds that the container lives if it is never extended."""
-    max_s: float
+    max_lifetime_s: float
     """Maximum seconds that it lives."""
 
 
@@ -80,7 +80,7 @@ class SandboxSession(InitConnection):
         cls, engine: DockerEngine, spec: ContainerSpec, workdir: str, limits: SessionLimits
     ) -> SandboxSession:
         """Start a container whose shell is in ``workdir``. Raises SandboxStartError after cleaning up."""
-        spec = replace(spec, command=init_command(limits.first_deadline_s, limits.max_s, workdir))
+        spec = replace(spec, command=init_command(limits.heartbeat_timeout_s, limits.max_lifetime_s, workdir))
         try:
             container = await call_with_undo(lambda: engine.create(spec), engine.remove)
         except DockerEngineError as error:
@@ -94,7 +94,7 @@ class SandboxSession(InitConnection):
                 await mount_loop_disk(engine, container, spec.limits.disk_bytes)
             await session.open()
             await engine.start(container)
-            await session.wait_for_event(session.greeted, HELLO_TIMEOUT_S)
+            await session.wait_for_event(session.hello_received, HELLO_TIMEOUT_S)
         except BaseException as error:
             await session._abandon()
             if isinstance(error, (DockerEngineError, SandboxDestroyed, SandboxLost, TimeoutError)):

@@ -57,7 +57,7 @@ class SlotConnection(Protocol):
 
     def request(self, make: Callable[[int], bytes]) -> int: ...
 
-    async def answered(self, request: int, timeout_s: float) -> InitAck:
+    async def wait_acknowledged(self, request: int, timeout_s: float) -> InitAck:
         """Wait for the acknowledgement of a request. Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         ...
 
@@ -65,7 +65,7 @@ class SlotConnection(Protocol):
         """Wait for an event that a message sets. Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         ...
 
-    async def explain_silence(self, request: str) -> SandboxLost:
+    async def timeout_reason(self, request: str) -> SandboxLost:
         """Return the error for a request that got no answer."""
         ...
 
@@ -73,9 +73,9 @@ class SlotConnection(Protocol):
 async def interrupt_slot(link: SlotConnection, slot: int) -> None:
     """Kill what runs in a slot. Raises SandboxLost, SandboxDestroyed."""
     try:
-        await link.answered(link.request(lambda n: init_requests.interrupt_frame(n, slot)), INTERRUPT_S)
+        await link.wait_acknowledged(link.request(lambda n: init_requests.interrupt_frame(n, slot)), INTERRUPT_S)
     except TimeoutError as error:
-        raise await link.explain_silence(f"an interrupt within {INTERRUPT_S:.0f} s") from error
+        raise await link.timeout_reason(f"an interrupt within {INTERRUPT_S:.0f} s") from error
 
 
 class SandboxShell:

@@ -149,7 +149,7 @@ class PseudoTerminal:
 
     async def _request(self, make: Callable[[int], bytes], what: str) -> None:
         try:
-            ack = await self._link.answered(self._link.request(make), ANSWER_S)
+            ack = await self._link.wait_acknowledged(self._link.request(make), ANSWER_S)
         except TimeoutError as error:
             raise SandboxLost(f"PID 1 did not {what} within {ANSWER_S:.0f} s") from error
         if ack.error:

@@ -180,7 +180,7 @@ async def open_pool_source(host: SandboxHost, name: str, capacity: int, starts: 
         start_concurrency=starts,
         start_concurrency_min=starts,
         start_concurrency_max=starts,
-        containers=ContainerSettings(max_s=_SESSION_S),
+        containers=ContainerSettings(max_lifetime_s=_SESSION_S),
     )
     async with SandboxPool(settings, host) as pool:
         yield PoolSource(pool)

@@ -1,4 +1,4 @@
-"""Runs a stress run from end to end: sources opened, phases in order, everything closed, leftovers counted.
+"""Runs a stress run from end to end: sources opened, phases in order, everything closed, leaks counted.
 
 An interrupt ends the current phase; everything open is closed, the engine's lists are compared, and the findings so far
 are reported.

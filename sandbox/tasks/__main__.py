@@ -138,7 +138,7 @@ def _run(chosen: ReadTasksArguments | GenerateTasksArguments) -> CommandOutcome:
 
     async def prove(on_proof: Callable[[TaskProof], None]) -> list[TaskProof]:
         name = f"prove-{uuid.uuid4().hex[:8]}"
-        containers = chosen.proxy_settings(ContainerSettings, max_s=_SESSION_S)
+        containers = chosen.proxy_settings(ContainerSettings, max_lifetime_s=_SESSION_S)
         settings = PoolSettings(name, name, chosen.concurrency, containers=containers)
         async with SandboxPool(settings) as pool:
             return await prove_tasks(found.tasks, pool_proof_environment(pool), chosen.concurrency, on_proof)

@@ -10,7 +10,7 @@ from sandbox.tasks.dataset import Dataset, dataset_checksum
 from sandbox.tasks.task import Task
 from sandbox.validation.network_needs import find_live_services, find_unmet_needs
 from sandbox.validation.proofs import ProofVerdict, TaskProof
-from sandbox.validation.task_warnings import find_remarks
+from sandbox.validation.task_warnings import find_task_warnings
 
 _NAMED = 3
 """Maximum number of tasks that are named for one note."""
@@ -24,7 +24,7 @@ class TaskNote(TypedDict):
 
     task: str
     kind: str
-    """``network``, ``live`` or ``remark``."""
+    """``network``, ``live`` or ``warning``."""
     what: str
 
 
@@ -67,7 +67,7 @@ def _notes(task: Task) -> list[TaskNote]:
     ]
     if live := find_live_services(task):
         notes.append(TaskNote(task=task.id, kind="live", what=f"its tests need running services: {', '.join(live)}"))
-    return notes + [TaskNote(task=task.id, kind="remark", what=what) for what in find_remarks(task)]
+    return notes + [TaskNote(task=task.id, kind="warning", what=what) for what in find_task_warnings(task)]
 
 
 def _several(tasks: list[str]) -> str:

@@ -22,9 +22,9 @@ _STARTS_AS = re.compile(rf"\b{START_STOP_DAEMON}\b|\buser\s*=\s*[1-9]")
 _UNSAID = Task("", "").workdir
 
 
-def find_remarks(task: Task) -> Iterator[str]:
-    """Yield one sentence for each remark."""
-    yield from _image_remarks(task)
+def find_task_warnings(task: Task) -> Iterator[str]:
+    """Yield one sentence for each warning."""
+    yield from _image_warnings(task)
     yield from (
         f"its allowed_hosts name {host}, {why}"
         for host in task.network.allowed_hosts
@@ -63,7 +63,7 @@ def find_remarks(task: Task) -> Iterator[str]:
         yield f"its tests run on the toolchain's programs, which do not get {', '.join(absent)} from its environment"
 
 
-def _image_remarks(task: Task) -> Iterator[str]:
+def _image_warnings(task: Task) -> Iterator[str]:
     for build in image_builds(task):
         parsed = _parsed(build)
         if any(name == "ENTRYPOINT" for name, _ in parsed):

@@ -11,7 +11,7 @@ from actors.agents.prompt import PromptTemplate
 from actors.agents.settings import AgentSettings, AgentSpec, ToolsetKind
 from actors.environment.app import create_app
 from actors.environment.episode import EpisodeInputs, ToolEventObserver, open_chat_policy
-from actors.environment.messages import AGENT_ADAPTER, BeginEpisode, EpisodeLimits, EpisodeOutcome, PolicyAddress
+from actors.environment.messages import AGENT_ADAPTER, EpisodeLimits, EpisodeOutcome, PolicyAddress, StartEpisodeRequest
 from actors.environment.service import EnvironmentService, EnvironmentServiceSettings, RunHostedEpisode
 from actors.rollout.agent_loop import AgentLoop
 from actors.rollout.chat_policy import ChatEndpoint, ChatEndpointSettings
@@ -41,8 +41,8 @@ OUTCOME = EpisodeOutcome(
 )
 
 
-def begin(name: str = "e1", url: str = "http://127.0.0.1:9", key: str = "") -> BeginEpisode:
-    return BeginEpisode(
+def begin(name: str = "e1", url: str = "http://127.0.0.1:9", key: str = "") -> StartEpisodeRequest:
+    return StartEpisodeRequest(
         episode=name,
         task=encode_task(TASK),
         agent=AGENT_ADAPTER.dump_python(SETTINGS, mode="json"),

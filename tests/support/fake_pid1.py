@@ -20,7 +20,7 @@ class FakePid1:
         self.heard: list[tuple[str, object]] = []
         self.session = SandboxSession(_FakeDaemon(), "c" * 64, b"")
         self.session._stream = self
-        self.greeted = asyncio.Event()
+        self.hello_received = asyncio.Event()
         self.refuse_child = 0
         """An errno: no grade child can be started."""
         self.graded, self.grading = asyncio.Event(), 0

@@ -128,11 +128,11 @@ class FakeProvider:
     async def containers(self) -> frozenset[str]:
         return frozenset(self.there)
 
-    async def remove_strays(self) -> int:
-        strays = self.there - {each.container for each in self.opened}
-        self.removed += sorted(strays)
-        self.there -= strays
-        return len(strays)
+    async def remove_orphans(self) -> int:
+        orphans = self.there - {each.container for each in self.opened}
+        self.removed += sorted(orphans)
+        self.there -= orphans
+        return len(orphans)
 
     async def images(self) -> tuple[str, ...]:
         return self.names

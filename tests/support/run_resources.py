@@ -6,7 +6,7 @@ from launch.processes.process_reaper import find_run_processes
 from tests.support.cluster_runs import MiniRun, all_listening_ports, eventually, listening_ports, shared_memory
 
 DEADLINE_S = 40.0
-"""sandbox.deadline_s of the mini recipe: containers that nobody looks after end by themselves."""
+"""sandbox.heartbeat_timeout_s of the mini recipe: containers that nobody looks after end by themselves."""
 
 
 class RunResources:

@@ -33,7 +33,7 @@ def worker_spec(
         endpoint="",
         curve=None,
         episodes=2,
-        settings=WorkerSettings(
+        limits=WorkerSettings(
             acquire_timeout_s=acquire_timeout_s, cleanup_timeout_s=cleanup_timeout_s, send_deadline_s=1.0
         ),
         agent=agent,

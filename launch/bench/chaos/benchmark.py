@@ -94,7 +94,7 @@ class ChaosReport:
         return [*found, *(line for held, line in checks if not held)]
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         return not self.failures
 
     def as_json(self) -> dict[str, JsonValue]:
@@ -143,7 +143,7 @@ async def measure_chaos(options: ChaosOptions) -> ChaosReport:
     report = _report(options.goal, kills, observer, accounting)
     for line in report.failures:
         say(f"failed: {line}")
-    if report.holds and options.folder is None:
+    if report.passed and options.folder is None:
         shutil.rmtree(output)
     return report
 

@@ -55,7 +55,7 @@ class GpuThroughputReport:
     rows: tuple[GpuThroughputRow, ...]
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         """Always true: results depend on the device."""
         return True
 

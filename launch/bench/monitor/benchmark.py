@@ -59,7 +59,7 @@ class MonitorBenchmarkReport:
         return [f"{found:.4g} {what}, and the bound is {most:g}" for what, found, most in bounds if found > most]
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         return not self.failures
 
     def as_json(self) -> dict[str, JsonValue]:
@@ -117,6 +117,6 @@ async def measure_monitor(options: MonitorBenchmarkOptions) -> MonitorBenchmarkR
     report = MonitorBenchmarkReport(count, opening, live)
     for line in report.failures:
         say(f"failed: {line}")
-    if report.holds and options.folder is None:
+    if report.passed and options.folder is None:
         shutil.rmtree(output)
     return report

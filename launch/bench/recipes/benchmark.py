@@ -69,7 +69,7 @@ class RecipeBenchmarkReport:
     failures: Sequence[str]
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         return not self.failures
 
     def as_json(self) -> dict[str, JsonValue]:

@@ -93,7 +93,7 @@ class ModeBenchmarkReport:
         return found
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         return not self.failures
 
     def as_json(self) -> dict[str, JsonValue]:
@@ -213,7 +213,7 @@ async def measure_modes(options: ModeBenchmarkOptions) -> ModeBenchmarkReport:
         report = await bench.run()
     for line in report.failures:
         say(f"failed: {line}")
-    if report.holds and options.folder is None:
+    if report.passed and options.folder is None:
         shutil.rmtree(output)
     return report
 

@@ -77,7 +77,7 @@ class TransportReport:
         return found
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         return not self.failures
 
     def as_json(self) -> dict[str, JsonValue]:

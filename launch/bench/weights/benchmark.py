@@ -83,7 +83,7 @@ class WeightBenchmarkReport:
     """Number of history tokens → rule → result."""
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         """Whether a delta is small.  Times are no promise, as they depend on the machine."""
         return self.share <= _SHARE
 

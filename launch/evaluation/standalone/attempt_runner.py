@@ -19,7 +19,7 @@ from actors.rollout.observer import EpisodeObserver
 from actors.rollout.recorder import TerminalRecorder
 from actors.rollout.sandbox_terminal import SandboxTerminal, wait_opened
 from actors.rollout.stages import StageDeadlines
-from actors.rollout.terminal import EpisodeGrade, Gradable
+from actors.rollout.terminal import EpisodeGrade, Grader
 from actors.workers.settings import WorkerSpec
 from launch.evaluation.solvers.solver import NullObserver, Solver, SolverRun
 from protocol.errors import iterate_leaf_errors
@@ -43,7 +43,7 @@ class EvaluationContext:
     """Objects that attempts share: the sandbox pool, settings, solver and reward."""
 
     pool: SandboxPool
-    settings: WorkerSpec
+    worker: WorkerSpec
     tools: Toolset
     solver: Solver
     reward: RewardFunction
@@ -69,7 +69,7 @@ class _AttemptState:
 class _StagedGrading:
     """A terminal whose grading starts the evaluate stage, so that later failures count as grading failures."""
 
-    terminal: Gradable
+    terminal: Grader
     state: _AttemptState
 
     async def grade(self) -> EpisodeGrade:
@@ -102,7 +102,7 @@ async def run_attempt(
     """Run one attempt; return its record and trajectory.  A failure becomes part of the record."""
     state, begun, failure = _AttemptState(), time.monotonic(), None
     try:
-        async with asyncio.timeout(context.settings.settings.episode_deadline_s):
+        async with asyncio.timeout(context.worker.limits.episode_deadline_s):
             await _run_stages(attempt, task, context, state)
     except Exception as error:  # noqa: BLE001  # the boundary: a failure costs one attempt, is named, and is counted
         failure = _failure(state.stage, error)
@@ -127,12 +127,12 @@ def _failure(stage: AttemptStage, error: Exception) -> AttemptError:
 
 
 async def _run_stages(attempt: AttemptId, task: Task, context: EvaluationContext, state: _AttemptState) -> None:
-    settings = context.settings
+    settings = context.worker
     deadlines = StageDeadlines.for_episode(
         asyncio.get_running_loop().time(),
-        settings.settings.episode_deadline_s,
+        settings.limits.episode_deadline_s,
         evaluate_s=settings.grade_timeout_s,
-        after_s=settings.settings.cleanup_timeout_s,
+        after_s=settings.limits.cleanup_timeout_s,
     )
     async with _sandbox(task, context) as sandbox:
         state.stage = AttemptStage.AGENT
@@ -175,7 +175,7 @@ def _observing(attempt: AttemptId, task: Task, terminals: Path | None) -> Genera
 
 @asynccontextmanager
 async def _sandbox(task: Task, context: EvaluationContext) -> AsyncGenerator[LocalSandbox]:
-    settings = context.settings.settings
+    settings = context.worker.limits
     opening = LocalProvider(context.pool).open(task, settings.episode_deadline_s)
     sandbox = await wait_opened(opening, settings.acquire_timeout_s)
     try:
@@ -188,7 +188,7 @@ async def _sandbox(task: Task, context: EvaluationContext) -> AsyncGenerator[Loc
 
 
 async def _close_sandbox(sandbox: LocalSandbox, context: EvaluationContext) -> None:
-    async with asyncio.timeout(context.settings.settings.cleanup_timeout_s):
+    async with asyncio.timeout(context.worker.limits.cleanup_timeout_s):
         await sandbox.close()
 
 

@@ -41,9 +41,9 @@ async def kill_agent_processes(session: SandboxSession) -> None:
 
 async def _kill_all(session: SandboxSession) -> str:
     try:
-        ack = await session.answered(session.request(init_requests.kill_all_frame), ANSWER_S)
+        ack = await session.wait_acknowledged(session.request(init_requests.kill_all_frame), ANSWER_S)
     except TimeoutError as error:
-        raise await session.explain_silence("before grading") from error
+        raise await session.timeout_reason("before grading") from error
     return os.strerror(ack.error) if ack.error else ""
 
 

@@ -64,7 +64,7 @@ async def untouched_container_works(session: SandboxSession, spec: ContainerSpec
     Raises the reason if the agent's container has ended.
     """
     if not session.alive:
-        raise await session.explain_end()
+        raise await session.end_reason()
     with suppress(InfraError, SandboxDestroyed):
         async with (
             open_second_container(session, spec, task, 0.0) as other,

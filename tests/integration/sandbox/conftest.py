@@ -24,7 +24,7 @@ async def engine(docker_engine: SandboxHost) -> AsyncGenerator[DockerEngine]:
 async def pool(docker_engine: SandboxHost, engine: DockerEngine) -> AsyncGenerator[SandboxPool]:
     name = f"test-{os.getpid()}"
     before = await engine.inventory()
-    async with SandboxPool(PoolSettings(pool=name, run_id="test", capacity=8), docker_engine) as opened:
+    async with SandboxPool(PoolSettings(name=name, run_id="test", capacity=8), docker_engine) as opened:
         yield opened
     after = await engine.inventory()
     assert not await engine.containers({POOL_LABEL: name}), "containers leaked"

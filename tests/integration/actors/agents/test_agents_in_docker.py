@@ -33,7 +33,7 @@ from tests.support.http_servers import pool_server
 
 pytestmark = [pytest.mark.docker]
 
-POOL = PoolSettings(pool=f"test-agents-{os.getpid()}", run_id="test", capacity=1)
+POOL = PoolSettings(name=f"test-agents-{os.getpid()}", run_id="test", capacity=1)
 SETTINGS = EpisodeSettings(
     max_turns=8,
     max_malformed=2,

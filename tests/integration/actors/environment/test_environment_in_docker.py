@@ -66,7 +66,7 @@ def call(name: str, **arguments: str) -> str:
 async def service(
     host: SandboxHost, settings: EnvironmentServiceSettings | None = None
 ) -> AsyncGenerator[tuple[str, SandboxPool]]:
-    pool_settings = PoolSettings(pool=f"test-environment-{os.getpid()}", run_id="test", capacity=4)
+    pool_settings = PoolSettings(name=f"test-environment-{os.getpid()}", run_id="test", capacity=4)
     async with SandboxPool(pool_settings, host) as pool:
 
         async def played(part: EpisodeInputs) -> EpisodeOutcome:

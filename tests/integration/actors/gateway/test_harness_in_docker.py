@@ -52,7 +52,7 @@ def call(command: str) -> str:
 
 
 async def run(host: SandboxHost, engine: FakeEngine, command: str, settings: EpisodeSettings = SETTINGS) -> Trajectory:
-    pool_settings = PoolSettings(pool=f"test-harness-{os.getpid()}", run_id="test", capacity=1)
+    pool_settings = PoolSettings(name=f"test-harness-{os.getpid()}", run_id="test", capacity=1)
     async with (
         SandboxPool(pool_settings, host) as pool,
         HarnessRunner(HarnessSettings(harness=command), FakeTokenizer(), engine.generate) as harnesses,

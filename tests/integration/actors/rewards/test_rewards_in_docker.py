@@ -70,7 +70,7 @@ async def test_exit_codes_time_and_weights_of_a_real_sandbox_are_what_rewards_ar
         "<tool_call>{\x01",
         "done\x01",
     ]
-    settings = PoolSettings(pool=f"test-rewards-{os.getpid()}", run_id="test", capacity=1)
+    settings = PoolSettings(name=f"test-rewards-{os.getpid()}", run_id="test", capacity=1)
     async with fake_judge(GOOD, BAD) as judge, SandboxPool(settings, docker_engine) as pool:
         asked_judge = JudgeSettings(url=judge.url, model="j", votes=1, concurrency=1)
         wanted = RewardSpec(

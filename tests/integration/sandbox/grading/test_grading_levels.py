@@ -41,12 +41,12 @@ def task(body: str, level: GradingLevel, *expected: str, **more) -> Task:
 async def images(engine: DockerEngine, pool: SandboxPool) -> int:
     """Count the images with this pool's label, which are copies of its containers."""
     found = await engine.docker.images.list(all=True)
-    return sum((each["Labels"] or {}).get(POOL_LABEL) == pool.settings.pool for each in found)
+    return sum((each["Labels"] or {}).get(POOL_LABEL) == pool.settings.name for each in found)
 
 
 async def pool_containers(engine: DockerEngine, pool: SandboxPool) -> set[str]:
     """Return the ids of this pool's containers, in any state."""
-    return {each.id for each in await engine.containers({POOL_LABEL: pool.settings.pool})}
+    return {each.id for each in await engine.containers({POOL_LABEL: pool.settings.name})}
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="session")

@@ -128,7 +128,9 @@ async def test_a_service_that_does_not_start_is_named_and_leaves_nothing(
     images: ImageStore,
     networks: SandboxNetworks,
 ):
-    settings = TaskServiceSettings(docker_engine.toolchain, {POOL_LABEL: f"test-{os.getpid()}"}, 3600, ready_s=3)
+    settings = TaskServiceSettings(
+        docker_engine.toolchain, {POOL_LABEL: f"test-{os.getpid()}"}, 3600, ready_timeout_s=3
+    )
     before = await engine.inventory()
     with pytest.raises(SandboxStartError, match=why):
         async with start_services(engine, images, networks, (broken, service(name="b")), settings):
@@ -141,7 +143,7 @@ async def test_a_service_ends_by_itself_when_everyone_who_knew_of_it_is_dead(
     engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
 ):
     labels = {POOL_LABEL: f"test-ends-{os.getpid()}"}
-    settings = TaskServiceSettings(docker_engine.toolchain, labels, max_s=2)
+    settings = TaskServiceSettings(docker_engine.toolchain, labels, max_lifetime_s=2)
     async with start_services(engine, images, networks, (service(),), settings), asyncio.timeout(60):
         while await engine.containers(labels):  # noqa: ASYNC110  the daemon tells nobody
             await asyncio.sleep(0.1)

@@ -53,7 +53,7 @@ def through_proxy(url: str) -> str:
 @pytest_asyncio.fixture(loop_scope="session")
 async def before(engine: DockerEngine, pool: SandboxPool) -> AsyncGenerator[DockerInventory]:
     """Yield the inventory, and check at the end that nothing has been added."""
-    there, mine = await engine.inventory(), {POOL_LABEL: pool.settings.pool}
+    there, mine = await engine.inventory(), {POOL_LABEL: pool.settings.name}
     yield there
     after = await engine.inventory()
     assert after.networks <= there.networks
@@ -92,7 +92,7 @@ async def test_what_is_left_of_a_pool_is_not_counted_among_what_others_have(
     pool: SandboxPool, engine: DockerEngine, before: DockerInventory
 ):
     async with pool.acquire(TASK):
-        elsewhere = await inventory_without_labels(engine, {POOL_LABEL: pool.settings.pool})
+        elsewhere = await inventory_without_labels(engine, {POOL_LABEL: pool.settings.name})
         own = (await engine.inventory()).new_since(elsewhere)
     assert len(own.networks) == 1
     assert len(own.containers) >= 1 + len(TASK.services)
@@ -188,7 +188,7 @@ async def test_an_opening_that_is_cancelled_anywhere_leaves_nothing(
 
 
 async def test_a_session_with_surroundings_never_comes_from_the_shelf_nor_goes_there(docker_engine: SandboxHost):
-    settings = PoolSettings(f"shelf-{os.getpid()}", "test", 3, warm=1)
+    settings = PoolSettings(f"shelf-{os.getpid()}", "test", 3, warm_per_kind=1)
     async with SandboxPool(settings, docker_engine) as warm:
         plain = dataclasses.replace(TASK, services=())
         await warm.prewarm(plain, 1)

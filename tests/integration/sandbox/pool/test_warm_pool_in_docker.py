@@ -30,7 +30,7 @@ async def warm(docker_engine: SandboxHost, engine: DockerEngine) -> AsyncGenerat
         await pool.prewarm(TASK, 2)
         assert pool.statistics().warm == 2
         yield pool
-    assert not await engine.containers({POOL_LABEL: settings.pool})
+    assert not await engine.containers({POOL_LABEL: settings.name})
 
 
 async def test_a_warm_sandbox_is_set_up_for_its_task_and_handed_out_once(warm: SandboxPool):
@@ -48,7 +48,7 @@ async def test_a_warm_sandbox_makes_room_for_another_kind(warm: SandboxPool):
 
 
 async def test_a_warm_sandbox_that_died_is_not_handed_out(warm: SandboxPool, engine: DockerEngine):
-    for each in await engine.containers({POOL_LABEL: warm.settings.pool}):
+    for each in await engine.containers({POOL_LABEL: warm.settings.name}):
         await engine.remove(each.id)
     async with warm.acquire(TASK) as session:
         assert (await session.run("echo alive", S)).output == "alive\n"
@@ -62,7 +62,7 @@ async def test_a_warm_sandbox_lives_no_longer_than_its_task_may(warm: SandboxPoo
 
 
 async def test_the_shelf_is_filled_again_behind_the_one_that_was_taken(docker_engine: SandboxHost):
-    settings = PoolSettings(f"refill-{os.getpid()}", "test", 4, warm=1)
+    settings = PoolSettings(f"refill-{os.getpid()}", "test", 4, warm_per_kind=1)
     async with SandboxPool(settings, docker_engine) as pool:
         async with pool.acquire(TASK):
             await pool.prewarm(TASK, 1)

@@ -79,13 +79,13 @@ async def test_a_lease_goes_on_in_the_same_shell(server: Server, docker_engine: 
             await sandbox.run("cd /tmp; a=5", S)
             first.kill()
         labels = {POOL_LABEL: server.pool, OWNER_LABEL: f"server:{server.pool}"}
-        stray = await engine.create(
+        orphan = await engine.create(
             ContainerSpec(docker_engine.base_image, docker_engine.toolchain, labels, init_command(60, 60, "/"))
         )
         async with server.running():
             there = {each.id for each in await engine.containers({POOL_LABEL: server.pool})}
             assert len(there) == 1
-            assert stray not in there
+            assert orphan not in there
             assert (await sandbox.run("echo $a; pwd", S)).output == "5\n/tmp\n"
             await sandbox.run("touch /app/a", S)
             assert (await sandbox.grade()).all_passed

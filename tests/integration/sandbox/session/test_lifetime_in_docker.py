@@ -36,7 +36,8 @@ from sandbox.tasks.task import TaskService, Task
 
 async def main():
     services = (TaskService("web", command=("/.sbx/busybox", "sleep", "600")),) if sys.argv[2:] else ()
-    async with SandboxPool(PoolSettings(sys.argv[1], "r", 1, containers=ContainerSettings(deadline_s=1.5))) as pool:
+    containers = ContainerSettings(heartbeat_timeout_s=1.5)
+    async with SandboxPool(PoolSettings(sys.argv[1], "r", 1, containers=containers)) as pool:
         async with pool.acquire(Task(id="t", instruction="", services=services)) as session:
             print(session.container, flush=True)
             await asyncio.sleep(600)
@@ -82,7 +83,7 @@ async def test_what_was_around_a_killed_owners_session_is_swept(docker_engine: S
 
 
 async def test_a_heartbeat_keeps_a_session_beyond_its_first_deadline(docker_engine: SandboxHost):
-    settings = PoolSettings(f"beat-{os.getpid()}", "r", 1, containers=ContainerSettings(deadline_s=1.0))
+    settings = PoolSettings(f"beat-{os.getpid()}", "r", 1, containers=ContainerSettings(heartbeat_timeout_s=1.0))
     async with SandboxPool(settings, docker_engine) as pool, pool.acquire(TASK) as session:
         await session.run("sleep 1.5", S)
         assert (await session.run("echo alive", S)).output == "alive\n"
@@ -262,4 +263,4 @@ async def test_a_start_that_takes_too_long_is_infrastructure_and_leaves_nothing(
             async with slow.acquire(TASK):
                 pass
     async with DockerEngine(docker_engine.docker_url) as engine:
-        assert not await engine.containers({POOL_LABEL: settings.pool})
+        assert not await engine.containers({POOL_LABEL: settings.name})

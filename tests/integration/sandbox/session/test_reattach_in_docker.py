@@ -95,7 +95,7 @@ async def test_an_adopted_session_keeps_its_image_from_being_evicted(pool: Sandb
     build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\nLABEL adopted={os.getpid()}\n".encode()})
     task = dataclasses.replace(TASK, build=build)
     async with pool.images.reserve(task) as image:
-        labels = {POOL_LABEL: pool.settings.pool}
+        labels = {POOL_LABEL: pool.settings.name}
         spec = ContainerSpec(image, pool.host.toolchain, labels)
         left = await SandboxSession.start(pool.engine, spec, "/app", SessionLimits(60, 60))
         left.close_stream()

@@ -13,7 +13,7 @@ import pytest
 from actors.engines.messages import EngineUnavailable
 from actors.environment.client import EnvironmentClient, EnvironmentLostError
 from actors.environment.episode import EpisodeInputs
-from actors.environment.messages import AGENT_ADAPTER, BeginEpisode, EpisodeOutcome
+from actors.environment.messages import AGENT_ADAPTER, EpisodeOutcome, StartEpisodeRequest
 from actors.environment.service import EnvironmentService, EnvironmentServiceSettings
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.stages import NO_DEADLINES, StageOverrun
@@ -378,5 +378,5 @@ async def test_an_episode_over_its_request_s_time_is_begun_nowhere() -> None:
 
 
 def test_an_agent_survives_the_way_as_it_is() -> None:
-    told = AGENT_ADAPTER.validate_python(BeginEpisode.model_validate(begin().model_dump(mode="json")).agent)
+    told = AGENT_ADAPTER.validate_python(StartEpisodeRequest.model_validate(begin().model_dump(mode="json")).agent)
     assert told == SETTINGS

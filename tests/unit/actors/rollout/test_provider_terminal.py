@@ -95,7 +95,7 @@ async def test_a_lease_that_its_server_has_ended_is_infrastructures(tmp_path: Pa
 async def test_a_training_groups_places_are_held_before_its_first_episode_begins(tmp_path: Path) -> None:
     request = RolloutRequest("run", GroupId(7), 0, 3, "t", 11)
     async with pool_server(FakeProvider(), tmp_path) as (url, service):
-        settings, pool = ProviderSettings("pool", (url,), together=True), PoolSettings("unused", "r", 1)
+        settings, pool = ProviderSettings("pool", (url,), group_slots=True), PoolSettings("unused", "r", 1)
         together = sandbox_group_of(request, settings)
         assert together == SandboxGroup("run/g000007", 3)
         async with open_sandbox_source(pool, settings, episodes=3, acquire_s=60.0) as sandboxes:
@@ -103,4 +103,4 @@ async def test_a_training_groups_places_are_held_before_its_first_episode_begins
             assert service.table.groups() == {"run/g000007": 3}
     for other in (replace(request, attempt=1), replace(request, purpose="before")):
         assert sandbox_group_of(other, settings) is None
-    assert sandbox_group_of(request, replace(settings, together=False)) is sandbox_group_of(request, None) is None
+    assert sandbox_group_of(request, replace(settings, group_slots=False)) is sandbox_group_of(request, None) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from actors.rollout.recorder import EpisodeRecorder, TerminalRecorder
+from actors.rollout.recorder import EpisodeTelemetry, TerminalRecorder
 from actors.rollout.terminal import EpisodeGrade
 from protocol.events import EventLog
 from protocol.trajectory import Reward, TestResult, Trajectory
@@ -19,7 +19,7 @@ TASK = Task("task-0", "Count the lines.", family="count")
 
 def record(run_dir: Path, trajectory: Trajectory) -> None:
     """One short episode."""
-    recorder = EpisodeRecorder(EventLog(run_dir, "worker-0", "node-0"), run_dir, trajectory.request, TASK, "worker-0")
+    recorder = EpisodeTelemetry(EventLog(run_dir, "worker-0", "node-0"), run_dir, trajectory.request, TASK, "worker-0")
     recorder.on_turn(0, "I count.", 5, (3, 4), 70.0)
     recorder.on_call("shell_exec", "wc -l\x1b[2J input.txt")
     recorder.on_result("12 input.txt\n")
@@ -89,7 +89,7 @@ def test_a_disk_that_takes_nothing_costs_the_recording_and_not_the_episode(
 
 def test_a_pass_that_a_person_should_read_is_pointed_at(tmp_path: Path) -> None:
     request = make_trajectory().request
-    recorder = EpisodeRecorder(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, request, TASK, "worker-0")
+    recorder = EpisodeTelemetry(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, request, TASK, "worker-0")
     why = "call 1 touched the tests' folder: ls /tests"
     recorder.on_grade(EpisodeGrade((TestResult("one", True),), 1.0, True, 3.0, (why,)), Reward(1.0))
     recorder.close()
@@ -100,7 +100,7 @@ def test_a_pass_that_a_person_should_read_is_pointed_at(tmp_path: Path) -> None:
 
 def test_output_is_shown_as_it_comes_and_of_much_the_beginning_and_the_end(tmp_path: Path) -> None:
     request = make_trajectory().request
-    recorder = EpisodeRecorder(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, request, TASK, "worker-0")
+    recorder = EpisodeTelemetry(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, request, TASK, "worker-0")
     (cast,) = (tmp_path / "terminals").iterdir()
     recorder.on_call("shell_exec", "make")
     recorder.on_output("compiling\n")

@@ -247,7 +247,7 @@ def test_a_worker_keeps_its_own_containers_and_has_ended_them_before_it_is_given
     share, (node,) = WorkerShare(5, 2), here(1)
     told = worker_spec(load_recipe("demo"), directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
     assert (told.episodes, told.pool.capacity, told.pool.start_concurrency) == (5, 5, 2)
-    assert (told.pool.pool, told.pool.run_id, told.curve) == ("mine/worker-0-0", "mine", None)
+    assert (told.pool.name, told.pool.run_id, told.curve) == ("mine/worker-0-0", "mine", None)
     assert told.pool.drain_s < ACTOR_STOP_S
 
 

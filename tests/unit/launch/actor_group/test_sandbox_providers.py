@@ -93,7 +93,7 @@ async def test_the_places_of_a_whole_group_are_asked_of_one_address_that_has_the
         await asyncio.to_thread(check, said)
         told = make_provider_settings(said.sandbox, {})
         assert told is not None
-        assert told.together
+        assert told.group_slots
         with pytest.raises(UserError, match=r"start a router \(longshore router --workers http:\S+,http:\S+\)"):
             check(config(together), WORKER_URLS=",".join(urls))
 

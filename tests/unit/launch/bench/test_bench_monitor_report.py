@@ -32,7 +32,7 @@ def asked(*words: str) -> MonitorBenchmarkOptions:
 
 def test_what_holds_is_said_as_it_was_asked_for() -> None:
     said = GOOD.as_json()
-    assert GOOD.holds
+    assert GOOD.passed
     assert {name: said[name] for name in ("open_s_100k", "rss_mb", "event_latency_ms", "missed_events")} == {
         "open_s_100k": 1.2, "rss_mb": 150.0, "event_latency_ms": {"p50": 40.0, "p95": 300.0}, "missed_events": 0,
     }  # fmt: skip
@@ -55,7 +55,7 @@ def test_what_holds_is_said_as_it_was_asked_for() -> None:
     ],
 )
 def test_what_does_not_hold_fails(report: MonitorBenchmarkReport, said: str) -> None:
-    assert not report.holds
+    assert not report.passed
     assert list(report.failures) == [said]
 
 

@@ -84,14 +84,14 @@ async def test_a_machine_that_cannot_run_a_recipe_does_not_make_it_one_that_does
     assert len(report.results) == 5
     assert all(each == RecipeResult(loads=True) for each in report.results.values())
     assert report.failures[0] == "art_terminal: no Docker engine answers"
-    assert not report.holds
+    assert not report.passed
 
 
 def test_the_report_has_a_key_for_each_recipe_and_nothing_else() -> None:
     report = RecipeBenchmarkReport(
         {"a": RecipeResult(False), "b": RecipeResult(True, 2, 16, {"bonus": 0.25}, 3.2)}, ["a: why"]
     )
-    assert not report.holds
+    assert not report.passed
     assert report.as_json()["b"] == {
         "loads": True, "steps_run": 2, "trained": 16, "reward_parts": {"bonus": 0.25}, "seconds": 3.2
     }  # fmt: skip

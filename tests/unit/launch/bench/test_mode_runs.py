@@ -177,17 +177,17 @@ def test_the_difference_of_evaluations_is_pooled_over_repetitions_and_paired_by_
     assert {mode: after[mode]["n"] for mode in after} == {"async": 480, "sync": 480, "one_step_off": 480}
     assert after["one_step_off"]["pass_at_1"] == pytest.approx(by_task[ONE].mean(), abs=1e-4)
     assert after["one_step_off"]["stderr"] == pytest.approx(by_task[ONE].std(ddof=1) / np.sqrt(40), abs=1e-4)
-    assert made.holds
+    assert made.passed
 
 
 def test_a_policy_that_may_have_learned_less_fails_the_bench_and_a_slow_arm_does_not() -> None:
     slow = {ASYNC: [measured(500)], SYNC: [measured(100)], ONE: [measured(100)]}
-    assert report(slow).holds
+    assert report(slow).passed
     worse = [[True, False]] * 10, [[True, True]] * 10, [[True, True]] * 10
     made = report({mode: [measured(100, each)] for mode, each in zip((ASYNC, SYNC, ONE), worse, strict=True)})
     (line,) = made.failures
     assert "-0.500" in line
-    assert not made.holds
+    assert not made.passed
 
 
 def test_a_check_of_a_runs_own_that_did_not_hold_fails_the_bench() -> None:

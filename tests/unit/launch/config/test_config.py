@@ -195,9 +195,9 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("cluster.nodes=33", "raise it to 33 (and sandbox.capacity_per_node to 33), or ask for fewer --nodes"),
         ("buffer.budget_bytes=1000", "or lower buffer.max_trajectory_bytes"),
         ("rollout.episode_deadline_s=100", "must exceed its stages, 455 s"),
-        ("sandbox.max_s=300", "raise it to 660"),
+        ("sandbox.max_lifetime_s=300", "raise it to 660"),
         ("engine.start_timeout_s=3000", "before a killed engine is back"),
-        ("sandbox.deadline_s=5000", "is not below sandbox.max_s"),
+        ("sandbox.heartbeat_timeout_s=5000", "is not below sandbox.max_lifetime_s"),
         ('sandbox.allow_hosts=["not a host:x"]', "is not a host: write example.org"),
         ('sandbox.python_index="example.org/simple"', "is not a package index"),
         ("sandbox.grade_timeout_s=150", "could end a container during sandbox.grade_timeout_s"),
@@ -456,9 +456,9 @@ def test_seeded_sampling_can_be_had_where_the_engine_can_do_it() -> None:
 
 def test_all_problems_come_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        load_recipe("demo", ["staleness.max_staleness=0", "sandbox.max_s=300"])
+        load_recipe("demo", ["staleness.max_staleness=0", "sandbox.max_lifetime_s=300"])
     assert "staleness.max_staleness" in str(caught.value)
-    assert "sandbox.max_s" in str(caught.value)
+    assert "sandbox.max_lifetime_s" in str(caught.value)
 
 
 def test_an_unknown_recipe_names_the_known_ones() -> None:

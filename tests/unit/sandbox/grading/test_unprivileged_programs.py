@@ -6,7 +6,7 @@ import pytest
 
 from sandbox.grading.isolation.decision import find_doubt
 from sandbox.tasks.task import GradingLevel, Task
-from sandbox.validation.task_warnings import find_remarks
+from sandbox.validation.task_warnings import find_task_warnings
 
 AS = "start-stop-daemon -S -q -c 65534:65534"
 RUN = f"{AS} -x /app/program"
@@ -121,7 +121,7 @@ def test_tests_that_name_nobody_are_in_doubt_and_validate_says_what_to_write(tex
     found = find_doubt(script, tests)
     assert found is not None
     assert "65534" in found.instead
-    said = list(find_remarks(Task("t", "", run_tests=script, tests=tests, artifacts=("/app",), grading=level)))
+    said = list(find_task_warnings(Task("t", "", run_tests=script, tests=tests, artifacts=("/app",), grading=level)))
     assert sum("name 65534" in each for each in said) == 1
 
 
@@ -147,5 +147,5 @@ def test_an_environment_that_a_program_may_have_replaced_is_not_the_toolchain_s(
 @pytest.mark.parametrize("text", ["subprocess.run(['/app/x'], user=65534)", "subprocess.run(['/app/x'])"])
 def test_validate_says_of_whom_tests_read_what_a_program_of_another_user_s_writes(text: str):
     script = "#!/bin/bash\nuvx pytest /tests/test_outputs.py\n"
-    said = list(find_remarks(Task("t", "", run_tests=script, tests={"test_outputs.py": text.encode()})))
+    said = list(find_task_warnings(Task("t", "", run_tests=script, tests={"test_outputs.py": text.encode()})))
     assert sum("read as that user" in each for each in said) == ("user" in text)

@@ -12,7 +12,7 @@ from sandbox.docker.engine import ContainerInfo, DockerEngine
 from sandbox.docker.labels import POOL_PROCESS_LABEL
 from sandbox.docker.retry import DockerEngineError
 from sandbox.pool import unanswered_calls
-from sandbox.pool.unanswered_calls import LOOK_WINDOW_S, OrphanRemover
+from sandbox.pool.unanswered_calls import LOOK_WINDOW_S, UnansweredCallCleanup
 
 LABELS = {POOL_PROCESS_LABEL: "mine"}
 
@@ -38,7 +38,7 @@ class FakeEngine(DockerEngine):
 class Machine:
     def __init__(self) -> None:
         self.engine, self.now = FakeEngine(), 1000.0
-        self.unheard = OrphanRemover(self.engine, LABELS, 120.0, lambda: self.now)
+        self.unheard = UnansweredCallCleanup(self.engine, LABELS, 120.0, lambda: self.now)
 
     async def after(self, seconds: float) -> int:
         self.now += seconds

@@ -19,7 +19,7 @@ from sandbox.pool.warm_pool import WarmPool
 from sandbox.pool.warm_sandboxes import ContainerKind
 
 KIND, OTHER = (ContainerKind(image, "/app", ContainerLimits()) for image in ("image", "other"))
-SETTINGS = PoolSettings("p", "r", 2, warm=2, warm_max_age_s=600.0)
+SETTINGS = PoolSettings("p", "r", 2, warm_per_kind=2, warm_max_age_s=600.0)
 
 
 class Clock:
@@ -153,7 +153,7 @@ async def test_a_shelf_that_nobody_took_from_is_full_again_when_its_sandboxes_ar
 
 async def test_one_that_is_being_replaced_counts_and_is_not_replaced_twice():
     clock = Clock()
-    settings = PoolSettings("p", "r", 8, warm=2)
+    settings = PoolSettings("p", "r", 8, warm_per_kind=2)
     async with filled(clock, settings) as warm:
         clock.now = 601.0
         warm.maintain()
@@ -167,7 +167,7 @@ async def test_one_that_is_being_replaced_counts_and_is_not_replaced_twice():
 
 async def test_a_kind_that_no_task_has_asked_for_in_a_long_time_is_not_kept_ready():
     clock = Clock()
-    settings = PoolSettings("p", "r", 4, warm=2)
+    settings = PoolSettings("p", "r", 4, warm_per_kind=2)
     async with filled(clock, settings) as warm:
         Started.may_end.set()
         clock.now = 7000.0

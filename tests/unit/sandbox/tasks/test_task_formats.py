@@ -18,7 +18,7 @@ from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.harbor.schema import REPORTS
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.task import Capability, GradingLevel, NetworkMode, Task, TaskNetwork, TaskService
-from sandbox.validation.task_warnings import find_remarks
+from sandbox.validation.task_warnings import find_task_warnings
 from tests.support.public_test_scripts import PROJECT
 
 COMPOSE = """\
@@ -380,7 +380,7 @@ def test_a_ground_truth_without_tests_is_an_answer_unless_its_row_is_about_code(
     (task,) = found.tasks
     assert (task.answer, task.run_tests, task.tests) == (answer, "", {})
     assert task.instruction == f"What is it?{code_rows.BOX_INSTRUCTION}"
-    assert [each for each in find_remarks(task) if "graded" in each or "oracle" in each] == []
+    assert [each for each in find_task_warnings(task) if "graded" in each or "oracle" in each] == []
     assert code_rows.FORMAT.write(task) == row
 
 
@@ -450,23 +450,23 @@ def test_the_working_directory_is_the_dockerfiles_however_its_path_is_written(tm
     assert (task.workdir, task.image) == ("/srv/w", "" if step else "a")
 
 
-def test_a_build_without_a_working_directory_is_remarked(tmp_path: Path):
-    for line, remarked in {"RUN make": True, "RUN make\nWORKDIR /app": False}.items():
+def test_a_build_without_a_working_directory_is_warned_about(tmp_path: Path):
+    for line, warned in {"RUN make": True, "RUN make\nWORKDIR /app": False}.items():
         task = terminal_bench.load_task(folder(tmp_path, TB | {"Dockerfile": f"FROM a\n{line}\n"}))
         said = "its Dockerfile names no working directory: its shell starts in /app"
-        assert (said in list(find_remarks(task))) is remarked
+        assert (said in list(find_task_warnings(task))) is warned
 
 
-def test_a_variable_that_tests_on_the_toolchains_programs_do_not_get_is_remarked(tmp_path: Path):
+def test_a_variable_that_tests_on_the_toolchains_programs_do_not_get_is_warned_about(tmp_path: Path):
     said = "its tests run on the toolchain's programs, which do not get LD_PRELOAD, PYTHONPATH from its environment"
     env = 'ENV PYTHONPATH=/opt/lib MODE=prod LD_PRELOAD="x y.so" HOME=/root\n'
-    for files, remarked in (
+    for files, warned in (
         ({"Dockerfile": f"FROM a\n{env}RUN make\n"}, True),
         ({"Dockerfile": f"FROM a AS b\n{env}FROM a\nENV MODE=prod\nRUN make\n"}, False),
         ({"Dockerfile": f"FROM a\n{env}RUN make\n", "run-tests.sh": "#!/bin/sh\npython3 -m pytest /tests\n"}, False),
     ):
         task = terminal_bench.load_task(folder(tmp_path, TB | {"run-tests.sh": PROJECT} | files))
-        assert (said in list(find_remarks(task))) is remarked
+        assert (said in list(find_task_warnings(task))) is warned
 
 
 def test_the_working_directory_is_the_target_stages():

@@ -15,7 +15,7 @@ from sandbox.tasks.__main__ import COMMAND
 from sandbox.tasks.dataset_catalog import load_labelled_dataset
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
-from sandbox.validation.task_warnings import find_remarks
+from sandbox.validation.task_warnings import find_task_warnings
 
 TB = {
     "task.yaml": "instruction: Do it.\n",
@@ -146,26 +146,26 @@ def test_every_wrong_value_of_a_file_is_named(tmp_path: Path):
         load_labelled_dataset(tmp_path / "datasets.toml", "a")
 
 
-def test_tests_and_weights_that_are_not_there_are_remarked(tmp_path: Path):
+def test_tests_and_weights_that_are_not_there_are_warned_about(tmp_path: Path):
     script = "# $TEST_DIR/old.py\npytest /tests/test_outputs.py ${TEST_DIR}/test_more.py /app/tests/own.py\n"
     (missing,) = load_tasks(folder(tmp_path / "m", TB | {"run-tests.sh": script})).tasks
-    assert "its tests name test_more.py, which is not among them" in list(find_remarks(missing))
+    assert "its tests name test_more.py, which is not among them" in list(find_task_warnings(missing))
     weights = {"weights.json": '{"test_a": 0.5, "test_b": 0.5}'}
     (weighted,) = load_tasks(folder(tmp_path / "w", HARBOR | weights)).tasks
-    assert "its weights name test_b, which is not a test of test_outputs.py" in list(find_remarks(weighted))
+    assert "its weights name test_b, which is not a test of test_outputs.py" in list(find_task_warnings(weighted))
 
 
-def test_a_script_that_no_shell_takes_and_tests_that_name_nobody_are_remarked(tmp_path: Path):
+def test_a_script_that_no_shell_takes_and_tests_that_name_nobody_are_warned_about(tmp_path: Path):
     (windows,) = load_tasks(folder(tmp_path / "w", TB | {"run-tests.sh": "#!/bin/sh\r\npytest\r\n"})).tasks
-    assert any("CR LF" in each for each in find_remarks(windows))
+    assert any("CR LF" in each for each in find_task_warnings(windows))
     for test in (
         "import subprocess\nsubprocess.run(['/app/x'], user='nobody')\n",
         "os.system('su nobody -c /app/x')\n",
     ):
         (named,) = load_tasks(folder(tmp_path / "n", TB | {"tests/test_outputs.py": test})).tasks
-        assert any("name 65534" in each for each in find_remarks(named))
+        assert any("name 65534" in each for each in find_task_warnings(named))
     (plain,) = load_tasks(folder(tmp_path / "p", TB)).tasks
-    assert not any("65534" in each or "CR LF" in each for each in find_remarks(plain))
+    assert not any("65534" in each or "CR LF" in each for each in find_task_warnings(plain))
 
 
 def test_a_filter_that_fits_no_task_is_an_error_and_one_of_an_unusable_task_is_none(tmp_path: Path):

@@ -23,7 +23,7 @@ from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, Task
 from sandbox.tasks.task_selection import filter_dataset, read_patterns
 from sandbox.validation.network_needs import TaskPhase, find_live_services, find_network_needs, find_unmet_needs
 from sandbox.validation.network_requests import find_network_requests
-from sandbox.validation.task_warnings import find_remarks
+from sandbox.validation.task_warnings import find_task_warnings
 from tests.support import code_rows
 from tests.support.commands import run_json
 from tests.support.task_files import write_tasks
@@ -172,27 +172,27 @@ def test_what_the_toolchain_brings_is_no_need_and_everything_else_is_named_by_ph
     }
     assert {need.phase for need in find_unmet_needs(task)} == {TaskPhase.ORACLE, TaskPhase.VERIFY}
     assert find_live_services(task) == ("db", "localhost:5000", "localhost:8080")
-    entrypoint, user, image_s = find_remarks(task)
+    entrypoint, user, image_s = find_task_warnings(task)
     assert (entrypoint.split(" is ")[0], user.split(" is ")[0]) == ("its image's ENTRYPOINT", "its image's USER")
     assert "replaced, because of `apt-get install -y --no-install-recommends curl" in image_s
-    assert len(list(find_remarks(replace(task, grading=GradingLevel.ARTIFACTS, artifacts=("/app",))))) == 2
+    assert len(list(find_task_warnings(replace(task, grading=GradingLevel.ARTIFACTS, artifacts=("/app",))))) == 2
 
 
-def test_allowed_hosts_that_lead_nowhere_are_remarked():
+def test_allowed_hosts_that_lead_nowhere_are_warned_about():
     task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true")
     listed = replace(
         task, network=TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("a.example", "localhost", "[::1]"))
     )
-    name, address = (each for each in find_remarks(listed) if each not in list(find_remarks(task)))
+    name, address = (each for each in find_task_warnings(listed) if each not in list(find_task_warnings(task)))
     assert name.startswith("its allowed_hosts name localhost, which the proxy refuses")
     assert address.startswith("its allowed_hosts name [::1], which at the proxy is the machine that it runs on")
 
 
-def test_a_clean_container_without_artifacts_is_remarked():
+def test_a_clean_container_without_artifacts_is_warned_about():
     task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true", grading=GradingLevel.ARTIFACTS)
-    (said,) = find_remarks(task)
+    (said,) = find_task_warnings(task)
     assert said.startswith("its tests run in a clean container, but it declares no artifacts")
-    assert not list(find_remarks(replace(task, artifacts=("/app",))))
+    assert not list(find_task_warnings(replace(task, artifacts=("/app",))))
 
 
 def test_what_is_to_be_known_of_several_tasks_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -205,7 +205,7 @@ def test_what_is_to_be_known_of_several_tasks_is_said_once(tmp_path: Path, capsy
 
 
 def notes_on(code: str, path: Path, word: str) -> list[str]:
-    """Return the remarks of validate that contain this text, for a row with this test code."""
+    """Return the warnings of validate that contain this text, for a row with this test code."""
     row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": [code]}}
     path.write_text(json.dumps(row))
     return [note["what"] for note in said(0, "validate", path)["notes"] if word in note["what"]]
@@ -221,7 +221,7 @@ UNCROSSING = {
 
 
 @pytest.mark.parametrize("code", UNCROSSING)
-def test_a_code_row_whose_tests_use_what_does_not_cross_to_the_answer_is_remarked(tmp_path: Path, code: str):
+def test_a_code_row_whose_tests_use_what_does_not_cross_to_the_answer_is_warned_about(tmp_path: Path, code: str):
     notes = notes_on(code, tmp_path / "c.jsonl", "not cross")
     assert len(notes) == bool(UNCROSSING[code])
     assert all(f"its tests (case_0) {UNCROSSING[code]}" in note for note in notes)
@@ -249,7 +249,7 @@ UNSHARED = {
 }
 
 
-def test_a_code_row_whose_tests_would_share_what_two_processes_do_not_is_remarked(tmp_path: Path):
+def test_a_code_row_whose_tests_would_share_what_two_processes_do_not_is_warned_about(tmp_path: Path):
     (note,) = notes_on("import random\nrandom.seed(4)\nassert f(3) == [6, 1]", tmp_path / "c.jsonl", " use ")
     assert note.startswith("its tests (case_0) use random.seed, which does not affect the answer")
 
@@ -287,7 +287,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize("code", LACKING)
-def test_a_code_row_whose_tests_import_what_the_base_images_python_lacks_is_remarked(tmp_path: Path, code: str):
+def test_a_code_row_whose_tests_import_what_the_base_images_python_lacks_is_warned_about(tmp_path: Path, code: str):
     notes = notes_on(code, tmp_path / "c.jsonl", "lacks")
     assert len(notes) == bool(LACKING[code])
     assert all(f"its tests (case_0) {LACKING[code]}, which" in note for note in notes)
