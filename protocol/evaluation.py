@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from protocol.errors import UserError
 from protocol.files.filesystem import append_atomically, cut_torn_line, replace_file
-from protocol.trajectory import EpisodeStatus, TestResult, Trajectory, TurnKind
+from protocol.trajectory import EpisodeStatus, InfraFailure, TestResult, Trajectory, TurnKind
 
 ATTEMPTS_FILE = "attempts.jsonl"
 
@@ -53,8 +53,7 @@ class AttemptId(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class AttemptError:
     stage: AttemptStage
-    kind: str
-    """Name of the error's class."""
+    kind: InfraFailure
     message: str
     """One line."""
 

@@ -19,9 +19,9 @@ from actors.environment.messages import AGENT_ADAPTER, EpisodeOutcome, StartEpis
 from actors.rollout.agent_loop import AgentLoop
 from actors.rollout.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy
 from actors.rollout.grading import run_and_grade
-from actors.rollout.sandbox_terminal import SandboxTerminal, hold_sandbox
+from actors.rollout.sandbox_terminal import hold_terminal
 from actors.rollout.stages import StageDeadlines
-from actors.rollout.terminal import EpisodeGrade
+from actors.rollout.terminal import EpisodeGrade, TerminalLimits
 from protocol.errors import UserError
 from protocol.trajectory import Reward
 from sandbox.http.task_codec import decode_task
@@ -67,24 +67,19 @@ async def run_hosted_episode(inputs: EpisodeInputs, pool: SandboxPool) -> Episod
     model = ChatEndpointSettings(
         url=begin.model.url.rstrip("/"), model=begin.model.name, key=begin.model.key, deadline_s=limits.reply_s
     )
-    holding = hold_sandbox(
+    holding = hold_terminal(
         LocalProvider(pool).open(task, begin.deadline_s),
-        acquire_s=limits.acquire_s,
-        cleanup_s=limits.cleanup_s,
+        task,
+        TerminalLimits(
+            limits.acquire_s, limits.command_s, limits.grade_s, limits.cleanup_s, limits.settings.observation_chars
+        ),
+        inputs.agent.tools,
+        vanished_before=begin.vanished_before,
         on_slow_cleanup=lambda _: None,
     )
     begun = time.monotonic()
-    async with ChatEndpoint(model) as endpoint, holding as sandbox:
+    async with ChatEndpoint(model) as endpoint, holding as terminal:
         acquire_ms = (time.monotonic() - begun) * 1000
-        terminal = SandboxTerminal(
-            sandbox,
-            task,
-            limits.command_s,
-            limits.grade_s,
-            limits.settings.observation_chars,
-            vanished_before=begin.vanished_before,
-            tools=inputs.agent.tools,
-        )
         observer = ToolEventObserver()
         loop = AgentLoop(task, inputs.agent, open_chat_policy(inputs, endpoint), terminal, limits.settings, observer)
         transcript = loop.transcript

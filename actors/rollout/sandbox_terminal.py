@@ -11,9 +11,9 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent, ToolCallResult
+from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent, TerminalLimits, ToolCallResult
 from sandbox.errors import SandboxDestroyed, SandboxStartError, SandboxVanished
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import grade_sandbox
@@ -23,8 +23,6 @@ from sandbox.providers.remote_tools import ProviderToolTarget, call_remote_tool
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY, PortableToolContext, ToolContext, ToolResult, Toolset, call_tool
-
-S = TypeVar("S", bound=Sandbox)
 
 _POLL_S = 0.5
 """Seconds between two checks of the time that a harness has left."""
@@ -39,45 +37,13 @@ class HarnessExit(NamedTuple):
     timed_out: bool = False
 
 
-async def wait_opened(opening: Awaitable[S], acquire_s: float) -> S:
-    """Return the sandbox that is being opened.  Raises :class:`SandboxStartError` if there is none within
-    ``acquire_s``."""
-    try:
-        async with asyncio.timeout(acquire_s):
-            return await opening
-    except TimeoutError as error:
-        raise SandboxStartError(f"no sandbox within {acquire_s:g} s") from error
-
-
-@contextlib.asynccontextmanager
-async def hold_sandbox(
-    opening: Awaitable[S], *, acquire_s: float, cleanup_s: float, on_slow_cleanup: Callable[[S], None]
-) -> AsyncGenerator[S]:
-    """Hold a sandbox for the block.  Raises as :func:`wait_opened`.
-
-    If its removal takes longer than ``cleanup_s``, it continues in the background, so the finished episode is kept."""
-    sandbox = await wait_opened(opening, acquire_s)
-    try:
-        yield sandbox
-    finally:
-        try:
-            async with asyncio.timeout(cleanup_s):
-                await sandbox.close()
-        except TimeoutError:
-            on_slow_cleanup(sandbox)
-
-
 @dataclass(slots=True)
 class SandboxTerminal:
     """An :class:`actors.rollout.terminal.EpisodeTerminal` in any provider's sandbox."""
 
     sandbox: Sandbox
     task: Task
-    command_timeout_s: float
-    grade_timeout_s: float
-    """Maximum seconds of the hidden tests; a task may allow less."""
-    observation_chars: int
-    """Maximum number of characters of a command's output that the agent reads."""
+    limits: TerminalLimits
     vanished_before: bool = False
     """An earlier attempt lost its sandbox for an unknown reason; if this one does too, the agent is blamed."""
     tools: Toolset = field(default_factory=lambda: SHELL_ONLY, kw_only=True)
@@ -102,7 +68,7 @@ class SandboxTerminal:
         return ToolCallResult(result.text, result.raw, result.exit_code, ms, timed_out=result.timed_out)
 
     async def _call_tool(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolResult:
-        limits = (self.command_timeout_s, self.observation_chars, on_output)
+        limits = (self.limits.command_s, self.limits.observation_chars, on_output)
         if isinstance(self.sandbox, LocalSandbox):
             return await call_tool(ToolContext(self.sandbox.session, *limits), name, arguments, self.tools)
         context = PortableToolContext(ProviderToolTarget(self.sandbox, self.task.workdir), *limits)
@@ -128,7 +94,7 @@ class SandboxTerminal:
         return HarnessExit(result.exit_code, result.output, timed_out)
 
     async def grade(self) -> EpisodeGrade:
-        limit_s = min(self.task.test_timeout_s, self.grade_timeout_s)
+        limit_s = min(self.task.test_timeout_s, self.limits.grade_s)
         with self._attribute_loss():
             if isinstance(self.sandbox, LocalSandbox):
                 result = await grade_sandbox(self.sandbox.session, self.task, limit_s, self._commands)
@@ -158,3 +124,40 @@ def _to_episode_grade(result: GradeResult) -> EpisodeGrade:
         tuple(f"call {each.command} touched {each.touched}: {each.excerpt}" for each in result.suspicions),
         result.score,
     )
+
+
+@contextlib.asynccontextmanager
+async def hold_terminal(
+    opening: Awaitable[Sandbox],
+    task: Task,
+    limits: TerminalLimits,
+    tools: Toolset,
+    *,
+    vanished_before: bool = False,
+    on_slow_cleanup: Callable[[Sandbox], None],
+) -> AsyncGenerator[SandboxTerminal]:
+    """Hold the sandbox that is being opened, and its terminal, for the block.
+
+    Raises SandboxStartError if there is none in time.  If its removal takes longer than ``limits.cleanup_s``, it
+    continues in the background, so the finished episode is kept.  If the block and the removal fail, the block's error
+    is raised."""
+    try:
+        async with asyncio.timeout(limits.acquire_s):
+            sandbox = await opening
+    except TimeoutError as error:
+        raise SandboxStartError(f"no sandbox within {limits.acquire_s:g} s") from error
+
+    async def close() -> None:
+        try:
+            async with asyncio.timeout(limits.cleanup_s):
+                await sandbox.close()
+        except TimeoutError:
+            on_slow_cleanup(sandbox)
+
+    try:
+        yield SandboxTerminal(sandbox, task, limits, vanished_before, tools=tools)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            await close()
+        raise
+    await close()

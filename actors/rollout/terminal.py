@@ -10,6 +10,22 @@ from protocol.trajectory import TestResult
 
 
 @dataclass(frozen=True, slots=True)
+class TerminalLimits:
+    """Limits of an episode's use of its sandbox."""
+
+    acquire_s: float
+    """Maximum seconds until there is a sandbox."""
+    command_s: float
+    """Maximum seconds of one command of the agent."""
+    grade_s: float
+    """Maximum seconds of the hidden tests; a task may allow less."""
+    cleanup_s: float
+    """Maximum seconds that the episode waits for the removal of its sandbox."""
+    observation_chars: int
+    """Maximum number of characters of a command's output that the agent reads."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCallResult:
     """The result of a tool call."""
 

@@ -9,55 +9,23 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from actors.engines.messages import EngineUnavailable
-from actors.rollout.stages import StageOverrun
 from actors.runtime.remote import Remote
 from actors.scheduler.rollout_scheduler import RolloutScheduler
+from actors.workers.episode_failure import EpisodeFailure, classify_failure
 from actors.workers.settings import WorkerSettings
 from protocol.activity import ActivityLog
 from protocol.errors import InfraError
 from protocol.evaluation import record_of_trajectory
 from protocol.run_directory.process_log import get_logger
 from protocol.stream.sender import TrajectorySender
-from protocol.trajectory import TRAIN_PURPOSE, InfraFailure, RolloutRequest, Trajectory
-from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, TaskFault
+from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest, Trajectory
 from sandbox.tasks.task import Task
 
 _MAX_BACK_OFF_S = 8.0
 _log = get_logger(__name__)
 
 RunEpisode = Callable[[RolloutRequest, Task], Awaitable[Trajectory]]
-
-
-class AttemptFailure(NamedTuple):
-    """The reason that an attempt failed."""
-
-    failure: InfraFailure
-    detail: str
-    """One line with the cause."""
-
-
-_FAILURES: tuple[tuple[type[Exception], InfraFailure], ...] = (
-    (TaskFault, InfraFailure.TASK_FAULT),
-    (SandboxStartError, InfraFailure.SANDBOX_START),
-    (SandboxVanished, InfraFailure.SANDBOX_VANISHED),
-    (SandboxLost, InfraFailure.SANDBOX_LOST),
-    (StageOverrun, InfraFailure.DEADLINE),
-    (EngineUnavailable, InfraFailure.ENGINE),
-)
-"""Failure of each class of error; a subclass comes before its base."""
-
-
-def classify_failure(error: Exception, episode_deadline_s: float) -> AttemptFailure:
-    """Return the infrastructure failure of an attempt that ended in ``error``."""
-    for kind, failure in _FAILURES:
-        if isinstance(error, kind):
-            return AttemptFailure(failure, str(error))
-    if isinstance(error, TimeoutError):
-        return AttemptFailure(InfraFailure.DEADLINE, f"took longer than {episode_deadline_s:g} s")
-    return AttemptFailure(InfraFailure.UNEXPECTED, f"{type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +51,7 @@ class AttemptRunner:
             _log.warning("request given back", task=request.task, attempt=request.attempt, exc_info=True)
             await self._report_failed(request, classify_failure(error, limit_s))
 
-    async def _report_failed(self, request: RolloutRequest, failed: AttemptFailure) -> None:
+    async def _report_failed(self, request: RolloutRequest, failed: EpisodeFailure) -> None:
         # The failed service is often restarting; immediate retries would use up all attempts before it is back.
         await asyncio.sleep(min(_MAX_BACK_OFF_S, 2.0**request.attempt))
         with contextlib.suppress(InfraError):  # the scheduler reissues the request after its deadline

@@ -15,8 +15,7 @@ from actors.rollout.episode import run_agent_episode
 from actors.rollout.grading import EpisodeContext
 from actors.rollout.policy import make_sampling
 from actors.rollout.recorder import EpisodeTelemetry
-from actors.rollout.sandbox_terminal import SandboxTerminal, hold_sandbox
-from actors.rollout.stages import StageDeadlines
+from actors.rollout.sandbox_terminal import SandboxTerminal, hold_terminal
 from actors.rollout.terminal import EpisodeTerminal
 from actors.rollout.timed_terminal import TimedTerminal
 from actors.tokens.chat_format import ChatFormat
@@ -95,21 +94,15 @@ class EpisodeRunner:
             ),
             reward=self.reward_for(request),
             observer=recorder,
-            deadlines=StageDeadlines.for_episode(
-                asyncio.get_running_loop().time(),
-                spec.limits.episode_deadline_s,
-                evaluate_s=spec.grade_timeout_s,
-                after_s=spec.reward.judge_s + spec.limits.cleanup_timeout_s,
-            ),
+            deadlines=spec.stage_deadlines(asyncio.get_running_loop().time()),
         )
 
     async def _run_in_sandbox(self, context: EpisodeContext) -> Trajectory:
         request, begun = context.request, time.monotonic()
-        async with self.hold_sandbox(request, context.task) as sandbox:
+        async with self.hold_terminal(request, context.task) as terminal:
             self.events.emit("sandbox.started", trajectory=request.trajectory_id)
             acquire_ms = (time.monotonic() - begun) * 1000
-            terminal = self._make_terminal(context, sandbox)
-            if self.harnesses is not None and isinstance(sandbox, LocalSandbox):
+            if self.harnesses is not None and isinstance(terminal.sandbox, LocalSandbox):
                 trajectory = await self.harnesses.run_episode(context, terminal)
             else:
                 inner = self.wrap_terminal(request, terminal) if self.wrap_terminal is not None else terminal
@@ -117,8 +110,8 @@ class EpisodeRunner:
                 trajectory = await run_agent_episode(context, self.agent, self.chat, self.generate, timed)
         return replace(trajectory, timings_ms={**trajectory.timings_ms, "acquire": acquire_ms})
 
-    def hold_sandbox(self, request: RolloutRequest, task: Task) -> AbstractAsyncContextManager[Sandbox]:
-        """Hold the sandbox of one episode; see :func:`actors.rollout.sandbox_terminal.hold_sandbox`."""
+    def hold_terminal(self, request: RolloutRequest, task: Task) -> AbstractAsyncContextManager[SandboxTerminal]:
+        """Hold the sandbox of one episode; see :func:`actors.rollout.sandbox_terminal.hold_terminal`."""
         settings, group = self.spec.limits, sandbox_group_of(request, self.spec.provider)
 
         async def open_sandbox() -> Sandbox:
@@ -129,20 +122,11 @@ class EpisodeRunner:
             container = sandbox.container if isinstance(sandbox, LocalSandbox) else ""
             self.events.emit("sandbox.slow_cleanup", container=container, after_s=settings.cleanup_timeout_s)
 
-        return hold_sandbox(
+        return hold_terminal(
             open_sandbox(),
-            acquire_s=settings.acquire_timeout_s,
-            cleanup_s=settings.cleanup_timeout_s,
+            task,
+            self.spec.terminal_limits,
+            self.agent.tools,
+            vanished_before=request.vanished_sandboxes > 0,
             on_slow_cleanup=report_slow_cleanup,
-        )
-
-    def _make_terminal(self, context: EpisodeContext, sandbox: Sandbox) -> SandboxTerminal:
-        return SandboxTerminal(
-            sandbox,
-            context.task,
-            self.spec.command_timeout_s,
-            self.spec.grade_timeout_s,
-            self.spec.episode.observation_chars,
-            vanished_before=context.request.vanished_sandboxes > 0,
-            tools=self.agent.tools,
         )

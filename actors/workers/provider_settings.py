@@ -14,7 +14,7 @@ class ProviderSettings:
     """A provider other than the node's own Docker daemon."""
 
     name: str
-    """:data:`POOL`, :data:`ENVIRONMENT`, :data:`DAYTONA`, or the name of a plugin."""
+    """``pool``, ``environment``, ``daytona``, or the name of a plugin."""
     urls: tuple[str, ...] = ()
     """URLs of pool servers or a router, or of environment services."""
     token: str = field(default="", repr=False)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from actors.agents.settings import AgentSpec
 from actors.rewards.settings import RewardSpec
 from actors.rollout.settings import EpisodeSettings, HarnessSettings
+from actors.rollout.stages import StageDeadlines
+from actors.rollout.terminal import TerminalLimits
 from actors.workers.provider_settings import ProviderSettings
 from protocol.errors import UserError
 from protocol.settings import ConfigSection, PositiveInt, Seconds
@@ -86,3 +88,23 @@ class WorkerSpec:
     """Number of versions behind the newest engine above which an engine is used last; 0 for no such limit."""
     online_evaluation: bool = False
     """Whether the worker runs only online evaluations (:mod:`actors.scheduler.online_evaluation`)."""
+
+    @property
+    def terminal_limits(self) -> TerminalLimits:
+        """The limits of an episode's use of its sandbox."""
+        return TerminalLimits(
+            self.limits.acquire_timeout_s,
+            self.command_timeout_s,
+            self.grade_timeout_s,
+            self.limits.cleanup_timeout_s,
+            self.episode.observation_chars,
+        )
+
+    def stage_deadlines(self, begun: float) -> StageDeadlines:
+        """Return the deadlines of an episode that began at ``begun`` on the event loop's clock."""
+        return StageDeadlines.for_episode(
+            begun,
+            self.limits.episode_deadline_s,
+            evaluate_s=self.grade_timeout_s,
+            after_s=self.reward.judge_s + self.limits.cleanup_timeout_s,
+        )

@@ -123,7 +123,7 @@ class EngineGroup:
                 return
 
     async def drain(self, name: str) -> bool:
-        """Call :meth:`~actors.engines.engine.Engine.drain`.  Raises UserError for an unknown name, InfraError."""
+        """Call :meth:`~actors.engines.interface.Engine.drain`.  Raises UserError for an unknown name, InfraError."""
         engines = {short_actor_name(engine.name): engine for engine in self.engines}
         if name not in engines:
             raise UserError(f"no engine is called {name}: write one of {', '.join(engines)}")

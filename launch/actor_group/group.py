@@ -3,7 +3,7 @@ sandbox pool each on the nodes that can run them.
 
 All but the learner are restarted by Ray when their process dies; one that does not answer for
 ``run.unresponsive_timeout_s`` is killed first.  Buffer and scheduler restore their state from the journal;
-:class:`.NodeSupervisor` restarts the work of workers and the servers of engines.  An engine restarts a server that dies
+:class:`NodeSupervisor` restarts the work of workers and the servers of engines.  An engine restarts a server that dies
 alone.  The training loop restarts the learner from a checkpoint.
 """
 
@@ -193,7 +193,7 @@ class ActorGroup:
         newest_weights: Callable[[], WeightManifest | None],
         on_engine_lost: Callable[[str], Awaitable[None]],
     ) -> None:
-        """Watch all actors and follow the cluster's nodes, until cancelled (:meth:`.NodeSupervisor.supervise`)."""
+        """Watch all actors and follow the cluster's nodes, until cancelled (:meth:`NodeSupervisor.supervise`)."""
         supervisor = NodeSupervisor(
             self._config,
             self._nodes,

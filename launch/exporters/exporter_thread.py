@@ -30,7 +30,7 @@ class ExporterThread:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, a daemon: a process that ends waits for it no longer than :meth:`stop` does."""
+        """Start the thread, a daemon: a process that ends waits for it no longer than :meth:`join` does."""
         self._thread = threading.Thread(target=self.run, name=f"exporter-{self.name}", daemon=True)
         self._thread.start()
 

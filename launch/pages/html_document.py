@@ -40,7 +40,7 @@ def _mark() -> str:
 
 def html_head(title: str, styles: str, directives: Sequence[str] = (), *, script: str = "") -> str:
     """Return the start of a page that needs no network, up to its body.  Its policy allows this style, pictures within
-    it and what ``directives`` add, which have to name the :func:`source` of each script, ``script`` among them."""
+    it and what ``directives`` add, which have to name the :func:`csp_source` of each script, ``script`` among them."""
     policy = "; ".join(("default-src 'none'", "img-src data:", f"style-src {csp_source(styles)}", *directives))
     scripts = f"<script>{script}</script>\n" if script else ""
     return f"""<!doctype html>

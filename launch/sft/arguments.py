@@ -88,7 +88,7 @@ class SftArguments(CommandArguments):
 
     @property
     def resumed_run(self) -> str | None:
-        """The run to resume, :data:`NEWEST_RUN` for the newest one, None for a new run.  Raises UserError."""
+        """The run to resume, an empty string for the newest one, None for a new run.  Raises UserError."""
         return run_to_resume(self.resume, self.run_id)
 
     def config(self) -> SftConfig:

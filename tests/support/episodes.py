@@ -11,6 +11,7 @@ from actors.rollout.observer import EpisodeObserver
 from actors.rollout.policy import make_sampling
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.stages import NO_DEADLINES, StageDeadlines
+from actors.rollout.terminal import TerminalLimits
 from protocol.trajectory import GroupId, RolloutRequest
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.providers.interface import LocalSandbox
@@ -48,3 +49,8 @@ def episode_context(
 def sandbox_of(session: object, task: Task) -> LocalSandbox:
     """A sandbox of this process around ``session``, which is not closed."""
     return LocalSandbox(cast("SandboxPool", None), cast("SandboxSession", session), task, 5.0)
+
+
+def terminal_limits(*, command_s: float = 5.0, grade_s: float = 5.0, observation_chars: int = 1000) -> TerminalLimits:
+    """Limits of a terminal whose sandbox exists already."""
+    return TerminalLimits(1.0, command_s, grade_s, 1.0, observation_chars)

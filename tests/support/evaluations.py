@@ -14,7 +14,7 @@ from launch.evaluation.results.evaluation_settings import build_evaluation_setti
 from protocol.evaluation import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptUsage, AttemptVerdict
 from protocol.events import JsonValue
 from protocol.run_directory.terminal_recordings import CastWriter
-from protocol.trajectory import EpisodeStatus, TestResult
+from protocol.trajectory import EpisodeStatus, InfraFailure, TestResult
 from tests.support.recorded_trajectories import call
 
 SPEC = EvaluationSpec(
@@ -39,7 +39,9 @@ def write_evaluation(
         for task, each in attempts.items():
             for number, passed in enumerate(each):
                 failure = (
-                    AttemptError(AttemptStage.RESET, "SandboxStartError", "no sandbox") if passed is None else None
+                    AttemptError(AttemptStage.RESET, InfraFailure.SANDBOX_START, "no sandbox")
+                    if passed is None
+                    else None
                 )
                 graded = verdict(passed=passed) if passed is not None else None
                 attempt = AttemptRecord(task, number, "f", 1.0, graded, failure, AttemptUsage(2, 2, 1, 0, 40, 7))

@@ -13,6 +13,7 @@ from launch.evaluation.results.evaluation_folder import open_evaluation_folder
 from launch.evaluation.standalone.evaluation import build_evaluation
 from protocol.cli.arguments import parse_arguments
 from protocol.evaluation import AttemptError, AttemptRecord, AttemptStage
+from protocol.trajectory import InfraFailure
 from tests.support.attempts import make_attempt
 
 
@@ -28,7 +29,7 @@ def main() -> int:
         return 1
     with open_evaluation_folder(path, evaluation.spec) as folder:
         for attempt in evaluation.remaining_attempts(folder.records):
-            lost = AttemptError(AttemptStage.RESET, "SandboxLost", "gone")
+            lost = AttemptError(AttemptStage.RESET, InfraFailure.SANDBOX_LOST, "gone")
             record = AttemptRecord(attempt.task, attempt.number, "f", 1.0, failure=lost)
             folder.add_record(record if does == "lose" else make_attempt(attempt.task, number=attempt.number))
     return 0

@@ -37,3 +37,57 @@ def test_a_default_is_declared_once() -> None:
         if default not in NEUTRAL and name not in CHANCE:
             found[name, default].append(place)
     assert {key: places for key, places in found.items() if len(places) > 1} == {}
+
+
+ROLE = re.compile(r":(?:class|func|mod|meth|attr|data|exc):`~?([\w.]+)`")
+
+
+def dotted_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def defined_names(tree: ast.Module) -> set[str]:
+    """Names that a module imports or defines, members of its classes included."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return found
+
+
+MODULES = {dotted_name(path): defined_names(tree) for path, tree in SOURCES.items()}
+MEMBERS = set[str]().union(*MODULES.values())
+CLASSES = {node.name for tree in SOURCES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+"""Class names are unique, so a docstring may use one without its module."""
+
+
+def is_resolved(target: str, module: str, package: str) -> bool:
+    target = f"{package}{target}" if target.startswith(".") else target
+    parts = target.split(".")
+    for count in range(len(parts), 0, -1):
+        if (names := MODULES.get(".".join(parts[:count]))) is not None:
+            return all(part in names for part in parts[count : count + 1]) and MEMBERS.issuperset(parts[count:])
+    return parts[0] in MODULES[module] | CLASSES and MEMBERS.issuperset(parts)
+
+
+def references(tree: ast.Module) -> Iterator[str]:
+    """Yield what the docstrings of a module refer to by a role."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str() as text)):
+                yield from ROLE.findall(text)
+
+
+def test_a_docstring_refers_to_what_there_is() -> None:
+    """A name that was renamed leads its reader nowhere."""
+    dead: list[str] = []
+    for path, tree in SOURCES.items():
+        module = dotted_name(path)
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        dead += [f"{module}: {each}" for each in references(tree) if not is_resolved(each, module, package)]
+    assert dead == []

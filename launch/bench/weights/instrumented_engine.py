@@ -21,7 +21,7 @@ class InstrumentedEngine(SGLangEngine):
         return self.slot.queue.sampled_tokens
 
     async def stage_with(self, loader: WeightLoader, manifest: WeightManifest, deadline_s: float) -> None:
-        """Stage a version by ``loader``, which also does the next :meth:`load_weights`."""
+        """Stage a version by ``loader``, which also does the next :meth:`SGLangEngine.load_weights`."""
         self.weights.loader = loader
         await self.stage_weights(manifest, deadline_s)
 

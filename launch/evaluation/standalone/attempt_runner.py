@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,17 +17,16 @@ from actors.rewards.composite import RewardFunction
 from actors.rollout.grading import GradedEpisode, run_and_grade
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.recorder import TerminalRecorder
-from actors.rollout.sandbox_terminal import SandboxTerminal, wait_opened
-from actors.rollout.stages import StageDeadlines
+from actors.rollout.sandbox_terminal import hold_terminal
 from actors.rollout.terminal import EpisodeGrade, Grader
+from actors.workers.episode_failure import EpisodeFailure, classify_failure
 from actors.workers.settings import WorkerSpec
 from launch.evaluation.solvers.solver import NullObserver, Solver, SolverRun
-from protocol.errors import iterate_leaf_errors
 from protocol.evaluation import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptUsage, AttemptVerdict
 from protocol.events import JsonValue
-from protocol.trajectory import Reward
+from protocol.trajectory import InfraFailure, Reward
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.providers.interface import LocalProvider, LocalSandbox
+from sandbox.providers.interface import LocalProvider, Sandbox
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 
@@ -59,6 +58,7 @@ class _AttemptState:
     stage: AttemptStage = AttemptStage.RESET
     solver_run: SolverRun | None = None
     verdict: AttemptVerdict | None = None
+    slow_cleanup: AttemptError | None = None
 
     @property
     def usage(self) -> AttemptUsage:
@@ -104,8 +104,9 @@ async def run_attempt(
     try:
         async with asyncio.timeout(context.worker.limits.episode_deadline_s):
             await _run_stages(attempt, task, context, state)
+        failure = state.slow_cleanup
     except Exception as error:  # noqa: BLE001  # the boundary: a failure costs one attempt, is named, and is counted
-        failure = _failure(state.stage, error)
+        failure = _to_error(state.stage, classify_failure(error, context.worker.limits.episode_deadline_s))
     record = AttemptRecord(
         attempt.task,
         attempt.number,
@@ -120,30 +121,23 @@ async def run_attempt(
     return record, state.solver_run.trajectory_json() if state.solver_run is not None else {"messages": []}
 
 
-def _failure(stage: AttemptStage, error: Exception) -> AttemptError:
-    first = next(iterate_leaf_errors(error))
-    message = " ".join(str(first).split()) or "it did not finish in time"
-    return AttemptError(stage, type(first).__name__, message[:_MESSAGE_CHARS])
+def _to_error(stage: AttemptStage, failed: EpisodeFailure) -> AttemptError:
+    return AttemptError(stage, failed.failure, " ".join(failed.detail.split())[:_MESSAGE_CHARS])
 
 
 async def _run_stages(attempt: AttemptId, task: Task, context: EvaluationContext, state: _AttemptState) -> None:
-    settings = context.worker
-    deadlines = StageDeadlines.for_episode(
-        asyncio.get_running_loop().time(),
-        settings.limits.episode_deadline_s,
-        evaluate_s=settings.grade_timeout_s,
-        after_s=settings.limits.cleanup_timeout_s,
-    )
-    async with _sandbox(task, context) as sandbox:
+    worker = context.worker
+    deadlines = worker.stage_deadlines(asyncio.get_running_loop().time())
+
+    def report_slow_cleanup(_: Sandbox) -> None:
+        late = f"the sandbox was not removed within {worker.limits.cleanup_timeout_s:g} s"
+        state.slow_cleanup = AttemptError(AttemptStage.CLEAN_UP, InfraFailure.DEADLINE, late)
+
+    opening = LocalProvider(context.pool).open(task, worker.limits.episode_deadline_s)
+    async with hold_terminal(
+        opening, task, worker.terminal_limits, context.tools, on_slow_cleanup=report_slow_cleanup
+    ) as terminal:
         state.stage = AttemptStage.AGENT
-        terminal = SandboxTerminal(
-            sandbox,
-            task,
-            settings.command_timeout_s,
-            settings.grade_timeout_s,
-            settings.episode.observation_chars,
-            tools=context.tools,
-        )
         with _observing(attempt, task, context.terminals) as observer:
             run = state.solver_run = context.solver(task, attempt, terminal, observer)
             grading = _StagedGrading(terminal, state)
@@ -171,25 +165,6 @@ def _observing(attempt: AttemptId, task: Task, terminals: Path | None) -> Genera
     file = terminals / f"{attempt.uid}.cast"
     with closing(TerminalRecorder(file, task.instruction, _RECORDING_BYTES)) as recorder:
         yield recorder
-
-
-@asynccontextmanager
-async def _sandbox(task: Task, context: EvaluationContext) -> AsyncGenerator[LocalSandbox]:
-    settings = context.worker.limits
-    opening = LocalProvider(context.pool).open(task, settings.episode_deadline_s)
-    sandbox = await wait_opened(opening, settings.acquire_timeout_s)
-    try:
-        yield sandbox
-    except BaseException:
-        with suppress(Exception):  # the first failure is reported
-            await _close_sandbox(sandbox, context)
-        raise
-    await _close_sandbox(sandbox, context)
-
-
-async def _close_sandbox(sandbox: LocalSandbox, context: EvaluationContext) -> None:
-    async with asyncio.timeout(context.worker.limits.cleanup_timeout_s):
-        await sandbox.close()
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, LocalSandbox, open_sandbox
 from sandbox.tasks.task import Task
-from tests.support.episodes import episode_context
+from tests.support.episodes import episode_context, terminal_limits
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
 from tests.support.http_servers import pool_server
 
@@ -135,7 +135,15 @@ async def test_an_agent_that_knows_what_to_do_does_it(
 ) -> None:
     agent = make_agent(section.make_spec())
     async with SandboxPool(POOL, docker_engine) as pool, open_sandbox(LocalProvider(pool), task, 600.0) as sandbox:
-        await does_it(agent, task, texts, reads, SandboxTerminal(sandbox, task, 20.0, 60.0, 4000, tools=agent.tools))
+        await does_it(
+            agent,
+            task,
+            texts,
+            reads,
+            SandboxTerminal(
+                sandbox, task, terminal_limits(command_s=20.0, grade_s=60.0, observation_chars=4000), tools=agent.tools
+            ),
+        )
 
 
 ELSEWHERE = {name: each for name, each in EPISODES.items() if name != "keystrokes"}
@@ -153,7 +161,15 @@ async def test_it_does_so_in_a_sandbox_of_a_pool_server_and_is_graded_there(
         open_sandbox(sandboxes, task, 600.0) as sandbox,
     ):
         assert not isinstance(sandbox, LocalSandbox)
-        await does_it(agent, task, texts, reads, SandboxTerminal(sandbox, task, 20.0, 60.0, 4000, tools=agent.tools))
+        await does_it(
+            agent,
+            task,
+            texts,
+            reads,
+            SandboxTerminal(
+                sandbox, task, terminal_limits(command_s=20.0, grade_s=60.0, observation_chars=4000), tools=agent.tools
+            ),
+        )
 
 
 async def does_it(agent: Agent, task: Task, texts: list[str], reads: str, terminal: EpisodeTerminal) -> None:

@@ -19,7 +19,7 @@ from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, open_sandbox
 from sandbox.tasks.task import Task
 from tests.support.bash_agent import AGENT
-from tests.support.episodes import episode_context
+from tests.support.episodes import episode_context, terminal_limits
 from tests.support.fake_policy import END, FakeEngine, FakeTokenizer
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -58,7 +58,7 @@ async def run(host: SandboxHost, engine: FakeEngine, command: str, settings: Epi
         HarnessRunner(HarnessSettings(harness=command), FakeTokenizer(), engine.generate) as harnesses,
         open_sandbox(LocalProvider(pool), TASK, 600.0) as sandbox,
     ):
-        terminal = SandboxTerminal(sandbox, TASK, 60.0, 60.0, 1000)
+        terminal = SandboxTerminal(sandbox, TASK, terminal_limits(command_s=60.0, grade_s=60.0))
         return await harnesses.run_episode(episode_context(settings, TASK), terminal)
 
 

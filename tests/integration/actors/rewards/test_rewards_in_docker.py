@@ -27,7 +27,7 @@ from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, open_sandbox
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
-from tests.support.episodes import episode_context
+from tests.support.episodes import episode_context, terminal_limits
 from tests.support.fake_judge import BAD, GOOD, fake_judge
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
 
@@ -80,7 +80,7 @@ async def test_exit_codes_time_and_weights_of_a_real_sandbox_are_what_rewards_ar
         )
         async with open_reward(wanted) as rewards, open_sandbox(LocalProvider(pool), TASK, 600.0) as sandbox:
             terminal, agent = (
-                SandboxTerminal(sandbox, TASK, 2.0, 60.0, 1000),
+                SandboxTerminal(sandbox, TASK, terminal_limits(command_s=2.0, grade_s=60.0)),
                 HermesAgent(PromptTemplate("sys"), SHELL_ONLY, {}),
             )
             engine = FakeEngine([*texts])

@@ -19,6 +19,7 @@ from sandbox.pool.sandbox_pool import PoolSettings
 from sandbox.providers.interface import SandboxGroup
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, SETA, TERMINAL_BENCH, Toolset
+from tests.support.episodes import terminal_limits
 from tests.support.fake_provider import FakeProvider, FakeSandbox
 from tests.support.http_servers import pool_server
 
@@ -28,8 +29,8 @@ TASK = Task(id="t", instruction="list", expected_tests=("a",), workdir="/app")
 def terminal(tools: Toolset | None = None, *, vanished_before: bool = False) -> tuple[SandboxTerminal, FakeSandbox]:
     sandbox = FakeSandbox(FakeProvider(), "c1", TASK)
     if tools is None:
-        return SandboxTerminal(sandbox, TASK, 5, 5, 1000, vanished_before), sandbox
-    return SandboxTerminal(sandbox, TASK, 5, 5, 1000, vanished_before, tools=tools), sandbox
+        return SandboxTerminal(sandbox, TASK, terminal_limits(), vanished_before), sandbox
+    return SandboxTerminal(sandbox, TASK, terminal_limits(), vanished_before, tools=tools), sandbox
 
 
 async def test_a_command_runs_in_the_sandbox_and_is_shown_and_answered_as_anywhere() -> None:
@@ -83,11 +84,11 @@ async def test_a_lease_that_its_server_has_ended_is_infrastructures(tmp_path: Pa
             one, other = [await sandboxes.open(TASK) for _ in range(2)]
             counted = sandboxes.statistics()
             assert (counted.live, counted.started, counted.capacity) == (2, 2, 3)
-            assert (await SandboxTerminal(one, TASK, 5, 5, 1000).grade()).all_passed
+            assert (await SandboxTerminal(one, TASK, terminal_limits()).grade()).all_passed
             for lease in [*service.table.all()]:
                 service.close(lease.id)
             with pytest.raises(SandboxLost):
-                await SandboxTerminal(other, TASK, 5, 5, 1000).call("shell_exec", {"command": "true"}, print)
+                await SandboxTerminal(other, TASK, terminal_limits()).call("shell_exec", {"command": "true"}, print)
             await one.close()
             assert sandboxes.statistics().live == 0
 

@@ -11,7 +11,7 @@ from actors.rollout.terminal import SandboxDestroyedByAgent
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.tasks.task import Task
 from sandbox.tools import SETA
-from tests.support.episodes import sandbox_of
+from tests.support.episodes import sandbox_of, terminal_limits
 
 VANISHED = SandboxVanished("nothing says why")
 
@@ -55,13 +55,13 @@ class FakeEndingSession:
 
     def request(self, build: object) -> None: ...
 
-    async def answered(self, request: None, timeout_s: float) -> None:
+    async def wait_acknowledged(self, request: None, timeout_s: float) -> None:
         raise self.error
 
 
 def terminal(error: Exception, *, vanished_before: bool) -> SandboxTerminal:
     task = Task(id="t", instruction="list", expected_tests=("a",))
-    return SandboxTerminal(sandbox_of(FakeEndingSession(error), task), task, 5, 5, 1000, vanished_before)
+    return SandboxTerminal(sandbox_of(FakeEndingSession(error), task), task, terminal_limits(), vanished_before)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,9 @@ async def test_an_agent_is_charged_on_evidence_or_for_the_second_unexplained_los
 async def test_time_that_a_tool_waits_for_what_goes_on_is_the_agents_own() -> None:
     """Else one that only waits never uses up its time, and its request's deadline blames infrastructure for it."""
     task = Task(id="t", instruction="list", expected_tests=("a",))
-    waiting = SandboxTerminal(sandbox_of(FakeBusySession(0.05), task), task, 0.05, 5, 1000, tools=SETA)
+    waiting = SandboxTerminal(
+        sandbox_of(FakeBusySession(0.05), task), task, terminal_limits(command_s=0.05), tools=SETA
+    )
     answer = await waiting.call("shell_exec", {"id": "a", "command": "sleep 9"}, print)
     assert "is still running" in answer.text
     assert answer.ms >= 50
@@ -94,7 +96,7 @@ async def test_time_that_a_tool_waits_for_what_goes_on_is_the_agents_own() -> No
 
 async def test_an_agent_calls_only_what_is_in_its_set() -> None:
     task = Task(id="t", instruction="list", expected_tests=("a",))
-    answer = await SandboxTerminal(sandbox_of(FakeBusySession(0.0), task), task, 5, 5, 1000).call(
+    answer = await SandboxTerminal(sandbox_of(FakeBusySession(0.0), task), task, terminal_limits()).call(
         "shell_view", {"id": "a"}, print
     )
     assert answer.text == "Error: unknown tool 'shell_view'. Available: shell_exec."

@@ -379,7 +379,7 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
 def runner(reward: CompositeReward, sandboxes: EpisodeSandboxSource, run_dir: Path = Path()) -> EpisodeRunner:
     return EpisodeRunner(
         spec=worker_spec(run_dir, cleanup_timeout_s=0.05),
-        agent=cast("Any", None),
+        agent=cast("Any", SimpleNamespace(tools={})),
         chat=cast("Any", None),
         generate=cast("Any", None),
         reward=reward,
@@ -409,9 +409,9 @@ async def test_what_was_graded_is_not_lost_for_a_sandbox_that_is_slow_to_end(tmp
     episodes = runner(BINARY_REWARD, sandboxes, tmp_path)
     async with (
         asyncio.timeout(60),
-        episodes.hold_sandbox(RolloutRequest("r", GroupId(1), 0, 8, "t", 11), Task("t", "")) as sandbox,
+        episodes.hold_terminal(RolloutRequest("r", GroupId(1), 0, 8, "t", 11), Task("t", "")) as terminal,
     ):
-        assert isinstance(sandbox, LocalSandbox)
-        graded = sandbox.container
+        assert isinstance(terminal.sandbox, LocalSandbox)
+        graded = terminal.sandbox.container
     assert graded == "c1"
     assert b'"sandbox.slow_cleanup"' in (tmp_path / "events" / "worker-0-0.jsonl").read_bytes()

@@ -27,7 +27,7 @@ from protocol.trajectory import GroupId, RolloutRequest
 from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import Task
 from tests.support.attempts import make_attempt
-from tests.support.episodes import sandbox_of
+from tests.support.episodes import sandbox_of, terminal_limits
 
 ASYNC, SYNC, ONE = AdmissionMode.ASYNC, AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF
 WAITS = ToolDelays("0/1", median_s=3.0, p95_s=12.0)
@@ -65,7 +65,11 @@ class FakeShell:
 
 async def test_only_the_first_command_of_an_episode_waits() -> None:
     shell = FakeShell()
-    terminal = delay_first_command(REQUEST, SandboxTerminal(sandbox_of(shell, TASK), TASK, 60.0, 5.0, 100), WAITS)
+    terminal = delay_first_command(
+        REQUEST,
+        SandboxTerminal(sandbox_of(shell, TASK), TASK, terminal_limits(command_s=60.0, observation_chars=100)),
+        WAITS,
+    )
     for name, command in (("no_such_tool", "ls"), ("shell_exec", "ls"), ("shell_exec", "pwd")):
         await terminal.call(name, {"command": command}, lambda _: None)
     assert shell.ran == [f"sleep {WAITS.draw_delay_s('t', 1):.3f}\nls", "pwd"]
@@ -73,7 +77,7 @@ async def test_only_the_first_command_of_an_episode_waits() -> None:
 
 async def test_an_evaluation_does_not_wait() -> None:
     shell = FakeShell()
-    usual = SandboxTerminal(sandbox_of(shell, TASK), TASK, 60.0, 5.0, 100)
+    usual = SandboxTerminal(sandbox_of(shell, TASK), TASK, terminal_limits(command_s=60.0, observation_chars=100))
     await delay_first_command(replace(REQUEST, purpose="after"), usual, WAITS).call(
         "shell_exec", {"command": "ls"}, lambda _: None
     )

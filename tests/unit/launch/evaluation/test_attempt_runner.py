@@ -12,7 +12,7 @@ from actors.engines.messages import EngineUnavailable
 from launch.evaluation.solvers.solver import ScriptedSolverRun
 from launch.evaluation.standalone.attempt_runner import EvaluationContext, run_attempt
 from protocol.evaluation import AttemptId, AttemptRecord, AttemptStage
-from protocol.trajectory import EpisodeStatus, TestResult
+from protocol.trajectory import EpisodeStatus, InfraFailure, TestResult
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.tasks.task import Task
 from tests.support.episodes import BINARY_REWARD
@@ -74,15 +74,16 @@ async def test_an_attempt_has_a_verdict_and_its_sandbox_goes() -> None:
 @pytest.mark.parametrize(
     ("pool", "acts", "stage", "kind"),
     [
-        (FakePool(opens=SandboxStartError("no daemon")), None, AttemptStage.RESET, "SandboxStartError"),
-        (FakePool(), EngineUnavailable("gone"), AttemptStage.AGENT, "EngineUnavailable"),
-        (FakePool(closes=SandboxLost("gone too")), EngineUnavailable("gone"), AttemptStage.AGENT, "EngineUnavailable"),
-        (FakePool(closes=SandboxLost("gone")), None, AttemptStage.CLEAN_UP, "SandboxLost"),
+        (FakePool(opens=SandboxStartError("no daemon")), None, AttemptStage.RESET, InfraFailure.SANDBOX_START),
+        (FakePool(), EngineUnavailable("gone"), AttemptStage.AGENT, InfraFailure.ENGINE),
+        (FakePool(closes=SandboxLost("gone too")), EngineUnavailable("gone"), AttemptStage.AGENT, InfraFailure.ENGINE),
+        (FakePool(closes=SandboxLost("gone")), None, AttemptStage.CLEAN_UP, InfraFailure.SANDBOX_LOST),
+        (FakePool(closes=TimeoutError()), None, AttemptStage.CLEAN_UP, InfraFailure.DEADLINE),
     ],
-    ids=["reset", "agent", "agent and clean-up", "clean-up"],
+    ids=["reset", "agent", "agent and clean-up", "clean-up", "slow clean-up"],
 )
 async def test_what_went_wrong_first_is_told_with_its_stage(
-    pool: FakePool, acts: Exception | None, stage: AttemptStage, kind: str
+    pool: FakePool, acts: Exception | None, stage: AttemptStage, kind: InfraFailure
 ) -> None:
     record = await attempt(pool, acts)
     assert record.failure is not None

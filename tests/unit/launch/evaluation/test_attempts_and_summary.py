@@ -25,7 +25,7 @@ from protocol.evaluation import (
     AttemptVerdict,
     latest_records,
 )
-from protocol.trajectory import EpisodeStatus
+from protocol.trajectory import EpisodeStatus, InfraFailure
 
 ABOUT = EvaluationDescription("demo", "out", "url", "m", "tasks", AgentFacts("bash", "", 100, 10, 4), EvalFacts(2, 1))
 
@@ -38,7 +38,7 @@ def graded(task: str, number: int, *, passed: bool, reward: float | None = None)
 
 def failed(task: str, number: int, stage: AttemptStage = AttemptStage.RESET) -> AttemptRecord:
     return AttemptRecord(
-        task, number, "family", 0.5, failure=AttemptError(stage, "SandboxStartError", "no sandbox, within 3 s")
+        task, number, "family", 0.5, failure=AttemptError(stage, InfraFailure.SANDBOX_START, "no sandbox, within 3 s")
     )
 
 
@@ -65,7 +65,7 @@ def test_the_last_word_counts_but_no_failure_undoes_a_verdict() -> None:
     assert found[AttemptId("a", 0)].verdict is not None
     assert latest_records([failed("a", 0), failed("a", 0, AttemptStage.AGENT)])[
         AttemptId("a", 0)
-    ].failure == AttemptError(AttemptStage.AGENT, "SandboxStartError", "no sandbox, within 3 s")
+    ].failure == AttemptError(AttemptStage.AGENT, InfraFailure.SANDBOX_START, "no sandbox, within 3 s")
 
 
 def test_a_pass_is_that_all_tests_passed_whatever_the_reward_is() -> None:
@@ -92,7 +92,9 @@ def test_failures_are_counted_by_stage_and_no_reward_is_theirs() -> None:
 
 
 def test_a_failed_clean_up_leaves_the_verdict() -> None:
-    record = replace(graded("a", 0, passed=True), failure=AttemptError(AttemptStage.CLEAN_UP, "TimeoutError", "slow"))
+    record = replace(
+        graded("a", 0, passed=True), failure=AttemptError(AttemptStage.CLEAN_UP, InfraFailure.DEADLINE, "slow")
+    )
     found = summarise_attempts(ABOUT, plan_attempts(["a"], 1), latest_records([record]), seed=0)
     assert (found.graded, found.error_count, found.errors_by_stage[AttemptStage.CLEAN_UP]) == (1, 0, 1)
 

@@ -10,11 +10,11 @@ import pytest
 from launch.evaluation.results.evaluation_folder import EvaluationSpec, open_evaluation_folder, read_attempt_records
 from protocol.errors import UserError
 from protocol.evaluation import ATTEMPTS_FILE, AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
-from protocol.trajectory import EpisodeStatus
+from protocol.trajectory import EpisodeStatus, InfraFailure
 
 SPEC = EvaluationSpec(solver="served", model="/m", seed=1, recipe={"agent.kind": "bash", "agent.max_turns": 4})
 DONE = AttemptRecord("a", 0, "f", 1.0, AttemptVerdict(True, 1.0, 1.0, EpisodeStatus.COMPLETED, {"tests": 1.0}))
-FAILED = AttemptRecord("a", 1, "f", 1.0, failure=AttemptError(AttemptStage.AGENT, "EngineUnavailable", "gone"))
+FAILED = AttemptRecord("a", 1, "f", 1.0, failure=AttemptError(AttemptStage.AGENT, InfraFailure.ENGINE, "gone"))
 
 
 def test_what_was_done_is_there_again(tmp_path: Path) -> None:

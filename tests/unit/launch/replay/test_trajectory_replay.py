@@ -25,7 +25,7 @@ from launch.trajectory_reader.run_source import build_recorded_trajectory
 from launch.trajectory_reader.template_inversion import TemplateInverter
 from protocol.cli.exit_codes import EXIT_USER, main_guard
 from protocol.evaluation import AttemptError, AttemptStage, AttemptVerdict
-from protocol.trajectory import EpisodeStatus, TestResult
+from protocol.trajectory import EpisodeStatus, InfraFailure, TestResult
 from sandbox.tasks.task import Task
 from tests.support.observers import FakeObserver
 from tests.support.recorded_trajectories import LIMITS, Terminal, call, chat_of, config, trajectory, write_run
@@ -164,7 +164,7 @@ SAME, OTHER = (
 
 
 def again(verdict: AttemptVerdict | None, *observations: ObservationComparison, number: int = 0) -> ReplayAttempt:
-    failure = None if verdict else AttemptError(AttemptStage.RESET, "SandboxStartError", "no sandbox")
+    failure = None if verdict else AttemptError(AttemptStage.RESET, InfraFailure.SANDBOX_START, "no sandbox")
     return ReplayAttempt(number, verdict, failure, observations, 1.0)
 
 

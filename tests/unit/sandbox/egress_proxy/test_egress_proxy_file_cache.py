@@ -229,7 +229,7 @@ async def test_the_last_reader_to_leave_ends_a_fetch_that_is_not_kept(tmp_path: 
 
 
 async def test_fetches_that_nobody_reads_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sandbox.egress_proxy.file_cache._MOST_UNREAD", 1)
+    monkeypatch.setattr("sandbox.egress_proxy.file_cache._MAX_UNREAD", 1)
     store = FileCache(tmp_path, 16 * KIB)
     first, second = store.begin("a", HEAD, LONG_S), store.begin("b", HEAD, LONG_S)
     with pytest.raises(FetchFailedError):
@@ -272,7 +272,7 @@ async def test_a_replaced_file_counts_while_somebody_has_it_open(tmp_path: Path)
 
 
 async def test_there_are_only_so_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sandbox.egress_proxy.file_cache._MOST_FILES", 3)
+    monkeypatch.setattr("sandbox.egress_proxy.file_cache._MAX_FILES", 3)
     store = FileCache(tmp_path, 16 * KIB)
     for key in "abcdef":
         await store.fill(key, store.begin(key, HEAD, LONG_S), chunks(b"x"))
