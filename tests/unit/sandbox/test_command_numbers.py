@@ -74,4 +74,4 @@ def test_one_that_json_could_not_hold_is_no_better():
 @pytest.mark.parametrize("wrong", [{"capacity": 0}, {"start_concurrency": 0}])
 def test_a_pool_of_the_library_says_so_too(wrong: dict[str, int], tmp_path: Path):
     with pytest.raises(UserError):
-        PoolSettings(**{"pool": "p", "run_id": "r", "capacity": 1, **wrong})
+        PoolSettings(**{"name": "p", "run_id": "r", "capacity": 1, **wrong})
