@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 from launch.config.loader import recipe_names
 from launch.config.run import RunConfig
-from protocol.cli.arguments import CommandArguments, option, optional_value, setting_help
+from protocol.cli.arguments import CommandArguments, option, optional_value, setting
 from protocol.errors import UserError
 
 NEWEST_RUN = ""
@@ -23,7 +23,7 @@ def config_key(key: str, config: type[BaseModel] = RunConfig) -> Any:
     """Annotate an option that overrides ``key``: it has the key's help text, and :func:`key_overrides` reads it."""
     section, _, name = key.partition(".")
     table = cast("type[BaseModel]", config.model_fields[section].annotation)
-    return Field(description=setting_help(table, name), json_schema_extra={"key": key})
+    return setting(table, name, key=key)
 
 
 def key_overrides(given: CommandArguments) -> list[str]:

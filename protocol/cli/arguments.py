@@ -64,10 +64,13 @@ def _describe_default(default: str) -> str:
     return "" if default in {"None", "False", "", "''"} else f"(default: {default})"
 
 
-def setting_help(settings: type[BaseModel], name: str) -> str:
-    """Return a setting's docstring as the help text of its option."""
+def setting(settings: type[BaseModel], name: str, *, key: str = "") -> Any:
+    """Annotate an option that sets the field ``name`` of ``settings``: it has the field's docstring as its help text.
+
+    ``key`` is the configuration key that the option overrides.
+    """
     text = settings.model_fields[name].description or ""
-    return " ".join(text.replace("``", "`").split())
+    return Field(description=" ".join(text.replace("``", "`").split()), json_schema_extra={"key": key} if key else None)
 
 
 def comma_separated(metavar: str) -> PrimitiveConstructorSpec[Any]:

@@ -11,7 +11,7 @@ from typing import Annotated, Protocol, TypeVar
 from pydantic import Field
 from starlette.applications import Starlette
 
-from protocol.cli.arguments import Count, Flag, Port, option
+from protocol.cli.arguments import Count, Flag, Port, option, setting
 from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.host_record import HostSettings, current_host, require_answering_engine
 from sandbox.http.auth import Access, AccessOptions
@@ -36,12 +36,11 @@ class ServiceOptions(EgressProxyOptions, AccessOptions):
     """Port to listen on; 0 for a free one."""
     warm: Count = 0
     """Size of the warm pool, per image and limits."""
-    image: Annotated[str, option("IMAGE")] = ""
-    """Default image of tasks."""
-    max_lifetime_s: Annotated[float, option("S"), Field(ge=1)] = 7200.0
-    """Maximum lifetime of a sandbox, in seconds."""
-    heartbeat_timeout_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
-    """Seconds that a sandbox survives this service."""
+    image: Annotated[str, option("IMAGE"), setting(ContainerSettings, "image")] = ""
+    max_lifetime_s: Annotated[float, option("S"), Field(ge=1), setting(ContainerSettings, "max_lifetime_s")] = 7200.0
+    heartbeat_timeout_s: Annotated[
+        float, option("S"), Field(ge=1), setting(ContainerSettings, "heartbeat_timeout_s")
+    ] = 60.0
     disk_loop: Flag = False
     """Give each sandbox its own loop-mounted file system if the engine has no disk quota."""
     state: Annotated[Path | None, option("FOLDER")] = None
