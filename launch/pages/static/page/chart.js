@@ -103,7 +103,7 @@ export class Chart {
         setCursor: [(plot) => this.read(plot.cursor.idx)],
         draw: [(plot) => this.drawReferences(plot), (plot) => this.drawMarks(plot)],
       },
-      padding: [8, 8, 0, 0],
+      padding: [8, 18, 0, 0],
     };
   }
 
