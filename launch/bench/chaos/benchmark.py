@@ -2,7 +2,7 @@
 
 Driver, scheduler, buffer, workers, sandboxes and learner are those of any run, each in its own process; only the
 engine is fake (:mod:`.fake_engine`).  A run whose driver was killed is resumed (:mod:`.run_supervisor`).  Afterwards
-the accounting (:mod:`.accounting`) uses the files on disk (:mod:`.evidence`) and rules of its own.  The run is stopped
+the audit (:mod:`.trajectory_audit`) uses the files on disk (:mod:`.evidence`) and rules of its own.  The run is stopped
 by an interrupt.
 """
 
