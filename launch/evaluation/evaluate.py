@@ -37,6 +37,7 @@ from protocol.events import JsonValue
 
 def run(given: EvaluateArguments, out: JsonOutput) -> int:
     """Evaluate, and return 0 if every attempt has a verdict."""
+    given.check()
     evaluation = build_evaluation(given)
     _check(evaluation)
     folder = evaluation.arguments.folder

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from tyro.conf import UseAppendAction, create_mutex_group
 
 from actors.rollout.policy import EVALUATION_TEMPERATURE
@@ -132,9 +132,8 @@ class EvaluateArguments(CommandArguments):
         parts = (Path(self.recipe).stem, solver, Path(self.tasks).stem)
         return self.output or EVALUATIONS_FOLDER / "-".join(_SHORT.sub("_", part).strip("_") for part in parts)
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        """Raise UserError for options that do not go together or name nothing."""
+    def check(self) -> None:
+        """Raise UserError for options that do not go together or name nothing on this machine."""
         require_nonempty({"--model": self.model, "--tasks": self.tasks, "--only": self.only})
         read_key(self.key_file)
         solver, model = self.solver, self.model or ""
@@ -149,7 +148,6 @@ class EvaluateArguments(CommandArguments):
             raise UserError("sampling at --temperature 0 takes the likeliest token: write --greedy for that")
         if self.task_ids and not self.selected_task_ids:
             raise UserError("--task-ids names no task: write 101-110,fix-git, or leave it out for all")
-        return self
 
     def build_spec(self, config: RunConfig, selection: TaskSelection) -> EvaluationSpec:
         """Return everything that the score depends on."""

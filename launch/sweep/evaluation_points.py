@@ -47,6 +47,7 @@ def configure_evaluations(sweep: Sweep, folder: Path) -> dict[str, StandaloneEva
         try:
             words = _command_line(sweep, point, point_folder(folder, sweep.kind, point))
             given = parse_arguments(EvaluateArguments, words, "longshore evaluate")
+            given.check()
             found[point.name] = build_evaluation(given)
         except UserError as error:
             raise UserError(f"point {point.name}: {error}") from error

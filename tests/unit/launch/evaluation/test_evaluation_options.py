@@ -27,7 +27,9 @@ from tests.support.task_files import write_tasks
 
 
 def given(*words: str) -> EvaluateArguments:
-    return parse_arguments(EvaluateArguments, ["demo", "--noop", "--tasks", "x", *words], "evaluate")
+    parsed = parse_arguments(EvaluateArguments, ["demo", "--noop", "--tasks", "x", *words], "evaluate")
+    parsed.check()
+    return parsed
 
 
 @pytest.fixture
@@ -121,7 +123,7 @@ def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
 def test_a_slip_is_refused_before_anything_is_written(words: str, says: str) -> None:
     """An unset variable of a shell would evaluate what lies in the current folder."""
     with pytest.raises(UserError, match=says):
-        parse_arguments(EvaluateArguments, ["demo", *words.split()], "evaluate")
+        parse_arguments(EvaluateArguments, ["demo", *words.split()], "evaluate").check()
 
 
 def test_a_folder_that_holds_no_model_is_refused_before_anything_is_written(
