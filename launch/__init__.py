@@ -10,7 +10,7 @@ A run, from above:
 - ``checkpoints``: writing, keeping, exporting; ``control``: requests to a run, and ``ctl``, which sends them;
   ``alerts``: rules over its events.
 - ``stall_diagnosis``: who waits for whom when nothing proceeds.
-- ``data``: tasks, the starting model and the warm start; ``demo``: the model of the demo.
+- ``data``: tasks, the starting model (also the model of the demo) and the warm start.
 - ``actor_group``: the run's actors; ``hosts``: its nodes; ``processes``: local processes and tasks.
 - ``run_records``: the records of a run in its directory.
 - ``config``: tables of every room's settings, and the checks over them; ``recipes``: TOML files of them.

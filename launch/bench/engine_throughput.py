@@ -26,7 +26,7 @@ from actors.engines.engine import SGLangEngine
 from actors.engines.messages import GenerateFunction, GenerateReply, GenerateRequest, PauseMode, WeightLoadReport
 from actors.engines.settings import EngineSettings, EngineSpec
 from launch.config import load_recipe
-from launch.demo.model import CONTEXT_TOKENS, build_demo_model
+from launch.data.demo.model import CONTEXT_TOKENS, build_demo_model
 from protocol.cli.arguments import AtLeastOne, CommandArguments, JsonFlag, comma_separated, option
 from protocol.cli.output import error_console
 from protocol.errors import UserError

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from launch.data.demo.model import build_demo_model
 from launch.data.settings import ModelSettings
-from launch.demo.model import build_demo_model
 from protocol.files.filesystem import build_folder
 
 POSITIONS = 8192

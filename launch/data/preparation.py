@@ -8,9 +8,9 @@ from pathlib import Path
 from actors.agents.registry import make_agent
 from actors.tokens.chat_format import load_chat_format
 from launch.config import RunConfig
+from launch.data.demo.model import build_demo_model
 from launch.data.task_split import split_tasks
 from launch.data.warm_start_cache import find_cached_model
-from launch.demo.model import build_demo_model
 from learner.models.qwen import CONFIG_FILE, WEIGHTS_FILE, WEIGHTS_INDEX_FILE, read_qwen_config
 from protocol.errors import UserError
 from protocol.files.filesystem import build_folder

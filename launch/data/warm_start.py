@@ -18,10 +18,10 @@ from actors.tokens.chat_format import load_tokenizer
 from launch.actor_group.learner_group import LearnerGroup
 from launch.config import RunConfig
 from launch.data.batch_plan import BatchPlan
+from launch.data.demo.demonstrations import warm_start_batches, warm_start_learning_rate
 from launch.data.preparation import PreparedRun
 from launch.data.sft_examples import SequenceSelection, build_sft_batch, read_examples
 from launch.data.warm_start_cache import find_cached_model, warm_start_folder
-from launch.demo.demonstrations import warm_start_batches, warm_start_learning_rate
 from learner.messages import SftBatch
 from learner.models.qwen import read_qwen_config
 from learner.rank import LearnerRank

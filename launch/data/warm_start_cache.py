@@ -20,9 +20,8 @@ from protocol.run_directory.trajectory_export import TRAJECTORIES_FOLDER
 _ROOT = Path(__file__).resolve().parents[2]
 _SOURCES = (
     "constraints.txt",
-    "launch/demo/**/*.py",
     "launch/actor_group/learner_group.py",
-    "launch/data/*.py",
+    "launch/data/**/*.py",
     "sandbox/tasks/**/*.py",
     "sandbox/tools/**/*.py",
     "actors/agents/**/*.py",

@@ -21,7 +21,7 @@ from launch.config.command_line import (
     format_model_overrides,
     key_overrides,
 )
-from launch.demo.model import CONTEXT_TOKENS
+from launch.data.demo.model import CONTEXT_TOKENS
 from launch.doctor.requirements import count_gpus
 from launch.plan.forecast import (
     ForecastBasis,

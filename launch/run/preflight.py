@@ -17,10 +17,10 @@ from actors.rewards.settings import make_reward_spec
 from actors.tokens.chat_format import load_chat_format
 from launch.actor_group.sandbox_providers import check_provider
 from launch.config import RunConfig
+from launch.data.demo.model import CONTEXT_TOKENS
 from launch.data.preparation import require_model_files
 from launch.data.sft_examples import check_sources
 from launch.data.task_split import load_usable_tasks
-from launch.demo.model import CONTEXT_TOKENS
 from launch.doctor.host_checks import require_host
 from launch.doctor.requirements import host_requirements
 from launch.exporters.exporter_registry import check_exporters

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.demo.hugging_face import save_tokenizer
+from launch.data.demo.hugging_face import save_tokenizer
 from tests.support.documented_commands import PAGES, ROOT, Mark, Shown, files, shown
 from tests.support.fake_run import write_fake_run
 from tests.support.recorded_trajectories import tokenizer

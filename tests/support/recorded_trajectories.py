@@ -17,8 +17,8 @@ from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, ToolCallResult
 from actors.tokens.chat_format import ChatFormat, Tokenizer
 from launch.config import RunConfig, resolve
-from launch.demo.hugging_face import save_tokenizer
-from launch.demo.tokenizer import train_tokenizer
+from launch.data.demo.hugging_face import save_tokenizer
+from launch.data.demo.tokenizer import train_tokenizer
 from launch.run_records.run_directory import config_tables, write_json
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.run_directory.trajectory_export import TrajectoryExporter

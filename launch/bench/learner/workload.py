@@ -123,7 +123,7 @@ def build_workload_model(work: LearnerWorkload, folder: Path, context_tokens: in
     """Write a Hugging Face folder with random weights for at least this context and that of the workload, and return
     the number of parameters.
     """
-    from launch.demo.hugging_face import GenerationConfig, Qwen3Config, save_model
+    from launch.data.demo.hugging_face import GenerationConfig, Qwen3Config, save_model
 
     shape = work.shape
     config = Qwen3Config(

@@ -19,8 +19,8 @@ from actors.engines.engine import SGLangEngine
 from actors.engines.messages import GenerateReply, GenerateRequest, OnPartialReply
 from actors.gateway.server import Gateway
 from actors.tokens.chat_format import load_tokenizer
+from launch.data.demo.model import build_demo_model
 from launch.data.settings import ModelSettings
-from launch.demo.model import build_demo_model
 from learner.data.sequences import join_sequences
 from tests.integration.actors.engines.tiny_qwen import manifest
 from tests.support.engine_specs import engine_spec

@@ -11,9 +11,9 @@ import ray
 
 from launch.actor_group.learner_group import learner_spec, spawn_learner_group
 from launch.config import load_recipe
+from launch.data.demo.model import build_demo_model
 from launch.data.preparation import PreparedRun, find_or_build_model
 from launch.data.warm_start import run_warm_start
-from launch.demo.model import build_demo_model
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.run_records.run_directory import RunDirectory
 from learner.rank import LearnerRank

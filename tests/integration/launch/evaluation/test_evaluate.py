@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from launch.data.demo.model import build_demo_model
 from launch.data.settings import ModelSettings
-from launch.demo.model import build_demo_model
 from launch.evaluation.results.evaluation_folder import read_attempt_records
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER
 from sandbox.host_record import SandboxHost

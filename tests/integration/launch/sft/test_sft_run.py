@@ -22,9 +22,9 @@ from transformers import AutoModelForCausalLM
 from actors.tokens.chat_format import load_tokenizer
 from launch.config import load_recipe
 from launch.data.conversations import read_conversations
+from launch.data.demo.model import build_demo_model
 from launch.data.preparation import require_model_files
 from launch.data.sft_examples import ConversationEncoder
-from launch.demo.model import build_demo_model
 from launch.run_records.metrics_log import read_metrics
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.run_directory.trajectory_export import TrajectoryExporter

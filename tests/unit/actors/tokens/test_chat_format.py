@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer, load_chat_format
-from launch.demo.tokenizer import END_OF_TURN, PAD, train_tokenizer
+from launch.data.demo.tokenizer import END_OF_TURN, PAD, train_tokenizer
 from protocol.errors import UserError
 from sandbox.tools import SHELL_ONLY
 from sandbox.tools.shell_only import SHELL_EXEC

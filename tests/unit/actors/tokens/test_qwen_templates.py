@@ -24,7 +24,7 @@ from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, ToolCallResult
 from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer
 from launch.config.tables import AgentTable
-from launch.demo.tokenizer import train_tokenizer
+from launch.data.demo.tokenizer import train_tokenizer
 from learner.data.sequences import join_sequences
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, TurnKind

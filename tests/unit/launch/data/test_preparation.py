@@ -78,7 +78,7 @@ def killed(*_):
 if sys.argv[1] == "tasks":
     Path.chmod = killed  # of the first file of the first task
 else:
-    from launch.demo import hugging_face
+    from launch.data.demo import hugging_face
     hugging_face.save_model = killed
 prepare_run(load_recipe("demo", sys.argv[3:]), Path(sys.argv[2]))
 """

@@ -15,8 +15,8 @@ import pytest
 from actors.tokens.chat_format import Tokenizer
 from launch.config import OverlongAction
 from launch.data.conversations import TrainingDataError, parse_conversation
+from launch.data.demo.tokenizer import CHAT_TEMPLATE, train_tokenizer
 from launch.data.sft_examples import ConversationEncoder, SequenceExclusion, SequenceSelection, read_examples
-from launch.demo.tokenizer import CHAT_TEMPLATE, train_tokenizer
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.errors import UserError
 from protocol.run_directory.trajectory_export import TrajectoryExporter

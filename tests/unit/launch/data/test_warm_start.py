@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
+from launch.data.demo.model import build_demo_model
 from launch.data.preparation import find_or_build_model
 from launch.data.warm_start import delete_partial_models, plan_warm_start_batches
 from launch.data.warm_start_cache import warm_start_cache_key, warm_start_folder
-from launch.demo.model import build_demo_model
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.errors import UserError
 from protocol.run_directory.trajectory_export import TrajectoryExporter

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch.config import RunConfig, load_recipe, resolve
-from launch.demo.model import CONTEXT_TOKENS
+from launch.data.demo.model import CONTEXT_TOKENS
 from launch.plan.forecast import (
     Bottleneck,
     Forecast,

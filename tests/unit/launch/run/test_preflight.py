@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
-from launch.demo.model import build_demo_model
+from launch.data.demo.model import build_demo_model
 from launch.run import preflight
 from protocol.errors import UserError
 

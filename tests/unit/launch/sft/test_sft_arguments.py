@@ -9,7 +9,7 @@ import pytest
 
 from launch.config import ConfigError, load_recipe, load_sft
 from launch.config.command_line import NEWEST_RUN
-from launch.demo.model import build_demo_model
+from launch.data.demo.model import build_demo_model
 from launch.run_records.reproducibility import write_record
 from launch.run_records.run_directory import RunDirectory, find_newest_run, load_stored_config
 from launch.sft.arguments import SftArguments, resumed_config

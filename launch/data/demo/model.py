@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from launch.data.demo.tokenizer import train_tokenizer
 from launch.data.settings import ModelSettings
-from launch.demo.tokenizer import train_tokenizer
 
 CONTEXT_TOKENS = 1024
 
@@ -15,7 +15,7 @@ def build_demo_model(folder: Path, model: ModelSettings, seed: int, positions: i
 
     The vocabulary is exactly the tokenizer's, so every sampled id can be decoded.
     """
-    from launch.demo.hugging_face import GenerationConfig, Qwen3Config, save_model, save_tokenizer
+    from launch.data.demo.hugging_face import GenerationConfig, Qwen3Config, save_model, save_tokenizer
 
     folder.mkdir(parents=True, exist_ok=True)
     tokens = save_tokenizer(train_tokenizer(model.vocab_tokens), folder)

@@ -98,7 +98,7 @@ def tokenizer_corpus() -> Iterator[str]:
 def train_tokenizer(max_tokens: int) -> PreTrainedTokenizerFast:
     """Train the tokenizer.  ``len(tokenizer)`` is a multiple of 64 and at most ``max_tokens``, padded with reserved
     tokens.  Raises UserError if ``max_tokens`` is too small for the words to be single tokens."""
-    from launch.demo.hugging_face import build_fast_tokenizer, train_bpe
+    from launch.data.demo.hugging_face import build_fast_tokenizer, train_bpe
 
     texts = list(tokenizer_corpus())
     random.Random(0).shuffle(texts)

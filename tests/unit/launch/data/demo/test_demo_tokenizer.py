@@ -13,8 +13,7 @@ import pytest
 from actors.agents.hermes import AgentToolCall, FinalReply, MalformedAction, parse_tool_calls
 from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer, load_chat_format, load_tokenizer
 from launch.config import load_recipe
-from launch.data.settings import ModelSettings, WarmStartSettings
-from launch.demo.demonstrations import (
+from launch.data.demo.demonstrations import (
     NO_OUTPUT,
     Demonstration,
     DemonstrationEncoder,
@@ -26,8 +25,9 @@ from launch.demo.demonstrations import (
     warm_start_curriculum,
     warm_start_learning_rate,
 )
-from launch.demo.model import build_demo_model
-from launch.demo.tokenizer import tokenizer_corpus
+from launch.data.demo.model import build_demo_model
+from launch.data.demo.tokenizer import tokenizer_corpus
+from launch.data.settings import ModelSettings, WarmStartSettings
 from protocol.errors import UserError
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES, HELD_OUT_FAMILY
@@ -268,7 +268,7 @@ def test_clean_demonstrations_are_never_spoilt_noisy_ones_as_their_family_is(
         asked.append((family, noise))
         return make_demonstration(family, rng, noise)
 
-    monkeypatch.setattr("launch.demo.demonstrations.make_demonstration", recording)
+    monkeypatch.setattr("launch.data.demo.demonstrations.make_demonstration", recording)
     settings = SHORT.model_copy(update={"noise": 0.5, "noise_spread": 0.3})
     list(warm_start_curriculum(encoder, settings, seed=0))
     clean = settings.clean_steps * settings.batch_size
