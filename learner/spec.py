@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from learner.losses.objective import Objective
 from learner.settings import LoraSettings, TrainerSettings
 from protocol.errors import UserError
-from protocol.staleness import StalenessSettings
+from protocol.staleness_settings import StalenessSettings
 
 DEFAULT_LOGPROB_CHUNK_BYTES = 256 << 20
 

@@ -16,7 +16,6 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from protocol.settings import ConfigSection, CountInt
 from protocol.trajectory import DropReason, Int32Array, Segment, Uint8Array
 from protocol.weights import Lineage
 
@@ -46,16 +45,6 @@ class StaleTokenPolicy(StrEnum):
     above the bound anyway, for example after a resume, is masked: the bound is hard."""
     DROP = "drop"
     """A trajectory with any token above the bound is dropped.  Favours short episodes; kept for comparison."""
-
-
-class StalenessSettings(ConfigSection):
-    """Limits of the staleness of trained tokens."""
-
-    max_staleness: CountInt = 2
-    """Largest staleness of a trained token: optimizer steps between the weights that sampled it and those that train on
-    it."""
-    policy: StaleTokenPolicy = StaleTokenPolicy.MASK
-    """Policy for staler tokens: ``mask``, ``wait`` or ``drop``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from learner.losses.objective import Objective
 from learner.losses.settings import CorrectionSettings, KlPenaltySettings, RewardShapingSettings
 from learner.settings import LearnerSettings, LoraSettings
 from protocol.settings import ConfigSection
-from protocol.staleness import StalenessSettings
+from protocol.staleness_settings import StalenessSettings
 from sandbox.providers.settings import SandboxSettings
 
 

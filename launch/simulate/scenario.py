@@ -15,7 +15,8 @@ from pydantic import Field, ValidationError, model_validator
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.settings import ConfigError, ConfigSection, CountInt, PositiveInt, Seconds, Share, explain_errors
-from protocol.staleness import DEFAULT_PUBLISH_EVERY, AdmissionMode, StalenessSettings, StaleTokenPolicy
+from protocol.staleness import DEFAULT_PUBLISH_EVERY, AdmissionMode, StaleTokenPolicy
+from protocol.staleness_settings import StalenessSettings
 
 SCENARIOS = Path(__file__).resolve().parent / "scenarios"
 

@@ -9,7 +9,8 @@ from learner.losses.objective import Objective
 from learner.losses.settings import PolicyLossSettings
 from learner.settings import LoraSettings, TrainerSettings
 from learner.spec import LearnerSpec
-from protocol.staleness import StalenessSettings, StaleTokenPolicy
+from protocol.staleness import StaleTokenPolicy
+from protocol.staleness_settings import StalenessSettings
 
 
 def make_objective(**changes: Any) -> Objective:
