@@ -14,7 +14,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from launch.checkpoints.store import CheckpointStore
 from launch.config import RunConfig, recipe_names, resolve
 from launch.config.command_line import DEFAULT_RECIPE
 from launch.config.toml_text import format_recipe
@@ -25,14 +24,9 @@ from launch.run.arguments import ClusterArguments
 from launch.run.preflight import run_preflight_checks
 from launch.run.proof import run_proof
 from launch.run_records.reproducibility import base_image_id, write_record
-from launch.run_records.run_directory import (
-    RunDirectory,
-    config_tables,
-    find_newest_run,
-    find_run,
-    load_resumed_config,
-    require_new_run,
-)
+from launch.run_records.run_directory import RunDirectory, require_new_run
+from launch.run_records.run_lookup import find_newest_run, find_run
+from launch.run_records.stored_config import config_tables, load_resumed_config
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, display_path, error_console
@@ -41,7 +35,7 @@ from protocol.run_directory.layout import resume_command
 from protocol.settings import ConfigSection
 
 if TYPE_CHECKING:  # it loads Ray
-    from launch.actor_group.actor_classes import ActorClasses
+    from launch.run.driver import Driver
 
 
 def run(arguments: ClusterArguments, out: JsonOutput) -> int:
@@ -67,37 +61,22 @@ def print_config(config: ConfigSection, out: JsonOutput) -> None:
 
 
 def run_once(
-    arguments: ClusterArguments,
-    *,
-    actor_classes: ActorClasses | None = None,
-    checkpoint_store: type[CheckpointStore] = CheckpointStore,
-    token: str = "",
+    arguments: ClusterArguments, *, driver_class: type[Driver] | None = None, token: str = ""
 ) -> dict[str, JsonValue]:
-    """Execute one run from its arguments to its summary.
-
-    Benches substitute actor classes, and :mod:`launch.bench.chaos` finds the run's processes by ``token``.
-    """
+    """Execute one run from its arguments to its summary; ``token`` marks its processes."""
     directory, config = _open_run_directory(arguments)
     with directory:
         directory.archive_results()
         write_record(directory, config, base_image_id(config))
         console = error_console()
         console.print(f"run directory: {display_path(directory.path)}")
-        from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES
         from launch.run.driver import Driver
 
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
         sweep = (sys.executable, "-m", "sandbox.host", "sweep", directory.run_id)
         log = directory.process_log("driver", "node-0")
         with ProcessReaper(token or secrets.token_hex(16), temporary, sweep), log.handler_installed():
-            driver = Driver(
-                config,
-                directory,
-                temporary,
-                console,
-                actor_classes=actor_classes or DEFAULT_ACTOR_CLASSES,
-                checkpoint_store=checkpoint_store,
-            )
+            driver = (driver_class or Driver)(config, directory, temporary, console)
             work = driver.run(resume=arguments.resume is not None)
             summary = asyncio.run(run_interruptible(work, resume_command(directory.path)))
         driver.write_results(summary)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from launch.monitor.reports.run_report import write_run_report
-from launch.run_records.run_directory import directory_error
+from launch.run_records.run_lock import directory_error
 from protocol.cli.arguments import CommandArguments, JsonFlag
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput

@@ -79,14 +79,14 @@ class AdmissionLimit:
 def may_take_step(step: int, oldest_running_step: int | None, max_staleness: int) -> bool:
     """Return whether the policy ``wait`` lets the learner go from ``step`` to ``step + 1``.
 
-    It may not while a running group holds a token made at ``oldest_running_step`` (see :func:`find_binding_step`) that
-    would be too old for the weights of ``step + 1``.
+    It may not while a running group holds a token made at ``oldest_running_step`` (see
+    :func:`find_oldest_running_step`) that would be too old for the weights of ``step + 1``.
     """
     return oldest_running_step is None or step + 1 - oldest_running_step <= max_staleness
 
 
-def find_binding_step(running: Sequence[int], ready: Sequence[int], groups_per_step: int) -> int | None:
-    """Return the step that binds the policy ``wait``; None if no group is running.
+def find_oldest_running_step(running: Sequence[int], ready: Sequence[int], groups_per_step: int) -> int | None:
+    """Return the oldest start of a running group, as the policy ``wait`` counts it; None if no group is running.
 
     ``running`` and ``ready`` are the steps at which the open groups, and the closed groups that wait for a later step
     than the next, were opened.  The oldest groups are trained first, ``groups_per_step`` per step, so the r-th oldest

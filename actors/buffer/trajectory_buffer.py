@@ -129,7 +129,7 @@ class TrajectoryBuffer:
         spec, settings = self._spec, self._spec.settings
         return TrajectoryReceiver(
             spec.run_id,
-            self._append,
+            self.append,
             host=spec.host,
             port=port,
             max_bytes=settings.max_trajectory_bytes,
@@ -249,7 +249,7 @@ class TrajectoryBuffer:
 
     # -- arrivals ------------------------------------------------------------------------------------------------
 
-    async def _append(self, items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
+    async def append(self, items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
         """Store received trajectories; they are durable on return."""
         try:
             stored = await self._journal.store(items)

@@ -151,11 +151,11 @@ class SGLangEngine:
         await self.weights.stage(manifest, deadline_s)
 
     async def load_weights(
-        self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True
+        self, manifest: WeightManifest, deadline_s: float, *, wait_for_restart: bool = True
     ) -> WeightLoadReport:
-        return await self.weights.load(manifest, deadline_s, patient=patient)
+        return await self.weights.load(manifest, deadline_s, wait_for_restart=wait_for_restart)
 
-    async def distrust_weights(self, version: WeightVersion, checksum: str) -> None:
+    async def restart_if_checksum(self, version: WeightVersion, checksum: str) -> None:
         serving = self.slot.serving
         if serving and (serving.confirmed.manifest.version, serving.confirmed.checksum) == (version, checksum):
             serving.mark_failed(f"its weights are in doubt: another engine holds others as {format_version(version)}")

@@ -68,17 +68,17 @@ class Engine(Protocol):
         ...
 
     async def load_weights(
-        self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True
+        self, manifest: WeightManifest, deadline_s: float, *, wait_for_restart: bool = True
     ) -> WeightLoadReport:
         """Serve these weights, or take the memory back with them after :meth:`offload_memory`.  Returns at once if
-        they are served already.  ``patient``: wait for a server that restarts.
+        they are served already.  ``wait_for_restart``: wait for a server that restarts.
 
         Raises :class:`InvalidWeights` (the server was not told) or :class:`WeightLoadError`: then the engine serves,
         or will serve, the last confirmed weights, or the new ones if their load ended after the deadline.
         """
         ...
 
-    async def distrust_weights(self, version: WeightVersion, checksum: str) -> None:
+    async def restart_if_checksum(self, version: WeightVersion, checksum: str) -> None:
         """Replace the server if it holds ``version`` with this checksum, which may be wrong; else do nothing."""
         ...
 

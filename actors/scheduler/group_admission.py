@@ -86,7 +86,7 @@ class GroupAdmission:
         """Number of groups ever opened, without those that fill no step."""
         progress = self._progress
         useless = progress.dropped + progress.passed_over if progress else 0
-        return self.task_sampler.next_group - useless - self.run_state.lost_groups
+        return self.task_sampler.next_group - useless - self.run_state.dropped_groups
 
     def restore(self, progress: GroupProgress, closings: Sequence[ClosedGroup]) -> None:
         """Continue from the journal's counts and the groups that closed since the task sampler's state was saved."""

@@ -99,11 +99,11 @@ class RolloutScheduler:
         self._core.set_run_state(state)
         await self._notify()
 
-    async def binding_step(self, step: int, leased: Sequence[GroupId]) -> int | None:
+    async def oldest_running_step(self, step: int, leased: Sequence[GroupId]) -> int | None:
         """Return the step that the policy ``wait`` sets as the bound for a learner that has taken ``step`` steps and
         would train ``leased`` next; None if no running group is bound."""
         await self._restore()
-        return self._core.groups.staleness.binding_step(step, leased)
+        return self._core.groups.staleness.oldest_running_step(step, leased)
 
     async def run_evaluation(self, plan: EvaluationPlan) -> Sequence[AttemptRecord]:
         """Run ``plan`` on the workers of training and return its attempts in plan order.

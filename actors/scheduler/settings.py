@@ -85,7 +85,7 @@ class SchedulerRunState:
     """The step of the weights that every engine serves."""
     step_s: float | None = None
     """Seconds of a learner step, waiting excluded; None before the first."""
-    lost_groups: int = 0
+    dropped_groups: int = 0
     """Number of groups' worth of trajectories that steps dropped as stale and leased others for."""
     flow: RolloutFlow = RolloutFlow.RUN
     tuning: RolloutTuning | None = None

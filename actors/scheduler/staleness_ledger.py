@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from protocol.staleness import find_binding_step
+from protocol.staleness import find_oldest_running_step
 from protocol.trajectory import GroupId
 
 
@@ -36,16 +36,16 @@ class StalenessLedger:
         for group in list(self._ready)[: max(0, surplus)]:
             del self._ready[group]
 
-    def binding_step(self, step: int, leased: Sequence[GroupId]) -> int | None:
+    def oldest_running_step(self, step: int, leased: Sequence[GroupId]) -> int | None:
         """Return the step that bounds a learner that has taken ``step`` steps and would train ``leased`` next.
 
-        See :func:`protocol.staleness.find_binding_step`.  None if no running group is bound."""
+        See :func:`protocol.staleness.find_oldest_running_step`.  None if no running group is bound."""
         before, groups = self._leased
         if step > before:
             for group in groups:
                 self._ready.pop(group, None)
         self._leased = (step, tuple(leased))
-        return find_binding_step(
+        return find_oldest_running_step(
             running=list(self._running.values()),
             ready=[opened for group, opened in self._ready.items() if group not in leased],
             groups_per_step=self.groups_per_step,

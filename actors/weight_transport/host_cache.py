@@ -36,7 +36,7 @@ from protocol.weights import NO_VERSION, WeightManifest, WeightVersion, format_v
 
 _CONCURRENT_BLOCKS = 4
 """Number of blocks that are fetched at once."""
-_ALONE = "alone"
+_PINNED = "pinned"
 _STALL_S = 60.0
 """Longest wait for one block or plan."""
 
@@ -74,18 +74,18 @@ class HostWeightCache:
     def __init__(self, settings: HostWeightCacheSettings, source: VersionSource) -> None:
         self._settings, self._source = settings, source
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
-        self._lock, self._lock_alone = asyncio.Lock(), asyncio.Lock()
+        self._lock, self._lock_pinned = asyncio.Lock(), asyncio.Lock()
         settings.folder.mkdir(parents=True, exist_ok=True)
 
     async def fetch_version(
-        self, manifest: WeightManifest, served: WeightVersion, *, refetch: bool = False, alone: bool = False
+        self, manifest: WeightManifest, served: WeightVersion, *, refetch: bool = False, pinned: bool = False
     ) -> WeightManifest:
         """Fetch a version unless this host has it, and return the manifest of the copy.  Raises InfraError.
 
         Copies older than ``served`` are deleted, because no engine needs them.  ``refetch`` replaces an existing copy;
-        ``alone`` means that no other host fetches this version now."""
-        if alone:
-            return await self._fetch_alone(manifest, refetch=refetch)
+        ``pinned`` means that no other host fetches this version now."""
+        if pinned:
+            return await self._fetch_pinned(manifest, refetch=refetch)
         folder = version_folder(self._settings.folder, manifest.version)
         async with self._lock:
             if refetch:
@@ -98,11 +98,11 @@ class HostWeightCache:
             await asyncio.to_thread(delete_versions_before, self._settings.folder, served, keep=1)
         return replace(manifest, path=str(folder))
 
-    async def _fetch_alone(self, manifest: WeightManifest, *, refetch: bool) -> WeightManifest:
+    async def _fetch_pinned(self, manifest: WeightManifest, *, refetch: bool) -> WeightManifest:
         """Fetch a version under a separate lock, so that no other engine waits for it."""
-        parent = self._settings.folder / _ALONE
+        parent = self._settings.folder / _PINNED
         folder = version_folder(parent, manifest.version)
-        async with self._lock_alone:
+        async with self._lock_pinned:
             if refetch:
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             elif not folder.exists():

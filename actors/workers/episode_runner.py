@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 
@@ -30,9 +29,6 @@ from sandbox.pool.settings import PoolStatistics
 from sandbox.providers.interface import LocalSandbox, Sandbox
 from sandbox.tasks.task import Task
 
-WrapTerminal = Callable[[RolloutRequest, EpisodeTerminal], EpisodeTerminal]
-"""Wraps the terminal through which an agent uses its sandbox."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRunner:
@@ -48,7 +44,6 @@ class EpisodeRunner:
     environments: EnvironmentRunner | None
     events: EventLog
     activity: ActivityLog
-    wrap_terminal: WrapTerminal | None = None
 
     async def run(self, request: RolloutRequest, task: Task) -> Trajectory:
         """Run the episode of ``request`` to its trajectory.  Raises InfraError and OSError."""
@@ -105,10 +100,13 @@ class EpisodeRunner:
             if self.harnesses is not None and isinstance(terminal.sandbox, LocalSandbox):
                 trajectory = await self.harnesses.run_episode(context, terminal)
             else:
-                inner = self.wrap_terminal(request, terminal) if self.wrap_terminal is not None else terminal
-                timed = TimedTerminal(inner, self.activity)
-                trajectory = await run_agent_episode(context, self.agent, self.chat, self.generate, timed)
+                trajectory = await self.run_agent(context, terminal)
         return replace(trajectory, timings_ms={**trajectory.timings_ms, "acquire": acquire_ms})
+
+    async def run_agent(self, context: EpisodeContext, terminal: EpisodeTerminal) -> Trajectory:
+        """Run an episode of the agent, which uses its sandbox through ``terminal``."""
+        timed = TimedTerminal(terminal, self.activity)
+        return await run_agent_episode(context, self.agent, self.chat, self.generate, timed)
 
     def hold_terminal(self, request: RolloutRequest, task: Task) -> AbstractAsyncContextManager[SandboxTerminal]:
         """Hold the sandbox of one episode; see :func:`actors.rollout.sandbox_terminal.hold_terminal`."""

@@ -28,7 +28,7 @@ from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.tokens.chat_format import load_chat_format
 from actors.workers.attempt_runner import AttemptRunner
 from actors.workers.environment_runner import EnvironmentRunner
-from actors.workers.episode_runner import EpisodeRunner, WrapTerminal
+from actors.workers.episode_runner import EpisodeRunner
 from actors.workers.harness_runner import HarnessRunner
 from actors.workers.request_poller import RequestPoller
 from actors.workers.sandbox_source import open_sandbox_source
@@ -51,14 +51,15 @@ _DRAIN_S = 5.0
 class RolloutWorker:
     """The worker's actor.  :meth:`run` may be called again after it was cancelled."""
 
+    episode_runner_class: type[EpisodeRunner] = EpisodeRunner
+
     def __init__(
         self,
         spec: WorkerSpec,
         scheduler: Remote[RolloutScheduler],
         engines: tuple[Remote[Engine], ...],
-        wrap_terminal: WrapTerminal | None = None,
     ) -> None:
-        self._spec, self._scheduler, self._wrap_terminal = spec, scheduler, wrap_terminal
+        self._spec, self._scheduler = spec, scheduler
         self._agent = make_agent(spec.agent)
         first = zlib.crc32(spec.name.encode()) % len(engines)
         self._engines = [RemoteEngine(engine) for engine in engines]
@@ -150,7 +151,7 @@ class RolloutWorker:
                 environments = await stack.enter_async_context(runner)
             if spec.harness.harness:
                 harnesses = await stack.enter_async_context(HarnessRunner(spec.harness, chat.tokenizer, self._generate))
-            yield EpisodeRunner(
+            yield self.episode_runner_class(
                 spec=spec,
                 agent=self._agent,
                 chat=chat,
@@ -161,7 +162,6 @@ class RolloutWorker:
                 environments=environments,
                 events=self._events,
                 activity=self._activity,
-                wrap_terminal=self._wrap_terminal,
             )
 
     async def _run_attempt(self, attempts: AttemptRunner, request: RolloutRequest) -> None:

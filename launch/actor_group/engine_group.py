@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from actors.engines.interface import Engine
 from actors.engines.messages import EngineStartError
 from actors.engines.settings import EngineSpec, WeightTransferMode
+from actors.engines.weights.broadcast_loader import BroadcastSender
 from actors.runtime.remote import Remote, short_actor_name
 from actors.runtime.remote_errors import RemoteError
 from actors.weight_transport.sender import RemoteWeightSender, WeightSender
-from launch.actor_group.actor_classes import ActorClasses
 from launch.actor_group.actor_spawner import RunActorSpawner
 from launch.actor_group.engine_spec import engine_spec
 from launch.actor_group.engine_statistics import SampledTokenCounter, query_engine_loads
@@ -32,6 +32,8 @@ _START_ATTEMPTS = 2
 _LOSS_REPORT_S = 5.0
 """Longest time in seconds by which a failed call to an actor precedes the cluster's report that its node is lost."""
 
+EngineClass = Callable[[EngineSpec, BroadcastSender | None], Engine]
+
 
 class EngineGroup:
     def __init__(
@@ -41,11 +43,11 @@ class EngineGroup:
         *,
         spawner: RunActorSpawner,
         remote_hosts: RemoteHosts,
-        actor_classes: ActorClasses,
+        engine_class: EngineClass,
         events: EventLog,
     ) -> None:
         self._config, self._directory, self._spawner, self._remote_hosts = config, directory, spawner, remote_hosts
-        self._actor_classes, self._events, self._sampled = actor_classes, events, SampledTokenCounter()
+        self._engine_class, self._events, self._sampled = engine_class, events, SampledTokenCounter()
         self.engines: tuple[Remote[Engine], ...] = ()
         self.senders: tuple[Remote[WeightSender], ...] = ()
         """The actor that broadcasts weights into the servers, if weights are transferred that way."""
@@ -81,7 +83,7 @@ class EngineGroup:
             num_gpus=engine_gpus(self._config),
             max_concurrency=spec.settings.max_concurrent_calls,
         )
-        return self._spawner.spawn_with(options, self._actor_classes.engine, spec, sender)
+        return self._spawner.spawn_with(options, self._engine_class, spec, sender)
 
     def _spawn_sender(self, head: ClusterNode) -> RemoteWeightSender | None:
         if self._config.engine.weight_transfer is not WeightTransferMode.DIRECT:
@@ -114,7 +116,7 @@ class EngineGroup:
         """Start one server on ``manifest``.  Raises EngineStartError if the second attempt fails too."""
         for attempts_left in reversed(range(_START_ATTEMPTS)):
             try:
-                await engine.call(Engine.start, await self.transport.deliver(engine, manifest, None))
+                await engine.call(Engine.start, await self.transport.ensure_local_copy(engine, manifest, None))
             except EngineStartError as error:
                 if not attempts_left:
                     raise

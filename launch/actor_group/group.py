@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
+from actors.engines.engine import SGLangEngine
 from actors.engines.interface import Engine
 from actors.runtime.remote import Remote
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.workers.rollout_worker import RolloutWorker
-from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES, ActorClasses
 from launch.actor_group.actor_spawner import RunActorSpawner
 from launch.actor_group.actor_stopper import stop_actors
 from launch.actor_group.buffer_spec import buffer_spec, make_sender_keys
 from launch.actor_group.container_cleanup import container_settle_s, sweep_containers
-from launch.actor_group.engine_group import EngineGroup
+from launch.actor_group.engine_group import EngineClass, EngineGroup
 from launch.actor_group.evaluation_actors import EvaluationActors
 from launch.actor_group.health_monitor import ACTOR_START_S, HealthMonitor
 from launch.actor_group.learner_starter import LearnerStarter
@@ -54,6 +54,7 @@ from launch.run_records.run_directory import RunDirectory
 from launch.stall_diagnosis.evidence import gather_evidence
 from launch.stall_diagnosis.report_file import write_stall_report
 from launch.stall_diagnosis.wait_chain import describe_wait_chain
+from learner.rank import LearnerRank
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WORKER
@@ -63,7 +64,12 @@ from sandbox.tasks.task import Task
 
 class ActorGroup:
     """Use ``async with group.running():``.  Inside it buffer, scheduler and workers run; learner and engines once they
-    are started."""
+    are started.  A subclass may start actors of other classes, which each actor's process imports by name."""
+
+    buffer_class: type[TrajectoryBuffer] = TrajectoryBuffer
+    engine_class: EngineClass = SGLangEngine
+    worker_class: type[RolloutWorker] = RolloutWorker
+    learner_class: type[LearnerRank] = LearnerRank
 
     buffer: Remote[TrajectoryBuffer]
     scheduler: Remote[RolloutScheduler]
@@ -82,12 +88,11 @@ class ActorGroup:
         model_path: Path,
         tasks: Mapping[str, Task],
         training_ids: tuple[str, ...],
-        actor_classes: ActorClasses = DEFAULT_ACTOR_CLASSES,
         cluster: ClusterContext = LOCAL_CLUSTER,
     ) -> None:
         self._config, self._directory, self._nodes, self._events = config, directory, nodes, events
         self._model_path, self._tasks, self._training_ids = model_path, tasks, training_ids
-        self._actor_classes, self._cluster = actor_classes, cluster
+        self._cluster = cluster
         token = os.environ.get(RUN_TOKEN_VARIABLE, "")
         self._spawner = RunActorSpawner(config, directory, token)
         self._remote_hosts = RemoteHosts(
@@ -122,15 +127,15 @@ class ActorGroup:
         self, engines: Mapping[str, ClusterNode], workers: Mapping[str, ClusterNode], copies: Mapping[str, ClusterNode]
     ) -> None:
         config, directory, nodes, events = self._config, self._directory, self._nodes, self._events
-        spawner, remote_hosts, classes, head = self._spawner, self._remote_hosts, self._actor_classes, self._nodes[0]
+        spawner, remote_hosts, head = self._spawner, self._remote_hosts, self._nodes[0]
         keys = make_sender_keys(head, (*expected_workers(config, nodes), EVALUATION_WORKER))
-        self.buffer = spawner.spawn(head, "buffer", classes.buffer, buffer_spec(config, directory, head, keys))
+        self.buffer = spawner.spawn(head, "buffer", self.buffer_class, buffer_spec(config, directory, head, keys))
         address = BufferAddress(await self._wait_buffer_started(), keys)
         await remote_hosts.prepare_nodes(nodes, copies)
         self.scheduler = spawner.spawn(
             head,
             "scheduler",
-            classes.scheduler,
+            RolloutScheduler,
             scheduler_spec(config, directory, head, self._training_ids),
             self.buffer,
         )
@@ -140,11 +145,11 @@ class ActorGroup:
             head,
             model_path=self._model_path,
             spawner=spawner,
-            learner_class=classes.learner,
+            learner_class=self.learner_class,
             events=events,
         )
         self.engines = EngineGroup(
-            config, directory, spawner=spawner, remote_hosts=remote_hosts, actor_classes=classes, events=events
+            config, directory, spawner=spawner, remote_hosts=remote_hosts, engine_class=self.engine_class, events=events
         )
         self.engines.spawn_all(head, engines, copies)
         self.workers = WorkerGroup(
@@ -152,7 +157,7 @@ class ActorGroup:
             directory,
             spawner=spawner,
             remote_hosts=remote_hosts,
-            actor_classes=classes,
+            worker_class=self.worker_class,
             scheduler=self.scheduler,
             buffer=address,
             share=share_docker_engine(config, nodes),

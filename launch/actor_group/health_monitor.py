@@ -98,7 +98,7 @@ class HealthMonitor:
             try:
                 state = (await engine.call(Engine.status)).state
                 if state is EngineState.NEW and (manifest := newest()) is not None:
-                    await engine.call(Engine.start, await self._transport.deliver(engine, manifest, None))
+                    await engine.call(Engine.start, await self._transport.ensure_local_copy(engine, manifest, None))
                 elif state is EngineState.STOPPED:  # by a defect: nothing else stops one during a run
                     restart_actor(engine)
             except InfraError as error:

@@ -139,7 +139,7 @@ class NodeSupervisor:
         keys, required = self._workers.buffer.keys, self._cluster.node_requirements
         if keys is not None and not keys.clients.keys() >= {*worker_names(self._config, node)}:
             raise UserError(
-                "more nodes have joined than this attempt of the run has keys for: stop it (longshore ctl RUN "
-                "stop) and go on with --resume"
+                "more nodes have joined than this attempt of the run has keys for: stop it (longshore ctl RUN stop) "
+                "and go on with longshore cluster --resume"
             )
         return require_worker_role(node, {} if required is None else await check_nodes([node], required))

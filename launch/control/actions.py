@@ -22,8 +22,8 @@ from actors.scheduler.rollout_scheduler import RolloutScheduler
 from launch.config import RunConfig
 from launch.control.pause_state import write_paused
 from launch.control.requests import ControlAction, ControlRequest
-from launch.control.run_state import RunStatePublisher
-from launch.control.step_hooks import StepHooks, TrainingEnding
+from launch.control.scheduler_state import SchedulerStateSender
+from launch.control.step_hooks import StepHooks, StopReason
 from launch.run_records.config_changes import record_changes
 from launch.run_records.retunable_keys import RETUNABLE_KEYS, ChangePoint, KeyChange, apply_changes, diff_configs
 from protocol.errors import InfraError, UserError
@@ -63,9 +63,6 @@ class ControlledTraining(Protocol):
         """Number of optimizer steps taken so far."""
         ...
 
-    @property
-    def step_hooks(self) -> StepHooks: ...
-
     async def checkpoint_now(self) -> int:
         """Begin a checkpoint between two steps and return its step."""
         ...
@@ -81,9 +78,10 @@ class ControlActions:
 
     run_dir: Path
     events: EventLog
-    run_state: RunStatePublisher
+    scheduler_state: SchedulerStateSender
     scheduler: Remote[RolloutScheduler]
     training: ControlledTraining
+    step_hooks: StepHooks
     config: RunConfig
     apply_config: Callable[[RunConfig], None]
     """Switches the run to another configuration."""
@@ -109,28 +107,26 @@ class ControlActions:
                 return await self._drain_engine(request.target)
             case ControlAction.DRAIN:
                 text = "no group opens any more; running episodes finish and are trained"
-                return await self._end_training(TrainingEnding.DRAINED, text)
+                return await self._end_training(StopReason.DRAINED, text)
             case ControlAction.STOP:
-                return await self._end_training(
-                    TrainingEnding.STOPPED_BY_REQUEST, "training ends after the current step"
-                )
+                return await self._end_training(StopReason.STOPPED_BY_REQUEST, "training ends after the current step")
             case ControlAction.RETUNE:
                 return await self._retune(request)
             case ControlAction.CANCEL:
                 return await self._cancel(parse_cancel_target(request.target))
             case ControlAction.CHECKPOINT:
-                step = await training.step_hooks.run_between_steps(training.checkpoint_now)
+                step = await self.step_hooks.run_between_steps(training.checkpoint_now)
                 await training.wait_checkpoint(step)
                 return f"the checkpoint of step {step} is kept"
             case ControlAction.EVALUATE:
-                return await training.step_hooks.run_between_steps(lambda: self.evaluate(request.reason))
+                return await self.step_hooks.run_between_steps(lambda: self.evaluate(request.reason))
 
     # -- pause, resume, end --------------------------------------------------------------------------------------
 
     async def _pause(self) -> str:
-        hooks = self.training.step_hooks
+        hooks = self.step_hooks
         hooks.require_open()
-        if hooks.ending is not None:
+        if hooks.requested_stop is not None:
             raise UserError("the run is already ending on request")
         hooks.pause()
         write_paused(self.run_dir, True)
@@ -144,26 +140,26 @@ class ControlActions:
         return f"no rollout begins, and the learner waits after step {self.training.step}"
 
     async def _resume(self) -> str:
-        hooks = self.training.step_hooks
+        hooks = self.step_hooks
         hooks.require_open()
         write_paused(self.run_dir, False)
         hooks.resume()
-        if hooks.ending is None:
+        if hooks.requested_stop is None:
             await self._set_flow(RolloutFlow.RUN)
         return f"the run continues after step {self.training.step}"
 
-    async def _end_training(self, how: TrainingEnding, text: str) -> str:
-        hooks = self.training.step_hooks
+    async def _end_training(self, how: StopReason, text: str) -> str:
+        hooks = self.step_hooks
         hooks.require_open()
         write_paused(self.run_dir, False)
         await self._set_flow(RolloutFlow.DRAIN)
-        hooks.request_end(how)
+        hooks.request_stop(how)
         return text
 
     async def _set_flow(self, flow: RolloutFlow) -> None:
         while True:
             try:
-                await self.run_state.set_flow(flow)
+                await self.scheduler_state.set_flow(flow)
             except RemoteError:
                 await asyncio.sleep(_RETRY_S)  # the scheduler is being restarted
             else:
@@ -176,7 +172,7 @@ class ControlActions:
         if not changed:
             raise UserError("the run already uses these values")
         if any(RETUNABLE_KEYS[change.key] is ChangePoint.STEP for change in changed):
-            return await self.training.step_hooks.run_between_steps(lambda: self._apply_change(request))
+            return await self.step_hooks.run_between_steps(lambda: self._apply_change(request))
         return await self._apply_change(request)
 
     async def _apply_change(self, request: ControlRequest) -> str:
@@ -192,7 +188,7 @@ class ControlActions:
             await self.set_learning_rate_from(step + 1, after.learning_rate)
         if after.rollout_tuning != before.rollout_tuning:
             with suppress(RemoteError):  # the scheduler is being restarted; the state is sent again within seconds
-                await self.run_state.set_tuning(after.rollout_tuning)
+                await self.scheduler_state.set_tuning(after.rollout_tuning)
         self._emit_changes(changed, request)
         return "; ".join(map(str, changed)) or "another request has already changed this"
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import orjson
 
-from launch.run_records.run_directory import directory_error, write_json
+from launch.run_records.run_directory import write_json
+from launch.run_records.run_lock import directory_error
 from protocol.errors import UserError
 
 PAUSE_FILE = "pause_state.json"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.control.requests import REQUEST_ANSWERED_EVENT, ControlRequest, submit_request, withdraw_request
-from launch.run_records.run_directory import find_resume_command, has_ended, load_stored_config, load_stored_tables
+from launch.run_records.stored_config import find_resume_command, has_ended, load_stored_config, load_stored_tables
 from protocol.cli.output import display_path
 from protocol.errors import UserError
 from protocol.run_directory.cursors import cursor_at_end

@@ -19,7 +19,7 @@ from launch.monitor.run_state.store import RunStore
 from launch.monitor.run_state.view import EngineSummary
 from launch.run_records.config_changes import ConfigChange, read_changes
 from launch.run_records.retunable_keys import RetunableValue, retunable_values
-from launch.run_records.run_directory import find_resume_command, load_stored_config
+from launch.run_records.stored_config import find_resume_command, load_stored_config
 from protocol.errors import UserError
 from protocol.run_directory.layout import NoSuchRunError, is_run_directory
 from protocol.run_directory.run_status import RunStatus, is_running

@@ -19,7 +19,7 @@ from protocol.errors import UserError
 T = TypeVar("T")
 
 
-class TrainingEnding(StrEnum):
+class StopReason(StrEnum):
     """Why training ended, or is to end."""
 
     STEPS = "steps"
@@ -61,7 +61,7 @@ class _PendingHook:
 @dataclass(slots=True)
 class StepHooks:
     paused: bool = False
-    ending: TrainingEnding | None = None
+    requested_stop: StopReason | None = None
     """Ending that a person requested: ``DRAINED`` or ``STOPPED_BY_REQUEST``."""
     paused_s: float = 0.0
     """Seconds that the loop was paused in total."""
@@ -90,9 +90,9 @@ class StepHooks:
         self.paused = False
         self._changed.set()
 
-    def request_end(self, ending: TrainingEnding) -> None:
+    def request_stop(self, ending: StopReason) -> None:
         """Let training end like this, also while it is paused."""
-        self.ending = ending
+        self.requested_stop = ending
         self.resume()
 
     async def run_pending(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 
 from launch.config import RunConfig
-from launch.run_records.run_directory import config_tables
+from launch.run_records.stored_config import config_tables
 from learner.models.qwen import WEIGHTS_FILE, WEIGHTS_INDEX_FILE
 from learner.settings import LearnerSettings, TrainerSettings
 from protocol.files.digests import digest_file

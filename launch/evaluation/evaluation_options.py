@@ -15,7 +15,7 @@ from launch.config import RunConfig
 from launch.config.command_line import RecipeName, require_nonempty
 from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER, EvaluationSpec, ScoreSetting
 from launch.evaluation.task_selection import TaskSelection
-from launch.run_records.run_directory import config_tables
+from launch.run_records.stored_config import config_tables
 from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, Overrides, TaskGlobs, option
 from protocol.errors import UserError
 

@@ -24,7 +24,7 @@ from launch.exporters.metric_exporter import ExporterSettings
 from launch.exporters.prometheus import PrometheusServer
 from launch.exporters.settings import BUILTIN_EXPORTERS, MetricsSettings
 from launch.exporters.step_metrics import STEP_FILES
-from launch.run_records.run_directory import load_stored_tables
+from launch.run_records.stored_config import load_stored_tables
 from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Text, option
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK

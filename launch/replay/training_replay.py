@@ -23,7 +23,7 @@ from launch.checkpoints.store import Checkpoint, CheckpointStore, LedgerLine, re
 from launch.config import resolve
 from launch.run_records.config_changes import read_changes
 from launch.run_records.retunable_keys import LEARNING_RATE_KEY
-from launch.run_records.run_directory import config_tables, load_stored_config
+from launch.run_records.stored_config import config_tables, load_stored_config
 from launch.training.recovery import REFERENCE_FOLDER
 from learner.rank import LearnerRank
 from protocol.errors import UserError

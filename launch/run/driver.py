@@ -15,11 +15,10 @@ from rich.console import Console
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
 from actors.scheduler.rollout_scheduler import RolloutScheduler
-from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES, ActorClasses
 from launch.actor_group.group import ActorGroup
 from launch.checkpoints.store import Checkpoint, CheckpointStore
 from launch.config import RunConfig
-from launch.control.run_state import RunStatePublisher
+from launch.control.scheduler_state import SchedulerStateSender
 from launch.data.preparation import PreparedRun, prepare_run
 from launch.processes.background_tasks import background_services
 from launch.run.context import RunContext
@@ -30,9 +29,8 @@ from launch.run.first_weights import start_engines, start_engines_and_warm_up
 from launch.run.nodes import RunNodes, run_nodes
 from launch.run.results import RunOutcome, make_summary, write_results
 from launch.run.services import export_progress, restore_pause, serve_monitor, watch_services
-from launch.run.training_setup import all_engines_timeout_s, make_training_loop
+from launch.run.training_setup import Training, all_engines_timeout_s, start_training
 from launch.run_records.run_directory import RunDirectory
-from launch.training.loop import TrainingLoop
 from protocol.events import EventLog, JsonValue
 from protocol.journal.repair import require_journal
 from protocol.processes.stack_dumps import register_stack_dump
@@ -40,19 +38,12 @@ from protocol.weights import WeightManifest
 
 
 class Driver:
-    def __init__(
-        self,
-        config: RunConfig,
-        directory: RunDirectory,
-        temporary: Path,
-        console: Console,
-        *,
-        actor_classes: ActorClasses = DEFAULT_ACTOR_CLASSES,
-        checkpoint_store: type[CheckpointStore] = CheckpointStore,
-    ) -> None:
+    actor_group_class: type[ActorGroup] = ActorGroup
+    checkpoint_store_class: type[CheckpointStore] = CheckpointStore
+
+    def __init__(self, config: RunConfig, directory: RunDirectory, temporary: Path, console: Console) -> None:
         events = EventLog(directory.path, f"driver-{directory.attempt}", "node-0")
         self._run, self._temporary = RunContext(config, directory, events, console), temporary
-        self._actor_classes, self._checkpoint_store = actor_classes, checkpoint_store
         self._started_at = time.time()
 
     async def run(self, *, resume: bool) -> dict[str, JsonValue]:
@@ -76,25 +67,25 @@ class Driver:
     async def _run_phases(self, nodes: RunNodes, *, resume: bool) -> RunOutcome:
         run = self._run
         register_stack_dump(run.directory.logs / "driver.stacks", "driver")
-        checkpoints = self._checkpoint_store(run.directory.path, run.config.checkpoint, run.report_torn_checkpoint)
+        checkpoints = self.checkpoint_store_class(run.directory.path, run.config.checkpoint, run.report_torn_checkpoint)
         checkpoint = await self._find_checkpoint(checkpoints) if resume else None
         prepared = await self._prepare(checkpoint)
         actors = self._make_actor_group(nodes, prepared)
         async with actors.running():
-            run_state = RunStatePublisher(actors.scheduler)
-            paused = restore_pause(run, run_state)
-            training = await make_training_loop(run, actors, prepared, checkpoints, run_state, paused=paused)
+            scheduler_state = SchedulerStateSender(actors.scheduler)
+            paused = restore_pause(run, scheduler_state)
+            training = await start_training(run, actors, prepared, checkpoints, scheduler_state, paused=paused)
             evaluations = RunEvaluations(run, actors, training, prepared)
-            weight_sync, recovery = training.weight_sync, training.recovery
+            weight_sync, recovery = training.weight_sync, training.loop.recovery
             first_weights = await recovery.retry_with_new_learners(
-                training.writer.publish if checkpoint is None else lambda: recovery.resume_from(checkpoint)
+                training.loop.writer.publish if checkpoint is None else lambda: recovery.resume_from(checkpoint)
             )
             async with background_services(
                 end_process_if_cluster_lost(
                     actors.supervise(lambda: weight_sync.weights_to_start, weight_sync.remove_engine), run
                 ),
                 weight_sync.run(),
-                run_state.repeat_state(),
+                scheduler_state.repeat_state(),
                 actors.scheduler.call(RolloutScheduler.run),
                 *watch_services(run, actors, training, self._started_at),
             ):
@@ -108,7 +99,7 @@ class Driver:
                 results = await evaluations.finish()
                 accounting = await actors.buffer.call(TrajectoryBuffer.accounting)
         run.enter_phase("done")
-        return RunOutcome(accounting, results, training.state.ending)
+        return RunOutcome(accounting, results, training.loop.state.stop_reason)
 
     async def _find_checkpoint(self, checkpoints: CheckpointStore) -> Checkpoint | None:
         """Return the newest intact checkpoint.  Raises UserError if the run has no journal for it."""
@@ -130,7 +121,7 @@ class Driver:
         return prepared
 
     def _make_actor_group(self, nodes: RunNodes, prepared: PreparedRun) -> ActorGroup:
-        return ActorGroup(
+        return self.actor_group_class(
             self._run.config,
             self._run.directory,
             nodes.nodes,
@@ -138,14 +129,13 @@ class Driver:
             model_path=prepared.model_path,
             tasks=prepared.tasks,
             training_ids=prepared.training_ids,
-            actor_classes=self._actor_classes,
             cluster=nodes.cluster,
         )
 
     async def _train(
         self,
         actors: ActorGroup,
-        training: TrainingLoop,
+        training: Training,
         evaluations: RunEvaluations,
         resumed_weights: WeightManifest | None,
     ) -> None:
@@ -154,9 +144,9 @@ class Driver:
         run.enter_phase("training")
         served = weight_sync.served
         async with evaluations.run_during_training(resumed_weights):
-            await weight_sync.run_state.start_training(served.step if served else training.step)
-            await training.run()
-            await weight_sync.run_state.end_training()
+            await training.scheduler_state.start_training(served.step if served else training.loop.step)
+            await training.loop.run()
+            await training.scheduler_state.end_training()
             await actors.workers.cancel_training()
             await training.online_evaluation.wait_idle()
         await weight_sync.wait_newest_served(all_engines_timeout_s(run.config))

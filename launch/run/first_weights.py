@@ -8,12 +8,11 @@ from launch.actor_group.group import ActorGroup
 from launch.data.preparation import PreparedRun
 from launch.data.warm_start import run_warm_start
 from launch.run.context import RunContext
-from launch.run.training_setup import all_engines_timeout_s
-from launch.training.loop import TrainingLoop
+from launch.run.training_setup import Training, all_engines_timeout_s
 from protocol.weights import WeightManifest
 
 
-async def start_engines(run: RunContext, actors: ActorGroup, training: TrainingLoop, weights: WeightManifest) -> None:
+async def start_engines(run: RunContext, actors: ActorGroup, training: Training, weights: WeightManifest) -> None:
     """Start the engines on ``weights``."""
     run.enter_phase("engine", "starting SGLang")
     await actors.engines.start(weights)
@@ -21,7 +20,7 @@ async def start_engines(run: RunContext, actors: ActorGroup, training: TrainingL
 
 
 async def start_engines_and_warm_up(
-    run: RunContext, actors: ActorGroup, training: TrainingLoop, prepared: PreparedRun, initial: WeightManifest
+    run: RunContext, actors: ActorGroup, training: Training, prepared: PreparedRun, initial: WeightManifest
 ) -> None:
     """Warm up the model, checkpoint it as step 0 and serve it.  Engines start on the ``initial`` weights meanwhile; on
     a colocated device they start afterwards."""
@@ -30,18 +29,18 @@ async def start_engines_and_warm_up(
         if run.config.warm_start.enabled and not prepared.warm_started:
             data = ", ".join(map(str, run.config.warm_start.data))
             run.enter_phase("warm_start", f"supervised training on {data or 'scripted demonstrations'}")
-            await run_warm_start(run.config, training.learner.ranks, prepared, run.events)
-        return await training.recovery.publish_initial_weights()
+            await run_warm_start(run.config, training.loop.learner.ranks, prepared, run.events)
+        return await training.loop.recovery.publish_initial_weights()
 
     if run.config.colocated:
-        warm = await training.recovery.retry_with_new_learners(warm_up)
+        warm = await training.loop.recovery.retry_with_new_learners(warm_up)
         await start_engines(run, actors, training, warm)
         return
     async with asyncio.TaskGroup() as group:
         engines = group.create_task(actors.engines.start(initial))
-        warm = await training.recovery.retry_with_new_learners(warm_up)
+        warm = await training.loop.recovery.retry_with_new_learners(warm_up)
         if not engines.done():
             run.enter_phase("engine", "starting SGLang")
     training.weight_sync.set_served(initial)
-    await training.weight_sync.push_weights(warm)
+    await training.weight_sync.set_newest(warm)
     await training.weight_sync.wait_newest_served(all_engines_timeout_s(run.config))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from launch.control.step_hooks import TrainingEnding
+from launch.control.step_hooks import StopReason
 from launch.monitor.reports.run_report import write_run_report
 from launch.run.context import RunContext
 from launch.run.ending import raise_if_disk_full
@@ -25,7 +25,7 @@ class RunOutcome:
 
     accounting: JournalAccounting
     evaluations: EvaluationResults
-    ending: TrainingEnding | None
+    stop_reason: StopReason | None
 
 
 def make_summary(run: RunContext, outcome: RunOutcome, *, seconds: float, leaked: int) -> dict[str, JsonValue]:
@@ -48,7 +48,7 @@ def make_summary(run: RunContext, outcome: RunOutcome, *, seconds: float, leaked
         accounting=outcome.accounting,
         leaked=leaked,
         finished=True,
-        ending=outcome.ending.value if outcome.ending is not None else "",
+        ending=outcome.stop_reason.value if outcome.stop_reason is not None else "",
     )
     summary = summarise_run(run.directory.path, facts)
     failed = list_failed_checks(facts, read_metrics(run.directory.path))

@@ -13,7 +13,7 @@ from launch.alerts.alert_watch import AlertWatch, silenced_alerts
 from launch.config import RunConfig
 from launch.control.actions import ControlActions
 from launch.control.pause_state import is_paused
-from launch.control.run_state import RunStatePublisher
+from launch.control.scheduler_state import SchedulerStateSender
 from launch.control.server import ControlServer
 from launch.exporters.process import run_exporters_process
 from launch.monitor.process import run_monitor_process
@@ -22,9 +22,8 @@ from launch.monitor.run_state.store import RunStore
 from launch.processes.background_tasks import background_services
 from launch.processes.process_reaper import RUN_TOKEN_VARIABLE
 from launch.run.context import RunContext
-from launch.run.training_setup import training_settings
+from launch.run.training_setup import Training
 from launch.stall_diagnosis.detector import StallDetector
-from launch.training.loop import TrainingLoop
 from protocol.cli.output import display_path
 
 
@@ -60,7 +59,7 @@ async def export_progress(run: RunContext) -> AsyncGenerator[None]:
 
 
 def watch_services(
-    run: RunContext, actors: ActorGroup, training: TrainingLoop, started_at: float
+    run: RunContext, actors: ActorGroup, training: Training, started_at: float
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the services that watch the run and execute control requests; ``started_at`` is a Unix time."""
     stall_detector = StallDetector(
@@ -86,31 +85,32 @@ def watch_services(
     return [control.serve(), stall_detector.watch(), alert_watch.watch()]
 
 
-def _control_actions(run: RunContext, actors: ActorGroup, training: TrainingLoop) -> ControlActions:
+def _control_actions(run: RunContext, actors: ActorGroup, training: Training) -> ControlActions:
     def apply_config(config: RunConfig) -> None:
         run.config = config
-        training.state.settings = training_settings(config, run.directory)
+        training.loop.state.config = config
 
     return ControlActions(
         run_dir=run.directory.path,
         events=run.events,
-        run_state=training.weight_sync.run_state,
+        scheduler_state=training.scheduler_state,
         scheduler=actors.scheduler,
-        training=training,
+        training=training.loop,
+        step_hooks=training.step_hooks,
         config=run.config,
         apply_config=apply_config,
         set_learning_rate_from=actors.learners.set_learning_rate_from,
         cancel_episodes=actors.workers.cancel_trajectories,
         drain_engine=actors.engines.drain,
-        evaluate=lambda reason: training.online_evaluation.request_evaluation(reason),  # noqa: PLW0108  it is set later
+        evaluate=training.online_evaluation.request_evaluation,
     )
 
 
-def restore_pause(run: RunContext, run_state: RunStatePublisher) -> bool:
+def restore_pause(run: RunContext, scheduler_state: SchedulerStateSender) -> bool:
     """Return whether a person paused the run in an earlier attempt and did not resume it, and pause rollout if so."""
     if not is_paused(run.directory.path):
         return False
-    run_state.restore_flow(RolloutFlow.PAUSE)
+    scheduler_state.restore_flow(RolloutFlow.PAUSE)
     resume = f"longshore ctl {display_path(run.directory.path)} resume"
     run.raise_alert("paused", f"the run is still paused, as requested before: `{resume}` continues it")
     return True

@@ -44,7 +44,7 @@ class SummaryFacts:
     finished: bool
     """Whether the run reached its last step or a stop condition."""
     ending: str = ""
-    """Why training ended: :class:`launch.control.step_hooks.TrainingEnding`."""
+    """Why training ended: :class:`launch.control.step_hooks.StopReason`."""
     online_evaluations: Sequence[OnlineEvaluationResult] = ()
     """Online evaluations in the order of their steps."""
     best: BestCheckpoint | None = None

@@ -1,71 +1,170 @@
-"""Builds the training loop of a run, and what brings its weights to the engines."""
+"""Starts the learner and builds the training loop of a run around it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
+from actors.buffer.trajectory_buffer import TrajectoryBuffer
+from actors.runtime.remote import Remote
+from actors.scheduler.rollout_scheduler import RolloutScheduler
 from launch.actor_group.group import ActorGroup
+from launch.checkpoints.manager import CheckpointManager
 from launch.checkpoints.store import CheckpointStore
 from launch.config import RunConfig
-from launch.control.run_state import RunStatePublisher
+from launch.control.scheduler_state import SchedulerStateSender
 from launch.control.step_hooks import StepHooks
 from launch.data.preparation import PreparedRun
+from launch.evaluation.online.online_evaluator import NoOnlineEvaluation, OnlineEvaluator
 from launch.run.context import RunContext
+from launch.run.evaluation_setup import make_online_evaluation
 from launch.run_records.metrics_log import MetricsLog
-from launch.run_records.run_directory import RunDirectory
+from launch.training.batch_leasing import BatchLeaser
+from launch.training.learner_client import LearnerClient
 from launch.training.logprob_parity import ParityMonitor
 from launch.training.loop import TrainingLoop
 from launch.training.parity_checker import ParityChecker
 from launch.training.parity_probe import make_probe_settings
-from launch.training.state import TrainingSettings
+from launch.training.recovery import TrainingRecovery
+from launch.training.skipped_batches import SkippedBatches
+from launch.training.state import TrainingState
+from launch.training.state_writer import StateWriter
+from launch.training.step_recorder import StepRecorder
+from launch.training.stop_conditions import StopConditions
+from launch.training.weight_publisher import WeightPublisher
 from launch.weight_sync.colocation import ColocationManager
 from launch.weight_sync.manager import WeightSyncManager
+from protocol.activity import ActivityLog
 from protocol.events import EventLog
 
 
-async def make_training_loop(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """The training loop, and what a run starts, steers and asks beside it."""
+
+    loop: TrainingLoop
+    weight_sync: WeightSyncManager
+    checkpoints: CheckpointStore
+    online_evaluation: OnlineEvaluator | NoOnlineEvaluation
+    scheduler_state: SchedulerStateSender
+    step_hooks: StepHooks
+
+
+async def start_training(
     run: RunContext,
     actors: ActorGroup,
     prepared: PreparedRun,
     checkpoints: CheckpointStore,
-    run_state: RunStatePublisher,
+    scheduler_state: SchedulerStateSender,
     *,
     paused: bool,
-) -> TrainingLoop:
-    """Start the learner and build the training loop around it."""
-    config, weight_sync = run.config, make_weight_sync(run.config, actors, run_state, run.events)
-    return TrainingLoop(
-        settings=training_settings(config, run.directory),
-        learners=await actors.learners.start(),
-        start_learners=actors.learners.start,
-        buffer=actors.buffer,
-        scheduler=actors.scheduler,
+) -> Training:
+    """Start the learner and build the training loop."""
+    weight_sync = make_weight_sync(run.config, actors, scheduler_state, run.events)
+    colocation, step_hooks = make_colocation(run.config, weight_sync), StepHooks(paused=paused)
+    evaluation = make_online_evaluation(run, actors, prepared.held_out_ids, colocation, checkpoints)
+    learner = LearnerClient(
+        ranks=await actors.learners.start(),
+        start_ranks=actors.learners.start,
+        colocation=colocation,
+        online_evaluation=evaluation,
+    )
+    return Training(
+        loop=build_training_loop(
+            TrainingState(run.config, run.directory.path, run.directory.attempt),
+            learner,
+            await _make_parity_checker(run, prepared, learner, weight_sync),
+            buffer=actors.buffer,
+            scheduler=actors.scheduler,
+            scheduler_state=scheduler_state,
+            checkpoints=checkpoints,
+            step_hooks=step_hooks,
+            sampled_tokens=actors.engines.sampled_tokens,
+            events=run.events,
+        ),
         weight_sync=weight_sync,
-        colocation=make_colocation(config, weight_sync),
         checkpoints=checkpoints,
-        metrics=MetricsLog(run.directory.path),
-        events=run.events,
-        parity=await make_parity_checker(config, prepared, run.events),
-        step_hooks=StepHooks(paused=paused),
-        sampled_tokens=actors.engines.sampled_tokens,
+        online_evaluation=evaluation,
+        scheduler_state=scheduler_state,
+        step_hooks=step_hooks,
     )
 
 
-def training_settings(config: RunConfig, directory: RunDirectory) -> TrainingSettings:
-    """Return the part of the configuration that the loop reads."""
-    return TrainingSettings(
-        run_dir=directory.path,
-        attempt=directory.attempt,
-        steps=config.run.steps,
-        groups_per_step=config.rollout.groups_per_step,
-        group_size=config.rollout.group_size,
-        max_staleness=config.staleness.max_staleness,
-        stale_policy=config.staleness.policy,
-        publish_every=config.publish_every,
-        checkpoint_every=config.checkpoint.every_steps,
-        stop=config.stop,
-        nonfinite_limit=config.learner.nonfinite_limit,
-        keeps_reference=config.kl.coefficient > 0,
+def build_training_loop(
+    state: TrainingState,
+    learner: LearnerClient,
+    parity: ParityChecker,
+    *,
+    buffer: Remote[TrajectoryBuffer],
+    scheduler: Remote[RolloutScheduler],
+    scheduler_state: SchedulerStateSender,
+    checkpoints: CheckpointStore,
+    step_hooks: StepHooks,
+    sampled_tokens: Callable[[], Awaitable[int]],
+    events: EventLog,
+) -> TrainingLoop:
+    """Build the loop and its parts around ``learner``.  ``sampled_tokens`` returns what the engines have sampled."""
+    weight_sync, evaluation = parity.weight_sync, learner.online_evaluation
+    activity = ActivityLog(state.run_dir, "learner", "learner")
+    recorder = StepRecorder(
+        run_dir=state.run_dir,
+        metrics=MetricsLog(state.run_dir),
+        events=events,
+        buffer=buffer,
+        weight_sync=weight_sync,
+        parity=parity,
+        online_evaluation=evaluation,
+        sampled_tokens=sampled_tokens,
+    )
+    writer = StateWriter(
+        state=state,
+        learner=learner,
+        publisher=WeightPublisher(
+            state=state, weight_sync=weight_sync, events=events, activity=activity, learner=learner
+        ),
+        checkpoint_manager=CheckpointManager(
+            attempt=state.attempt, store=checkpoints, buffer=buffer, events=events, learners=lambda: learner.ranks
+        ),
+        weight_sync=weight_sync,
+        online_evaluation=evaluation,
+        activity=activity,
+    )
+    stop_conditions = StopConditions(state=state, buffer=buffer, step_hooks=step_hooks, sampled_tokens=sampled_tokens)
+    return TrainingLoop(
+        state=state,
+        buffer=buffer,
+        learner=learner,
+        leaser=BatchLeaser(
+            state=state,
+            buffer=buffer,
+            scheduler=scheduler,
+            writer=writer,
+            recorder=recorder,
+            parity=parity,
+            step_hooks=step_hooks,
+            stop_conditions=stop_conditions,
+            events=events,
+            activity=activity,
+        ),
+        writer=writer,
+        recorder=recorder,
+        parity=parity,
+        skipped=SkippedBatches(state=state, buffer=buffer, events=events),
+        recovery=TrainingRecovery(
+            state=state,
+            learner=learner,
+            writer=writer,
+            checkpoints=checkpoints,
+            buffer=buffer,
+            recorder=recorder,
+            parity=parity,
+            events=events,
+            online_evaluation=evaluation,
+            scheduler_state=scheduler_state,
+        ),
+        scheduler_state=scheduler_state,
+        activity=activity,
     )
 
 
@@ -75,12 +174,12 @@ def all_engines_timeout_s(config: RunConfig) -> float:
 
 
 def make_weight_sync(
-    config: RunConfig, actors: ActorGroup, run_state: RunStatePublisher, events: EventLog
+    config: RunConfig, actors: ActorGroup, scheduler_state: SchedulerStateSender, events: EventLog
 ) -> WeightSyncManager:
     """Build the weight sync.  Colocated engines are all updated at once, because none of them serves meanwhile."""
     return WeightSyncManager(
         actors.engines.engines,
-        run_state,
+        scheduler_state.set_served_step,
         events,
         config.engine.update_timeout_s,
         1.0 if config.colocated else 0.5,
@@ -100,9 +199,13 @@ def make_colocation(config: RunConfig, weight_sync: WeightSyncManager) -> Coloca
     )
 
 
-async def make_parity_checker(config: RunConfig, prepared: PreparedRun, events: EventLog) -> ParityChecker:
+async def _make_parity_checker(
+    run: RunContext, prepared: PreparedRun, learner: LearnerClient, weight_sync: WeightSyncManager
+) -> ParityChecker:
     """Build the check that learner and engines agree on log-probabilities."""
+    config = run.config
     every_steps = config.stop.parity_every_steps
     settings = await asyncio.to_thread(make_probe_settings, config, prepared) if every_steps else None
     dtypes = f"engine.dtype = '{config.engine.dtype}' and learner.dtype = '{config.learner.dtype}'"
-    return ParityChecker(settings, every_steps, ParityMonitor(config.parity_limit, dtypes), events)
+    monitor = ParityMonitor(config.parity_limit, dtypes)
+    return ParityChecker(settings, every_steps, monitor, learner, weight_sync, run.events)

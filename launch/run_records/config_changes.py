@@ -13,7 +13,9 @@ from pydantic import TypeAdapter
 
 from launch.config import RunConfig
 from launch.run_records.retunable_keys import KeyChange, RetunableValue
-from launch.run_records.run_directory import config_tables, directory_error, write_json
+from launch.run_records.run_directory import write_json
+from launch.run_records.run_lock import directory_error
+from launch.run_records.stored_config import config_tables
 from protocol.events import JsonValue
 from protocol.run_directory.layout import CONFIG_FILE
 

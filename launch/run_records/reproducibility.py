@@ -15,7 +15,8 @@ from typing import cast
 
 from launch.config import RunConfig, SftConfig
 from launch.run_records.config_changes import CHANGES_KEY, read_changes
-from launch.run_records.run_directory import RunDirectory, config_tables
+from launch.run_records.run_directory import RunDirectory
+from launch.run_records.stored_config import config_tables
 from protocol.dependencies import installed_version
 from protocol.events import JsonValue
 from protocol.run_directory.layout import CONFIG_FILE

@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 
 from launch.config import RunConfig, resolve
 from launch.config.loader import Toml
-from launch.run_records.run_directory import config_tables, is_fixed_key
+from launch.run_records.stored_config import config_tables, is_fixed_key
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.settings import dotted_fields, suggest_key

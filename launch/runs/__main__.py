@@ -19,7 +19,7 @@ from rich.table import Table
 from tyro.conf import Positional, subcommand
 
 from launch.config import RunConfig
-from launch.run_records.run_directory import list_runs
+from launch.run_records.run_lookup import list_runs
 from launch.runs.comparison import (
     METRIC_COLUMNS,
     compare_metrics,

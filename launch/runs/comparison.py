@@ -12,7 +12,7 @@ from launch.config.loader import Toml
 from launch.pages.charts import MAX_SERIES, Chart, Series, render_chart_page
 from launch.pages.html_document import PageHeader, PageSection, html_section, html_table
 from launch.run_records.metrics_log import read_metrics
-from launch.run_records.run_directory import load_stored_tables
+from launch.run_records.stored_config import load_stored_tables
 from launch.runs.run_list import RUN_COLUMNS, RunListRow, format_run_row, read_run_row
 from protocol.errors import UserError
 from protocol.run_directory.layout import NoSuchRunError

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
-from launch.run_records.run_directory import hold_run_lock
+from launch.run_records.run_lock import hold_run_lock
 from launch.runs.run_list import folder_bytes
 from protocol.run_directory.layout import RunDirectoryError
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import cast
 
 from launch.run_records.metrics_log import read_metrics
-from launch.run_records.run_directory import list_runs, load_stored_tables
+from launch.run_records.run_lookup import list_runs
 from launch.run_records.run_summary import EvaluationScores, read_run_summary
+from launch.run_records.stored_config import load_stored_tables
 from protocol.cli.formatting import format_age, format_bytes, format_percent
 from protocol.errors import UserError
 from protocol.run_directory.json_fields import Event, get_integer, get_mapping, get_text

@@ -12,13 +12,8 @@ from tyro.conf import Positional, UseAppendAction
 
 from launch.config import OverlongAction, SftConfig, load_sft, resolve_sft
 from launch.config.command_line import config_key, key_overrides, require_nonempty, run_to_resume
-from launch.run_records.run_directory import (
-    config_tables,
-    find_run,
-    list_runs,
-    load_stored_sft_config,
-    require_unchanged,
-)
+from launch.run_records.run_lookup import find_run, list_runs
+from launch.run_records.stored_config import config_tables, load_stored_sft_config, require_unchanged
 from protocol.cli.arguments import (
     CommandArguments,
     Flag,

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.run_records.metrics_log import read_metrics
-from launch.run_records.run_directory import load_stored_config
+from launch.run_records.stored_config import load_stored_config
 from launch.simulate.episode_workload import EpisodePlan, RecordedWorkload, TurnPlan
 from launch.simulate.scenario import Scenario
 from launch.simulate.simulated_cluster import ReplayOverrides, SimulationSettings

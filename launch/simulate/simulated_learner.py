@@ -88,7 +88,9 @@ class SimulatedLearner:
     def _may_step(self, lease: BatchLease) -> bool:
         if self._settings.policy is not StaleTokenPolicy.WAIT:
             return True
-        oldest = self._scheduler.groups.staleness.binding_step(self.step, [group.group for group in lease.groups])
+        oldest = self._scheduler.groups.staleness.oldest_running_step(
+            self.step, [group.group for group in lease.groups]
+        )
         return may_take_step(self.step, oldest, self._settings.max_staleness)
 
     def _finish_step(self, lease: BatchLease) -> None:
@@ -118,7 +120,7 @@ class SimulatedLearner:
                 self._journal.compact_payloads(self.step)
             recent = self._steps_s[-8:]
             self._run_state = replace(
-                self._run_state, step_s=sum(recent) / len(recent), lost_groups=self._fill.dropped_groups
+                self._run_state, step_s=sum(recent) / len(recent), dropped_groups=self._fill.dropped_groups
             )
             self._rollout.set_run_state(self._run_state)
         else:

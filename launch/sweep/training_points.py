@@ -18,8 +18,8 @@ import orjson
 from launch.config import ConfigError, RunConfig, load_recipe
 from launch.config.loader import Toml
 from launch.evaluation.online.run_evaluations import BEFORE, read_run_evaluation
-from launch.run_records.run_directory import config_tables, load_stored_config
 from launch.run_records.run_summary import read_run_summary
+from launch.run_records.stored_config import config_tables, load_stored_config
 from launch.sweep.axes import SweepPoint, format_assignments
 from launch.sweep.definition import Sweep
 from launch.sweep.sweep_points import SweepPoints

@@ -14,7 +14,7 @@ from typing import Annotated
 import orjson
 from pydantic import BeforeValidator, Field
 
-from launch.run_records.run_directory import load_stored_tables
+from launch.run_records.stored_config import load_stored_tables
 from launch.trace.perfetto import build_trace_file
 from launch.trace.run_timeline import RunTimeline, read_run_timeline
 from launch.trace.trace_events import TimeWindow

@@ -6,24 +6,30 @@ While it waits it runs step hooks, lets a parity probe be sampled and counts the
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
 from actors.runtime.remote import Remote
 from actors.scheduler.rollout_scheduler import RolloutScheduler
-from launch.control.step_hooks import StepHooks, TrainingEnding
-from launch.run_records.metrics_log import read_budget_usage
-from launch.run_records.step_facts import BudgetUsage
-from launch.training.budget import first_limit_reached
+from launch.control.step_hooks import StepHooks, StopReason
+from launch.training.parity_checker import ParityChecker
 from launch.training.state import TrainingState
 from launch.training.state_writer import StateWriter
 from launch.training.step_recorder import StepRecorder
+from launch.training.stop_conditions import StopConditions
+from protocol.activity import ActivityLog
 from protocol.events import EventLog
 from protocol.journal import BatchLease
 from protocol.staleness import StaleTokenPolicy, may_take_step
 
 _LEASE_WAIT_S = 5.0
+
+
+class LeasedBatch(NamedTuple):
+    lease: BatchLease
+    wait_s: float
+    """Seconds that training waited for it, without pauses."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,68 +39,54 @@ class BatchLeaser:
     scheduler: Remote[RolloutScheduler]
     writer: StateWriter
     recorder: StepRecorder
+    parity: ParityChecker
     step_hooks: StepHooks
+    stop_conditions: StopConditions
     events: EventLog
-    sampled_tokens: Callable[[], Awaitable[int]]
-    """Returns the number of tokens that the engines have sampled so far."""
-    release_device: Callable[[], Awaitable[None]]
-    """Gives a colocated device back to the engines."""
-    sample_parity_probe: Callable[[], Awaitable[None]]
-    _started_at: float = 0.0
-    _sampled_before: int = 0
-    """Tokens that the engines had sampled when training started."""
-    _used_before: BudgetUsage = field(default_factory=BudgetUsage)
-    """Usage of earlier attempts."""
+    activity: ActivityLog
 
-    def start(self, sampled_tokens: int) -> None:
-        """Start to count this attempt's usage."""
-        self._started_at, self._sampled_before = time.monotonic(), sampled_tokens
-        self._used_before = read_budget_usage(self.state.settings.run_dir)
+    async def lease_batch(self) -> LeasedBatch | None:
+        """Lease the oldest full batch of closed groups once there is one; None if training ends before."""
+        state = self.state
+        if state.step >= state.config.run.steps:
+            state.stop_reason = state.stop_reason or StopReason.STEPS
+            return None
+        waiting_since, paused_before = time.monotonic(), self.step_hooks.paused_s
+        with self.activity.track("waiting"):
+            lease = await self._wait_for_batch()
+        if lease is None:
+            return None
+        return LeasedBatch(lease, time.monotonic() - waiting_since - (self.step_hooks.paused_s - paused_before))
 
-    async def lease_batch(self) -> BatchLease | None:
-        """Lease the oldest full batch of closed groups once there is one; None if a stop condition comes first."""
-        while (stop_reason := await self._run_hooks_or_stop()) is None:
+    async def _wait_for_batch(self) -> BatchLease | None:
+        state, version = self.state, self.writer.publisher.version
+        while (stops_because := await self._run_hooks_or_stop()) is None:
             self.writer.raise_if_failed()
-            await self.sample_parity_probe()
+            await self.parity.sample_probe(state.step, version)
             await self.recorder.collect_closed_groups(0.0)
             if not (groups := await self._groups_to_lease()):
-                self.state.ending, stop_reason = TrainingEnding.DRAINED, "all open groups are trained"
+                state.stop_reason, stops_because = StopReason.DRAINED, "all open groups are trained"
                 break
             lease = await self.buffer.call(TrajectoryBuffer.lease_batch, groups)
-            if lease is not None and await self._strands_no_episode(lease):
+            if lease is not None and await self._keeps_running_groups_fresh(lease):
                 return lease
             await self._free_journal_space()
             await self.recorder.collect_closed_groups(_LEASE_WAIT_S)
-        text = f"training ends after step {self.state.step} of {self.state.settings.steps}: {stop_reason}"
+        text = f"training ends after step {state.step} of {state.config.run.steps}: {stops_because}"
         self.events.emit("alert.raised", name="stop", text=text)
         return None
 
     async def _run_hooks_or_stop(self) -> str | None:
         """Run the hooks that wait for a point between two steps; return why training is to end, if it is."""
         await self.step_hooks.run_pending()
-        await self.release_device()
-        return await self._stop_reason()
-
-    async def _stop_reason(self) -> str | None:
-        state, stop = self.state, self.state.settings.stop
-        if self.step_hooks.ending is TrainingEnding.STOPPED_BY_REQUEST:
-            state.ending = TrainingEnding.STOPPED_BY_REQUEST
-            return "it was requested"
-        tokens = acknowledged = 0
-        if stop.after_tokens:
-            tokens = self._used_before.tokens + await self.sampled_tokens() - self._sampled_before
-        if stop.after_trajectories:
-            acknowledged = (await self.buffer.call(TrajectoryBuffer.accounting)).acknowledged
-        usage = BudgetUsage(tokens, self._used_before.seconds + time.monotonic() - self._started_at)
-        if (limit := first_limit_reached(stop, state.step, acknowledged, usage)) is not None:
-            state.ending = TrainingEnding.BUDGET
-        return limit
+        await self.writer.release_device()
+        return await self.stop_conditions.find_met()
 
     async def _groups_to_lease(self) -> int:
         """Return the number of groups of the next batch.  The last one of a drained run may be smaller; 0 ends it."""
         full = self.state.batch_fill.groups_to_lease
         if (
-            self.step_hooks.ending is not TrainingEnding.DRAINED
+            self.step_hooks.requested_stop is not StopReason.DRAINED
             or (await self.scheduler.call(RolloutScheduler.statistics)).open_groups
         ):
             return full
@@ -108,14 +100,14 @@ class BatchLeaser:
             and (await self.scheduler.call(RolloutScheduler.statistics)).budget_full
         ):
             await self.writer.checkpoint_in_background()
-            await self.release_device()
+            await self.writer.release_device()
             await self.writer.wait_saved()
 
-    async def _strands_no_episode(self, lease: BatchLease) -> bool:
-        """Under the policy ``wait``: return whether a step on ``lease`` leaves every running episode usable."""
-        settings = self.state.settings
-        if settings.stale_policy is not StaleTokenPolicy.WAIT:
+    async def _keeps_running_groups_fresh(self, lease: BatchLease) -> bool:
+        """Return whether, under the policy ``wait``, no running episode becomes too old by a step on ``lease``."""
+        staleness = self.state.config.staleness
+        if staleness.policy is not StaleTokenPolicy.WAIT:
             return True
         groups = [group.group for group in lease.groups]
-        oldest = await self.scheduler.call(RolloutScheduler.binding_step, self.state.step, groups)
-        return may_take_step(self.state.step, oldest, settings.max_staleness)
+        oldest = await self.scheduler.call(RolloutScheduler.oldest_running_step, self.state.step, groups)
+        return may_take_step(self.state.step, oldest, staleness.max_staleness)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
 from launch.actor_group.learner_group import LearnerGroup
+from launch.evaluation.online.online_evaluator import EvaluationHooks
 from launch.weight_sync.colocation import ColocationManager
 from learner.rank import LearnerRank
 
@@ -20,8 +21,7 @@ class LearnerClient:
     start_ranks: Callable[[], Awaitable[LearnerGroup]]
     """Ends the ranks and starts new ones."""
     colocation: ColocationManager
-    wait_evaluation_idle: Callable[[], Awaitable[None]]
-    """Returns when no evaluation needs the engines."""
+    online_evaluation: EvaluationHooks
 
     async def call(self, method: Callable[Concatenate[LearnerRank, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call all ranks while they hold the device."""
@@ -31,7 +31,7 @@ class LearnerClient:
     async def acquire_device(self) -> None:
         """Move a colocated device to the learner, after any evaluation that the engines still run."""
         if self.colocation.colocated and not self.colocation.learner_active:
-            await self.wait_evaluation_idle()
+            await self.online_evaluation.wait_idle()
         await self.colocation.switch_to_learner()
 
     async def offload(self) -> None:

@@ -10,20 +10,17 @@ rollout phase, and the learner computes before its step.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from actors.engines.interface import Engine
-from actors.runtime.remote import Remote
 from launch.run_records.step_facts import LogprobParity
+from launch.training.learner_client import LearnerClient
 from launch.training.logprob_parity import ParityMonitor, measure_parity
 from launch.training.parity_probe import ParityProbeError, ParityProbeSettings, ProbeSamples, sample_probe
+from launch.weight_sync.manager import WeightSyncManager
+from learner.rank import LearnerRank
 from protocol.events import EventLog
-from protocol.trajectory import Float32Array, Int32Array, Uint8Array
 from protocol.weights import WeightVersion
-
-LogprobsCall = Callable[[list[tuple[Int32Array, Uint8Array]]], Awaitable[list[Float32Array]]]
-"""Calls :meth:`learner.rank.LearnerRank.logprobs` while the learner has the device."""
 
 
 @dataclass(slots=True)
@@ -31,6 +28,8 @@ class ParityChecker:
     settings: ParityProbeSettings | None
     every_steps: int
     monitor: ParityMonitor
+    learner: LearnerClient
+    weight_sync: WeightSyncManager
     events: EventLog
     _next_step: int = 0
     """Number of steps after which a probe is due."""
@@ -44,21 +43,30 @@ class ParityChecker:
         """Forget all probes: the learner's weights were reloaded."""
         self._next_step, self._sampled, self._skip_reported = 0, None, False
 
-    async def sample_probe(self, step: int, version: WeightVersion, engines: Sequence[Remote[Engine]]) -> None:
-        """Let ``engines`` sample a probe if one is due and one of them serves the learner's weights."""
-        if self.settings is None or step < self._next_step or self._samples_of(version) is not None:
-            return
-        try:
-            self._sampled = await sample_probe(self.settings, version, engines)
-        except ParityProbeError as error:
-            self._failure = str(error)
+    async def sample_probe(self, step: int, version: WeightVersion) -> None:
+        """Let engines sample a probe if one is due and one of them serves the learner's weights, and compare it unless
+        the device is the engines' now.  Raises UserError if a run starts out of parity."""
+        if self.settings is not None and step >= self._next_step and self._samples_of(version) is None:
+            try:
+                self._sampled = await sample_probe(self.settings, version, self.weight_sync.engines)
+            except ParityProbeError as error:
+                self._failure = str(error)
+        if not self.learner.colocation.colocated:
+            await self._compare_probe(step, version)
 
-    async def compare_probe(self, step: int, version: WeightVersion, learner: LogprobsCall) -> None:
-        """Compare a sampled probe with the learner's log-probabilities.  Raises UserError if a run starts out of
-        parity."""
+    async def before_step(self, step: int, version: WeightVersion) -> None:
+        """Compare a sampled probe, and report that step ``step + 1`` is taken without the probe that is due, if it is.
+        Raises UserError if a run starts out of parity."""
+        await self._compare_probe(step, version)
+        if self.settings is not None and step >= self._next_step and not self._skip_reported:
+            self._skip_reported = True
+            self.events.emit("parity.skipped", step=step + 1, why=self._failure)
+
+    async def _compare_probe(self, step: int, version: WeightVersion) -> None:
+        """Compare a sampled probe with the learner's log-probabilities, if there is one of ``version``."""
         if (sampled := self._samples_of(version)) is None:
             return
-        found = measure_parity(await learner(sampled.sequences), sampled.logprobs)
+        found = measure_parity(await self.learner.call(LearnerRank.logprobs, sampled.sequences), sampled.logprobs)
         self._result, self._next_step, self._sampled, self._skip_reported = found, step + self.every_steps, None, False
         self.events.emit(
             "parity.measured",
@@ -69,12 +77,6 @@ class ParityChecker:
             limit=self.monitor.limit,
         )
         self._emit_alert(self.monitor.check_probe(found))
-
-    def before_step(self, step: int) -> None:
-        """Report that ``step`` is taken without the probe that is due, if it is."""
-        if self.settings is not None and step > self._next_step and not self._skip_reported:
-            self._skip_reported = True
-            self.events.emit("parity.skipped", step=step, why=self._failure)
 
     def take_result(self) -> LogprobParity | None:
         """Return the result of the probe since the last call, if there was one."""

@@ -15,6 +15,7 @@ from actors.buffer.trajectory_buffer import TrajectoryBuffer
 from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import RemoteError
 from launch.checkpoints.store import Checkpoint, CheckpointStore, require_journal_covers
+from launch.control.scheduler_state import SchedulerStateSender
 from launch.evaluation.online.online_evaluator import EvaluationHooks
 from launch.training.learner_client import LearnerClient
 from launch.training.parity_checker import ParityChecker
@@ -43,7 +44,8 @@ class TrainingRecovery:
     recorder: StepRecorder
     parity: ParityChecker
     events: EventLog
-    online_evaluation: Callable[[], EvaluationHooks]
+    online_evaluation: EvaluationHooks
+    scheduler_state: SchedulerStateSender
 
     async def retry_with_new_learners(self, work: Callable[[], Awaitable[T]]) -> T:
         """Return the result of ``work``, which is done again from the start with new ranks when one dies.  For work
@@ -79,15 +81,15 @@ class TrainingRecovery:
         await self.learner.call(LearnerRank.load, str(checkpoint.learner))
         await self._freeze_reference()
         state.restore(manifest.step, sum(len(line.dropped) for line in checkpoint.ledger()))
-        await self.online_evaluation().on_rollback(state.step)
+        await self.online_evaluation.on_rollback(state.step)
         await asyncio.to_thread(self.checkpoints.drop_scores_after, state.step)
         self.parity.reset()
         self.writer.checkpoint_manager.resume_from(state.step)
         publisher.resume_from(WeightVersion(manifest.version), checkpoint.lineage)
-        self.writer.weight_sync.run_state.set_dropped_groups(state.batch_fill.dropped_groups)
+        self.scheduler_state.set_dropped_groups(state.batch_fill.dropped_groups)
         await self.buffer.call(TrajectoryBuffer.rewind_to_step, state.step)
         accounting = await self.buffer.call(TrajectoryBuffer.accounting)
-        require_journal_covers(state.settings.run_dir / JOURNAL_FILE, accounting, manifest)
+        require_journal_covers(state.run_dir / JOURNAL_FILE, accounting, manifest)
         await self.buffer.call(TrajectoryBuffer.commit_step, state.step)  # the driver may have died before it did
         await self.recorder.rewind(state.step)
         published = await self.writer.publish()
@@ -123,8 +125,8 @@ class TrainingRecovery:
 
     async def _freeze_reference(self) -> None:
         """Keep the weights that reinforcement learning started from; a learner that is restarted reads them."""
-        folder = self.state.settings.run_dir / REFERENCE_FOLDER
-        if self.state.settings.keeps_reference:
+        folder = self.state.run_dir / REFERENCE_FOLDER
+        if self.state.config.kl.coefficient > 0:
             await self.learner.call(LearnerRank.freeze_reference, str(folder), not folder.exists())
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from launch.checkpoints.manager import CheckpointManager, PendingCheckpoint
+from launch.evaluation.online.online_evaluator import EvaluationHooks
 from launch.processes.background_tasks import BackgroundSlot
 from launch.training.learner_client import LearnerClient
 from launch.training.state import TrainingState
-from launch.training.weight_publisher import VersionPublisher
+from launch.training.weight_publisher import WeightPublisher
 from launch.weight_sync.manager import WeightSyncManager
 from protocol.activity import ActivityLog
 from protocol.weights import WeightManifest
@@ -28,11 +28,10 @@ _LAST_WRITES_S = 60.0
 class StateWriter:
     state: TrainingState
     learner: LearnerClient
-    publisher: VersionPublisher
+    publisher: WeightPublisher
     checkpoint_manager: CheckpointManager
     weight_sync: WeightSyncManager
-    on_published: Callable[[WeightManifest], Awaitable[None]]
-    """Called after the engines were given new weights."""
+    online_evaluation: EvaluationHooks
     activity: ActivityLog
     _publishing: BackgroundSlot = field(init=False)
     _saving: BackgroundSlot = field(init=False)
@@ -52,26 +51,33 @@ class StateWriter:
 
     async def publish(self) -> WeightManifest:
         """Write the current weights under a new version, and delete older versions that no engine uses any more."""
-        return await self.publisher.end(await self.publisher.begin(self.state.step))
+        return await self.publisher.write_version(await self.publisher.copy_weights())
 
     async def publish_in_background(self) -> None:
         """Publish the current weights during the next steps and give them to the engines."""
         await self._publishing.join()
-        copied = await self.publisher.begin(self.state.step)
+        copied = await self.publisher.copy_weights()
 
         async def write_and_announce() -> None:
-            await self.announce_weights(await self.publisher.end(copied))
+            await self.announce_weights(await self.publisher.write_version(copied))
 
         await self._publishing.start(write_and_announce)
 
     async def announce_weights(self, manifest: WeightManifest) -> None:
         """Give published weights to the engines, and to an evaluation if one of them is due."""
-        await self.weight_sync.push_weights(manifest)
-        await self.on_published(manifest)
+        await self.weight_sync.set_newest(manifest)
+        await self.online_evaluation.on_published(manifest)
 
     async def wait_published(self) -> None:
         """Wait for the running publication.  Raises its error."""
         await self._publishing.join()
+
+    async def release_device(self) -> None:
+        """Give a colocated device back to the engines, which go on with the weights published last."""
+        if self.learner.colocation.learner_active:
+            await self.learner.offload()
+            await self.wait_published()
+            await self.learner.colocation.switch_to_rollout()
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 

@@ -14,9 +14,11 @@ from pathlib import Path
 
 from actors.buffer.trajectory_buffer import BufferStatistics, TrajectoryBuffer
 from actors.runtime.remote import Remote
-from launch.evaluation.scores import OnlineEvaluationScore
+from launch.evaluation.online.online_evaluator import EvaluationHooks
 from launch.run_records.metrics_log import MetricsLog, read_dropped_tokens
-from launch.run_records.step_facts import LogprobParity, StepFacts, TokensByLength, count_increase
+from launch.run_records.step_facts import StepFacts, TokensByLength, count_increase
+from launch.training.parity_checker import ParityChecker
+from launch.weight_sync.manager import WeightSyncManager
 from learner.messages import StepReport
 from protocol.events import EventLog
 from protocol.groups import GroupOutcome
@@ -30,6 +32,9 @@ class StepRecorder:
     metrics: MetricsLog
     events: EventLog
     buffer: Remote[TrajectoryBuffer]
+    weight_sync: WeightSyncManager
+    parity: ParityChecker
+    online_evaluation: EvaluationHooks
     sampled_tokens: Callable[[], Awaitable[int]]
     """Returns the number of tokens that the engines have sampled so far."""
     _trained_log: TrainedLog = field(init=False)
@@ -47,9 +52,9 @@ class StepRecorder:
     def __post_init__(self) -> None:
         self._trained_log = TrainedLog(self.run_dir)
 
-    def start(self, sampled_tokens: int) -> None:
+    async def start(self) -> None:
         """Start the rates and token counts of the next step here."""
-        self._sampled = sampled_tokens
+        self._sampled = await self.sampled_tokens()
         self.metrics.start_clock()
 
     async def rewind(self, step: int) -> None:
@@ -87,12 +92,9 @@ class StepRecorder:
         groups: int,
         wait_s: float,
         step_s: float,
-        pause_ms: float,
-        parity: LogprobParity | None,
-        score: OnlineEvaluationScore | None,
     ) -> None:
-        """Append the step's line of metrics.  ``pause_ms`` is the last pause of an engine for new weights; ``parity``
-        and ``score`` came since the last step, if at all."""
+        """Append the step's line of metrics, with the parity and the evaluation that were measured since the last."""
+        parity, score = self.parity.take_result(), self.online_evaluation.take_score()
         sampled = await self.sampled_tokens()
         self._report_export_failures(buffer.export_failures)
         dropped_since = count_increase(self._dropped_tokens, buffer.dropped_tokens)
@@ -110,7 +112,7 @@ class StepRecorder:
             sampled_tokens=max(0, sampled - self._sampled),
             wait_s=wait_s,
             step_s=step_s,
-            pause_ms=pause_ms,
+            pause_ms=self.weight_sync.pause_ms,
             parity=parity,
             evaluated_step=score.step if score is not None else None,
             evaluation_pass_at_1=score.score.pass_at_1 if score is not None else 0.0,
@@ -118,6 +120,7 @@ class StepRecorder:
         self._dropped_tokens, self._sampled = buffer.dropped_tokens, sampled
         self._rewards, self._passed, self._zero_variance = [], 0, 0
         self.events.emit("learner.step", **self.metrics.append_step(facts, report.metrics))
+        self.parity.check_step_metrics(report.metrics)
 
     def _report_export_failures(self, count: int) -> None:
         if count > self._export_failures:

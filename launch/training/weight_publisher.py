@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from actors.weight_transport.version_folders import delete_versions_before, version_folder
 from launch.actor_group.learner_group import LearnerGroup
+from launch.training.learner_client import LearnerClient
+from launch.training.state import TrainingState
 from launch.weight_sync.manager import WeightSyncManager
 from learner.rank import LearnerRank
 from protocol.activity import ActivityLog
@@ -31,17 +31,16 @@ class WeightCopy(NamedTuple):
     step: int
     parent: WeightVersion
     learners: LearnerGroup
+    """The ranks that hold the copy."""
 
 
 @dataclass(slots=True, kw_only=True)
-class VersionPublisher:
-    run_dir: Path
-    attempt: int
+class WeightPublisher:
+    state: TrainingState
     weight_sync: WeightSyncManager
     events: EventLog
     activity: ActivityLog
-    copy_weights: Callable[[], Awaitable[LearnerGroup]]
-    """Lets the learner copy its weights and returns the ranks that hold the copy."""
+    learner: LearnerClient
     version: WeightVersion = NO_VERSION
     """Version of the learner's current weights."""
     is_published: bool = False
@@ -51,7 +50,7 @@ class VersionPublisher:
     _lineage_log: LineageLog = field(init=False)
 
     def __post_init__(self) -> None:
-        self._lineage_log = LineageLog(self.run_dir)
+        self._lineage_log = LineageLog(self.state.run_dir)
 
     def resume_from(self, version: WeightVersion, lineage: Lineage) -> None:
         """Continue from the weights of ``version``; later versions of this run stay in the lineage."""
@@ -60,24 +59,25 @@ class VersionPublisher:
 
     def new_version(self, step: int) -> WeightVersion:
         """Give the weights after ``step`` a version, without publishing them."""
-        version = make_version(self.attempt, self._count)
+        version = make_version(self.state.attempt, self._count)
         self._count += 1
         self.lineage.add(version, step, self.version)
         self._lineage_log.append(self.lineage.entries[version])
         self.version, self.is_published = version, False
         return version
 
-    async def begin(self, step: int) -> WeightCopy:
-        """Copy the current weights, those after ``step``, under a new version."""
+    async def copy_weights(self) -> WeightCopy:
+        """Let the learner copy its current weights under a new version."""
+        step = self.state.step
         parent, version = self.version, self.new_version(step)
-        learners = await self.copy_weights()
+        await self.learner.call(LearnerRank.begin_publish)
         self.is_published = True
-        return WeightCopy(version, step, parent, learners)
+        return WeightCopy(version, step, parent, self.learner.ranks)
 
-    async def end(self, copied: WeightCopy) -> WeightManifest:
+    async def write_version(self, copied: WeightCopy) -> WeightManifest:
         """Write the copy, and remove older versions that no engine uses any more."""
         version, step, parent, learners = copied
-        folder = version_folder(self.run_dir / "weights", version)
+        folder = version_folder(self.state.run_dir / "weights", version)
         with self.activity.track("publishing"):
             manifest = await learners.call_concurrently(LearnerRank.end_publish, version, step, parent, str(folder))
         assert manifest is not None  # noqa: S101  # rank 0 writes
@@ -87,10 +87,10 @@ class VersionPublisher:
 
     async def delete_partial(self) -> None:
         """Remove weights that a killed learner wrote in part."""
-        for partial in (self.run_dir / "weights").glob(".v*"):
+        for partial in (self.state.run_dir / "weights").glob(".v*"):
             await asyncio.to_thread(shutil.rmtree, partial, ignore_errors=True)
 
     def _delete_old_versions(self) -> None:
         """Delete a version's files once every engine with a server serves a later one."""
         if (served := self.weight_sync.served) is not None:
-            delete_versions_before(self.run_dir / "weights", served.version, keep=_KEPT_VERSIONS)
+            delete_versions_before(self.state.run_dir / "weights", served.version, keep=_KEPT_VERSIONS)

@@ -17,7 +17,7 @@ from actors.agents.registry import make_agent
 from actors.tokens.chat_format import ChatFormat, load_chat_format
 from actors.tokens.truncation import truncate_text
 from launch.config import RunConfig
-from launch.run_records.run_directory import load_stored_config
+from launch.run_records.stored_config import load_stored_config
 from launch.trajectory_reader.recorded_trajectory import (
     RecordedReply,
     RecordedTokens,

@@ -1,24 +1,23 @@
 """Brings published weights to the engines while everything else continues.
 
-Each engine is updated to the newest version independently, so a failing engine delays no other.  The files first reach
-its machine and are read and checked while it decodes (:mod:`launch.weight_sync.transport`); then it swaps its weights
-when :mod:`launch.weight_sync.rolling_update` lets it.  A version that is superseded by then is skipped, but never twice
-in a row by one engine: however fast versions come, at least every second attempt of an engine loads weights.  When all
-engines with a server serve a version or a later one, the scheduler is informed.  An engine whose server restarts is not
-waited for; it starts on the newest version.
+Training sets the newest version (:meth:`WeightSyncManager.set_newest`) and goes on; :meth:`WeightSyncManager.run`, one
+of the background services that the driver starts, updates each engine to it independently, so a failing engine delays
+no other.  The files first reach the engine's machine and are read and checked while it decodes
+(:mod:`launch.weight_sync.transport`); then it loads them when :mod:`launch.weight_sync.rolling_update` lets it.  A
+version that is superseded by then is skipped, but never twice in a row by one engine: however fast versions come, at
+least every second attempt of an engine loads weights.  When all engines with a server serve a version or a later one,
+the scheduler is told.  An engine whose server restarts is not waited for; it starts on the newest version.
 
-If the servers' checksums of one version differ, all engines that hold it restart their servers on the version's files.
-This happens once: if the checksums differ again without having agreed in between, the machines represent the same
-weights in different bits, or one is broken, and a restart helps in neither case.
+If the servers' checksums of one version differ, those servers restart (:mod:`launch.weight_sync.checksum_audit`).
 
-While the engines are suspended (:meth:`WeightSyncManager.suspend`) nothing is pushed; afterwards each gets the newest
+While the engines are suspended (:meth:`WeightSyncManager.suspend`) none is updated; afterwards each gets the newest
 version, whatever it had.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -26,12 +25,12 @@ from actors.engines.interface import Engine
 from actors.engines.messages import InvalidWeights, ServerRestarting, WeightLoadReport
 from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import ActorDied
-from launch.control.run_state import RunStatePublisher
+from launch.weight_sync.checksum_audit import ChecksumAudit
 from launch.weight_sync.rolling_update import RollingUpdate
 from launch.weight_sync.transport import WeightTransport
 from protocol.errors import InfraError
 from protocol.events import EventLog
-from protocol.weights import NO_VERSION, WeightManifest, WeightVersion, format_version
+from protocol.weights import WeightManifest, format_version
 
 _RETRY_S = 1.0
 
@@ -39,7 +38,8 @@ _RETRY_S = 1.0
 @dataclass(slots=True)
 class WeightSyncManager:
     engines: Sequence[Remote[Engine]]
-    run_state: RunStatePublisher
+    report_served: Callable[[int], Awaitable[None]]
+    """Tells the scheduler the step of the weights that every engine serves."""
     events: EventLog
     update_timeout_s: float
     max_updating_share: float = 0.5
@@ -58,10 +58,7 @@ class WeightSyncManager:
     """Weights that each engine loaded last, since the engines were last suspended."""
     _without_server: set[str] = field(default_factory=set[str])
     """Engines that had no server at their last update."""
-    _checksums: tuple[WeightVersion, dict[str, str]] = (NO_VERSION, {})
-    """The newest version that an engine loaded, and the checksum of each engine that loaded it."""
-    _all_doubted: bool = False
-    """Whether all engines were restarted for differing checksums and have not agreed since."""
+    _checksum_audit: ChecksumAudit = field(default_factory=ChecksumAudit)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _rolling_update: RollingUpdate = field(init=False)
 
@@ -80,18 +77,18 @@ class WeightSyncManager:
         return None if self.suspended else self.newest
 
     def suspend(self) -> None:
-        """Push nothing until :meth:`resume`."""
+        """Update no engine until :meth:`resume`."""
         self.suspended = self._recovering = True
         self._loaded = {}
 
     async def resume(self) -> None:
-        """Push the newest weights to every engine again."""
+        """Update every engine to the newest weights again."""
         async with self._changed:
             self.suspended = False
             self._changed.notify_all()
 
-    async def push_weights(self, manifest: WeightManifest) -> None:
-        """Make ``manifest`` the newest weights; returns at once."""
+    async def set_newest(self, manifest: WeightManifest) -> None:
+        """Make ``manifest`` the weights that :meth:`run` updates every engine to; returns at once."""
         async with self._changed:
             self.newest = manifest
             self._changed.notify_all()
@@ -129,7 +126,7 @@ class WeightSyncManager:
             ) from error
 
     async def run(self) -> None:
-        """Push until cancelled."""
+        """Keep every engine updated until cancelled."""
         async with asyncio.TaskGroup() as group:
             for engine in self.engines:
                 group.create_task(self._keep_engine_updated(engine), name=engine.name)
@@ -169,7 +166,7 @@ class WeightSyncManager:
                 )
                 manifest = self._oldest_loaded
             assert manifest is not None  # noqa: S101  # the condition above
-            await self.run_state.set_served_step(manifest.step)
+            await self.report_served(manifest.step)
             async with self._changed:
                 self.served, self._recovering = manifest, self.suspended
                 self._changed.notify_all()
@@ -189,17 +186,17 @@ class WeightSyncManager:
         reported, refetch = "", False
         while self.newest is manifest and self._has_engine(engine):
             try:
-                here = await self.transport.deliver(engine, manifest, self.served, refetch=refetch)
+                local_manifest = await self.transport.ensure_local_copy(engine, manifest, self.served, refetch=refetch)
                 async with asyncio.timeout(self.update_timeout_s + _RETRY_S):
-                    await engine.call(Engine.stage_weights, here, self.update_timeout_s)
+                    await engine.call(Engine.stage_weights, local_manifest, self.update_timeout_s)
                 async with self._rolling_update.update_slot() as record_pause:
                     if self.suspended or (self.newest is not manifest and not even_if_superseded):
                         return False
-                    report = await self._swap_weights(engine, here)
+                    report = await self._load_weights(engine, local_manifest)
                     if report.pause_ms:  # it may have had these weights already
                         self.pause_ms = report.pause_ms
                         record_pause(report)
-                await self._compare_checksums(engine, report)
+                await self._audit_checksum(engine, report)
             except (InfraError, TimeoutError) as error:
                 refetch = isinstance(error, InvalidWeights)
                 if isinstance(error, ServerRestarting | ActorDied):
@@ -214,28 +211,22 @@ class WeightSyncManager:
             return True
         return False
 
-    async def _compare_checksums(self, engine: Remote[Engine], report: WeightLoadReport) -> None:
-        """Restart the servers of all engines that hold this version if their checksums differ."""
-        version, sums = self._checksums
-        if report.version < version:
+    async def _audit_checksum(self, engine: Remote[Engine], report: WeightLoadReport) -> None:
+        """Restart the servers of all engines that hold this version if their checksums differ for the first time."""
+        mismatch = self._checksum_audit.record(engine.name, report.version, report.checksum, len(self.engines))
+        if mismatch is None:
             return
-        if report.version > version:
-            self._checksums = report.version, (sums := {})
-        sums[engine.name] = report.checksum
-        if len(set(sums.values())) < 2:
-            self._all_doubted &= len(sums) < len(self.engines)
-            return
-        again, self._all_doubted, self._checksums = self._all_doubted, True, (report.version, {})
+        holders = ", ".join(sorted(mismatch.checksums))
         self.events.emit(
-            "weights.checksum_mismatch", version=report.version, engines=", ".join(sorted(sums)), again=again
+            "weights.checksum_mismatch", version=report.version, engines=holders, again=mismatch.is_repeated
         )
-        if again:
+        if mismatch.is_repeated:
             return
         for each in self.engines:
-            if each.name in sums:
+            if each.name in mismatch.checksums:
                 with suppress(InfraError):  # an engine that does not answer restarts its server anyway
-                    await each.call(Engine.distrust_weights, report.version, sums[each.name])
+                    await each.call(Engine.restart_if_checksum, report.version, mismatch.checksums[each.name])
 
-    async def _swap_weights(self, engine: Remote[Engine], here: WeightManifest) -> WeightLoadReport:
+    async def _load_weights(self, engine: Remote[Engine], local_manifest: WeightManifest) -> WeightLoadReport:
         async with asyncio.timeout(self.update_timeout_s + _RETRY_S):
-            return await engine.call(Engine.load_weights, here, self.update_timeout_s, patient=False)
+            return await engine.call(Engine.load_weights, local_manifest, self.update_timeout_s, wait_for_restart=False)

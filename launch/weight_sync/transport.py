@@ -20,7 +20,7 @@ class WeightTransport:
     pinned_engines: set[str] = field(default_factory=set[str])
     """Engines that serve versions which the others do not: no broadcast waits for them."""
 
-    async def deliver(
+    async def ensure_local_copy(
         self, engine: Remote[Engine], manifest: WeightManifest, served: WeightManifest | None, *, refetch: bool = False
     ) -> WeightManifest:
         """Copy the files of ``manifest`` to the engine's machine and return the manifest with their path.
@@ -32,7 +32,7 @@ class WeightTransport:
             return manifest
         version = served.version if served else NO_VERSION
         return await copies.call(
-            HostWeightCache.fetch_version, manifest, version, refetch=refetch, alone=engine.name in self.pinned_engines
+            HostWeightCache.fetch_version, manifest, version, refetch=refetch, pinned=engine.name in self.pinned_engines
         )
 
     def add_pinned_engine(self, engine: str, copies: Remote[HostWeightCache]) -> None:

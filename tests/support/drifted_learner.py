@@ -1,11 +1,12 @@
-"""Actor classes of a run whose learner publishes other weights than it trains."""
+"""A run whose learner publishes other weights than it trains."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from unittest.mock import patch
 
-from launch.actor_group.actor_classes import ActorClasses
+from launch.actor_group.group import ActorGroup
+from launch.run.driver import Driver
 from learner.models.hf_folder import NamedWeight
 from learner.rank import LearnerRank
 
@@ -22,4 +23,9 @@ class DriftedLearnerRank(LearnerRank):
             super().begin_publish()
 
 
-ACTOR_CLASSES = ActorClasses(learner=DriftedLearnerRank)
+class DriftedActorGroup(ActorGroup):
+    learner_class = DriftedLearnerRank
+
+
+class DriftedDriver(Driver):
+    actor_group_class = DriftedActorGroup

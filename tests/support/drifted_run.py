@@ -13,9 +13,9 @@ from protocol.cli.exit_codes import EXIT_OK, main_guard
 
 def main() -> int:
     os.environ.update(resolve_ray_environment(""))
-    from tests.support.drifted_learner import ACTOR_CLASSES  # it loads Ray
+    from tests.support.drifted_learner import DriftedDriver  # it loads Ray
 
-    run_once(parse_cluster_arguments(sys.argv[1:]), actor_classes=ACTOR_CLASSES)
+    run_once(parse_cluster_arguments(sys.argv[1:]), driver_class=DriftedDriver)
     return EXIT_OK
 
 

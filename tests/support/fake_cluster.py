@@ -18,7 +18,8 @@ import orjson
 from launch.config import load_recipe
 from launch.evaluation.online.run_evaluations import AFTER, BEFORE
 from launch.run.arguments import parse_cluster_arguments
-from launch.run_records.run_directory import RunDirectory, config_tables, load_stored_config
+from launch.run_records.run_directory import RunDirectory
+from launch.run_records.stored_config import config_tables, load_stored_config
 from protocol.evaluation import AttemptRecord
 from protocol.events import EventLog
 from tests.support.attempts import make_attempt

@@ -19,7 +19,8 @@ from actors.tokens.chat_format import ChatFormat, Tokenizer
 from launch.config import RunConfig, resolve
 from launch.data.demo.hugging_face import save_tokenizer
 from launch.data.demo.tokenizer import train_tokenizer
-from launch.run_records.run_directory import config_tables, write_json
+from launch.run_records.run_directory import write_json
+from launch.run_records.stored_config import config_tables
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.run_directory.trajectory_export import TrajectoryExporter
 from protocol.trajectory import GroupId, RolloutRequest, TestResult, Trajectory

@@ -70,7 +70,7 @@ class WeightUpdater:
                 "engine.update_timeout_s if its disk takes longer"
             ) from None
 
-    async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> WeightLoadReport:
+    async def load(self, manifest: WeightManifest, deadline_s: float, *, wait_for_restart: bool) -> WeightLoadReport:
         """See :meth:`actors.engines.interface.Engine.load_weights`."""
         slot = self._slot
         serving, group = slot.serving, slot.group
@@ -79,7 +79,7 @@ class WeightUpdater:
         if self.serves(manifest):
             return WeightLoadReport(version=manifest.version, checksum=serving.confirmed.checksum)
         if slot.memory_lease is None:
-            self._require_server(patient=patient)  # before the staged version is used up
+            self._require_server(wait_for_restart=wait_for_restart)  # before the staged version is used up
         deadline = asyncio.get_running_loop().time() + deadline_s
         try:
             async with asyncio.timeout_at(deadline):
@@ -90,7 +90,7 @@ class WeightUpdater:
                     if isinstance(outcome, WeightLoadReport) and outcome.version != manifest.version:
                         outcome = None  # the lease had expired, and the server resumed on the old weights
                 while outcome is None:
-                    self._require_server(patient=patient)
+                    self._require_server(wait_for_restart=wait_for_restart)
                     loading = group.create_task(self._load(staged, deadline))
                     outcome = await asyncio.shield(loading)
         except TimeoutError:
@@ -128,10 +128,10 @@ class WeightUpdater:
         staged, self._staged = self._staged, None
         return staged if staged is not None and staged.manifest == manifest else None
 
-    def _require_server(self, *, patient: bool) -> None:
+    def _require_server(self, *, wait_for_restart: bool) -> None:
         """Raise :class:`ServerRestarting` if there is no server and the caller does not wait for the next."""
         serving = self._slot.serving
-        if not patient and (serving is None or serving.failure.done()):
+        if not wait_for_restart and (serving is None or serving.failure.done()):
             raise ServerRestarting(f"engine {self._slot.name} lost its server and starts another")
 
     async def _load(self, staged: StagedWeights, deadline: float) -> WeightLoadReport | WeightLoadError | None:

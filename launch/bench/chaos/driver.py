@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from launch.bench.chaos.killable_actors import CHAOS_ACTOR_CLASSES, KillableCheckpointStore
+from launch.bench.chaos.killable_actors import KillableDriver
 from launch.cluster import run_once
 from launch.run.arguments import parse_cluster_arguments
 from protocol.cli.exit_codes import EXIT_OK, main_guard
@@ -13,7 +13,7 @@ from protocol.cli.exit_codes import EXIT_OK, main_guard
 def main() -> int:
     token, *words = sys.argv[1:]
     arguments = parse_cluster_arguments(words)
-    run_once(arguments, actor_classes=CHAOS_ACTOR_CLASSES, checkpoint_store=KillableCheckpointStore, token=token)
+    run_once(arguments, driver_class=KillableDriver, token=token)
     return EXIT_OK
 
 

@@ -93,7 +93,7 @@ class FakeEngine:
         del patience_s
         return True
 
-    async def distrust_weights(self, version: WeightVersion, checksum: str) -> None:
+    async def restart_if_checksum(self, version: WeightVersion, checksum: str) -> None:
         """Do nothing: the weights are files that are checked anyway."""
 
     async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
@@ -103,9 +103,9 @@ class FakeEngine:
         """Do nothing: :meth:`load_weights` reads the files."""
 
     async def load_weights(
-        self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True
+        self, manifest: WeightManifest, deadline_s: float, *, wait_for_restart: bool = True
     ) -> WeightLoadReport:
-        del patient  # it has no server that could start again
+        del wait_for_restart  # it has no server that could start again
         begun = time.monotonic()
         if self._manifest is None:
             raise WeightLoadError(f"engine {self._spec.name} is {self._state} and cannot load weights")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
-from launch.actor_group.actor_classes import ActorClasses
+from actors.scheduler.rollout_scheduler import RolloutScheduler
+from launch.actor_group.group import ActorGroup
 from launch.bench.chaos.fake_engine import FakeEngine
 from launch.bench.chaos.kill_points import KilledProcess, KillPoint, reach_kill_point
 from launch.checkpoints.store import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine
+from launch.run.driver import Driver
 from learner.messages import StepReport
 from learner.rank import LearnerRank
 from protocol.files.digests import FileDigest
@@ -18,8 +20,8 @@ from protocol.weights import Lineage, WeightVersion
 
 
 class KillableBuffer(TrajectoryBuffer):
-    async def _append(self, items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
-        outcomes = await super()._append(items)
+    async def append(self, items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
+        outcomes = await super().append(items)
         reach_kill_point(KillPoint.APPEND_ACK, KilledProcess.BUFFER)
         return outcomes
 
@@ -60,11 +62,21 @@ class KillableCheckpointStore(CheckpointStore):
         return super().prune()
 
 
-CHAOS_ACTOR_CLASSES = ActorClasses(buffer=KillableBuffer, engine=FakeEngine, learner=KillableLearnerRank)
+class KillableActorGroup(ActorGroup):
+    buffer_class = KillableBuffer
+    engine_class = FakeEngine
+    learner_class = KillableLearnerRank
+
+
+class KillableDriver(Driver):
+    actor_group_class = KillableActorGroup
+    checkpoint_store_class = KillableCheckpointStore
+
+
 RAY_CLASS_NAMES = {
-    KilledProcess.WORKER: CHAOS_ACTOR_CLASSES.worker.__name__,
-    KilledProcess.BUFFER: CHAOS_ACTOR_CLASSES.buffer.__name__,
-    KilledProcess.SCHEDULER: CHAOS_ACTOR_CLASSES.scheduler.__name__,
-    KilledProcess.LEARNER: CHAOS_ACTOR_CLASSES.learner.__name__,
+    KilledProcess.WORKER: KillableActorGroup.worker_class.__name__,
+    KilledProcess.BUFFER: KillableBuffer.__name__,
+    KilledProcess.SCHEDULER: RolloutScheduler.__name__,
+    KilledProcess.LEARNER: KillableLearnerRank.__name__,
 }
 """Names in Ray of the processes that are killed at random."""

@@ -9,15 +9,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from actors.engines.interface import Engine
+from actors.rollout.grading import EpisodeContext
 from actors.rollout.terminal import EpisodeGrade, EpisodeTerminal, ToolCallResult
-from actors.runtime.remote import Remote
-from actors.scheduler.rollout_scheduler import RolloutScheduler
+from actors.workers.episode_runner import EpisodeRunner
 from actors.workers.rollout_worker import RolloutWorker
-from actors.workers.settings import WorkerSpec
-from launch.actor_group.actor_classes import ActorClasses
+from launch.actor_group.group import ActorGroup
 from launch.bench.training_modes.tool_delays import ToolDelays
-from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest
+from launch.run.driver import Driver
+from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest, Trajectory
 from sandbox.tools.shell_only import SHELL_EXEC
 
 DELAYS_VARIABLE = "LONGSHORE_BENCH_WAITS"
@@ -50,16 +49,21 @@ def delay_first_command(request: RolloutRequest, terminal: EpisodeTerminal, dela
     return DelayedTerminal(terminal, delays.draw_delay_s(request.task, request.sample))
 
 
+class DelayedEpisodeRunner(EpisodeRunner):
+    async def run_agent(self, context: EpisodeContext, terminal: EpisodeTerminal) -> Trajectory:
+        delays = ToolDelays.from_json(os.environ[DELAYS_VARIABLE])
+        return await super().run_agent(context, delay_first_command(context.request, terminal, delays))
+
+
 class DelayedWorker(RolloutWorker):
     """A worker whose training episodes are delayed."""
 
-    def __init__(
-        self, spec: WorkerSpec, scheduler: Remote[RolloutScheduler], engines: tuple[Remote[Engine], ...]
-    ) -> None:
-        delays = ToolDelays.from_json(os.environ[DELAYS_VARIABLE])
-        super().__init__(
-            spec, scheduler, engines, lambda request, terminal: delay_first_command(request, terminal, delays)
-        )
+    episode_runner_class = DelayedEpisodeRunner
 
 
-DELAYED_ACTOR_CLASSES = ActorClasses(worker=DelayedWorker)
+class DelayedActorGroup(ActorGroup):
+    worker_class = DelayedWorker
+
+
+class DelayedDriver(Driver):
+    actor_group_class = DelayedActorGroup

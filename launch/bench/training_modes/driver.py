@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from launch.bench.training_modes.delayed_worker import DELAYED_ACTOR_CLASSES, DELAYS_VARIABLE
+from launch.bench.training_modes.delayed_worker import DELAYS_VARIABLE, DelayedDriver
 from launch.cluster import run_once
 from launch.run.arguments import parse_cluster_arguments
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
@@ -13,9 +13,8 @@ from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 
 def main() -> int:
     os.environ[DELAYS_VARIABLE], *words = sys.argv[1:]
-    return (
-        EXIT_OK if run_once(parse_cluster_arguments(words), actor_classes=DELAYED_ACTOR_CLASSES)["ok"] else EXIT_FAILED
-    )
+    summary = run_once(parse_cluster_arguments(words), driver_class=DelayedDriver)
+    return EXIT_OK if summary["ok"] else EXIT_FAILED
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
 from launch.evaluation.online.run_evaluations import AFTER, read_run_evaluation
 from launch.evaluation.scores import drop_held_out_families
-from launch.run_records.run_directory import load_stored_config
+from launch.run_records.stored_config import load_stored_config
 from protocol.errors import InfraError
 from protocol.evaluation import AttemptRecord
 from protocol.events import JsonValue

@@ -24,7 +24,7 @@ from actors.rollout.policy import EVALUATION_TEMPERATURE
 from launch.config import RunConfig
 from launch.evaluation.evaluation_options import score_settings
 from launch.evaluation.results.evaluation_folder import EvaluationSpec, is_evaluation, read_spec, write_spec
-from launch.run_records.run_directory import config_tables
+from launch.run_records.stored_config import config_tables
 from protocol.errors import UserError
 from protocol.evaluation import ATTEMPTS_FILE, AttemptRecord, read_attempts, write_attempts
 from protocol.files.filesystem import build_folder, fsync_path

@@ -15,7 +15,8 @@ import orjson
 
 from launch.config import RunConfig, resolve
 from launch.config.loader import Toml
-from launch.run_records.run_directory import config_tables, write_json
+from launch.run_records.run_directory import write_json
+from launch.run_records.stored_config import config_tables
 from protocol.errors import UserError
 from protocol.events import JsonValue
 

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from launch.monitor.process import run_monitor_process
-from launch.run_records.run_directory import hold_run_lock
+from launch.run_records.run_lock import hold_run_lock
 from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import CastWriter
 from tests.support.fake_run import write_fake_run

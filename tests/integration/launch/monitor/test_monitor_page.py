@@ -16,7 +16,7 @@ import pytest
 
 from launch.bench.monitor.synthetic_run import write_synthetic_run
 from launch.pages.packages import package_file
-from launch.run_records.run_directory import hold_run_lock
+from launch.run_records.run_lock import hold_run_lock
 from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import CastWriter
 from tests.support.browser import Page, browsing, chromium

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from launch.pages.packages import package_file
-from launch.run_records.run_directory import load_stored_config
+from launch.run_records.stored_config import load_stored_config
 from tests.support.browser import Page, browsing, chromium
 from tests.support.cluster_runs import MiniRun, MiniRuns
 from tests.support.commands import run_json

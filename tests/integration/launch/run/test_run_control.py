@@ -17,7 +17,7 @@ from launch.control.requests import ControlAction
 from launch.control.status import read_rollouts, read_status
 from launch.run_records.config_changes import read_changes
 from launch.run_records.metrics_log import read_metrics
-from launch.run_records.run_directory import load_stored_config
+from launch.run_records.stored_config import load_stored_config
 from protocol.cli.exit_codes import EXIT_USER
 from protocol.errors import UserError
 from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns, eventually, replayed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launch.plan.forecast import basis_from_trace, forecast_run
-from launch.run_records.run_directory import load_stored_config
+from launch.run_records.stored_config import load_stored_config
 from launch.simulate.run_trace import read_trace
 from launch.trace.run_timeline import read_run_timeline
 from launch.trace.trace_events import TraceSpan

@@ -147,9 +147,9 @@ async def test_only_the_weights_that_are_in_doubt_are_doubted(tmp_path: Path, en
     doubted = SGLangEngine(engine_spec(tmp_path))
     doubted.slot.serving = found = engine.serving(FakeServer())
     for version, checksum in ((WeightVersion(2), "sum of 1"), (WeightVersion(1), "sum of 2")):
-        await doubted.distrust_weights(version, checksum)
+        await doubted.restart_if_checksum(version, checksum)
         assert not found.failure.done()
-    await doubted.distrust_weights(WeightVersion(1), "sum of 1")
+    await doubted.restart_if_checksum(WeightVersion(1), "sum of 1")
     assert "in doubt" in found.failure.result()
 
 

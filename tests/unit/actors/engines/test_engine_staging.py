@@ -82,7 +82,7 @@ async def test_a_load_of_another_version_than_was_read_finds_room(engine: SGLang
     await engine.stage_weights(manifest(2), 60.0)
     loader.on_read = lambda: condemn(engine)
     with pytest.raises(WeightLoadError, match="lost its server"):
-        await engine.load_weights(manifest(3), 60.0, patient=False)
+        await engine.load_weights(manifest(3), 60.0, wait_for_restart=False)
     assert loader.read == [2, 3]
 
 
@@ -93,5 +93,5 @@ async def test_a_version_is_read_once_while_its_engine_starts_a_server(
     for _ in range(3):
         await engine.stage_weights(manifest(2), 60.0)
         with pytest.raises(WeightLoadError, match="lost its server"):
-            await engine.load_weights(manifest(2), 60.0, patient=False)
+            await engine.load_weights(manifest(2), 60.0, wait_for_restart=False)
     assert loader.read == [2]

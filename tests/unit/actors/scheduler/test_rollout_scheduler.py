@@ -185,20 +185,20 @@ async def test_what_binds_a_step_is_the_oldest_group_that_still_runs(tmp_path: P
     """Otherwise the policy ``wait`` lets the learner go past what a running episode can bear."""
     scheduler = make(tmp_path, buffer)
     async with running(scheduler):
-        assert await scheduler.binding_step(0, []) is None
+        assert await scheduler.oldest_running_step(0, []) is None
         await train(scheduler)
         await until_taken(scheduler)
         await train(scheduler, served_step=1)
         await until_taken(scheduler)
-        assert await scheduler.binding_step(0, []) == 0
+        assert await scheduler.oldest_running_step(0, []) == 0
         for group in range(PER_STEP):
             await buffer.close(group)
         await settled(scheduler, open_groups=PER_STEP)
-        assert await scheduler.binding_step(0, [GroupId(0), GroupId(1)]) == 1
-        assert await scheduler.binding_step(0, []) == 0
-        assert await scheduler.binding_step(1, []) == 0, "a lease that led to no step trains nothing"
+        assert await scheduler.oldest_running_step(0, [GroupId(0), GroupId(1)]) == 1
+        assert await scheduler.oldest_running_step(0, []) == 0
+        assert await scheduler.oldest_running_step(1, []) == 0, "a lease that led to no step trains nothing"
     restarted = make(tmp_path, buffer)
-    assert await restarted.binding_step(0, []) == 0, "a scheduler in a dead one's place knows of the groups that run"
+    assert await restarted.oldest_running_step(0, []) == 0, "a new scheduler knows of the groups that run"
 
 
 async def test_a_scheduler_in_a_dead_ones_place_orders_the_next_epoch_as_that_would_have(tmp_path: Path) -> None:

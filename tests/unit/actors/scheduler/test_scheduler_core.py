@@ -28,7 +28,7 @@ from actors.scheduler.staleness_ledger import StalenessLedger
 from protocol.errors import UserError
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import BudgetFullError, ClosedGroup, JournalOpenGroup
-from protocol.staleness import AdmissionLimit, AdmissionMode, find_binding_step
+from protocol.staleness import AdmissionLimit, AdmissionMode, find_oldest_running_step
 from protocol.trajectory import GroupId, InfraFailure, RolloutRequest
 
 PER_STEP, SIZE, MAX_STALENESS, STEPS = 2, 2, 4, 100
@@ -188,7 +188,7 @@ def test_what_fills_no_step_is_opened_again() -> None:
     scheduler = CoreWithJournal(mode=AdmissionMode.SYNC)
     scheduler.dispatch.set_run_state(TRAINING)
     assert len(scheduler.open()) == PER_STEP
-    scheduler.dispatch.set_run_state(replace(TRAINING, lost_groups=1))
+    scheduler.dispatch.set_run_state(replace(TRAINING, dropped_groups=1))
     assert len(scheduler.open()) == 1
 
 
@@ -394,8 +394,8 @@ def test_ready_groups_that_cannot_be_waiting_any_more_are_forgotten() -> None:
         ledger.add_closed(GroupId(group), ready=True)
         ledger.forget_trained(min(group + 1, 3))
     running, waiting = [*range(10, 20)], [7, 8, 9]
-    assert ledger.binding_step(0, []) == find_binding_step(running, waiting, 1)
-    assert find_binding_step(running, waiting, 1) != find_binding_step(running, [*range(10)], 1)
+    assert ledger.oldest_running_step(0, []) == find_oldest_running_step(running, waiting, 1)
+    assert find_oldest_running_step(running, waiting, 1) != find_oldest_running_step(running, [*range(10)], 1)
 
 
 # -- the policy wait ------------------------------------------------------------------------------------------------
@@ -409,7 +409,7 @@ def test_ready_groups_that_cannot_be_waiting_any_more_are_forgotten() -> None:
 def test_a_step_is_bound_by_the_group_that_has_least_time_left(
     groups_per_step: int, running: list[int], ready: list[int]
 ) -> None:
-    bound = find_binding_step(running, ready, groups_per_step)
+    bound = find_oldest_running_step(running, ready, groups_per_step)
     if not running:
         assert bound is None
         return

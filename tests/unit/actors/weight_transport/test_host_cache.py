@@ -136,15 +136,15 @@ async def test_what_one_engine_is_given_alone_is_there_while_the_others_go_on(ho
     """Its server reads it when it starts, which takes longer than steps, and again where it dies."""
     published = hosts.publish(1)
     await hosts.host.fetch_version(published, NO_VERSION)
-    kept = await hosts.host.fetch_version(published, NO_VERSION, alone=True)
+    kept = await hosts.host.fetch_version(published, NO_VERSION, pinned=True)
     assert len(hosts.network.plans) == 1, "it came twice"
     for version in (2, 3, 4):
         await hosts.host.fetch_version(hosts.publish(version), WeightVersion(version - 1))
     assert not (hosts.copied / "v1").exists()
     check_digest(kept)
-    later = await hosts.host.fetch_version(hosts.publish(5), NO_VERSION, alone=True)
+    later = await hosts.host.fetch_version(hosts.publish(5), NO_VERSION, pinned=True)
     check_digest(later)
-    assert [folder.name for folder in (hosts.copied / "alone").iterdir()] == ["v5"], "nobody reads v1 any more"
+    assert [folder.name for folder in (hosts.copied / "pinned").iterdir()] == ["v5"], "nobody reads v1 any more"
     assert not hosts.events("weights.full_fetch")
 
 
@@ -160,12 +160,12 @@ async def test_nobody_waits_for_what_one_engine_is_given_alone(hosts: Hosts, mon
 
     monkeypatch.setattr(hosts.network, "plan_transfer", late)
     async with asyncio.TaskGroup() as group:
-        alone = group.create_task(hosts.host.fetch_version(first, NO_VERSION, alone=True))
+        alone = group.create_task(hosts.host.fetch_version(first, NO_VERSION, pinned=True))
         await asked.wait()
         hosts.check(await hosts.host.fetch_version(second, NO_VERSION))
         go_on.set()
     check_digest(alone.result())
-    await hosts.host.fetch_version(first, NO_VERSION, alone=True, refetch=True)
+    await hosts.host.fetch_version(first, NO_VERSION, pinned=True, refetch=True)
     assert len(hosts.network.plans) == 3, "a copy that was refused is trusted"
 
 

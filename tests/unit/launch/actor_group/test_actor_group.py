@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from actors.engines.engine import SGLangEngine
 from actors.engines.interface import Engine
 from actors.engines.messages import EngineStartError, EngineState
 from actors.engines.settings import EngineSpec
@@ -33,7 +34,6 @@ from launch.actor_group import (
     learner_starter,
     node_supervisor,
 )
-from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES
 from launch.actor_group.actor_spawner import RunActorSpawner
 from launch.actor_group.actor_stopper import stop_actors
 from launch.actor_group.container_cleanup import container_settle_s, sweep_containers
@@ -117,15 +117,15 @@ class Parts:
         shared: Any = {
             "spawner": self.spawner,
             "remote_hosts": self.remote_hosts,
-            "actor_classes": DEFAULT_ACTOR_CLASSES,
         }
-        self.engines = EngineGroup(config, directory, events=events, **shared)
+        self.engines = EngineGroup(config, directory, engine_class=SGLangEngine, events=events, **shared)
         self.workers = WorkerGroup(
             config,
             directory,
             scheduler=LocalRemote(self.scheduler, "scheduler"),
             buffer=BufferAddress("tcp://127.0.0.1:1", keys),
             share=WorkerShare(4, 2),
+            worker_class=RolloutWorker,
             **shared,
         )
         self.health_monitor = HealthMonitor(
@@ -325,12 +325,12 @@ class FakeCopies:
     """A machine's copies of weights."""
 
     def __init__(self, *, never_come: bool = False) -> None:
-        self.alone, self.asked, self._never_come = list[bool](), asyncio.Event(), never_come
+        self.pinned, self.asked, self._never_come = list[bool](), asyncio.Event(), never_come
 
     async def fetch_version(
-        self, manifest: WeightManifest, served: WeightVersion, *, refetch: bool = False, alone: bool = False
+        self, manifest: WeightManifest, served: WeightVersion, *, refetch: bool = False, pinned: bool = False
     ) -> WeightManifest:
-        self.alone.append(alone)
+        self.pinned.append(pinned)
         self.asked.set()
         if self._never_come:
             await asyncio.Event().wait()
@@ -354,7 +354,7 @@ async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_wi
         assert cast("EngineSpec", settings).model_path == "/model"
         assert not cast("EngineSpec", settings).offloads_memory
         assert calls[0] == "evaluation-engine-1 starts on 8 of /copy"
-        assert copies.alone == [True], "no broadcast waits for it"
+        assert copies.pinned == [True], "no broadcast waits for it"
         assert not parts.engines.transport.copies
         with pytest.raises(UserError, match="the node of the evaluation engine, is lost"):
             parts.evaluation.require_capacity()

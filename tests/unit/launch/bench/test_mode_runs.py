@@ -18,7 +18,7 @@ from launch.bench.training_modes.mode_runs import MODES, ModeBenchmarkSetup, Mod
 from launch.bench.training_modes.run_measurement import IdleShares, RunMeasurement
 from launch.bench.training_modes.tool_delays import ToolDelays
 from launch.config import load_recipe
-from launch.run_records.run_directory import config_tables
+from launch.run_records.stored_config import config_tables
 from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 from protocol.events import JsonValue

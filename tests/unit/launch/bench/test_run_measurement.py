@@ -14,7 +14,7 @@ from launch.bench.training_modes.tool_delays import ToolDelays
 from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointManifest, CheckpointStore, LedgerLine, shard_digests
 from launch.config import RunConfig
-from launch.run_records.run_directory import config_tables
+from launch.run_records.stored_config import config_tables
 from protocol.errors import InfraError
 from protocol.evaluation import AttemptRecord
 from protocol.events import EventLog, JsonValue

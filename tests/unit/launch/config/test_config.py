@@ -29,7 +29,7 @@ from launch.config import (
     resolve,
 )
 from launch.config.loader import parse_override
-from launch.run_records.run_directory import config_tables
+from launch.run_records.stored_config import config_tables
 from learner.losses.settings import LossAggregation, LossType, ProximalPolicy
 from learner.settings import LORA_TARGETS, LoraSettings
 from protocol.errors import UserError

@@ -27,11 +27,11 @@ from launch.control.requests import (
     make_request,
     submit_request,
 )
-from launch.control.run_state import RunStatePublisher
+from launch.control.scheduler_state import SchedulerStateSender
 from launch.control.server import ControlServer
-from launch.control.step_hooks import StepHooks, TrainingEnding
+from launch.control.step_hooks import StepHooks, StopReason
 from launch.run_records.config_changes import read_changes
-from launch.run_records.run_directory import config_tables, load_stored_config
+from launch.run_records.stored_config import config_tables, load_stored_config
 from protocol.errors import UserError
 from protocol.events import EventLog, JsonValue
 from protocol.run_directory.run_tail import read_events
@@ -94,14 +94,15 @@ class Scene:
         self.drained: list[str] = []
         self.evaluated: list[str] = []
         """Why each was asked for."""
-        self.run_state = RunStatePublisher(LocalRemote(self.scheduler))
+        self.scheduler_state = SchedulerStateSender(LocalRemote(self.scheduler))
         events = EventLog(run_dir, "driver-1", "node-0")
         self.actions = ControlActions(
             run_dir=run_dir,
             events=events,
-            run_state=self.run_state,
+            scheduler_state=self.scheduler_state,
             scheduler=LocalRemote(self.scheduler),
             training=self.training,
+            step_hooks=self.training.step_hooks,
             config=self.config,
             apply_config=self.adopted.append,
             set_learning_rate_from=self.learn_from,
@@ -198,10 +199,10 @@ async def test_a_scheduler_that_is_being_restarted_is_told_again(scene: Scene) -
 
 @pytest.mark.parametrize(
     ("action", "how"),
-    [(ControlAction.DRAIN, TrainingEnding.DRAINED), (ControlAction.STOP, TrainingEnding.STOPPED_BY_REQUEST)],
+    [(ControlAction.DRAIN, StopReason.DRAINED), (ControlAction.STOP, StopReason.STOPPED_BY_REQUEST)],
 )
 async def test_a_run_that_is_to_end_opens_no_group_and_stands_no_longer(
-    scene: Scene, action: ControlAction, how: TrainingEnding
+    scene: Scene, action: ControlAction, how: StopReason
 ) -> None:
     async with scene.open():
         assert (await scene.answer(make_request(ControlAction.PAUSE)))[0]
@@ -211,7 +212,7 @@ async def test_a_run_that_is_to_end_opens_no_group_and_stands_no_longer(
             "the run is already ending on request",
         )
     assert scene.scheduler.told[-1].flow is RolloutFlow.DRAIN
-    assert scene.training.step_hooks.ending is how
+    assert scene.training.step_hooks.requested_stop is how
     assert not is_paused(scene.run_dir), "what goes on with the run is not paused"
 
 
@@ -221,7 +222,7 @@ async def test_an_engine_that_is_drained_ends_no_run(scene: Scene) -> None:
     assert ok
     assert "its server is replaced" in text
     assert scene.drained == ["engine-0"]
-    assert scene.training.step_hooks.ending is None
+    assert scene.training.step_hooks.requested_stop is None
 
 
 async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scene: Scene) -> None:
@@ -325,7 +326,7 @@ async def test_what_was_asked_of_an_attempt_that_has_ended_is_not_done_by_the_ne
     async with scene.open():
         ok, text = await scene.answer(request)
     assert (ok, text) == (False, "the request was made to an earlier attempt of the run, which has ended: repeat it")
-    assert scene.training.step_hooks.ending is None
+    assert scene.training.step_hooks.requested_stop is None
 
 
 async def test_a_file_that_is_no_request_is_named_and_taken_away(scene: Scene) -> None:

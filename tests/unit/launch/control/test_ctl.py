@@ -22,7 +22,8 @@ from launch.control.requests import (
     read_request,
 )
 from launch.control.status import format_rollouts, format_status, read_rollouts, read_status, strip_control_characters
-from launch.run_records.run_directory import RunDirectory, config_tables
+from launch.run_records.run_directory import RunDirectory
+from launch.run_records.stored_config import config_tables
 from protocol.cli.exit_codes import EXIT_FAILED
 from protocol.errors import UserError
 from protocol.events import EventLog

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from launch.control.step_hooks import StepHooks, TrainingEnding
+from launch.control.step_hooks import StepHooks, StopReason
 from protocol.errors import UserError
 
 
@@ -21,7 +21,7 @@ class Loop:
         try:
             for step in range(steps):
                 await self.boundary.run_pending()
-                if self.boundary.ending is not None:
+                if self.boundary.requested_stop is not None:
                     return
                 self.done.append(f"step {step}")
                 await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def test_a_paused_loop_can_be_ended() -> None:
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(loop.run())
         await loop.boundary.run_between_steps(loop.note)
-        loop.boundary.request_end(TrainingEnding.STOPPED_BY_REQUEST)
+        loop.boundary.request_stop(StopReason.STOPPED_BY_REQUEST)
     assert loop.done == ["asked"]
 
 

@@ -19,7 +19,7 @@ from launch.monitor.run_follower import RunFollower
 from launch.monitor.tui.views.player import RecordingPlayer
 from launch.monitor.tui.views.token_view import TokenView
 from launch.monitor.tui.views.trajectory_list import TrajectoryList
-from launch.run_records.run_directory import hold_run_lock
+from launch.run_records.run_lock import hold_run_lock
 from protocol import codec
 from protocol.activity import ActivityLog
 from protocol.events import EventLog

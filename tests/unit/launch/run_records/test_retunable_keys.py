@@ -13,7 +13,7 @@ from launch.run_records.retunable_keys import (
     parse_change,
     resolve_retunable_key,
 )
-from launch.run_records.run_directory import is_fixed_key
+from launch.run_records.stored_config import is_fixed_key
 from protocol.errors import UserError
 from protocol.settings import dotted_fields
 

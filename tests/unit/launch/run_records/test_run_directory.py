@@ -16,14 +16,9 @@ from launch.control.requests import ControlAction, make_request, submit_request
 from launch.run_records.config_changes import read_changes, record_changes
 from launch.run_records.reproducibility import make_record, write_record
 from launch.run_records.retunable_keys import apply_changes, diff_configs
-from launch.run_records.run_directory import (
-    RunDirectory,
-    find_newest_run,
-    find_run,
-    load_resumed_config,
-    load_stored_config,
-    require_new_run,
-)
+from launch.run_records.run_directory import RunDirectory, require_new_run
+from launch.run_records.run_lookup import find_newest_run, find_run
+from launch.run_records.stored_config import load_resumed_config, load_stored_config
 from protocol.errors import UserError
 from protocol.run_directory.layout import RunDirectoryError, resume_command
 from protocol.run_directory.run_status import is_running

@@ -12,7 +12,9 @@ import pytest
 
 from launch.config import RunConfig
 from launch.run_records.metrics_log import read_metrics
-from launch.run_records.run_directory import RunDirectory, config_tables, hold_run_lock
+from launch.run_records.run_directory import RunDirectory
+from launch.run_records.run_lock import hold_run_lock
+from launch.run_records.stored_config import config_tables
 from launch.runs.__main__ import COMMAND
 from launch.runs.comparison import (
     COMPARED_METRICS,

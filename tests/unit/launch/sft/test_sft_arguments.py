@@ -11,7 +11,9 @@ from launch.config import ConfigError, load_recipe, load_sft
 from launch.config.command_line import NEWEST_RUN
 from launch.data.demo.model import build_demo_model
 from launch.run_records.reproducibility import write_record
-from launch.run_records.run_directory import RunDirectory, find_newest_run, load_stored_config
+from launch.run_records.run_directory import RunDirectory
+from launch.run_records.run_lookup import find_newest_run
+from launch.run_records.stored_config import load_stored_config
 from launch.sft.arguments import SftArguments, resumed_config
 from launch.sft.preparation import prepare_sft
 from protocol.cli.arguments import parse_arguments

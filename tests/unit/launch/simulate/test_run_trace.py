@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from launch.config import load_recipe
-from launch.run_records.run_directory import config_tables
+from launch.run_records.stored_config import config_tables
 from launch.simulate.run_trace import RunTrace, extract_trace, read_trace, write_trace
 from launch.simulate.simulated_cluster import SimulationSettings, simulate
 from protocol import codec

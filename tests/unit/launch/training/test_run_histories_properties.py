@@ -269,7 +269,9 @@ class Run(RuleBasedStateMachine):
         if lease is None or self.step == STEPS:
             return
         if self.policy is StaleTokenPolicy.WAIT:
-            oldest = self.dispatch.groups.staleness.binding_step(self.step, [group.group for group in lease.groups])
+            oldest = self.dispatch.groups.staleness.oldest_running_step(
+                self.step, [group.group for group in lease.groups]
+            )
             if not may_take_step(self.step, oldest, self.eta):
                 return
         trained: list[str] = []
@@ -299,7 +301,7 @@ class Run(RuleBasedStateMachine):
         self.model.used[self.step], self.model.lost[self.step] = [*trained, *dropped], len(dropped)
         self.fill.record_step(len(dropped))
         self.using = self.add_version(self.step, self.using)
-        self.set_run_state(lost_groups=self.fill.dropped_groups)
+        self.set_run_state(dropped_groups=self.fill.dropped_groups)
         if self.journal.statistics().uncommitted_bytes > BUDGET // 2:
             self.checkpoint("compact")
 
@@ -335,7 +337,7 @@ class Run(RuleBasedStateMachine):
     def learner_dies(self) -> None:
         """What was trained since the manifest is trained again; engines go on with weights that no checkpoint has."""
         self.resume()
-        self.set_run_state(lost_groups=self.fill.dropped_groups)
+        self.set_run_state(dropped_groups=self.fill.dropped_groups)
         self.follow()
 
     @rule()
@@ -346,7 +348,7 @@ class Run(RuleBasedStateMachine):
         self.running, self.strays = [], []
         self.resume()
         self.published = self.using
-        self.standing = SchedulerRunState(training=True, served_step=self.step, lost_groups=self.fill.dropped_groups)
+        self.standing = SchedulerRunState(training=True, served_step=self.step, dropped_groups=self.fill.dropped_groups)
         self.start_scheduler()
 
     def resume(self) -> None:

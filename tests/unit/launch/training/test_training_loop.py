@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +21,18 @@ from launch.actor_group.learner_group import LearnerGroup
 from launch.checkpoints.best_checkpoint import export_best_checkpoint
 from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
-from launch.control.run_state import RunStatePublisher
-from launch.control.step_hooks import StepHooks, TrainingEnding
+from launch.config import RunConfig
+from launch.control.scheduler_state import SchedulerStateSender
+from launch.control.step_hooks import StepHooks, StopReason
+from launch.evaluation.online.online_evaluator import EvaluationHooks, NoOnlineEvaluation
 from launch.evaluation.scores import OnlineEvaluationScore, PassRateEstimate
-from launch.run_records.metrics_log import MetricsLog, read_metrics
+from launch.run.training_setup import build_training_loop
+from launch.run_records.metrics_log import read_metrics
+from launch.training.learner_client import LearnerClient
 from launch.training.logprob_parity import ParityMonitor
-from launch.training.loop import TrainingLoop
 from launch.training.parity_checker import ParityChecker
 from launch.training.parity_probe import ParityProbeSettings
-from launch.training.settings import StopSettings
-from launch.training.state import TrainingSettings
+from launch.training.state import TrainingState
 from launch.weight_sync.colocation import ColocationManager
 from launch.weight_sync.manager import WeightSyncManager
 from learner.messages import CheckpointSaveError, StepReport
@@ -53,6 +55,27 @@ LOOKING = -1
 """In ``dies_at``: what kills is no step, but the look for parity."""
 
 
+def with_values(config: RunConfig, values: Mapping[str, object]) -> RunConfig:
+    for name, value in values.items():
+        section, _, key = name.partition(".")
+        config = config.model_copy(update={section: getattr(config, section).model_copy(update={key: value})})
+    return config
+
+
+CONFIG = with_values(
+    RunConfig(),
+    {
+        "run.steps": 4,
+        "rollout.groups_per_step": PER_STEP,
+        "rollout.group_size": 2,
+        "staleness.max_staleness": 1,
+        "learner.publish_every": 1,
+        "learner.nonfinite_limit": 2,
+        "checkpoint.every_steps": 2,
+    },
+)
+
+
 class FakeScheduler:
     running_step: int | None = None
     budget_full = False
@@ -61,7 +84,7 @@ class FakeScheduler:
     async def set_run_state(self, standing: SchedulerRunState) -> None:
         pass
 
-    async def binding_step(self, step: int, leased: Sequence[int]) -> int | None:
+    async def oldest_running_step(self, step: int, leased: Sequence[int]) -> int | None:
         assert len(leased) == PER_STEP
         return self.running_step
 
@@ -179,13 +202,13 @@ class FakeLearner:
 class NotedWeightSyncManager(WeightSyncManager):
     """Remembers what it was offered."""
 
-    def __init__(self, run_state: RunStatePublisher, events: EventLog) -> None:
-        super().__init__((), run_state, events, 30.0)
+    def __init__(self, scheduler_state: SchedulerStateSender, events: EventLog) -> None:
+        super().__init__((), scheduler_state.set_served_step, events, 30.0)
         self.offered: list[WeightManifest] = []
 
-    async def push_weights(self, manifest: WeightManifest) -> None:
+    async def set_newest(self, manifest: WeightManifest) -> None:
         self.offered.append(manifest)
-        await super().push_weights(manifest)
+        await super().set_newest(manifest)
 
 
 class Run:
@@ -202,36 +225,27 @@ class Run:
         self.run_dir, self.dies_at, self.actor = run_dir, list(dies_at), actor
         self.buffer, self.scheduler = buffer or FakeBuffer(), FakeScheduler()
         self.generations: list[FakeLearner] = []
-        events = EventLog(run_dir, "driver", "node-0")
-        self.weight_sync = NotedWeightSyncManager(RunStatePublisher(LocalRemote(self.scheduler)), events)
+        self.events, self.step_hooks = EventLog(run_dir, "driver", "node-0"), StepHooks()
+        scheduler_state = SchedulerStateSender(LocalRemote(self.scheduler))
+        self.weight_sync = NotedWeightSyncManager(scheduler_state, self.events)
         self.checkpoints = CheckpointStore(run_dir, RetentionSettings(keep=3))
-        self.training = TrainingLoop(
-            settings=TrainingSettings(
-                run_dir=run_dir,
-                attempt=1,
-                steps=4,
-                groups_per_step=PER_STEP,
-                max_staleness=1,
-                stale_policy=StaleTokenPolicy.MASK,
-                publish_every=1,
-                checkpoint_every=2,
-                stop=StopSettings(),
-                group_size=2,
-                nonfinite_limit=2,
-                keeps_reference=False,
-            ),
-            learners=self._new_learners(),
+        learner = LearnerClient(
+            ranks=self._new_learners(),
+            start_ranks=self.restart,
+            colocation=ColocationManager(colocated=False, weight_sync=self.weight_sync, lease_s=60.0, timeout_s=60.0),
+            online_evaluation=NoOnlineEvaluation(),
+        )
+        self.training = build_training_loop(
+            TrainingState(CONFIG, run_dir, attempt=1),
+            learner,
+            ParityChecker(None, 0, ParityMonitor(1e-3, ""), learner, self.weight_sync, self.events),
             buffer=LocalRemote(self.buffer, "buffer"),
             scheduler=LocalRemote(self.scheduler, "scheduler"),
-            weight_sync=self.weight_sync,
-            colocation=ColocationManager(colocated=False, weight_sync=self.weight_sync, lease_s=60.0, timeout_s=60.0),
+            scheduler_state=scheduler_state,
             checkpoints=self.checkpoints,
-            metrics=MetricsLog(run_dir),
-            events=events,
-            parity=ParityChecker(None, 0, ParityMonitor(1e-3, ""), events),
-            step_hooks=StepHooks(),
-            start_learners=self.restart,
+            step_hooks=self.step_hooks,
             sampled_tokens=self.engine_tokens,
+            events=self.events,
         )
 
     def _new_learners(self) -> LearnerGroup:
@@ -245,10 +259,15 @@ class Run:
         """A hundred before training, and a hundred in each step."""
         return 100 * (1 + self.training.step)
 
-    def change(self, **settings: object) -> None:
+    def change(self, values: Mapping[str, object]) -> None:
+        """Set ``section.key`` → value."""
         state = self.training.state
-        state.settings = replace(state.settings, **settings)
-        self.training.writer.publisher.attempt = state.settings.attempt
+        state.config = with_values(state.config, values)
+
+    def evaluate_with(self, evaluation: EvaluationHooks) -> None:
+        training = self.training
+        for part in (training.learner, training.writer, training.recorder, training.recovery):
+            part.online_evaluation = evaluation
 
     async def go(self) -> None:
         """From the first weights to the end, with enough groups for every step."""
@@ -320,7 +339,7 @@ async def test_engines_are_given_the_weights_that_a_checkpoint_took_back(tmp_pat
 
 async def test_weights_go_out_every_so_many_steps_and_once_more_at_the_end(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(publish_every=2, steps=3)
+    run.change({"learner.publish_every": 2, "run.steps": 3})
     await run.go()
     assert [manifest.step for manifest in run.weight_sync.offered] == [2, 3]
     stepped = run.generations[0].stepped
@@ -333,7 +352,7 @@ async def test_weights_go_out_every_so_many_steps_and_once_more_at_the_end(tmp_p
 async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.generations[0].stale = 2
-    run.change(steps=2)
+    run.change({"run.steps": 2})
     await run.go()
     assert run.buffer.calls == [*(["lease", "mark 1"] * 3), "lease", "mark 2"]
     assert (run.training.step, run.buffer.passed_over) == (2, 2 * PER_STEP)
@@ -391,7 +410,7 @@ async def test_the_learners_lane_says_when_it_waited_and_when_it_computed(tmp_pa
 
 async def test_a_learner_that_comes_back_is_given_the_reference_that_the_first_one_wrote(tmp_path: Path) -> None:
     run = Run(tmp_path, dies_at=[4])
-    run.change(keeps_reference=True)
+    run.change({"kl.coefficient": 0.1})
     await run.go()
     assert [learner.references for learner in run.generations] == [[(0, True)], [(2, False)]]
 
@@ -406,7 +425,7 @@ def kept_batches(run_dir: Path) -> Counter[str]:
 async def test_a_batch_that_is_not_finite_is_kept_and_dropped_and_is_no_step(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.generations[0].nonfinite_at = [1, 2]
-    run.change(steps=2)
+    run.change({"run.steps": 2})
     await run.go()
     assert run.buffer.calls == ["lease", "mark 1", "lease", "mark 1", "lease", "mark 2", "lease", "mark 2"]
     assert (run.training.step, run.buffer.passed_over) == (2, 2 * PER_STEP)
@@ -439,12 +458,12 @@ async def test_what_drops_cost_is_told_once_though_a_death_takes_the_lines_back_
 
 async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tmp_path: Path) -> None:
     first = Run(tmp_path)
-    first.change(steps=3, checkpoint_every=100)
+    first.change({"run.steps": 3, "checkpoint.every_steps": 100})
     await first.go()
     (tmp_path / "checkpoints" / "step-000003").rename(tmp_path / "lost")
     sampled = first.training.version
     second = Run(tmp_path, buffer=first.buffer)
-    second.change(attempt=2)
+    second.training.state.attempt = 2
     checkpoint = second.checkpoints.list_checkpoints()[-1]
     assert checkpoint.manifest.step == 0
     with (tmp_path / "lineage.jsonl").open("ab") as torn:
@@ -453,7 +472,7 @@ async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tm
     assert second.training.lineage.age(sampled, manifest.version) == 3
     assert second.buffer.committed == [0, 3, 0], "who died between manifest and commit leaves it to the next"
     third = Run(tmp_path, buffer=first.buffer)
-    third.change(attempt=3)
+    third.training.state.attempt = 3
     await third.training.recovery.resume_from(checkpoint)
     assert manifest.version in third.training.lineage.entries, "the torn line has swallowed the next"
 
@@ -511,7 +530,7 @@ async def test_the_death_of_another_actor_is_not_taken_for_the_learners(tmp_path
 
 async def test_checkpoints_come_at_the_start_every_so_many_steps_and_at_the_end(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(steps=3)
+    run.change({"run.steps": 3})
     await run.go()
     assert run.saved == [0, 2, 3]
     assert run.buffer.committed == [0, 2, 3]
@@ -536,7 +555,7 @@ async def test_a_budget_that_is_full_of_what_was_trained_does_not_starve_the_nex
 ) -> None:
     run = Run(tmp_path)
     run.scheduler.budget_full = full
-    run.change(checkpoint_every=100)
+    run.change({"checkpoint.every_steps": 100})
     await run.buffer.add_ready(PER_STEP)
     await run.training.recovery.publish_initial_weights()
     async with asyncio.TaskGroup() as group:
@@ -563,10 +582,10 @@ async def test_a_stop_condition_ends_training_between_steps_and_says_so(
     tmp_path: Path, stop: dict[str, float], steps: int
 ) -> None:
     run = Run(tmp_path)
-    run.change(stop=StopSettings.model_validate(stop))
+    run.change({f"stop.{key}": value for key, value in stop.items()})
     await run.go()
     assert run.training.step == steps
-    assert run.training.state.ending is (TrainingEnding.STEPS if steps == 4 else TrainingEnding.BUDGET)
+    assert run.training.state.stop_reason is (StopReason.STEPS if steps == 4 else StopReason.BUDGET)
     ((name, value),) = stop.items()
     said = [event["text"] for event in read_events(tmp_path) if event["kind"] == "alert.raised"]
     why = f"training ends after step {steps} of 4: stop.{name} = {value:g}"
@@ -583,7 +602,7 @@ async def test_trajectories_that_could_not_be_exported_are_told_once(tmp_path: P
 
 async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(stop=StopSettings(after_trajectories=PER_STEP))
+    run.change({"stop.after_trajectories": PER_STEP})
     await run.training.recovery.publish_initial_weights()
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
@@ -596,7 +615,7 @@ async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_p
 
 async def test_the_policy_wait_holds_the_step_that_would_strand_an_episode(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(stale_policy=StaleTokenPolicy.WAIT)
+    run.change({"staleness.policy": StaleTokenPolicy.WAIT})
     run.scheduler.running_step = 0
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.go())
@@ -611,7 +630,7 @@ async def test_the_policy_wait_holds_the_step_that_would_strand_an_episode(tmp_p
 
 async def test_weights_stay_until_every_engine_has_a_later_version(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(steps=8)
+    run.change({"run.steps": 8})
     await run.buffer.add_ready(4 * PER_STEP)
     await run.go()
     folders = sorted(path.name for path in (tmp_path / "weights").iterdir())
@@ -625,13 +644,13 @@ async def test_a_run_that_is_stopped_keeps_its_last_step(tmp_path: Path) -> None
     """Else its last weights, which were evaluated, are in no checkpoint, and a resume takes its last steps back."""
     run = Run(tmp_path)
     await run.buffer.add_ready(3 * PER_STEP)
-    run.change(stop=StopSettings(after_trajectories=10_000), publish_every=2)
+    run.change({"stop.after_trajectories": 10_000, "learner.publish_every": 2})
     await run.training.recovery.publish_initial_weights()
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         while run.training.step < 3 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
-        run.change(stop=StopSettings(after_trajectories=1))
+        run.change({"stop.after_trajectories": 1})
         await run.buffer.free()
         await going
     assert run.saved == [0, 2, 3]
@@ -640,7 +659,7 @@ async def test_a_run_that_is_stopped_keeps_its_last_step(tmp_path: Path) -> None
 
 async def test_a_learner_that_dies_after_the_last_step_costs_no_more_than_one_before(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(steps=3, publish_every=2)
+    run.change({"run.steps": 3, "learner.publish_every": 2})
     run.generations[0].publishes = 2
     await run.go()
     assert len(run.generations) == 2
@@ -670,7 +689,7 @@ async def going(run: Run, *, until_step: int) -> AsyncGenerator[asyncio.Task[Non
 
 async def test_steps_go_on_while_a_checkpoint_is_written_and_do_not_show_in_it(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(publish_every=100)
+    run.change({"learner.publish_every": 100})
     async with going(run, until_step=3):
         assert (run.training.step, run.saved) == (3, [0])
         run.generations[0].disk.set()
@@ -686,7 +705,7 @@ async def test_steps_go_on_while_a_checkpoint_is_written_and_do_not_show_in_it(t
 
 async def test_steps_go_on_while_weights_are_written_and_versions_are_offered_in_order(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(checkpoint_every=100, publish_every=2)
+    run.change({"checkpoint.every_steps": 100, "learner.publish_every": 2})
     async with going(run, until_step=3):
         assert run.weight_sync.offered == [], "an engine was told of weights that are not there yet"
         run.generations[0].disk.set()
@@ -696,7 +715,7 @@ async def test_steps_go_on_while_weights_are_written_and_versions_are_offered_in
 
 async def test_a_checkpoint_that_cannot_be_written_costs_no_step(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(checkpoint_every=1)
+    run.change({"checkpoint.every_steps": 1})
     await run.buffer.add_ready(4 * PER_STEP)
     await run.training.recovery.publish_initial_weights()
     run.generations[0].failing_saves = 2
@@ -722,7 +741,7 @@ async def test_a_disk_that_stays_full_ends_the_run_even_after_its_last_step(tmp_
 
 async def test_a_learner_that_dies_while_it_writes_takes_the_run_back_to_the_checkpoint_before(tmp_path: Path) -> None:
     run = Run(tmp_path, dies_at=[4])
-    run.change(publish_every=100)
+    run.change({"learner.publish_every": 100})
     async with going(run, until_step=3):
         run.generations[0].failing_saves = 1  # as good as dead: it does not come to the end
         await run.buffer.add_ready(PER_STEP)
@@ -735,7 +754,7 @@ async def test_a_learner_that_dies_while_it_writes_takes_the_run_back_to_the_che
 
 async def test_an_interrupted_run_finishes_the_checkpoint_that_it_writes(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(publish_every=100)
+    run.change({"learner.publish_every": 100})
     async with going(run, until_step=3) as task:
         task.cancel()
         await asyncio.sleep(0)
@@ -746,7 +765,7 @@ async def test_an_interrupted_run_finishes_the_checkpoint_that_it_writes(tmp_pat
 
 async def test_a_dead_learner_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path) -> None:
     run = Run(tmp_path, dies_at=[4])
-    run.change(publish_every=100)
+    run.change({"learner.publish_every": 100})
     torn: list[Path] = []
     run.checkpoints.on_torn = lambda path, _: torn.append(path)
     async with going(run, until_step=3):
@@ -771,7 +790,9 @@ class SharingEngine:
     async def stage_weights(self, manifest: WeightManifest, deadline_s: float) -> None:
         pass
 
-    async def load_weights(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> WeightLoadReport:
+    async def load_weights(
+        self, manifest: WeightManifest, deadline_s: float, *, wait_for_restart: bool
+    ) -> WeightLoadReport:
         self.run.generations[-1].told.append("serve")
         return WeightLoadReport(version=manifest.version, pause_ms=0.0, load_ms=1.0, prefetch_ms=1.0, offloaded_s=1.0)
 
@@ -830,17 +851,17 @@ async def test_a_learner_that_dies_in_its_turn_keeps_it_until_it_is_there_again(
     assert first[-2:] == ["lend", "step"]
     assert second[:6] == ["lend", "load", "publish", "sleep", "sleep", "serve"]
     assert run.training.step == 4
-    assert not run.training.colocation.learner_active
+    assert not run.training.learner.colocation.learner_active
 
 
 async def test_the_engine_serves_again_after_a_run_that_ends_early(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(stop=StopSettings(after_trajectories=1), checkpoint_every=100)
+    run.change({"stop.after_trajectories": 1, "checkpoint.every_steps": 100})
     await run.buffer.add_ready(PER_STEP)
     async with sharing(run), asyncio.timeout(SOON_S):
         await run.training.run()
     assert run.weight_sync.served is not None
-    assert not run.training.colocation.learner_active
+    assert not run.training.learner.colocation.learner_active
 
 
 class FakeOnlineEvaluation:
@@ -871,7 +892,8 @@ class FakeOnlineEvaluation:
 async def test_training_tells_of_what_can_be_evaluated_and_of_what_is_gone(tmp_path: Path) -> None:
     """Else a step is never evaluated, or one that never was stands as the best."""
     run = Run(tmp_path, dies_at=[4])
-    evaluations = run.training.online_evaluation = FakeOnlineEvaluation()
+    evaluations = FakeOnlineEvaluation()
+    run.evaluate_with(evaluations)
     evaluations.free.clear()
     run.checkpoints.record_score(0, 0.1)
     run.checkpoints.record_score(3, 0.9)
@@ -892,7 +914,7 @@ async def test_on_a_shared_device_the_learners_turn_waits_for_an_evaluation_and_
     evaluations = FakeOnlineEvaluation()
     await run.buffer.add_ready(4 * PER_STEP)
     async with sharing(run), asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        run.training.online_evaluation = evaluations
+        run.evaluate_with(evaluations)
         evaluations.free.clear()
         training = group.create_task(run.training.run())
         while not evaluations.told:  # noqa: ASYNC110  no event tells
@@ -909,20 +931,17 @@ async def test_the_best_checkpoint_is_exported_by_the_learner_that_has_trained(t
     await run.go()
     run.checkpoints.record_score(2, 0.9)
     run.checkpoints.record_score(4, 0.5)
-    best = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.training.events)
+    best = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.events)
     assert best is not None
     assert (best.step, best.pass_at_1, best.checkpoint.name) == (2, 0.9, "step-000002")
     assert best.model is not None
     assert best.model.parent == tmp_path / "best"
     assert (best.model / "weights").read_text() == "2"
     told = list(run.generations[0].told)
-    assert (
-        await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.training.events)
-        == best
-    )
+    assert await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.events) == best
     assert run.generations[0].told == told, "it was written again"
     run.checkpoints.record_score(4, 0.9)
-    later = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.training.events)
+    later = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.events)
     assert later is not None
     assert later.step == 4
     assert [later.model] == list((tmp_path / "best").iterdir())
@@ -931,13 +950,10 @@ async def test_the_best_checkpoint_is_exported_by_the_learner_that_has_trained(t
 async def test_a_best_checkpoint_that_cannot_be_exported_is_named_and_ends_no_run(tmp_path: Path) -> None:
     run = Run(tmp_path)
     await run.go()
-    assert (
-        await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.training.events)
-        is None
-    )
+    assert await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.events) is None
     run.checkpoints.record_score(2, 0.9)
     (tmp_path / "checkpoints" / "step-000002" / "learner" / "weights").write_text("4")
-    best = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.training.events)
+    best = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.events)
     assert best is not None
     assert (best.step, best.model) == (2, None)
     texts = [str(event["text"]) for event in of_kind(run, "alert.raised")]
@@ -952,8 +968,8 @@ PROBE = ParityProbeSettings(
 def probing(run: Run, engine: object, every_steps: int = 2) -> None:
     """Let ``run`` look for parity with ``engine``."""
     run.weight_sync.engines = (LocalRemote(engine, "engine-0"),)
-    checker = ParityChecker(PROBE, every_steps, ParityMonitor(1e-3, "all alike"), run.training.events)
-    run.training.parity = run.training.recovery.parity = checker
+    checker = run.training.parity
+    checker.settings, checker.every_steps, checker.monitor = PROBE, every_steps, ParityMonitor(1e-3, "all alike")
 
 
 def up_to_date(run: Run, gap: float = 0.0) -> ProbedEngine:
@@ -998,10 +1014,10 @@ async def test_a_run_that_begins_out_of_parity_takes_no_step(tmp_path: Path) -> 
 
 async def test_an_attempt_that_goes_on_begins_with_a_look(tmp_path: Path) -> None:
     first = Run(tmp_path)
-    first.change(steps=2)
+    first.change({"run.steps": 2})
     await first.go()
     second = Run(tmp_path, buffer=first.buffer)
-    second.change(attempt=2)
+    second.training.state.attempt = 2
     probing(second, up_to_date(second, gap=0.3))
     await second.training.recovery.resume_from(second.checkpoints.list_checkpoints()[-1])
     with pytest.raises(UserError, match="disagree"):
@@ -1108,17 +1124,17 @@ async def test_a_run_that_is_paused_takes_no_step_and_its_learner_did_not_wait(t
     run = Run(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
     await run.training.recovery.publish_initial_weights()
-    run.training.step_hooks.pause()
+    run.step_hooks.pause()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
 
         async def step() -> int:
             return run.training.step
 
-        assert await run.training.step_hooks.run_between_steps(step) == 0
+        assert await run.step_hooks.run_between_steps(step) == 0
         assert not run.buffer.spent
-        run.training.step_hooks.paused_s = 3600.0  # so long it seems to have stood
-        run.training.step_hooks.resume()
+        run.step_hooks.paused_s = 3600.0  # so long it seems to have stood
+        run.step_hooks.resume()
         await going
     assert run.training.step == 4
     assert read_metrics(tmp_path)[0]["wait_s"] < 0, "what it stood is no wait for a batch"
@@ -1129,11 +1145,11 @@ async def test_a_run_that_is_drained_trains_what_is_there_and_ends(tmp_path: Pat
     run = Run(tmp_path)
     await run.buffer.add_ready(PER_STEP + 1)
     await run.training.recovery.publish_initial_weights()
-    run.training.step_hooks.request_end(TrainingEnding.DRAINED)
+    run.step_hooks.request_stop(StopReason.DRAINED)
     async with asyncio.timeout(SOON_S):
         await run.training.run()
     assert run.buffer.spent == {1: [0, 1], 2: [2]}
-    assert run.training.state.ending is TrainingEnding.DRAINED
+    assert run.training.state.stop_reason is StopReason.DRAINED
     assert run.steps_kept == [1, 2]
 
 
@@ -1144,7 +1160,7 @@ async def test_a_run_that_is_drained_waits_for_what_is_still_under_way(tmp_path:
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
-        run.training.step_hooks.request_end(TrainingEnding.DRAINED)
+        run.step_hooks.request_stop(StopReason.DRAINED)
         await run.buffer.add_ready(1)
         await until_waiting(run)
         assert not going.done()
@@ -1161,46 +1177,46 @@ async def test_a_run_that_is_stopped_by_a_person_ends_between_two_steps_and_keep
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
-        run.training.step_hooks.request_end(TrainingEnding.STOPPED_BY_REQUEST)
+        run.step_hooks.request_stop(StopReason.STOPPED_BY_REQUEST)
         await run.buffer.free()
         await going
-    assert (run.training.step, run.training.state.ending) == (3, TrainingEnding.STOPPED_BY_REQUEST)
+    assert (run.training.step, run.training.state.stop_reason) == (3, StopReason.STOPPED_BY_REQUEST)
     assert run.steps_kept == [1, 2, 3]
 
 
 async def test_a_checkpoint_that_is_asked_for_is_kept_while_the_run_goes_on(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(checkpoint_every=100)
+    run.change({"checkpoint.every_steps": 100})
     await run.buffer.add_ready(PER_STEP)
     await run.training.recovery.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
-        asked = group.create_task(run.training.step_hooks.run_between_steps(run.training.checkpoint_now))
+        asked = group.create_task(run.step_hooks.run_between_steps(run.training.checkpoint_now))
         await asyncio.sleep(0)
         await run.buffer.free()
         await run.training.wait_checkpoint(await asked)
         assert run.saved == [0, 1]
-        run.training.step_hooks.request_end(TrainingEnding.STOPPED_BY_REQUEST)
+        run.step_hooks.request_stop(StopReason.STOPPED_BY_REQUEST)
         await run.buffer.free()
         await going
 
 
 async def test_a_checkpoint_that_is_asked_for_and_finds_no_space_says_so(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(checkpoint_every=100)
+    run.change({"checkpoint.every_steps": 100})
     await run.buffer.add_ready(PER_STEP)
     await run.training.recovery.publish_initial_weights()
     run.generations[0].failing_saves = 1
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
-        asked = group.create_task(run.training.step_hooks.run_between_steps(run.training.checkpoint_now))
+        asked = group.create_task(run.step_hooks.run_between_steps(run.training.checkpoint_now))
         await asyncio.sleep(0)
         await run.buffer.free()
         with pytest.raises(UserError, match="could not be written"):
             await run.training.wait_checkpoint(await asked)
-        run.training.step_hooks.request_end(TrainingEnding.STOPPED_BY_REQUEST)
+        run.step_hooks.request_stop(StopReason.STOPPED_BY_REQUEST)
         await run.buffer.free()
         await going
     assert run.saved == [0, 1], "the last one found space"
@@ -1215,7 +1231,7 @@ async def test_a_learner_that_dies_over_what_was_asked_for_comes_back_and_who_as
         raise ActorDied(run.actor, "killed")
 
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        asked = group.create_task(_error_of(run.training.step_hooks.run_between_steps(die)))
+        asked = group.create_task(_error_of(run.step_hooks.run_between_steps(die)))
         await asyncio.sleep(0)
         await run.training.run()
     assert isinstance(asked.result(), ActorDied)

@@ -12,7 +12,7 @@ import pytest
 
 from actors.engines.messages import WeightLoadError, WeightLoadReport
 from actors.scheduler.settings import SchedulerRunState
-from launch.control.run_state import RunStatePublisher
+from launch.control.scheduler_state import SchedulerStateSender
 from launch.weight_sync import colocation as turns_module
 from launch.weight_sync.colocation import ColocationManager
 from launch.weight_sync.manager import WeightSyncManager
@@ -43,7 +43,9 @@ class FakeEngine:
     async def stage_weights(self, manifest: WeightManifest, deadline_s: float) -> None:
         pass
 
-    async def load_weights(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> WeightLoadReport:
+    async def load_weights(
+        self, manifest: WeightManifest, deadline_s: float, *, wait_for_restart: bool
+    ) -> WeightLoadReport:
         await asyncio.sleep(0)
         self.told.append(f"load {manifest.version}")
         return WeightLoadReport(version=manifest.version, pause_ms=0.0, load_ms=2.0, prefetch_ms=1.0, offloaded_s=1.0)
@@ -66,7 +68,11 @@ async def sharing(
     engines = [FakeEngine(), FakeEngine()]
     remotes = [LocalRemote(engine, f"engine-{index}") for index, engine in enumerate(engines)]
     manager = WeightSyncManager(
-        remotes, RunStatePublisher(LocalRemote(FakeScheduler())), EventLog(run_dir, "driver", "n"), 30.0, 1.0
+        remotes,
+        SchedulerStateSender(LocalRemote(FakeScheduler())).set_served_step,
+        EventLog(run_dir, "driver", "n"),
+        30.0,
+        1.0,
     )
     manager.set_served(manifest(1))
     async with asyncio.TaskGroup() as group:
@@ -89,7 +95,7 @@ async def breathe() -> None:
 async def test_what_is_published_in_the_learners_turn_is_loaded_after_it(tmp_path: Path) -> None:
     async with sharing(tmp_path) as (turns, engines):
         await turns.switch_to_learner()
-        await turns.weight_sync.push_weights(manifest(2))
+        await turns.weight_sync.set_newest(manifest(2))
         await breathe()
         assert [engine.told for engine in engines] == [["lend"]] * 2
         assert turns.weight_sync.served == manifest(1), (
@@ -149,6 +155,6 @@ async def test_with_devices_of_their_own_nobody_waits(tmp_path: Path) -> None:
     async with sharing(tmp_path, shared=False) as (turns, engines):
         await turns.switch_to_learner()
         assert not turns.learner_active
-        await turns.weight_sync.push_weights(manifest(2))
+        await turns.weight_sync.set_newest(manifest(2))
         await turns.weight_sync.wait_newest_served(30)
         assert [engine.told for engine in engines] == [["load 2"]] * 2

@@ -14,7 +14,7 @@ import pytest
 
 from actors.engines.messages import InvalidWeights, ServerRestarting, WeightLoadReport
 from actors.scheduler.settings import SchedulerRunState
-from launch.control.run_state import RunStatePublisher
+from launch.control.scheduler_state import SchedulerStateSender
 from launch.weight_sync import manager as manager_module
 from launch.weight_sync.manager import WeightSyncManager
 from launch.weight_sync.transport import WeightTransport
@@ -72,10 +72,12 @@ class FakeEngine:
         self.staged = manifest
         await self.fake_engines.on_stage()
 
-    async def load_weights(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> WeightLoadReport:
-        """A patient one would keep its turn for as long as its server starts."""
+    async def load_weights(
+        self, manifest: WeightManifest, deadline_s: float, *, wait_for_restart: bool
+    ) -> WeightLoadReport:
+        """One that waits would keep its turn for as long as its server starts."""
         assert self.staged == manifest
-        assert not patient
+        assert not wait_for_restart
         fake_engines = self.fake_engines
         if self.index in fake_engines.down:
             raise ServerRestarting("another one is being started")
@@ -100,7 +102,7 @@ class FakeEngine:
             checksum=fake_engines.sums.get(self.index, "same"),
         )
 
-    async def distrust_weights(self, version: int, checksum: str) -> None:
+    async def restart_if_checksum(self, version: int, checksum: str) -> None:
         self.fake_engines.doubted.append((self.index, version, checksum))
 
 
@@ -113,9 +115,9 @@ class FakeCopies:
         """Version, version that all engines serve, and whether the copy that is there was refused."""
 
     async def fetch_version(
-        self, manifest: WeightManifest, served: WeightVersion, *, refetch: bool = False, alone: bool = False
+        self, manifest: WeightManifest, served: WeightVersion, *, refetch: bool = False, pinned: bool = False
     ) -> WeightManifest:
-        assert not alone, "all engines are given it"
+        assert not pinned, "all engines are given it"
         self.asked.append((manifest.version, served, refetch))
         await self.gate.wait()
         return replace(manifest, path="/copy")
@@ -137,7 +139,7 @@ async def pushing(
     scheduler = FakeScheduler()
     manager = WeightSyncManager(
         fake_engines.remotes,
-        RunStatePublisher(LocalRemote(scheduler)),
+        SchedulerStateSender(LocalRemote(scheduler)).set_served_step,
         EventLog(run_dir, "driver", "n"),
         30.0,
         **settings,
@@ -160,10 +162,10 @@ async def test_a_version_that_was_overtaken_before_its_push_is_never_pushed(tmp_
     fake_engines = FakeEngines(1)
     fake_engines.gate.clear()
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await breathe()
-        await manager.push_weights(manifest(2))
-        await manager.push_weights(manifest(3))
+        await manager.set_newest(manifest(2))
+        await manager.set_newest(manifest(3))
         fake_engines.gate.set()
         await manager.wait_newest_served(60)
         assert fake_engines.began == [1, 3]
@@ -177,9 +179,9 @@ async def test_a_version_that_is_overtaken_while_an_engine_waits_is_not_pushed_t
     fake_engines = FakeEngines(2)
     fake_engines.gate.clear()
     async with pushing(tmp_path, fake_engines, max_updating_share=0.5) as (manager, scheduler):
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await breathe()
-        await manager.push_weights(manifest(2))
+        await manager.set_newest(manifest(2))
         fake_engines.gate.set()
         await manager.wait_served(manifest(2))
     assert sorted(fake_engines.began) == [1, 2, 2]
@@ -193,10 +195,10 @@ async def test_versions_that_come_faster_than_an_engine_can_read_them_still_reac
 
         async def offer_next() -> None:
             if (version := next(versions, None)) is not None:
-                await manager.push_weights(manifest(version))
+                await manager.set_newest(manifest(version))
 
         fake_engines.on_stage = offer_next
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await manager.wait_served(manifest(11))
     assert fake_engines.began == [2, 4, 6, 8, 10, 11]
 
@@ -208,10 +210,10 @@ async def test_admission_hears_of_the_oldest_version_in_use_while_newer_ones_com
 
         async def offer_next() -> None:
             if (version := next(versions, None)) is not None:
-                await manager.push_weights(manifest(version))
+                await manager.set_newest(manifest(version))
 
         fake_engines.on_loaded = offer_next
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await manager.wait_served(manifest(11))
     assert scheduler.published == sorted(set(scheduler.published))
     assert scheduler.published[0] < 5
@@ -223,7 +225,7 @@ async def test_an_engine_that_waits_for_its_turn_is_not_pushed_to_once_it_has_to
     fake_engines = FakeEngines(2)
     fake_engines.gate.clear()
     async with pushing(tmp_path, fake_engines, max_updating_share=0.5) as (manager, _):
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await breathe()
         manager.suspend()
         fake_engines.gate.set()
@@ -238,7 +240,7 @@ async def test_a_failed_load_is_tried_again_and_named_once(tmp_path: Path) -> No
     fake_engines = FakeEngines(1)
     fake_engines.failing = {1: 3}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await manager.wait_newest_served(60)
         assert fake_engines.began == [1, 1, 1, 1]
         assert scheduler.published == [1]
@@ -251,9 +253,9 @@ async def test_a_version_that_cannot_be_loaded_gives_way_to_the_next(tmp_path: P
     fake_engines = FakeEngines(2)
     fake_engines.failing = {1: 1_000_000}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await breathe()
-        await manager.push_weights(manifest(2))
+        await manager.set_newest(manifest(2))
         await manager.wait_newest_served(60)
         assert scheduler.published == [2]
 
@@ -264,7 +266,7 @@ async def test_an_engine_that_fails_keeps_no_other_from_the_newest_version(tmp_p
     fake_engines.sick = {1}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
         for version in (1, 2):
-            await manager.push_weights(manifest(version))
+            await manager.set_newest(manifest(version))
             while (fake_engines.serves.get(0), fake_engines.serves.get(2)) != (version, version):  # noqa: ASYNC110  others' state
                 await asyncio.sleep(0)
         assert scheduler.published == []
@@ -278,22 +280,22 @@ async def test_engines_that_hold_other_weights_as_the_same_version_are_all_in_do
     """Nobody else sees a load that was half done: the server says the version that it was told."""
     fake_engines = FakeEngines(2)
     async with pushing(tmp_path, fake_engines) as (manager, _):
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await manager.wait_newest_served(60)
         assert fake_engines.doubted == []
         fake_engines.sums = {1: "half"}
-        await manager.push_weights(manifest(2))
+        await manager.set_newest(manifest(2))
         await manager.wait_newest_served(60)
         both = [(0, 2, "same"), (1, 2, "half")]
         assert sorted(fake_engines.doubted) == both
-        await manager.push_weights(manifest(3))
+        await manager.set_newest(manifest(3))
         await manager.wait_newest_served(60)
         assert sorted(fake_engines.doubted) == both, "new servers do not mend machines that differ"
         fake_engines.sums = {}
-        await manager.push_weights(manifest(4))
+        await manager.set_newest(manifest(4))
         await manager.wait_newest_served(60)
         fake_engines.sums = {0: "half"}
-        await manager.push_weights(manifest(5))
+        await manager.set_newest(manifest(5))
         await manager.wait_newest_served(60)
     assert sorted(fake_engines.doubted) == sorted([*both, (0, 5, "half"), (1, 5, "same")])
 
@@ -302,7 +304,7 @@ async def test_engines_that_hold_other_weights_as_the_same_version_are_all_in_do
 async def test_only_a_share_of_the_engines_pauses(tmp_path: Path, engines: int, share: float, at_once: int) -> None:
     fake_engines = FakeEngines(engines)
     async with pushing(tmp_path, fake_engines, max_updating_share=share) as (manager, scheduler):
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await manager.wait_newest_served(60)
         assert fake_engines.most_loading == at_once
         assert len(fake_engines.began) == engines
@@ -316,7 +318,7 @@ async def test_nobody_waits_for_an_engine_whose_server_has_to_start_again(tmp_pa
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
         manager.set_served(manifest(0))
         for version in (1, 2):
-            await manager.push_weights(manifest(version))
+            await manager.set_newest(manifest(version))
             await manager.wait_newest_served(60)
         assert scheduler.published == [1, 2]
         assert set(fake_engines.serves) == {0, 2}
@@ -324,7 +326,7 @@ async def test_nobody_waits_for_an_engine_whose_server_has_to_start_again(tmp_pa
         while fake_engines.serves.get(1) != 2:  # noqa: ASYNC110  others' state
             await asyncio.sleep(0)
         fake_engines.sick = {1}
-        await manager.push_weights(manifest(3))
+        await manager.set_newest(manifest(3))
         while (fake_engines.serves[0], fake_engines.serves[2]) != (3, 3):  # noqa: ASYNC110  others' state
             await asyncio.sleep(0)
         await breathe()
@@ -336,7 +338,7 @@ async def test_engines_without_any_server_serve_nothing_new(tmp_path: Path) -> N
     fake_engines.down = {0, 1}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
         manager.set_served(manifest(0))
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await breathe()
         assert scheduler.published == []
         fake_engines.down = set()
@@ -349,12 +351,12 @@ async def test_an_engine_that_is_gone_with_its_node_is_waited_for_no_more(tmp_pa
     fake_engines = FakeEngines(2)
     fake_engines.sick = {1}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await breathe()
         assert scheduler.published == []
         await manager.remove_engine("engine-1")
         await manager.wait_newest_served(60)
-        await manager.push_weights(manifest(2))
+        await manager.set_newest(manifest(2))
         await manager.wait_newest_served(60)
         assert scheduler.published == [1, 2]
         assert set(fake_engines.serves) == {0}
@@ -369,9 +371,9 @@ async def test_an_engine_that_was_lost_while_it_loaded_holds_no_later_version_ba
             await manager.remove_engine("engine-1")
 
         fake_engines.on_loaded = lose
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await manager.wait_newest_served(60)
-        await manager.push_weights(manifest(2))
+        await manager.set_newest(manifest(2))
         await manager.wait_newest_served(60)
         assert scheduler.published == [1, 2]
     assert fake_engines.serves == {0: 2, 1: 1}
@@ -385,7 +387,7 @@ async def test_a_version_comes_to_the_machine_before_its_engine_is_told(tmp_path
         _,
     ):
         manager.set_served(manifest(1))
-        await manager.push_weights(manifest(2))
+        await manager.set_newest(manifest(2))
         await breathe()
         assert (copies.asked, fake_engines.began) == ([(2, 1, False)], [])
         copies.gate.set()
@@ -401,7 +403,7 @@ async def test_a_copy_that_an_engine_refused_is_not_offered_again(tmp_path: Path
         manager,
         _,
     ):
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await manager.wait_newest_served(60)
     assert copies.asked == [(1, NO_VERSION, False), (1, NO_VERSION, True)]
 
@@ -410,7 +412,7 @@ async def test_admission_hears_of_a_version_only_when_every_engine_serves_it(tmp
     fake_engines = FakeEngines(2)
     fake_engines.gate.clear()
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         await breathe()
         assert scheduler.published == []
         fake_engines.gate.set()
@@ -422,9 +424,9 @@ async def test_weights_that_a_checkpoint_took_back_are_waited_for_too(tmp_path: 
     """Otherwise the last evaluation measures the weights of steps that never were."""
     fake_engines = FakeEngines(1)
     async with pushing(tmp_path, fake_engines) as (manager, _):
-        await manager.push_weights(manifest(6, step=6))
+        await manager.set_newest(manifest(6, step=6))
         await manager.wait_newest_served(60)
-        await manager.push_weights(manifest(7, step=4))
+        await manager.set_newest(manifest(7, step=4))
         await manager.wait_newest_served(60)
         assert manager.served == manifest(7, step=4)
 
@@ -433,6 +435,6 @@ async def test_the_wait_for_weights_that_no_engine_takes_has_an_end(tmp_path: Pa
     fake_engines = FakeEngines(1)
     fake_engines.failing = {1: 1_000_000}
     async with pushing(tmp_path, fake_engines) as (manager, _):
-        await manager.push_weights(manifest(1))
+        await manager.set_newest(manifest(1))
         with pytest.raises(InfraError, match="did not load the last weights"):
             await manager.wait_newest_served(0.01)

@@ -18,7 +18,7 @@ _MEMORY_STEPS = 8
 
 
 @dataclass(slots=True)
-class RunStatePublisher:
+class SchedulerStateSender:
     scheduler: Remote[RolloutScheduler]
     _now: SchedulerRunState = field(default_factory=SchedulerRunState)
     _step_s: RunningMean = field(default_factory=lambda: RunningMean(_MEMORY_STEPS))
@@ -38,7 +38,7 @@ class RunStatePublisher:
 
     def set_dropped_groups(self, groups: int) -> None:
         """Set the number of groups that stale dropped trajectories amount to; sent with the next change."""
-        self._now = replace(self._now, lost_groups=groups)
+        self._now = replace(self._now, dropped_groups=groups)
 
     async def set_flow(self, flow: RolloutFlow) -> None:
         """Send the flow that a person requested."""

@@ -1,0 +1,68 @@
+"""The lock on a run's directory: one driver at a time holds it, and the kernel releases it however the driver ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pwd
+from collections.abc import Generator
+from pathlib import Path
+
+from protocol.run_directory.layout import (
+    LOCK_FILE,
+    RunDirectoryError,
+)
+
+
+@contextlib.contextmanager
+def hold_run_lock(run_dir: Path) -> Generator[None]:
+    """Lock a run against drivers while the context is open.  Raises RunDirectoryError if a driver or another user has
+    it."""
+    try:
+        fd = lock_run(run_dir / LOCK_FILE)
+    except OSError as error:
+        raise directory_error(run_dir, error) from error
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def directory_error(run_dir: Path, error: OSError) -> RunDirectoryError:
+    """Return the error for a file of the run that cannot be read or written; usually the run is another user's."""
+    problem = f"{error.filename or run_dir}: {error.strerror}"
+    try:
+        owner, me = _user(run_dir.stat().st_uid), _user(os.geteuid())
+    except OSError:
+        owner = me = ""
+    if owner == me or not isinstance(error, PermissionError):
+        return RunDirectoryError(f"{problem}: `ls -ld {run_dir}` and `df {run_dir}` show why")
+    return RunDirectoryError(
+        f"{problem}. {run_dir} belongs to {owner}, and you are {me}: run this command as {owner} (sudo), or take the "
+        f"run over: sudo chown -R {me} {run_dir}"
+    )
+
+
+def _user(uid: int) -> str:
+    """Return a user's name, or the number if there is no name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def lock_run(file: Path) -> int:
+    """Take the lock and write this process's id to it.  Raises RunDirectoryError."""
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(fd, 64).decode().strip()
+        os.close(fd)
+        raise RunDirectoryError(
+            f"{file.parent} is in use by process {owner}: wait for it or end it (kill -INT {owner}), then try again"
+        ) from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
