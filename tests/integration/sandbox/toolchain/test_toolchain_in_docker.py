@@ -224,7 +224,7 @@ async def test_an_image_with_another_libc_or_none_is_tested_and_works(
     try:
         assert not (await check_image(engine, host.toolchain, f"{name}-not")).works
         found = await check_image(engine, host.toolchain, name)
-        assert (found.works, found.libc) == (True, "musl"), found.said
+        assert (found.works, found.libc) == (True, "musl"), found.problem
     finally:
         assert await engine_calls.remove_image(engine, name)
 
