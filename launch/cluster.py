@@ -73,9 +73,9 @@ def run_once(
         from launch.run.driver import Driver
 
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
-        sweep = (sys.executable, "-m", "sandbox.host", "sweep", directory.run_id)
+        cleanup = (sys.executable, "-m", "sandbox.host", "clean", directory.run_id)
         log = directory.process_log("driver", "node-0")
-        with ProcessReaper(token or secrets.token_hex(16), temporary, sweep), log.handler_installed():
+        with ProcessReaper(token or secrets.token_hex(16), temporary, cleanup), log.handler_installed():
             driver = (driver_class or Driver)(config, directory, temporary, console)
             work = driver.run(resume=arguments.resume is not None)
             summary = asyncio.run(run_interruptible(work, resume_command(directory.path)))

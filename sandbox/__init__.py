@@ -7,7 +7,7 @@ Packages, from above; each imports only those below it and :mod:`protocol`:
 - ``server``: this machine's pool over HTTP; ``router``: many such servers behind one address.
 - ``providers``: one interface to local, remote, Daytona and plug-in sandboxes; rollout uses nothing else.
 - ``http``: the shared part of HTTP servers and clients.
-- ``pool``: capacity, warm containers, heartbeats, the disk limit and the sweep of orphans.
+- ``pool``: capacity, warm containers, heartbeats, the disk limit and the removal of orphans.
 - ``tools``: the tools that agents call; ``grading``: hidden tests, isolated from the agent, and their verdict.
 - ``networking``: networks per phase and the task's services; ``egress_proxy``: the caching proxy to allowed hosts.
 - ``session``: the life of one sandbox, with its connection to PID 1, shells, terminals and files.

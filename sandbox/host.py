@@ -1,4 +1,4 @@
-"""``longshore host up|status|down|sweep``: set up this machine for sandboxes, and clean up after runs that were killed.
+"""``longshore host up|status|down|clean``: set up this machine for sandboxes, and clean up after runs that were killed.
 
 ``up`` finds or starts a Docker engine, finds or builds the base image, and builds the toolchain that is mounted into
 every sandbox. It writes the result to a record (:mod:`sandbox.host_record`), so that pools and tests use the same. A
@@ -139,7 +139,7 @@ class DownArguments(CommandArguments):
     """Stop the Docker engine that `up` started."""
 
 
-class SweepArguments(CommandArguments):
+class CleanArguments(CommandArguments):
     """Remove what a run's dead workers left on this machine's Docker engine."""
 
     run: Positional[Annotated[str, option("RUN")]]
@@ -158,7 +158,7 @@ class HostArguments(CommandArguments):
         Annotated[UpArguments, subcommand("up")]
         | Annotated[StatusArguments, subcommand("status")]
         | Annotated[DownArguments, subcommand("down")]
-        | Annotated[SweepArguments, subcommand("sweep")]
+        | Annotated[CleanArguments, subcommand("clean")]
     )
 
 
@@ -173,10 +173,10 @@ def run(given: HostArguments, out: JsonOutput) -> int:
             return EXIT_OK if report_status(settings, _say) else EXIT_FAILED
         case DownArguments():
             stop_engine(settings, _say)
-        case SweepArguments(run=run_id, settle=settle):
-            from sandbox.pool.sweep import SETTLE_S, sweep_run  # imports the Docker client
+        case CleanArguments(run=run_id, settle=settle):
+            from sandbox.pool.run_orphans import SETTLE_S, remove_run_orphans  # imports the Docker client
 
-            removed = asyncio.run(sweep_run(run_id, SETTLE_S if settle else 0.0))
+            removed = asyncio.run(remove_run_orphans(run_id, SETTLE_S if settle else 0.0))
             _say(f"removed {removed} containers, committed images and networks")
     return EXIT_OK
 

@@ -7,7 +7,7 @@ import time
 from launch.config import RunConfig
 from protocol.errors import LongshoreError
 from protocol.events import EventLog
-from sandbox.pool.sweep import SETTLE_S, sweep_run
+from sandbox.pool.run_orphans import SETTLE_S, remove_run_orphans
 
 
 def container_settle_s(last_worker_death: float | None, config: RunConfig) -> float | None:
@@ -19,9 +19,9 @@ def container_settle_s(last_worker_death: float | None, config: RunConfig) -> fl
     return max(0.0, last_worker_death + SETTLE_S - time.monotonic())
 
 
-async def sweep_containers(run_id: str, settle_s: float, events: EventLog) -> None:
+async def remove_orphaned_containers(run_id: str, settle_s: float, events: EventLog) -> None:
     """Remove the containers that dead workers left on this machine, and those that its Docker engine still creates."""
     try:
-        await sweep_run(run_id, settle_s)
+        await remove_run_orphans(run_id, settle_s)
     except LongshoreError as error:
         events.emit("stop.failed", why=str(error))

@@ -26,7 +26,7 @@ from actors.workers.rollout_worker import RolloutWorker
 from launch.actor_group.actor_spawner import RunActorSpawner
 from launch.actor_group.actor_stopper import stop_actors
 from launch.actor_group.buffer_spec import buffer_spec, make_sender_keys
-from launch.actor_group.container_cleanup import container_settle_s, sweep_containers
+from launch.actor_group.container_cleanup import container_settle_s, remove_orphaned_containers
 from launch.actor_group.engine_group import EngineClass, EngineGroup
 from launch.actor_group.evaluation_actors import EvaluationActors
 from launch.actor_group.health_monitor import ACTOR_START_S, HealthMonitor
@@ -245,5 +245,5 @@ class ActorGroup:
         settle_s = container_settle_s(self._health_monitor.last_worker_death, self._config)
         async with asyncio.TaskGroup() as group:
             if settle_s is not None and self._cluster.has_docker:
-                group.create_task(sweep_containers(self._directory.run_id, settle_s, self._events))
+                group.create_task(remove_orphaned_containers(self._directory.run_id, settle_s, self._events))
             group.create_task(self._remote_hosts.close(settle_s))

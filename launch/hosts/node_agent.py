@@ -19,7 +19,7 @@ from launch.hosts.file_sync import ChangedFiles, FileSync, PieceRequest, list_ch
 from launch.processes.process_reaper import ProcessReaper
 from protocol.errors import InfraError
 from protocol.events import EventLog
-from sandbox.pool.sweep import sweep_run
+from sandbox.pool.run_orphans import remove_run_orphans
 
 _ANSWER_S = 20.0
 _FINAL_SYNC_S = 20.0
@@ -45,8 +45,8 @@ class NodeAgent:
     def __init__(self, settings: NodeAgentSettings) -> None:
         self._settings = settings
         settings.folder.mkdir(parents=True, exist_ok=True)
-        sweep = (sys.executable, "-m", "sandbox.host", "sweep", settings.run_id) if settings.has_sandboxes else ()
-        self._process_reaper = ProcessReaper(settings.token, settings.folder, sweep, watched_pid=os.getppid())
+        cleanup = (sys.executable, "-m", "sandbox.host", "clean", settings.run_id) if settings.has_sandboxes else ()
+        self._process_reaper = ProcessReaper(settings.token, settings.folder, cleanup, watched_pid=os.getppid())
         self._process_reaper.__enter__()
 
     async def list_changed_files(self, since: float) -> ChangedFiles:
@@ -56,10 +56,10 @@ class NodeAgent:
     async def read_pieces(self, requests: Sequence[PieceRequest]) -> list[bytes]:
         return await asyncio.to_thread(read_pieces, self._settings.folder, requests)
 
-    async def sweep_containers(self, for_s: float) -> None:
+    async def remove_orphaned_containers(self, for_s: float) -> None:
         """Remove what dead workers left on this machine's Docker engine.  Raises LongshoreError."""
         if self._settings.has_sandboxes:
-            await sweep_run(self._settings.run_id, for_s)
+            await remove_run_orphans(self._settings.run_id, for_s)
 
     async def close(self) -> None:
         """Clean up after the run, when nothing writes here any more.  The process reaper ends what Ray does not."""

@@ -110,11 +110,11 @@ class RemoteHosts:
             for home in new:
                 group.create_task(
                     self._open_host(
-                        home, sweeps=self._config.sandbox.uses_worker_pools and home.address in worker_addresses
+                        home, has_sandboxes=self._config.sandbox.uses_worker_pools and home.address in worker_addresses
                     )
                 )
 
-    async def _open_host(self, home: ClusterNode, *, sweeps: bool) -> None:
+    async def _open_host(self, home: ClusterNode, *, has_sandboxes: bool) -> None:
         config, copies = self._config, self.copies[home.name]
         agent = self._spawn_on(
             home,
@@ -124,7 +124,7 @@ class RemoteHosts:
                 folder=actor_run_dir(config, self._directory, home),
                 run_id=self._directory.run_id,
                 token=host_token(self._token, home.address),
-                has_sandboxes=sweeps,
+                has_sandboxes=has_sandboxes,
                 settled_s=self._settled_s,
             ),
         )
@@ -163,20 +163,20 @@ class RemoteHosts:
         source = (self._source,) if self._source is not None else ()
         return (*source, *self.copies.values(), *(host.log_sync.agent for host in self.hosts.values()))
 
-    async def close(self, sweep_s: float | None) -> None:
-        """Copy the rest once no other actor writes, and clean up.  With ``sweep_s``, workers have died, and Docker
+    async def close(self, settle_s: float | None) -> None:
+        """Copy the rest once no other actor writes, and clean up.  With ``settle_s``, workers have died, and Docker
         engines may still create their containers for that many seconds."""
         async with asyncio.TaskGroup() as group:
             for host in self.hosts.values():
-                group.create_task(self._close(host, sweep_s))
+                group.create_task(self._close(host, settle_s))
 
-    async def _close(self, host: RemoteHost, sweep_s: float | None) -> None:
+    async def _close(self, host: RemoteHost, settle_s: float | None) -> None:
         await host.log_sync.finish()
-        agent, limit_s = host.log_sync.agent, (sweep_s or 0.0) + _CLOSE_S
+        agent, limit_s = host.log_sync.agent, (settle_s or 0.0) + _CLOSE_S
         try:
             async with asyncio.timeout(limit_s):
-                if sweep_s is not None:
-                    await agent.call(NodeAgent.sweep_containers, sweep_s)
+                if settle_s is not None:
+                    await agent.call(NodeAgent.remove_orphaned_containers, settle_s)
                 await agent.call(NodeAgent.close)
         except (LongshoreError, TimeoutError) as error:
             why = str(error) or f"no answer within {limit_s:g} s"

@@ -37,11 +37,11 @@ _QUIET_ROUNDS = 2
 _CLEANUP_ROUNDS = {
     b"/actors/engines/server/process_reaper.py": 100,
     b"/launch/processes/process_reaper.py": 250,
-    b"\0sandbox.host\0sweep\0": 250,
+    b"\0sandbox.host\0clean\0": 250,
 }
 """Part of a command line → rounds that such a process is spared to clean up: the reaper of an engine removes the shared
 memory of its dead server; the reaper of a run that this one started (:mod:`launch.sweep`) ends processes that this one
-does not know, and its sweep waits until the Docker engine has settled."""
+does not know, and its clean-up waits until the Docker engine has settled."""
 _REMOTE = "--remote"
 _EMPTY_ROUNDS = 10
 """Searches in a row without a process of the run, once nothing holds the pipe: a dead actor is restarted by then."""
@@ -58,10 +58,10 @@ class ProcessReaper:
     """The driver's side.  Entering sets the token in ``os.environ``, so that every process started later has it;
     leaving waits until all of them are gone."""
 
-    def __init__(self, token: str, temporary: Path, sweep: Sequence[str] = (), *, watched_pid: int = 0) -> None:
-        """``sweep`` is a command (``longshore host sweep``) that runs at the end unless all went well.  On another
+    def __init__(self, token: str, temporary: Path, cleanup: Sequence[str] = (), *, watched_pid: int = 0) -> None:
+        """``cleanup`` is a command (``longshore host clean``) that runs at the end unless all went well.  On another
         host than the driver's, the end of the process ``watched_pid`` is the end of the run."""
-        self._token, self._temporary, self._sweep = token, temporary, sweep
+        self._token, self._temporary, self._cleanup = token, temporary, cleanup
         self._remote_options = (_REMOTE, str(watched_pid)) if watched_pid else ()
 
     def __enter__(self) -> Self:
@@ -75,7 +75,7 @@ class ProcessReaper:
                 *self._remote_options,
                 self._token,
                 str(self._temporary),
-                *self._sweep,
+                *self._cleanup,
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -194,13 +194,13 @@ def main() -> None:
     watched_pid = int(words[1]) if words[0] == _REMOTE else 0
     if watched_pid and os.fork():
         return  # the child is adopted by init: Ray kills the children of an actor that ends
-    token, temporary, *sweep = words[2:] if watched_pid else words
+    token, temporary, *cleanup = words[2:] if watched_pid else words
     last, known = _wait_host_end(token, _has_ended(watched_pid)) if watched_pid else _wait_driver_end(token)
     _kill_run_processes(token, known, Path(temporary))
-    if sweep and last != _DONE:
+    if cleanup and last != _DONE:
         settle = () if last == _STOPPED else ("--settle",)
         none = subprocess.DEVNULL
-        subprocess.run((*sweep, *settle), stdin=none, stdout=none, stderr=none, check=False)
+        subprocess.run((*cleanup, *settle), stdin=none, stdout=none, stderr=none, check=False)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class BuildNetworkContainer:
     image: str
     toolchain: Path
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Labels in addition to the owner's; a sweep by them removes the container when its process dies."""
+    """Labels in addition to the owner's; a clean-up by them removes the container when its process dies."""
 
 
 class SandboxNetworks:

@@ -1,8 +1,8 @@
 """A task's other containers (a database, a web server), on a private network with the agent's, each under its own name.
 
 They start before the agent and are removed after it with their network. If every process that knows them dies, a
-service ends by itself after the session's maximum, and a later sweep removes its network, unless another process takes
-both over (:func:`adopt_services`). A task without services has no private network.
+service ends by itself after the session's maximum, and a later clean-up removes its network, unless another process
+takes both over (:func:`adopt_services`). A task without services has no private network.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from protocol.errors import InfraError
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import NETWORK_LABEL, POOL_LABEL, POOL_PROCESS_LABEL
 from sandbox.pool.container_template import ContainerTemplate
-from sandbox.pool.orphans import LabelledResource, ResourceKind, remove_orphans, sweep_labelled
+from sandbox.pool.orphans import LabelledResource, ResourceKind, remove_abandoned, remove_orphans
 from sandbox.pool.settings import PoolSettings
 from sandbox.session.sandbox_session import SandboxSession
 
@@ -30,13 +30,13 @@ class PoolCleanup:
     ) -> None:
         self._engine, self._settings, self._template, self._now = engine, settings, template, now
 
-    async def sweep(self) -> int:
+    async def remove_abandoned(self) -> int:
         """Remove this pool's containers, committed images and networks whose owner is proved dead or that have long
         expired.
 
         Returns how many were removed.  Raises DockerEngineError.
         """
-        return await sweep_labelled(self._engine, POOL_LABEL, self._settings.name, self._now)
+        return await remove_abandoned(self._engine, POOL_LABEL, self._settings.name, self._now)
 
     async def remove_orphans(self, sessions: Iterable[SandboxSession]) -> int:
         """Remove what carries this pool's name, was not made by this process and does not belong to ``sessions``.

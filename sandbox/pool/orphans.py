@@ -1,8 +1,8 @@
 """Finds orphans by their labels, and removes them: containers, committed images and private networks without a user.
 
 A started container ends by itself at its deadline. A container that was created but never started has no deadline, and
-neither has a committed image or a network. Three callers decide in their own way what is an orphan: a sweep by a dead
-owner or a past expiry (:func:`sweep_labelled`), a pool with a name of its own by the sessions that it holds
+neither has a committed image or a network. Three callers decide in their own way what is an orphan: one by a dead owner
+or a past expiry (:func:`remove_abandoned`), a pool with a name of its own by the sessions that it holds
 (:meth:`sandbox.pool.sandbox_pool.SandboxPool.remove_orphans`), and a pool whose daemon did not answer by age
 (:mod:`sandbox.pool.unanswered_calls`).
 """
@@ -94,7 +94,7 @@ async def remove_orphans(
     return removed
 
 
-async def sweep_labelled(engine: DockerEngine, label: str, value: str, now: Callable[[], float] = time.time) -> int:
+async def remove_abandoned(engine: DockerEngine, label: str, value: str, now: Callable[[], float] = time.time) -> int:
     """Remove what carries ``label=value`` and whose owner is proved dead or that has long expired.
 
     Returns how many were removed.  Raises DockerEngineError.

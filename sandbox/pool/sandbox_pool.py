@@ -5,7 +5,7 @@ exists when :meth:`SandboxPool.open` returns, and is removed when the session is
 pool ends. A task that needs only a container may get a warm one (:mod:`sandbox.pool.warm_pool`).
 
 A container stays alive because this process extends its deadline every few seconds. When the process dies, its
-containers end by themselves, so that no exit handler is needed; the sweep at start only removes networks, committed
+containers end by themselves, so that no exit handler is needed; the clean-up at start only removes networks, committed
 images and containers that were never started, and only those with the pool's own name whose owner is proved dead or
 that have long expired.
 """
@@ -78,7 +78,7 @@ class SandboxPool:
         template = self._template
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.engine)
-            await self.sweep()
+            await self.remove_abandoned()
             template.live_restore = await self.engine.has_live_restore()
             await stack.enter_async_context(self.egress_proxy)
             labels = template.labels(self.settings.containers.max_lifetime_s)
@@ -254,9 +254,9 @@ class SandboxPool:
         """Return the estimated seconds until the start of a new request begins."""
         return self._warm_pool.start_limiter.concurrency_limit.estimate_wait_s(self._warm_pool.queued)
 
-    async def sweep(self) -> int:
-        """Remove this pool's unused containers, committed images and networks; see :meth:`PoolCleanup.sweep`."""
-        removed = await self._cleanup.sweep()
+    async def remove_abandoned(self) -> int:
+        """Remove what processes that died left of this pool; see :meth:`PoolCleanup.remove_abandoned`."""
+        removed = await self._cleanup.remove_abandoned()
         self._swept += removed
         return removed
 

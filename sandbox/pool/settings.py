@@ -31,7 +31,7 @@ class PoolSettings:
     """Settings of one pool. Raises UserError for values with which a pool would wait forever."""
 
     name: str
-    """Name of the pool; a sweep only removes what carries it."""
+    """Name of the pool; a clean-up only removes what carries it."""
     run_id: str
     capacity: int
     """Maximum sandboxes alive at once, warm ones included."""

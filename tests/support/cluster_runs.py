@@ -121,7 +121,7 @@ class MiniRun:
         return self._list(["ps", "--all"])
 
     def begun_containers(self) -> list[str]:
-        """Those without what was only created: that has no process that could end it, and the next sweep does."""
+        """Those without what was only created: that has no process that could end it, and the next clean-up does."""
         states = ("running", "paused", "restarting", "removing", "exited", "dead")
         return self._list(["ps", "--all", *(word for state in states for word in ("--filter", f"status={state}"))])
 

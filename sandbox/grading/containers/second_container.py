@@ -39,7 +39,7 @@ async def open_second_container(
 
 
 async def _end(test_session: SandboxSession) -> None:
-    """Remove the container. If that fails, the sweep does it later; the verdict is kept."""
+    """Remove the container. If that fails, the pool does it later; the verdict is kept."""
     with suppress(DockerEngineError):
         await test_session.close()
         await test_session.engine.remove(test_session.container)  # its image can only be removed after it

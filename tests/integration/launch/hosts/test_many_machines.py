@@ -143,7 +143,7 @@ def test_a_head_that_is_killed_leaves_nothing_on_other_machines_and_a_new_one_go
     three: list[Machine], mini_runs: MiniRuns
 ) -> None:
     """The second machine has no Docker engine, and so the engine alone; the head dies with the driver on it, and with
-    all that could sweep: what its daemon had only created by then goes with the run that goes on."""
+    all that could clean up: what its daemon had only created by then goes with the run that goes on."""
     head, second, _ = three
     without = {"LONGSHORE_HOME": "/nowhere"}
     cluster = head.start_head("--labels", f"{ROLES_LABEL}=worker")

@@ -19,8 +19,8 @@ OWNER = """
 import subprocess, sys, time
 from pathlib import Path
 from launch.processes.process_reaper import ProcessReaper
-token, folder, how, *sweep = sys.argv[1:]
-with ProcessReaper(token, Path(folder), sweep):
+token, folder, how, *cleanup = sys.argv[1:]
+with ProcessReaper(token, Path(folder), cleanup):
     for _ in range(3):
         stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
         subprocess.Popen([sys.executable, "-c", stubborn], start_new_session=True, stdout=subprocess.DEVNULL)
@@ -67,8 +67,8 @@ def test_everything_a_driver_started_ends_with_it_whether_killed_or_done(tmp_pat
 def test_what_the_engine_holds_is_swept_unless_all_went_well(tmp_path: Path, how: str, swept: str | None) -> None:
     token, folder, note = f"test-{secrets.token_hex(8)}", tmp_path / "temporary", tmp_path / "swept"
     folder.mkdir()
-    sweep = ["/bin/sh", "-c", f'echo "$@" > {note}', "sweep"]
-    command = [sys.executable, "-c", OWNER, token, str(folder), how, *sweep]
+    cleanup = ["/bin/sh", "-c", f'echo "$@" > {note}', "cleanup"]
+    command = [sys.executable, "-c", OWNER, token, str(folder), how, *cleanup]
     owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"ready\n"
@@ -95,12 +95,12 @@ with ProcessReaper(token, Path(folder)):
 
 
 def test_a_run_that_another_command_started_is_put_in_order_by_its_own_process_reaper(tmp_path: Path) -> None:
-    """A sweep that is killed would leave what its run's guardian alone knows of."""
+    """A clean-up that is killed would leave what its run's guardian alone knows of."""
     outer, inner, note = f"test-{secrets.token_hex(8)}", f"test-{secrets.token_hex(8)}", tmp_path / "swept"
     for name in ("outer", "inner"):
         (tmp_path / name).mkdir()
-    sweep = ["/bin/sh", "-c", f'sleep 1; echo "$@" > {note}', "sandbox.host", "sweep"]
-    arguments = [inner, str(tmp_path / "inner"), "waits", *sweep]
+    cleanup = ["/bin/sh", "-c", f'sleep 1; echo "$@" > {note}', "sandbox.host", "clean"]
+    arguments = [inner, str(tmp_path / "inner"), "waits", *cleanup]
     run = tmp_path / "run.py"
     run.write_text(f"import sys\nsys.path.insert(0, {str(Path.cwd())!r})\nsys.argv[1:] = {arguments!r}\n{OWNER}")
     command = [sys.executable, "-c", OUTER, outer, str(tmp_path / "outer"), sys.executable, str(run)]
@@ -111,7 +111,7 @@ def test_a_run_that_another_command_started_is_put_in_order_by_its_own_process_r
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    eventually("the run's sweep", note.exists, 60)
+    eventually("the run's clean-up", note.exists, 60)
     assert gone(inner)
     assert gone(outer)
     eventually("the end of both folders", lambda: not list(tmp_path.glob("*er")), 60)
@@ -119,7 +119,7 @@ def test_a_run_that_another_command_started_is_put_in_order_by_its_own_process_r
 
 MACHINE = """
 import os, subprocess, sys, time
-token, folder, *sweep = sys.argv[1:]
+token, folder, *cleanup = sys.argv[1:]
 actor = (
     "import os, subprocess, sys, time\\n"
     "from pathlib import Path\\n"
@@ -131,7 +131,7 @@ actor = (
 )
 environment = os.environ | {"LONGSHORE_RUN_TOKEN": token}
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=environment, start_new_session=True)
-subprocess.Popen([sys.executable, "-c", actor, token, folder, *sweep], env=environment)
+subprocess.Popen([sys.executable, "-c", actor, token, folder, *cleanup], env=environment)
 time.sleep(600)
 """
 """A machine's Ray, which has started a process of the run and the actor that holds the guardian's pipe."""
@@ -144,7 +144,7 @@ def test_when_the_ray_of_another_machine_ends_nothing_of_the_run_is_left_there(
     """Also where the actor that held the pipe died before: Ray starts another one then, and nothing ends for it."""
     token, folder, note = f"test-{secrets.token_hex(8)}", tmp_path / "scratch", tmp_path / "swept"
     folder.mkdir()
-    command = [sys.executable, "-c", MACHINE, token, str(folder), "/bin/sh", "-c", f'echo "$@" > {note}', "sweep"]
+    command = [sys.executable, "-c", MACHINE, token, str(folder), "/bin/sh", "-c", f'echo "$@" > {note}', "cleanup"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as machine:
         assert machine.stdout is not None
         actor = int(machine.stdout.readline())
@@ -154,7 +154,7 @@ def test_when_the_ray_of_another_machine_ends_nothing_of_the_run_is_left_there(
             assert find_run_processes(token), "the run's other processes were ended for one actor"
         machine.kill()
     assert gone(token)
-    eventually("the sweep, and the end of its folder", lambda: note.exists() and not folder.exists(), 60)
+    eventually("the clean-up, and the end of its folder", lambda: note.exists() and not folder.exists(), 60)
     eventually("the word that workers died just now", lambda: note.read_text() == "--settle\n", 60)
 
 

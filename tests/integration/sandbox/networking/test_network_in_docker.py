@@ -25,7 +25,7 @@ from sandbox.host_record import SandboxHost
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.networking.networks import BuildNetworkContainer, SandboxNetworks
 from sandbox.networking.services import TaskServiceSettings, start_services
-from sandbox.pool.orphans import sweep_labelled
+from sandbox.pool.orphans import remove_abandoned
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 
@@ -171,7 +171,7 @@ async def test_a_dead_owners_network_is_swept_and_a_living_ones_is_not(engine: D
         networks.private_network({**mine, OWNER_LABEL: f"{place}/0"}) as dead,
         networks.private_network(mine) as living,
     ):
-        assert await sweep_labelled(engine, POOL_LABEL, mine[POOL_LABEL]) == 1
+        assert await remove_abandoned(engine, POOL_LABEL, mine[POOL_LABEL]) == 1
         names = {each["Name"] for each in await engine.docker.networks.list()}
         assert dead not in names
         assert living in names

@@ -1,5 +1,5 @@
-"""If these fail, a container outlives its owner, a sweep removes another owner's, or a loss is reported with the wrong
-cause."""
+"""If these fail, a container outlives its owner, a clean-up removes another owner's, or a loss is reported with the
+wrong cause."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, RUN_LA
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
+from sandbox.pool.run_orphans import remove_run_orphans
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.pool.settings import ContainerSettings
-from sandbox.pool.sweep import sweep_run
 from sandbox.tasks.task import Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -96,13 +96,13 @@ async def test_a_session_never_passes_its_maximum(pool: SandboxPool):
             await session.run("sleep 30", S)
 
 
-async def test_a_sweep_removes_only_its_own_pools_containers_of_dead_owners(
+async def test_a_clean_up_removes_only_its_own_pools_containers_of_dead_owners(
     docker_engine: SandboxHost, engine: DockerEngine
 ):
     with subprocess.Popen(["sleep", "60"]) as process:  # noqa: ASYNC220  it starts at once
         dead = owner.owner_of_process(process.pid)
         process.kill()
-    mine, other = f"sweep-{os.getpid()}", f"sweep-other-{os.getpid()}"
+    mine, other = f"clean-{os.getpid()}", f"clean-other-{os.getpid()}"
     later, past = str(int(time.time()) + 3600), "1000"
 
     async def create(pool: str, whose: str, expires: str) -> str:
@@ -154,7 +154,7 @@ async def test_a_dead_runs_container_that_never_started_is_swept(docker_engine: 
         for whose in (dead, owner.owner_of_this_process())
     ]
     try:
-        assert await sweep_run(run, for_s=0) == 1
+        assert await remove_run_orphans(run, for_s=0) == 1
         assert [each.id for each in await engine.containers({RUN_LABEL: run})] == created[1:]
     finally:
         await engine.remove(created[1])
@@ -166,8 +166,8 @@ async def test_two_pools_on_one_daemon_do_not_touch_each_other(pool: SandboxPool
             SandboxPool(PoolSettings(f"second-{os.getpid()}", "r", 2), docker_engine) as second,
             second.acquire(TASK) as theirs,
         ):
-            await second.sweep()
-            await pool.sweep()
+            await second.remove_abandoned()
+            await pool.remove_abandoned()
             assert (await theirs.run("echo theirs", S)).output == "theirs\n"
         assert (await mine.run("echo mine", S)).output == "mine\n"
 

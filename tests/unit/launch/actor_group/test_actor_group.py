@@ -36,7 +36,7 @@ from launch.actor_group import (
 )
 from launch.actor_group.actor_spawner import RunActorSpawner
 from launch.actor_group.actor_stopper import stop_actors
-from launch.actor_group.container_cleanup import container_settle_s, sweep_containers
+from launch.actor_group.container_cleanup import container_settle_s, remove_orphaned_containers
 from launch.actor_group.engine_group import EngineGroup
 from launch.actor_group.evaluation_actors import EvaluationActors
 from launch.actor_group.health_monitor import HealthMonitor
@@ -61,7 +61,7 @@ from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
 from protocol.stream import RunKeys, make_run_keys
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from sandbox.pool.sweep import SETTLE_S
+from sandbox.pool.run_orphans import SETTLE_S
 from tests.support.local_actors import LocalRemote
 
 HEAD, SECOND, THIRD = (
@@ -469,22 +469,22 @@ async def test_a_server_that_does_not_come_up_is_started_once_more(tmp_path: Pat
 
 
 @pytest.mark.parametrize("deaths", [0, 1])
-async def test_the_end_sweeps_for_as_long_as_the_daemon_may_work_for_a_dead_worker(
+async def test_the_end_cleans_up_for_as_long_as_the_daemon_may_work_for_a_dead_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int
 ) -> None:
     swept: list[tuple[str, float]] = []
 
-    async def sweep_run(run_id: str, for_s: float) -> int:
+    async def remove_run_orphans(run_id: str, for_s: float) -> int:
         swept.append((run_id, for_s))
         return 0
 
-    monkeypatch.setattr(container_cleanup, "sweep_run", sweep_run)
+    monkeypatch.setattr(container_cleanup, "remove_run_orphans", remove_run_orphans)
     monkeypatch.setattr(health_monitor, "_RETRY_S", 0.0)
     with make_parts(tmp_path) as parts:
         monitor = parts.health_monitor
         await monitor.keep_worker_running(cast("Remote[RolloutWorker]", FakeWorker(deaths)), {})
         if (settle_s := container_settle_s(monitor.last_worker_death, parts.config)) is not None:
-            await sweep_containers("mine", settle_s, parts.events)
+            await remove_orphaned_containers("mine", settle_s, parts.events)
     assert [run_id for run_id, _ in swept] == ["mine"] * deaths
     assert all(0 < for_s <= SETTLE_S for _, for_s in swept)
 

@@ -12,7 +12,7 @@ import pytest
 from sandbox.docker import owner
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL
 from sandbox.docker.retry import DockerEngineError
-from sandbox.pool.orphans import sweep_labelled
+from sandbox.pool.orphans import remove_abandoned
 
 POOL = {POOL_LABEL: "p"}
 DEAD = owner.owner_of_process(os.getpid()).rsplit("/", 1)[0] + "/0"
@@ -59,7 +59,7 @@ class FakeDaemon:
 
 async def swept(images: FakeImages) -> int:
     engine: Any = FakeDaemon(images)
-    return await sweep_labelled(engine, POOL_LABEL, "p", lambda: 10_000.0)
+    return await remove_abandoned(engine, POOL_LABEL, "p", lambda: 10_000.0)
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ async def test_copies_of_the_dead_and_of_the_expired_are_removed_and_no_other_im
     assert set(images.there) == {"alive", "elsewhere", "another pool", "built by somebody", "without labels"}
 
 
-async def test_a_copy_that_a_container_still_uses_is_left_to_the_next_sweep():
+async def test_a_copy_that_a_container_still_uses_is_left_to_the_next_clean_up():
     images = FakeImages({"dead": {**POOL, OWNER_LABEL: DEAD}}, refuse=409)
     assert await swept(images) == 0
     images.refuse = 400
