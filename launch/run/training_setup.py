@@ -74,6 +74,7 @@ async def start_training(
         loop=build_training_loop(
             TrainingState(run.config, run.directory.path, run.directory.attempt),
             learner,
+            weight_sync,
             await _make_parity_checker(run, prepared, learner, weight_sync),
             buffer=actors.buffer,
             scheduler=actors.scheduler,
@@ -94,6 +95,7 @@ async def start_training(
 def build_training_loop(
     state: TrainingState,
     learner: LearnerClient,
+    weight_sync: WeightSyncManager,
     parity: ParityChecker,
     *,
     buffer: Remote[TrajectoryBuffer],
@@ -105,7 +107,7 @@ def build_training_loop(
     events: EventLog,
 ) -> TrainingLoop:
     """Build the loop and its parts around ``learner``.  ``sampled_tokens`` returns what the engines have sampled."""
-    weight_sync, evaluation = parity.weight_sync, learner.online_evaluation
+    evaluation = learner.online_evaluation
     activity = ActivityLog(state.run_dir, "learner", "learner")
     recorder = StepRecorder(
         run_dir=state.run_dir,
@@ -178,13 +180,13 @@ def make_weight_sync(
 ) -> WeightSyncManager:
     """Build the weight sync.  Colocated engines are all updated at once, because none of them serves meanwhile."""
     return WeightSyncManager(
-        actors.engines.engines,
-        scheduler_state.set_served_step,
-        events,
-        config.engine.update_timeout_s,
-        1.0 if config.colocated else 0.5,
-        config.engine.max_update_overhead,
-        actors.engines.transport,
+        engines=actors.engines.engines,
+        report_served=scheduler_state.set_served_step,
+        events=events,
+        update_timeout_s=config.engine.update_timeout_s,
+        max_updating_share=1.0 if config.colocated else 0.5,
+        max_update_overhead=config.engine.max_update_overhead,
+        transport=actors.engines.transport,
     )
 
 

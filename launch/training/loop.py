@@ -44,7 +44,7 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class TrainingLoop:
-    """:mod:`launch.run.training_setup` builds its parts."""
+    """Takes the optimizer steps of a run.  :mod:`launch.run.training_setup` builds its parts."""
 
     state: TrainingState
     buffer: Remote[TrajectoryBuffer]

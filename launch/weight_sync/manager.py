@@ -35,15 +35,17 @@ from protocol.weights import WeightManifest, format_version
 _RETRY_S = 1.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class WeightSyncManager:
+    """Keeps every engine on the newest weights, a few engines at a time, and knows which weights all of them serve."""
+
     engines: Sequence[Remote[Engine]]
     report_served: Callable[[int], Awaitable[None]]
     """Tells the scheduler the step of the weights that every engine serves."""
     events: EventLog
     update_timeout_s: float
     max_updating_share: float = 0.5
-    max_decode_loss: float = 1.0
+    max_update_overhead: float = 1.0
     """Limits of :class:`~launch.weight_sync.rolling_update.RollingUpdate`."""
     transport: WeightTransport = field(default_factory=WeightTransport)
     newest: WeightManifest | None = None
@@ -63,7 +65,7 @@ class WeightSyncManager:
     _rolling_update: RollingUpdate = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rolling_update = RollingUpdate(len(self.engines), self.max_updating_share, self.max_decode_loss)
+        self._rolling_update = RollingUpdate(len(self.engines), self.max_updating_share, self.max_update_overhead)
 
     def set_served(self, manifest: WeightManifest) -> None:
         """Record that every engine was started on ``manifest``."""

@@ -2,8 +2,9 @@
 
 At most ``max_updating_share`` of the engines swap at once (a single engine always may).  If requests were paused at the
 last swap, the starts of the others are staggered: while each engine swaps once, the engines together lose at most
-``max_decode_loss`` of their decoding, if all pause for as long.  An engine without requests loses nothing, so engines
-that wait for new weights get them at once; :meth:`RollingUpdate.unstaggered` does the same for a caller who waits.
+``max_update_overhead`` of their decoding, if all pause for as long.  An engine without requests loses nothing, so
+engines that wait for new weights get them at once; :meth:`RollingUpdate.unstaggered` does the same for a caller who
+waits.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from actors.engines.messages import WeightLoadReport
 
 
-def stagger_interval_s(engines: int, pause_s: float, loss: float) -> float:
+def stagger_interval_s(engines: int, pause_s: float, overhead: float) -> float:
     """Return the seconds between two starts if each of ``engines`` pauses for ``pause_s``: the last one then ends
-    ``pause_s ÷ loss`` after the first one's start."""
-    return pause_s * (1 / loss - 1) / (engines - 1) if engines > 1 else 0.0
+    ``pause_s ÷ overhead`` after the first one's start."""
+    return pause_s * (1 / overhead - 1) / (engines - 1) if engines > 1 else 0.0
 
 
 async def wait_or_timeout(event: asyncio.Event, seconds: float) -> None:
@@ -31,18 +32,18 @@ async def wait_or_timeout(event: asyncio.Event, seconds: float) -> None:
 
 
 class RollingUpdate:
-    """``max_updating_share`` and ``max_decode_loss`` are above 0 and at most 1; a loss of 1 staggers nothing."""
+    """Both limits are above 0 and at most 1; an overhead of 1 staggers nothing."""
 
     def __init__(
         self,
         engines: int,
         max_updating_share: float,
-        max_decode_loss: float,
+        max_update_overhead: float,
         *,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[asyncio.Event, float], Awaitable[None]] = wait_or_timeout,
     ) -> None:
-        self._engines, self._loss, self._clock, self._pause = engines, max_decode_loss, clock, pause
+        self._engines, self._overhead, self._clock, self._pause = engines, max_update_overhead, clock, pause
         self._slots = asyncio.Semaphore(max(1, math.floor(max_updating_share * engines)))
         self._last_start, self._pause_s = -math.inf, 0.0
         self._waiting, self._unstaggered = 0, asyncio.Event()
@@ -82,4 +83,4 @@ class RollingUpdate:
 
     @property
     def _next_start(self) -> float:
-        return self._last_start + stagger_interval_s(self._engines, self._pause_s, self._loss)
+        return self._last_start + stagger_interval_s(self._engines, self._pause_s, self._overhead)

@@ -203,7 +203,9 @@ class NotedWeightSyncManager(WeightSyncManager):
     """Remembers what it was offered."""
 
     def __init__(self, scheduler_state: SchedulerStateSender, events: EventLog) -> None:
-        super().__init__((), scheduler_state.set_served_step, events, 30.0)
+        super().__init__(
+            engines=(), report_served=scheduler_state.set_served_step, events=events, update_timeout_s=30.0
+        )
         self.offered: list[WeightManifest] = []
 
     async def set_newest(self, manifest: WeightManifest) -> None:
@@ -238,6 +240,7 @@ class Run:
         self.training = build_training_loop(
             TrainingState(CONFIG, run_dir, attempt=1),
             learner,
+            self.weight_sync,
             ParityChecker(None, 0, ParityMonitor(1e-3, ""), learner, self.weight_sync, self.events),
             buffer=LocalRemote(self.buffer, "buffer"),
             scheduler=LocalRemote(self.scheduler, "scheduler"),

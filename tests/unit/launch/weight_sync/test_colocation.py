@@ -68,11 +68,11 @@ async def sharing(
     engines = [FakeEngine(), FakeEngine()]
     remotes = [LocalRemote(engine, f"engine-{index}") for index, engine in enumerate(engines)]
     manager = WeightSyncManager(
-        remotes,
-        SchedulerStateSender(LocalRemote(FakeScheduler())).set_served_step,
-        EventLog(run_dir, "driver", "n"),
-        30.0,
-        1.0,
+        engines=remotes,
+        report_served=SchedulerStateSender(LocalRemote(FakeScheduler())).set_served_step,
+        events=EventLog(run_dir, "driver", "n"),
+        update_timeout_s=30.0,
+        max_updating_share=1.0,
     )
     manager.set_served(manifest(1))
     async with asyncio.TaskGroup() as group:

@@ -138,10 +138,10 @@ async def pushing(
 ) -> AsyncIterator[tuple[WeightSyncManager, FakeScheduler]]:
     scheduler = FakeScheduler()
     manager = WeightSyncManager(
-        fake_engines.remotes,
-        SchedulerStateSender(LocalRemote(scheduler)).set_served_step,
-        EventLog(run_dir, "driver", "n"),
-        30.0,
+        engines=fake_engines.remotes,
+        report_served=SchedulerStateSender(LocalRemote(scheduler)).set_served_step,
+        events=EventLog(run_dir, "driver", "n"),
+        update_timeout_s=30.0,
         **settings,
     )
     async with asyncio.TaskGroup() as group:
