@@ -1,5 +1,5 @@
 """Measures an engine's throughput by the number of concurrent requests, and the cost of the two values of
-``engine.pause``.
+``engine.pause_mode``.
 
 There is one engine for each value, as a run starts it, with a model of the demo's shape and random weights.  For each
 load that many requests start together, each for a fixed number of tokens; a reply that ends early is continued.  Loads

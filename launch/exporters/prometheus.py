@@ -28,7 +28,7 @@ from protocol.run_directory.run_tail import RunTail
 PREFIX = "longshore_"
 
 STEP_METRIC_HELP = {
-    "staleness_max": "oldest token with loss, in optimizer steps",
+    "staleness_max": "largest staleness of a token with loss, in optimizer steps",
     "staleness_mean": "mean staleness of the tokens with loss",
     "clip_dual": "share of tokens that the dual clip bounded",
     "clip_high": "share of tokens clipped above",
@@ -42,15 +42,15 @@ STEP_METRIC_HELP = {
     "ess_sequence": "effective sample size of sequences, as a share",
     "grad_norm": "before clipping",
     "groups": "in the batch",
-    "kl_k1": "estimate k1 of the policy's distance from what sampled",
-    "kl_k3": "estimate k3 of the same",
+    "kl_k1": "k1 estimate of the KL divergence of the policy from the one that sampled",
+    "kl_k3": "k3 estimate of the same",
     "loss": "of the batch",
     "lr": "learning rate",
-    "masked_tokens": "tokens too old to have loss",
+    "masked_tokens": "tokens too stale to have loss",
     "mismatch_max": "largest gap of a token's log-probability between engine and learner",
-    "mixed_prefix_turns": "turns whose prefix older weights had computed",
-    "parity_k3": "engine's log-probabilities against the learner's, by the same weights",
-    "parity_probe_k3": "the same, of the last probe",
+    "mixed_prefix_turns": "turns with a prefix that was computed with older weights",
+    "parity_k3": "k3 estimate between the log-probabilities of engine and learner, with the same weights",
+    "parity_probe_k3": "the same, for the last probe",
     "pass_rate": "episodes whose tests all passed",
     "pause_ms": "an engine's last pause for weights",
     "reward_mean": "of the episodes whose group closed since the step before",
@@ -66,7 +66,7 @@ STEP_METRIC_HELP = {
     "wait_s": "seconds that the learner waited for the batch",
     "zero_variance_groups": "groups without anything to train on since the step before",
 }
-"""Key of a step's line → its help text; others are given without a word."""
+"""Key of a step's line → its help text; others get a generic one."""
 
 
 class PrometheusCollector(Collector):
@@ -77,7 +77,7 @@ class PrometheusCollector(Collector):
         self._lock = threading.Lock()
         self._step = 0
         self._values: dict[str, float] = {}
-        self._ages: list[float] = []
+        self._tokens_by_staleness: list[float] = []
         self._dropped: Counter[str] = Counter()
         self._episodes: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
@@ -115,7 +115,7 @@ class PrometheusCollector(Collector):
         self._values = {
             name: value for name, value in numeric_metrics(event).items() if "/" not in name and name != "seq"
         }
-        self._ages = [float(str(tokens)) for tokens in get_list(event, "staleness_histogram")]
+        self._tokens_by_staleness = [float(str(tokens)) for tokens in get_list(event, "staleness_histogram")]
         dropped = get_mapping(event, "dropped")
         self._dropped.update({reason: int(get_number(dropped, reason) or 0) for reason in dropped})
 
@@ -124,16 +124,16 @@ class PrometheusCollector(Collector):
             yield from [*self._collected()]
 
     def _collected(self) -> Iterator[Metric]:
-        yield self._gauge("run_info", "1, of the run that is told of", (), {(): 1.0})
+        yield self._gauge("run_info", "always 1, with the run's id as a label", (), {(): 1.0})
         yield self._gauge("step", "newest optimizer step", (), {(): float(self._step)})
         for name, value in sorted(self._values.items()):
             yield self._gauge(name, STEP_METRIC_HELP.get(name, "of the newest step"), (), {(): value})
-        ages = {(str(age),): tokens for age, tokens in enumerate(self._ages)}
-        yield self._gauge("tokens_by_staleness", "tokens with loss in the newest step", ("staleness",), ages)
+        histogram = {(str(staleness),): tokens for staleness, tokens in enumerate(self._tokens_by_staleness)}
+        yield self._gauge("tokens_by_staleness", "tokens with loss in the newest step", ("staleness",), histogram)
         yield self._gauge("sandboxes", "by worker and state", ("worker", "state"), self._sandboxes)
         pauses = {(engine,): value for engine, value in self._pauses.items()}
         yield self._gauge("engine_pause_ms", "an engine's last pause for weights", ("engine",), pauses)
-        yield self._counter("engine_loads", "versions that an engine has taken", "engine", self._loads)
+        yield self._counter("engine_loads", "weight versions that an engine has loaded", "engine", self._loads)
         yield self._counter("episodes_finished", "by how they ended", "status", self._episodes)
         yield self._counter("episodes_failed", "attempts that infrastructure lost", "reason", self._failed)
         yield self._counter("trajectories_dropped", "by steps that could not train them", "reason", self._dropped)
@@ -141,15 +141,15 @@ class PrometheusCollector(Collector):
         yield self._counter("deaths", "processes that died or were killed", "what", self._deaths)
 
     def _gauge(
-        self, name: str, about: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]
+        self, name: str, help_text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]
     ) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(f"{PREFIX}{name}", about, labels=["run", *labels])
-        for of, value in sorted(values.items()):
-            family.add_metric([self._run_id, *of], value)
+        family = GaugeMetricFamily(f"{PREFIX}{name}", help_text, labels=["run", *labels])
+        for label_values, value in sorted(values.items()):
+            family.add_metric([self._run_id, *label_values], value)
         return family
 
-    def _counter(self, name: str, about: str, label: str, counts: Counter[str]) -> CounterMetricFamily:
-        family = CounterMetricFamily(f"{PREFIX}{name}", about, labels=["run", label])
+    def _counter(self, name: str, help_text: str, label: str, counts: Counter[str]) -> CounterMetricFamily:
+        family = CounterMetricFamily(f"{PREFIX}{name}", help_text, labels=["run", label])
         for value, count in sorted(counts.items()):
             family.add_metric([self._run_id, value], count)
         return family

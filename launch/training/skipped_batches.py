@@ -69,6 +69,6 @@ class SkippedBatches:
             raise UserError(
                 f"loss or gradient was not finite in {self._nonfinite_in_a_row} batches in a row "
                 "(learner.nonfinite_limit); the weights are those of the last finite step. Look at the trajectories in "
-                f"{nonfinite_folder.parent} (protocol.codec.loads reads one) and at mismatch_max in metrics.jsonl, "
-                "lower learner.lr, and resume"
+                f"{nonfinite_folder.parent} (protocol.codec.unpack_trajectory reads one) and at mismatch_max in "
+                "metrics.jsonl, lower learner.lr, and resume"
             )

@@ -49,7 +49,7 @@ class PseudoTerminal:
         return not self._ended.is_set()
 
     async def start(self, cwd: str, argv: Sequence[str], env: dict[str, str], spool: Spool | None = None) -> None:
-        """Start the process. Raises OSError with the container's errno, and as :meth:`SlotConnection.answered`."""
+        """Start the process. Raises OSError with the container's errno, SandboxLost, SandboxDestroyed."""
         self._spool = spool
         rows, columns = self._drawing.size
         await self._request(

@@ -90,7 +90,7 @@ class TransportArguments(CommandArguments):
     tokens: Annotated[tuple[int, ...], comma_separated("N,…"), option()] = TOKENS
     """Trajectory lengths, in this order."""
     seconds: Annotated[float, option("S"), Field(gt=0)] = 2.0
-    """Seconds of each arm in each round."""
+    """Duration of one measurement; each round has one for each length and transport."""
     rounds: AtLeastOne = 3
     """Number of rounds; the median is reported."""
     output: Annotated[Path | None, option("FOLDER")] = None
