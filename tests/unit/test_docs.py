@@ -5,9 +5,11 @@ If these fail, a reader follows a dead link, sets a removed key, or types a comm
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import itertools
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -17,10 +19,14 @@ from types import ModuleType
 
 import pytest
 
+from launch.alerts.rules import HEALTH_RULES, TUNING_RULES
 from launch.cli import VERBS
 from launch.config import RunConfig, SftConfig, dotted_fields
+from launch.doctor.finding import Finding
 from launch.run.arguments import parse_cluster_arguments
+from launch.stall_diagnosis.detector import STALL_ALERT
 from protocol.cli.arguments import parse_arguments
+from protocol.run_directory.trajectory_export import ExportIndexEntry
 from tests.support.documented_commands import PAGES, ROOT, Mark, Shown, shown
 
 COMMANDS = [command for page in PAGES for command in shown(page)]
@@ -32,6 +38,9 @@ LINK = re.compile(r"\]\((?!\w+://)([^)#\s]+)(?:#[^)\s]*)?\)")
 NAMED_PATH = re.compile(
     r"`((?:protocol|sandbox|actors|learner|launch|tests|tools|unit|integration)/[\w/.-]*(?:\.\w+|/))"
 )
+NAMED_CODE = re.compile(r"`((?:protocol|sandbox|actors|learner|launch)(?:\.\w+)+)")
+NOT_CODE = {"learner.step", "sandbox.leaked"}
+"""An event, and a key of ``summary.json``."""
 NAMED_TEST = re.compile(r"`(test_\w+\.py)\b")
 SMALLER = {
     "launch.bench training-modes": "launch/bench/test_bench_training_modes.py",
@@ -137,6 +146,34 @@ def test_a_file_that_a_page_names_exists(page: Path) -> None:
     ]
     tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")} | {"test_outputs.py"}  # Terminal-Bench's
     assert not missing + [name for name in NAMED_TEST.findall(text) if name not in tests]
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
+def test_a_module_class_or_function_that_a_page_names_exists(page: Path) -> None:
+    """Else a reader writes against a name that was renamed."""
+    for name in sorted(set(NAMED_CODE.findall(page.read_text())) - KEYS - NOT_CODE):
+        assert pkgutil.resolve_name(name) is not None
+
+
+def test_the_table_of_alerts_names_every_alert() -> None:
+    """Else a reader who looks an alert up finds nothing."""
+    sources = [path.read_text() for room in ("actors", "launch") for path in (ROOT / room).rglob("*.py")]
+    raised = re.compile(r'(?:"alert\.raised", name=|raise_alert\()"(\w+)"')
+    alerts = {name for source in sources for name in raised.findall(source)}
+    section = (ROOT / "docs" / "steering.md").read_text().partition("## Alerts")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    table = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert len(alerts) > 5
+    assert sorted(table) == sorted({*alerts, *HEALTH_RULES, *TUNING_RULES, STALL_ALERT})
+
+
+def test_the_fields_that_a_page_lists_are_those_that_are_written() -> None:
+    """Else a reader's own program asks for a field that is not there."""
+    formats, operations = ((ROOT / "docs" / page).read_text() for page in ("formats.md", "operations.md"))
+    index = formats.partition("### `trajectories/index.jsonl`")[2].partition("`length` bytes")[0]
+    assert re.findall(r"`(\w+)`", index) == [field.name for field in dataclasses.fields(ExportIndexEntry)]
+    (finding,) = re.findall(r'"findings": \[\{(.*?)\}\]', operations)
+    assert re.findall(r'"(\w+)"', finding) == [field.name for field in dataclasses.fields(Finding)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

@@ -47,8 +47,8 @@ def dotted_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def defined_names(tree: ast.Module) -> set[str]:
-    """Names that a module imports or defines, members of its classes included."""
+def defined_names(tree: ast.Module | ast.ClassDef) -> set[str]:
+    """Names that a module or class imports or defines, members of its classes included."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -61,18 +61,26 @@ def defined_names(tree: ast.Module) -> set[str]:
 
 
 MODULES = {dotted_name(path): defined_names(tree) for path, tree in SOURCES.items()}
-MEMBERS = set[str]().union(*MODULES.values())
-CLASSES = {node.name for tree in SOURCES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+CLASSES = {node.name: node for tree in SOURCES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 """Class names are unique, so a docstring may use one without its module."""
 
 
+def has_member(owner: str, name: str) -> bool:
+    """Return whether a class of ours has a member, its own or of one of its bases."""
+    if (found := CLASSES.get(owner)) is None:
+        return False
+    bases = [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in found.bases]
+    return name in defined_names(found) or any(has_member(base, name) for base in bases)
+
+
 def is_resolved(target: str, module: str, package: str) -> bool:
-    target = f"{package}{target}" if target.startswith(".") else target
-    parts = target.split(".")
-    for count in range(len(parts), 0, -1):
-        if (names := MODULES.get(".".join(parts[:count]))) is not None:
-            return all(part in names for part in parts[count : count + 1]) and MEMBERS.issuperset(parts[count:])
-    return parts[0] in MODULES[module] | CLASSES and MEMBERS.issuperset(parts)
+    parts = (f"{package}{target}" if target.startswith(".") else target).split(".")
+    count = next((count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in MODULES), 0)
+    names = MODULES[".".join(parts[:count])] if count else MODULES[module] | CLASSES.keys()
+    rest = parts[count:]
+    if len(rest) > 1 and rest[0] in CLASSES and not has_member(rest[0], rest[1]):
+        return False
+    return names.issuperset(rest[:1])
 
 
 def references(tree: ast.Module) -> Iterator[str]:

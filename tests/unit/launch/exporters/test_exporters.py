@@ -28,6 +28,7 @@ from launch.exporters.step_metrics import numeric_metrics
 from launch.run_records.metrics_log import MetricsLog
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USER
 from protocol.errors import UserError
+from protocol.run_directory.json_fields import Event
 from protocol.settings import ConfigError
 from tests.support.fake_run import write_fake_run
 
@@ -173,6 +174,32 @@ def test_every_metric_of_the_dashboard_exists(run_dir: Path) -> None:
     asked = dashboard_metrics()
     assert len(asked) > 25
     assert asked <= given | with_nothing_yet, asked - given - with_nothing_yet
+
+
+def test_each_legend_of_the_dashboard_is_a_label_of_its_metric() -> None:
+    """Else the curves of a panel have no names."""
+    collector = prometheus.PrometheusCollector("fake")
+    events: list[Event] = [
+        {"kind": "learner.step", "staleness_histogram": [8, 4], "dropped": {"all_stale": 1}},
+        {"kind": "episode.finished", "status": "completed"},
+        {"kind": "episode.failed", "reason": "sandbox_lost"},
+        {"kind": "alert.raised", "name": "disk"},
+        {"kind": "process.died", "what": "worker-0"},
+        {"kind": "engine.load", "engine": "engine-0", "pause_ms": 5.0},
+        {"kind": "sandbox.stats", "worker": "worker-0", "live": 2},
+    ]
+    for event in events:
+        collector.observe_event(event)
+    labels = {sample.name: set(sample.labels) for family in collector.collect() for sample in family.samples}
+    targets = [target for panel in json.loads(DASHBOARD.read_text())["panels"] for target in panel.get("targets", ())]
+    legends = [
+        (metric, legend)
+        for target in targets
+        for metric in re.findall(r"longshore_\w+", target["expr"])
+        for legend in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
+    ]
+    assert len(legends) > 5
+    assert not [(metric, legend) for metric, legend in legends if legend not in labels[metric]]
 
 
 def test_what_is_said_of_a_steps_figures_is_said_of_figures_that_a_step_has() -> None:
