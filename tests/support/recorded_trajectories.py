@@ -17,7 +17,6 @@ from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, ToolCallResult
 from actors.tokens.chat_format import ChatFormat, Tokenizer
 from launch.config import RunConfig, resolve
-from launch.data.demo.hugging_face import save_tokenizer
 from launch.data.demo.tokenizer import train_tokenizer
 from launch.run_records.run_directory import write_json
 from launch.run_records.stored_config import config_tables
@@ -124,6 +123,8 @@ def trajectory(
 
 def write_run(folder: Path, run: RunConfig, trajectories: Sequence[Trajectory], *, template: str = "") -> Path:
     """A run's directory, as far as readers of its trajectories look."""
+    from launch.data.demo.hugging_face import save_tokenizer  # it loads torch, which a fake command would pay for
+
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", {"config": config_tables(run)})
     save_tokenizer(cast("PreTrainedTokenizerFast", tokenizer(template)), folder / "model")

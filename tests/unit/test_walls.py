@@ -23,6 +23,8 @@ LIGHT = [
     "launch.sweep",
     "launch.control.ctl",
     "launch.runs",
+    "tests.support.fake_cluster",
+    "tests.support.fake_evaluate",
 ]
 
 PROBE = """
