@@ -127,7 +127,7 @@ def _weights(counts: EventCounts) -> dict[str, JsonValue]:
 
 def list_failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]) -> list[str]:
     """Return one line for each check that the run failed; ``steps`` are the metrics of its lineage."""
-    trained, largest_age = round(_total(steps, "trained_trajectories")), _largest(steps, "staleness_max")
+    trained, stalest = round(_total(steps, "trained_trajectories")), _largest(steps, "staleness_max")
     checks = (
         (facts.finished, "the run did not reach its end"),
         (facts.leaked == 0, f"{facts.leaked} containers, networks, volumes or copies were left behind"),
@@ -136,8 +136,8 @@ def list_failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]
             f"the learner trained {trained} trajectories, the journal has {facts.accounting.trained} as trained",
         ),
         (
-            largest_age <= facts.max_staleness,
-            f"a token of age {largest_age:g} was trained; staleness.max_staleness = {facts.max_staleness} is the bound",
+            stalest <= facts.max_staleness,
+            f"a token of staleness {stalest:g} was trained; staleness.max_staleness = {facts.max_staleness} is the bound",
         ),
     )
     return [line for held, line in checks if not held]

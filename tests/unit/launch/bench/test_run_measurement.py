@@ -106,7 +106,7 @@ def run(tmp_path: Path) -> FakeRunDirectory:
     made.step(1, 112.0, 113.0)
     made.step(2, 137.0, 140.0)
     lines = [LedgerLine(1, 0, (name(0, 0),), {}), LedgerLine(2, 1, (name(1, 0), name(1, 1), name(3, 0)), {})]
-    made.finish(lines, [attempt("a", "f"), attempt("b", "held")], ["a token of age 3"])
+    made.finish(lines, [attempt("a", "f"), attempt("b", "held")], ["a token of staleness 3"])
     return made
 
 
@@ -142,7 +142,7 @@ def test_only_an_episode_that_ran_a_command_slept(measured: RunMeasurement) -> N
 
 def test_attempts_at_the_family_that_is_held_out_are_no_part_of_the_score(measured: RunMeasurement) -> None:
     assert [each.task for each in measured.attempts] == ["a"]
-    assert measured.failed == ["a token of age 3"]
+    assert measured.failed == ["a token of staleness 3"]
 
 
 def test_a_run_that_stopped_in_its_warm_up_is_no_measurement(run: FakeRunDirectory) -> None:

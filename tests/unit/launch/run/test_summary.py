@@ -267,6 +267,6 @@ def test_each_check_that_a_run_did_not_hold_is_named() -> None:
         "did not reach its end",
         "2 containers",
         "trained 12 trajectories, the journal has 11",
-        "a token of age 3",
+        "a token of staleness 3",
     )
     assert [word for line, word in zip(lines, words, strict=True) if word in line] == list(words)
