@@ -43,7 +43,7 @@ DEFAULT_RECIPE = "demo"
 RecipeName = Positional[
     Annotated[
         str,
-        option("RECIPE"),
+        option("[RECIPE]"),
         Field(description=f"One of {', '.join(recipe_names())}; or the path of a TOML file."),
     ]
 ]

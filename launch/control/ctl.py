@@ -60,7 +60,7 @@ class ControlArguments(CommandArguments):
     run: RunPath
     action: Positional[Annotated[str, one_of([_STATUS, _LIST, *(each.value for each in ControlAction)]), option()]]
     """View or request."""
-    words: Positional[Annotated[tuple[str, ...], option("WORD")]] = ()
+    words: Positional[Annotated[tuple[str, ...], option("[WORD ...]")]] = ()
     """retune: KEY=VALUE …; cancel: a group or trajectory; drain: an engine."""
     reason: Text = ""
     """Reason, recorded in the run's events."""

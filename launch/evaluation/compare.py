@@ -36,7 +36,7 @@ class CompareArguments(CommandArguments):
 
     first: Positional[Annotated[RunFolder, option("FIRST")]]
     """Folder of an evaluation, or RUN/before, RUN/step-000008, RUN/after."""
-    others: Positional[Annotated[tuple[RunFolder, ...], option("OTHER")]] = ()
+    others: Positional[Annotated[tuple[RunFolder, ...], option("[OTHER ...]")]] = ()
     """Other evaluations of the same tasks; each is compared with the first."""
     anyway: Flag = False
     """Compare tasks of the same name even if data sets or sampling differ."""

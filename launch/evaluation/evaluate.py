@@ -1,4 +1,4 @@
-"""``longshore evaluate RECIPE …``: evaluate a model on tasks: pass@k, errors, tokens.
+"""``longshore evaluate [RECIPE] …``: evaluate a model on tasks: pass@k, errors, tokens.
 
 Exit code 0: every attempt has a verdict; 1: infrastructure failed some, which ``--retry-errors`` runs again.  Ctrl-C
 stops; the same command continues and repeats nothing.

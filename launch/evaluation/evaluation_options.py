@@ -12,7 +12,7 @@ from tyro.conf import UseAppendAction, create_mutex_group
 
 from actors.rollout.policy import EVALUATION_TEMPERATURE
 from launch.config import RunConfig
-from launch.config.command_line import RecipeName, require_nonempty
+from launch.config.command_line import DEFAULT_RECIPE, RecipeName, require_nonempty
 from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER, EvaluationSpec, ScoreSetting
 from launch.evaluation.task_selection import TaskSelection
 from launch.run_records.stored_config import config_tables
@@ -68,10 +68,12 @@ _SOLVER = create_mutex_group(required=True, title="solver of the tasks")
 class EvaluateArguments(CommandArguments):
     """Evaluate a model, or the tasks' own solutions, on tasks: pass@k, errors by stage, tokens.
 
+    The recipe gives the agent, its limits, its reward and the engine.
+
     Example: longshore evaluate demo --model /models/qwen3 --tasks ./tasks --attempts 8
     """
 
-    recipe: RecipeName
+    recipe: RecipeName = DEFAULT_RECIPE
     model: Annotated[str | None, option("PATH|URL"), _SOLVER] = None
     """Model folder (served locally), or an OpenAI-compatible URL."""
     oracle: Annotated[bool, option(), _SOLVER] = False

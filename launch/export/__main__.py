@@ -32,7 +32,7 @@ class ExportArguments(CommandArguments):
     Example: longshore export demo-1 --format sharegpt --passed --output good.jsonl
     """
 
-    sources: Positional[Annotated[tuple[RunFolder, ...], option("SOURCE"), Field(min_length=1)]]
+    sources: Positional[Annotated[tuple[RunFolder, ...], option("SOURCE ..."), Field(min_length=1)]]
     """Runs, or folders of evaluations with --save-trajectories."""
     format: Annotated[ExportFormat, option()] = ExportFormat.SHAREGPT
     """Format of the export."""

@@ -22,7 +22,7 @@ class DevicePlacement(StrEnum):
 
 class ClusterSettings(ConfigSection):
     nodes: PositiveInt = 1
-    """Number of Ray nodes.  Without ``address`` they are simulated on this machine."""
+    """Number of Ray nodes.  Without ``cluster.address`` they are simulated on this machine."""
     placement: DevicePlacement = DevicePlacement.SEPARATE
     """``separate``, or ``colocated``: learner and engine share one GPU, and each offloads its memory while the other
     computes.  Rollout stands still while the learner computes, and the run reports for how long."""

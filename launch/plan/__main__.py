@@ -1,4 +1,4 @@
-"""``longshore plan RECIPE …``: estimate a run's memory, speed and machines.
+"""``longshore plan [RECIPE] …``: estimate a run's memory, speed and machines.
 
 Memory follows from the model's shape.  Speed and staleness need durations of episodes and steps, from a run (``--from
 runs/ID``) or assumed (``--scenario``).  A plan from a run's own trace is within a fifth of what the run measured.

@@ -46,7 +46,7 @@ _DAY_S = 86_400.0
 class ListRunsArguments(CommandArguments):
     """List the runs of a folder."""
 
-    folder: Positional[Annotated[Path, option("FOLDER")]] = RunConfig().run.dir
+    folder: Positional[Annotated[Path, option("[FOLDER]")]] = RunConfig().run.dir
     """The folder of the runs."""
     as_json: JsonFlag = False
 
@@ -54,7 +54,7 @@ class ListRunsArguments(CommandArguments):
 class CompareRunsArguments(CommandArguments):
     """Write a page with the runs' curves, and print a table."""
 
-    runs: Positional[Annotated[tuple[RunFolder, ...], option("RUN"), Field(min_length=1)]]
+    runs: Positional[Annotated[tuple[RunFolder, ...], option("RUN ..."), Field(min_length=1)]]
     """Two to five runs: directories or ids."""
     output: Annotated[Path | None, option("FILE")] = None
     """Page to write; default: compare-A-B.html beside the first run."""
@@ -68,7 +68,7 @@ class QueryRunsArguments(CommandArguments):
     """
 
     sql: Positional[Annotated[str, option("SQL"), Field(description=f"Query over the tables {', '.join(TABLES)}.")]]
-    runs: Positional[Annotated[tuple[RunFolder, ...], option("RUN")]] = ()
+    runs: Positional[Annotated[tuple[RunFolder, ...], option("[RUN ...]")]] = ()
     """Directories or ids of runs; default: all in runs/."""
     limit: AtLeastOne = 1000
     """Maximum number of rows."""
@@ -78,7 +78,7 @@ class QueryRunsArguments(CommandArguments):
 class PruneRunsArguments(CommandArguments):
     """Delete files that are no longer needed, never of a run in progress."""
 
-    runs: Positional[Annotated[tuple[RunFolder, ...], option("RUN")]] = ()
+    runs: Positional[Annotated[tuple[RunFolder, ...], option("[RUN ...]")]] = ()
     """Directories or ids of runs; default: all in runs/."""
     what: Annotated[
         tuple[str, ...], comma_separated("PARTS"), option(), Field(description=f"Any of {', '.join(PrunablePart)}.")

@@ -44,7 +44,7 @@ class SftArguments(CommandArguments):
     Example: longshore sft --model /models/qwen3 --data good.jsonl runs/demo-1 --min-score 1
     """
 
-    recipe: Positional[Annotated[Path | None, option("RECIPE")]] = None
+    recipe: Positional[Annotated[Path | None, option("[RECIPE]")]] = None
     """A TOML file with [run], [sft], [learner], [lora] and [checkpoint]."""
     model: Annotated[str | None, option("FOLDER"), config_key("sft.model", SftConfig)] = None
     data: Annotated[DataPaths, config_key("sft.data", SftConfig)] = ()

@@ -1,4 +1,4 @@
-"""``longshore sweep SWEEP|RECIPE …``: run trainings or evaluations over a grid of settings.
+"""``longshore sweep [SWEEP|RECIPE] …``: run trainings or evaluations over a grid of settings.
 
 Exit code 0: every selected point has ended, and none missed the goal; otherwise 1.  A point that fails stops no other.
 Ctrl-C stops; the same command continues and repeats no finished point.
@@ -46,12 +46,14 @@ from protocol.events import JsonValue
 class SweepArguments(CommandArguments):
     """Run a training or an evaluation at every point of a grid, and print the results side by side.
 
+    A sweep is a TOML file with a recipe, common settings and axes (docs/sweep.md); `objectives` is built in.
+
     Example: longshore sweep demo --axis learner.loss=clip,gspo --axis run.seed=0,1,2
     """
 
-    what: Positional[Annotated[str, option("SWEEP|RECIPE")]] = ""
-    """Sweep or recipe, by name or TOML file; default: demo."""
-    recipe: Positional[Annotated[str, option("RECIPE")]] = ""
+    what: Positional[Annotated[str, option("[SWEEP|RECIPE]")]] = ""
+    """Sweep (objectives, or a TOML file) or recipe; default: the recipe demo."""
+    recipe: Positional[Annotated[str, option("[RECIPE]")]] = ""
     """Recipe to use instead of the sweep's own."""
     axis: UseAppendAction[Annotated[tuple[str, ...], option("KEY=V,V")]] = ()
     """Key to vary; the points are the product of all axes."""

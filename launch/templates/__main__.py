@@ -38,7 +38,7 @@ PlainWord = Annotated[str, AfterValidator(_require_plain_word), option("WORD")]
 class JobArguments(CommandArguments):
     """Arguments of every template; the words after ``--`` are for ``longshore cluster``."""
 
-    run: Positional[Annotated[tuple[str, ...], option("-- WORD")]] = ()
+    run: Positional[Annotated[tuple[str, ...], option("[-- WORD ...]")]] = ()
     """Arguments of longshore cluster: -- demo --steps 100."""
     name: Text = "longshore"
     """Name of the job, and prefix of the run id."""

@@ -52,7 +52,8 @@ ArgumentsT = TypeVar("ArgumentsT", bound=CommandArguments)
 def option(metavar: str | None = None, *, name: str | None = None, show_default: bool = True) -> Any:
     """Annotate a field with a placeholder for its value, or with a name that Python does not allow for a field.
 
-    Pass ``show_default=False`` when the help text already explains the default.
+    The placeholder of a positional argument is written as the usage line shows it: ``[RUN]`` if it can be left out,
+    ``RUN ...`` if there may be several.  Pass ``show_default=False`` when the help text already explains the default.
     """
     hint = _describe_default if show_default else ""
     return tyro.conf.arg(name=name, metavar=metavar, help_behavior_hint=hint)
@@ -223,7 +224,7 @@ def option_name(model: type[BaseModel], field: str) -> str:
     metadata = model.model_fields[field].metadata
     config = next((each for each in metadata if hasattr(each, "help_behavior_hint")), None)
     if any(each is _POSITIONAL for each in metadata):
-        return getattr(config, "metavar", None) or field.upper()
+        return _bare(getattr(config, "metavar", None) or field.upper())
     return f"--{(getattr(config, 'name', None) or field).replace('_', '-')}"
 
 
@@ -283,4 +284,9 @@ def _explain_values(model: type[BaseModel], error: ValidationError) -> Iterator[
 def _written(argument: Any) -> str:
     """Return the spelling of a tyro argument on the command line."""
     lowered = argument.lowered
-    return str(lowered.metavar) if argument.is_positional() else "/".join(lowered.name_or_flags)
+    return _bare(str(lowered.metavar)) if argument.is_positional() else "/".join(lowered.name_or_flags)
+
+
+def _bare(placeholder: str) -> str:
+    """Return ``RUN`` for ``[RUN ...]``."""
+    return placeholder.strip("[]").removesuffix(" ...")

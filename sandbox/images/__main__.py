@@ -42,7 +42,7 @@ CommandReport = dict[str, Any]
 class BuildImagesArguments(EgressProxyOptions):
     """Build the images of tasks, or of a folder with a Dockerfile."""
 
-    paths: Positional[Annotated[tuple[Path, ...], option("PATH"), Field(min_length=1)]]
+    paths: Positional[Annotated[tuple[Path, ...], option("PATH ..."), Field(min_length=1)]]
     """Task folders, or folders with a Dockerfile."""
     concurrency: AtLeastOne = IMAGE_CONCURRENCY
     """Concurrent builds and pulls."""
@@ -56,7 +56,7 @@ class PrefetchImagesArguments(BuildImagesArguments):
 class PullImagesArguments(EgressProxyOptions):
     """Pull images by name."""
 
-    names: Positional[Annotated[tuple[str, ...], option("NAME"), Field(min_length=1)]]
+    names: Positional[Annotated[tuple[str, ...], option("NAME ..."), Field(min_length=1)]]
     """Names of images."""
     concurrency: AtLeastOne = IMAGE_CONCURRENCY
     """Concurrent builds and pulls."""

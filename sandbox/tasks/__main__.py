@@ -48,7 +48,7 @@ _FORMATS = tuple(format_names())
 class ReadTasksArguments(CommandArguments):
     """Arguments of every command that reads a data set."""
 
-    path: Positional[Annotated[Path, option("PATH", show_default=False)]] = dataset_catalog.BUILT_IN_CATALOG
+    path: Positional[Annotated[Path, option("[PATH]", show_default=False)]] = dataset_catalog.BUILT_IN_CATALOG
     """A task folder, a folder of them, a file of rows, or a datasets.toml; default: longshore's own data sets."""
     format: Annotated[
         str | None,

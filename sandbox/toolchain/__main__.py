@@ -36,7 +36,7 @@ class BuildToolchainArguments(CommandArguments):
 class CheckToolchainArguments(CommandArguments):
     """Check whether the toolchain works in images."""
 
-    images: Positional[Annotated[tuple[str, ...], option("IMAGE"), Field(min_length=1)]]
+    images: Positional[Annotated[tuple[str, ...], option("IMAGE ..."), Field(min_length=1)]]
     """Names of images."""
     as_json: JsonFlag = False
 

@@ -11,10 +11,18 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
+from pydantic.fields import FieldInfo
 from tyro.conf import subcommand
 
 from launch.cli import VERBS
-from protocol.cli.arguments import CommandArguments, JsonFlag, parse_arguments
+from protocol.cli.arguments import (
+    CommandArguments,
+    JsonFlag,
+    format_help,
+    option_name,
+    parse_arguments,
+    subcommands,
+)
 from protocol.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USER
 from protocol.cli.output import error_console
 from protocol.errors import UserError
@@ -126,6 +134,25 @@ MODULES = {verb.module for verb in VERBS.values()}
 def test_a_command_calls_itself_by_its_name(name: str) -> None:
     """A hint that names another program than the one that was typed sends its reader into the docs."""
     assert VERBS[name].load_command().verb == name
+
+
+def placeholder(field: FieldInfo, name: str) -> str:
+    """What the usage line has for a positional argument."""
+    words = name + (" ..." if str(field.annotation).startswith("tuple") else "")
+    return words if field.is_required() else f"[{words}]"
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_usage_line_shows_what_can_be_left_out(name: str) -> None:
+    """Else a newcomer looks for a recipe, or a run, that the command does not need."""
+    arguments = VERBS[name].load_command().arguments
+    inner = subcommands(arguments)
+    for model, words in [(arguments, list[str]()), *((model, [word]) for word, model in inner.items())]:
+        usage = format_help(arguments, f"longshore {name}", words).splitlines()[0]
+        for key, field in model.model_fields.items():
+            spelled = option_name(model, key)
+            if key not in {"action", "shell"} and not spelled.startswith("--") and spelled not in inner:
+                assert f" {placeholder(field, spelled)}" in f"{usage} ", usage
 
 
 @pytest.mark.parametrize("name", ["runs", "tasks", "cluster"])

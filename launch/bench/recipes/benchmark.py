@@ -79,7 +79,7 @@ class RecipeBenchmarkReport:
 class RecipesArguments(CommandArguments):
     """Run a few steps of every recipe on a tiny model, in real sandboxes."""
 
-    recipes: Positional[Annotated[tuple[str, ...], option("RECIPE")]] = ()
+    recipes: Positional[Annotated[tuple[str, ...], option("[RECIPE ...]")]] = ()
     """Recipes; default: all but the demo."""
     steps: AtLeastOne = 2
     """Optimizer steps per recipe."""
