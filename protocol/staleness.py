@@ -62,7 +62,7 @@ class AdmissionLimit:
                 f"groups_per_step {self.groups_per_step} must be ≥ 1, max_staleness {self.max_staleness} must be ≥ 0"
             )
         if self.mode is AdmissionMode.ONE_STEP_OFF and self.max_staleness < 1:
-            raise ValueError("one_step_off makes tokens one step stale: set max_staleness to 1 or more, or mode to sync")
+            raise ValueError("one_step_off makes tokens a step stale: set max_staleness to 1 or more, or mode to sync")
 
     @property
     def max_steps_ahead(self) -> int:

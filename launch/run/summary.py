@@ -137,7 +137,7 @@ def list_failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]
         ),
         (
             stalest <= facts.max_staleness,
-            f"a token of staleness {stalest:g} was trained; staleness.max_staleness = {facts.max_staleness} is the bound",
+            f"a token of staleness {stalest:g} was trained: staleness.max_staleness = {facts.max_staleness}",
         ),
     )
     return [line for held, line in checks if not held]
