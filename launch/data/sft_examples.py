@@ -56,9 +56,9 @@ class SequenceSelection:
 
     vocabulary: int
     max_tokens: int
-    overlong: OverlongAction = OverlongAction.ERROR
-    min_score: float | None = None
-    reward_weighted: bool = False
+    overlong: OverlongAction
+    min_score: float | None
+    reward_weighted: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)

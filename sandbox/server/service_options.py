@@ -37,6 +37,7 @@ class ServiceOptions(EgressProxyOptions, AccessOptions):
     warm: Count = 0
     """Size of the warm pool, per image and limits."""
     image: Annotated[str, option("IMAGE"), setting(ContainerSettings, "image")] = ""
+    # Longer than a run's default: a service does not know the episode deadlines of the runs that use it.
     max_lifetime_s: Annotated[float, option("S"), Field(ge=1), setting(ContainerSettings, "max_lifetime_s")] = 7200.0
     heartbeat_timeout_s: Annotated[
         float, option("S"), Field(ge=1), setting(ContainerSettings, "heartbeat_timeout_s")

@@ -60,7 +60,7 @@ class ToolTarget(Protocol):
 @dataclass(frozen=True, slots=True)
 class PortableToolContext:
     session: ToolTarget
-    command_timeout_s: float = 20.0
+    command_timeout_s: float
     """Seconds that a tool waits for a command."""
     output_chars: int = OUTPUT_CHARS
     """Maximum characters of output; longer output is cut to its beginning and its end."""

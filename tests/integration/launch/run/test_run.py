@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from actors.tokens.chat_format import ChatFormat, load_tokenizer
+from launch.data.settings import OverlongAction
 from launch.data.sft_examples import SequenceSelection, read_examples
 from launch.evaluation.results.evaluation_folder import read_attempt_records
 from launch.monitor.archive.activity import read_activity
@@ -35,7 +36,9 @@ from tests.support.trajectory_accounting import (
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang]
 
 STEPS, BATCH = 3, 16
-EVERYTHING = SequenceSelection(vocabulary=1 << 20, max_tokens=1 << 20)
+EVERYTHING = SequenceSelection(
+    vocabulary=1 << 20, max_tokens=1 << 20, overlong=OverlongAction.ERROR, min_score=None, reward_weighted=False
+)
 
 
 class Watched(NamedTuple):

@@ -144,7 +144,9 @@ def test_what_a_template_refuses_is_named_by_the_record(tokenizer: Tokenizer) ->
 
 # -- which, and with what weight ---------------------------------------------------------------------------------------
 
-CHOICE = SequenceSelection(vocabulary=1024, max_tokens=64)
+CHOICE = SequenceSelection(
+    vocabulary=1024, max_tokens=64, overlong=OverlongAction.ERROR, min_score=None, reward_weighted=False
+)
 
 
 def write(folder: Path, *records: dict[str, Any], name: str = "data.jsonl") -> Path:

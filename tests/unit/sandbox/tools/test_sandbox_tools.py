@@ -75,7 +75,7 @@ async def test_a_tool_reads_each_argument_that_its_schema_promises_and_demands_t
 ) -> None:
     function = tool.schema["function"]
     properties, required = function["parameters"]["properties"], function["parameters"]["required"]
-    context = ToolContext(cast("SandboxSession", FakeSession()))
+    context = ToolContext(cast("SandboxSession", FakeSession()), 20.0)
     arguments = NotedArguments(dict.fromkeys(properties, "true"))
     assert (await tool.call(context, arguments)).exit_code == 0
     assert arguments.read == set(properties)
