@@ -15,7 +15,7 @@ from launch.config import RunConfig
 from launch.config.command_line import DEFAULT_RECIPE, RecipeName, require_nonempty
 from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER, EvaluationSpec, ScoreSetting
 from launch.evaluation.task_selection import TaskSelection
-from launch.run_records.stored_config import config_tables
+from launch.run_records.stored_config import flat_config
 from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, Overrides, TaskGlobs, option
 from protocol.errors import UserError
 
@@ -50,12 +50,7 @@ class SolverKind(StrEnum):
 
 def score_settings(config: RunConfig) -> dict[str, ScoreSetting]:
     """Return ``section.key`` → value of the configuration that a score depends on."""
-    return {
-        f"{table}.{key}": _plain(value)
-        for table, keys in config_tables(config).items()
-        for key, value in keys.items()
-        if f"{table}.{key}".startswith(_SCORE_KEYS)
-    }
+    return {key: _plain(value) for key, value in flat_config(config).items() if key.startswith(_SCORE_KEYS)}
 
 
 def _plain(value: object) -> ScoreSetting:

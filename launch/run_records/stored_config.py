@@ -40,7 +40,7 @@ def load_resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     before = load_stored_config(run_dir)
     after = resolve(config_tables(before), overrides, source=f"run {run_dir.name}")
     require_unchanged(run_dir, before, after, is_fixed_key)
-    if _flat_values(after) == _flat_values(before) and has_ended(run_dir):
+    if flat_config(after) == flat_config(before) and has_ended(run_dir):
         raise RunDirectoryError(
             f"run {run_dir.name} has ended ({display_path(run_dir / SUMMARY_FILE)} has the result): to train it "
             f"further, set more than its {before.run.steps} steps (--steps N, and --set stop.… if a stop condition "
@@ -50,7 +50,7 @@ def load_resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
 
 
 def has_ended(run_dir: Path) -> bool:
-    """Return whether the run has reached its own end; one that a person ended with ``launch.control.ctl`` may go on."""
+    """Return whether the run has reached its own end; one that a person ended with ``longshore ctl`` may go on."""
     try:
         return orjson.loads((run_dir / SUMMARY_FILE).read_bytes()).get("ended") not in _ENDED_BY_REQUEST
     except FileNotFoundError:
@@ -63,7 +63,7 @@ def require_unchanged(
     run_dir: Path, before: ConfigSection, after: ConfigSection, is_fixed: Callable[[str], bool]
 ) -> None:
     """Raise RunDirectoryError if keys differ that are fixed once a run has started."""
-    old, new = _flat_values(before), _flat_values(after)
+    old, new = flat_config(before), flat_config(after)
     if fixed := [key for key in sorted(old.keys() | new.keys()) if is_fixed(key) and old.get(key) != new.get(key)]:
         raise RunDirectoryError(
             f"run {run_dir.name} was started with another {', '.join(fixed)}, which its checkpoints depend on: "
@@ -127,6 +127,6 @@ def config_tables(config: ConfigSection) -> dict[str, dict[str, Toml]]:
     return config.model_dump(mode="json", exclude_none=True)
 
 
-def _flat_values(config: ConfigSection) -> dict[str, Toml]:
+def flat_config(config: ConfigSection) -> dict[str, Toml]:
     """Return a configuration as ``section.key`` → value."""
     return {f"{table}.{key}": value for table, keys in config_tables(config).items() for key, value in keys.items()}

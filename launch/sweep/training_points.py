@@ -19,7 +19,7 @@ from launch.config import ConfigError, RunConfig, load_recipe
 from launch.config.loader import Toml
 from launch.evaluation.online.run_evaluations import BEFORE, read_run_evaluation
 from launch.run_records.run_summary import read_run_summary
-from launch.run_records.stored_config import config_tables, load_stored_config
+from launch.run_records.stored_config import flat_config, load_stored_config
 from launch.sweep.axes import SweepPoint, format_assignments
 from launch.sweep.definition import Sweep
 from launch.sweep.sweep_points import SweepPoints
@@ -146,7 +146,7 @@ class TrainingPoints(SweepPoints):
 
 def _start_key(config: RunConfig) -> str:
     """Return a digest that is equal for configurations whose runs start from the same weights."""
-    values = {key: value for key, value in _flat(config).items() if not key.startswith(_LEARNING)}
+    values = {key: value for key, value in _comparable_values(config).items() if not key.startswith(_LEARNING)}
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -156,7 +156,7 @@ def _has_begun_training(run_dir: Path) -> bool:
 
 
 def _require_same(run_dir: Path, before: RunConfig, now: RunConfig) -> None:
-    old, new = _flat(before), _flat(now)
+    old, new = _comparable_values(before), _comparable_values(now)
     if other := [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]:
         key = other[0]
         raise UserError(
@@ -165,10 +165,9 @@ def _require_same(run_dir: Path, before: RunConfig, now: RunConfig) -> None:
         )
 
 
-def _flat(config: RunConfig) -> dict[str, Toml]:
+def _comparable_values(config: RunConfig) -> dict[str, Toml]:
     """Return ``section.key`` → value, without the keys that may differ."""
-    values = {f"{table}.{key}": value for table, keys in config_tables(config).items() for key, value in keys.items()}
-    return {key: value for key, value in values.items() if not key.startswith(_MAY_DIFFER)}
+    return {key: value for key, value in flat_config(config).items() if not key.startswith(_MAY_DIFFER)}
 
 
 def _sets(values: Mapping[str, Toml]) -> list[str]:

@@ -24,7 +24,7 @@ from actors.rollout.policy import EVALUATION_TEMPERATURE
 from launch.config import RunConfig
 from launch.evaluation.evaluation_options import score_settings
 from launch.evaluation.results.evaluation_folder import EvaluationSpec, is_evaluation, read_spec, write_spec
-from launch.run_records.stored_config import config_tables
+from launch.run_records.stored_config import flat_config
 from protocol.errors import UserError
 from protocol.evaluation import ATTEMPTS_FILE, AttemptRecord, read_attempts, write_attempts
 from protocol.files.filesystem import build_folder, fsync_path
@@ -40,8 +40,7 @@ _TASK_KEYS = ("data.", "run.seed", "evaluation.tasks_per_family")
 
 def make_run_spec(config: RunConfig, run_id: str) -> EvaluationSpec:
     """Return the specification of a run's evaluations, without name, step and version."""
-    values = {f"{table}.{key}": value for table, keys in config_tables(config).items() for key, value in keys.items()}
-    tasks = {key: value for key, value in values.items() if key.startswith(_TASK_KEYS)}
+    tasks = {key: value for key, value in flat_config(config).items() if key.startswith(_TASK_KEYS)}
     return EvaluationSpec(
         solver=SOLVER,
         model=run_id,
