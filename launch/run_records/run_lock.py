@@ -9,10 +9,7 @@ import pwd
 from collections.abc import Generator
 from pathlib import Path
 
-from protocol.run_directory.layout import (
-    LOCK_FILE,
-    RunDirectoryError,
-)
+from protocol.run_directory.layout import LOCK_FILE, RunDirectoryError
 
 
 @contextlib.contextmanager

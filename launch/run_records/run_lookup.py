@@ -9,10 +9,7 @@ from launch.config import NegativeControl
 from launch.run_records.stored_config import load_resumed_config, load_stored_config
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
-from protocol.run_directory.layout import (
-    CONFIG_FILE,
-    RunDirectoryError,
-)
+from protocol.run_directory.layout import CONFIG_FILE, RunDirectoryError
 
 
 def find_run(parent: Path, run_id: str) -> Path:
