@@ -85,16 +85,19 @@ async def outcome(pool: SandboxPool, command: str, level: GradingLevel, limit_s:
             return False
 
 
-@pytest.mark.parametrize("wreck", ["all files", "all processes", "no shell"])
-async def test_a_broken_container_scores_nothing_and_costs_no_replacement(pool: SandboxPool, wreck: str):
-    assert not await outcome(pool, WRECKS[wreck], GradingLevel.SAME)
+FAST = {(wreck, GradingLevel.SAME) for wreck in ("all files", "all processes", "no shell")}
+CASES = [
+    pytest.param(command, level, id=f"{wreck}-{level}", marks=() if (wreck, level) in FAST else pytest.mark.slow)
+    for wreck, command in WRECKS.items()
+    for level in GradingLevel
+]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("level", GradingLevel)
-@pytest.mark.parametrize("wreck", WRECKS.values(), ids=WRECKS.keys())
-async def test_a_broken_container_scores_nothing_at_any_level(pool: SandboxPool, wreck: str, level: GradingLevel):
-    assert not await outcome(pool, wreck, level)
+@pytest.mark.parametrize(("command", "level"), CASES)
+async def test_a_broken_container_scores_nothing_and_costs_no_replacement(
+    pool: SandboxPool, command: str, level: GradingLevel
+):
+    assert not await outcome(pool, command, level)
 
 
 async def test_an_agent_gets_neither_the_stream_of_pid_1_nor_a_say_over_its_limits(pool: SandboxPool):
