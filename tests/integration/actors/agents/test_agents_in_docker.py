@@ -17,7 +17,6 @@ from actors.agents.settings import AgentKind, ToolsetKind
 from actors.rollout.episode import run_agent_episode
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.settings import EpisodeSettings
-from actors.rollout.terminal import EpisodeTerminal
 from actors.tokens.chat_format import ChatFormat
 from actors.workers.provider_settings import ProviderSettings
 from actors.workers.sandbox_source import open_sandbox_source
@@ -25,7 +24,7 @@ from launch.config.tables import AgentTable
 from protocol.trajectory import EpisodeStatus, Trajectory
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
-from sandbox.providers.interface import LocalProvider, LocalSandbox, open_sandbox
+from sandbox.providers.interface import LocalProvider, LocalSandbox, Sandbox, open_sandbox
 from sandbox.tasks.task import Task
 from tests.support.episodes import episode_context, terminal_limits
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
@@ -135,15 +134,7 @@ async def test_an_agent_that_knows_what_to_do_does_it(
 ) -> None:
     agent = make_agent(section.make_spec())
     async with SandboxPool(POOL, docker_engine) as pool, open_sandbox(LocalProvider(pool), task, 600.0) as sandbox:
-        await does_it(
-            agent,
-            task,
-            texts,
-            reads,
-            SandboxTerminal(
-                sandbox, task, terminal_limits(command_s=20.0, grade_s=60.0, observation_chars=4000), tools=agent.tools
-            ),
-        )
+        await does_it(agent, task, texts, reads, sandbox)
 
 
 ELSEWHERE = {name: each for name, each in EPISODES.items() if name != "keystrokes"}
@@ -161,18 +152,12 @@ async def test_it_does_so_in_a_sandbox_of_a_pool_server_and_is_graded_there(
         open_sandbox(sandboxes, task, 600.0) as sandbox,
     ):
         assert not isinstance(sandbox, LocalSandbox)
-        await does_it(
-            agent,
-            task,
-            texts,
-            reads,
-            SandboxTerminal(
-                sandbox, task, terminal_limits(command_s=20.0, grade_s=60.0, observation_chars=4000), tools=agent.tools
-            ),
-        )
+        await does_it(agent, task, texts, reads, sandbox)
 
 
-async def does_it(agent: Agent, task: Task, texts: list[str], reads: str, terminal: EpisodeTerminal) -> None:
+async def does_it(agent: Agent, task: Task, texts: list[str], reads: str, sandbox: Sandbox) -> None:
+    limits = terminal_limits(command_s=20.0, grade_s=60.0, observation_chars=4000)
+    terminal = SandboxTerminal(sandbox, task, limits, tools=agent.tools)
     engine = FakeEngine([f"{text}\x01" for text in texts])
     chat = ChatFormat(FakeTokenizer(), tools=[tool.schema for tool in agent.offered_tools.values()] or None)
     trajectory = await run_agent_episode(episode_context(SETTINGS, task), agent, chat, engine.generate, terminal)
