@@ -7,6 +7,11 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
+# One more than there are cores, because tests wait for containers and processes; each may take several GiB.  The files
+# keep their order, so that those that wait most, tests/integration, do not come last.
+TEST_PROCESSES := $(shell processes=$$(($$(nproc) + 1)); echo $$((processes < 4 ? processes : 4)))
+# Tests start hundreds of Python processes, each of which would compile the project again.
+export PYTHONDONTWRITEBYTECODE :=
 SOURCES := protocol sandbox actors learner launch tests tools
 ARGS :=
 
@@ -16,16 +21,16 @@ help: ## list the targets
 setup: ## virtual environment, pinned packages, Docker engine, base image: only what is missing
 	@$(if $(PYTHON),PYTHON="$(PYTHON)") tools/setup.sh
 
-demo: setup ## train the demo agent from nothing and report (ten to fifteen minutes on two quiet cores)
+demo: setup ## train the demo agent from scratch and write its report (ten to fifteen minutes on two quiet cores)
 	@$(BIN)/python -m launch.cluster demo --nodes 1 $(ARGS)
 
-test: setup ## the fast tests and one real run of each room (about fifteen minutes on two cores)
-	@$(PYTEST) -n logical --maxprocesses 4 --dist loadscope -m "not slow and not chaos and not gpu" $(ARGS)
+test: setup ## the fast tests and one real run of each package (about eight minutes on two quiet cores)
+	@$(PYTEST) -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder -m "not slow and not chaos and not gpu" $(ARGS)
 
-test-all: setup ## all of the tests that need no GPU: slow ones, and those that kill processes
+test-all: setup ## also the slow tests and those that kill processes; only tests for a GPU are left out
 	@$(PYTEST) -m "not gpu" $(ARGS)
 
-lint: setup ## ruff, pyright, the walls between rooms, and every ignore with its reason
+lint: setup ## ruff, pyright, import contracts, and a reason for every ignore
 	@failed=; \
 	check() { printf 'lint: %s\n' "$$*"; "$$@" || failed="$$failed $$1"; }; \
 	check $(BIN)/ruff check $(SOURCES); \
@@ -35,20 +40,20 @@ lint: setup ## ruff, pyright, the walls between rooms, and every ignore with its
 	check $(BIN)/python tools/count_ignores.py; \
 	if [ -n "$$failed" ]; then printf 'lint: failed:%s\n' "$$failed"; exit 1; fi; printf 'lint: clean\n'
 
-format: setup ## let ruff put the code in order
+format: setup ## format the code with ruff
 	@$(BIN)/ruff check --fix-only --quiet $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
-docs: setup ## write the pages that are made from the code, and build the site into site/
+docs: setup ## write the generated pages, and build the site of docs/ into site/
 	@$(BIN)/python tools/config_page.py
 	@$(BIN)/python tools/commands_page.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@printf 'docs: site/index.html\n'
 
-lock: setup ## make constraints.txt anew from pyproject.toml (ARGS="NAME …" lets these packages move)
+lock: setup ## resolve pyproject.toml into a new constraints.txt (ARGS="NAME …" updates only these packages)
 	@$(BIN)/python tools/lock.py $(ARGS)
 
-clean: ## remove build products, caches and logs; say what stays
+clean: ## remove build products, caches and logs; print what stays
 	@rm -rf build dist site ./*.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis .longshore/logs
 	@find . -path ./.venv -prune -o -path ./runs -prune -o -path ./.longshore -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
-	@printf 'clean: left alone: .venv (packages), runs (your results), .longshore (engine state), the Docker engine and its images\n'
+	@printf 'clean: kept: .venv (packages), runs (your results), .longshore (engine state), the Docker engine and its images\n'

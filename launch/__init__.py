@@ -13,7 +13,8 @@ A run, from above:
 - ``data``: tasks, the starting model (also the model of the demo) and the warm start.
 - ``actor_group``: the run's actors; ``hosts``: its nodes; ``processes``: local processes and tasks.
 - ``run_records``: the records of a run in its directory.
-- ``config``: tables of every room's settings, and the checks over them; ``recipes``: TOML files of them.
+- ``settings``: the tables that launch declares; ``config``: all tables of a run, and the checks over them; ``recipes``:
+  TOML files of them.
 
 Looking at runs and evaluations:
 

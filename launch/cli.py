@@ -93,15 +93,16 @@ def _run() -> None:
     elif (verb := VERBS.get(words[0])) is not None:
         os.execv(sys.executable, [sys.executable, "-m", verb.module, *words[1:]])  # noqa: S606  the same interpreter
     else:
-        raise UserError(
-            f"longshore has no command '{words[0]}'{did_you_mean(words[0], VERBS)}; the commands are {', '.join(VERBS)}"
-        )
+        kind = "option" if words[0].startswith("-") else "command"
+        known = f": the commands are {', '.join(VERBS)}"
+        near = did_you_mean(words[0], [*VERBS, "--version", "--help"])
+        raise UserError(f"longshore has no {kind} '{words[0]}'{known}{near}")
 
 
 def format_verbs() -> str:
     """Return the usage of ``longshore``, with the verbs in their groups."""
     width = max(map(len, VERBS))
-    lines = ["usage: longshore VERB …  (longshore VERB --help tells more)"]
+    lines = ["usage: longshore VERB …  (longshore VERB --help tells more), or longshore --version"]
     for group, verbs in VERB_GROUPS.items():
         lines += ["", f"{group}:", *(f"  {name:<{width}}  {verb.summary}" for name, verb in verbs.items())]
     return "\n".join([*lines, ""])

@@ -12,11 +12,11 @@ import secrets
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from launch.config import RunConfig, recipe_names, resolve
 from launch.config.command_line import DEFAULT_RECIPE
-from launch.config.toml_text import format_recipe
+from launch.config.toml_text import print_toml
 from launch.hosts.ray_environment import resolve_ray_environment
 from launch.processes.interruption import run_interruptible
 from launch.processes.process_reaper import ProcessReaper
@@ -32,10 +32,9 @@ from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.events import JsonValue
 from protocol.run_directory.layout import resume_command
-from protocol.settings import ConfigSection
 
 if TYPE_CHECKING:  # it loads Ray
-    from launch.run.driver import Driver
+    from launch.run.run_classes import RunClasses
 
 
 def run(arguments: ClusterArguments, out: JsonOutput) -> int:
@@ -45,25 +44,18 @@ def run(arguments: ClusterArguments, out: JsonOutput) -> int:
         error_console().print(f"no recipe named: running '{DEFAULT_RECIPE}' (others: {others})")
     if arguments.dry_run:
         config = _new_config(arguments) if arguments.resume is None else _resumed_run(arguments)[1]
-        print_config(config, out)
+        print_toml(config_tables(config), out)
         return EXIT_OK
     result = run_proof(arguments, run_once) if arguments.proof else run_once(arguments)
     out.set_result(result)
     return EXIT_OK if result["ok"] else EXIT_FAILED
 
 
-def print_config(config: ConfigSection, out: JsonOutput) -> None:
-    """Print a configuration: TOML that is itself a recipe, or one object with ``--json``."""
-    tables = config_tables(config)
-    out.set_result(cast("dict[str, JsonValue]", tables))
-    if not out.enabled:
-        sys.stdout.write(format_recipe(tables))
-
-
 def run_once(
-    arguments: ClusterArguments, *, driver_class: type[Driver] | None = None, token: str = ""
+    arguments: ClusterArguments, classes: RunClasses | None = None, *, token: str = ""
 ) -> dict[str, JsonValue]:
-    """Execute one run from its arguments to its summary; ``token`` marks its processes."""
+    """Execute one run from its arguments to its summary, with other ``classes`` than the defaults if given.  ``token``
+    marks its processes; without one it is random."""
     directory, config = _open_run_directory(arguments)
     with directory:
         directory.archive_results()
@@ -71,12 +63,13 @@ def run_once(
         console = error_console()
         console.print(f"run directory: {display_path(directory.path)}")
         from launch.run.driver import Driver
+        from launch.run.run_classes import RunClasses
 
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
         cleanup = (sys.executable, "-m", "sandbox.host", "clean", directory.run_id)
         log = directory.process_log("driver", "node-0")
         with ProcessReaper(token or secrets.token_hex(16), temporary, cleanup), log.handler_installed():
-            driver = (driver_class or Driver)(config, directory, temporary, console)
+            driver = Driver(config, directory, temporary, console, classes or RunClasses())
             work = driver.run(resume=arguments.resume is not None)
             summary = asyncio.run(run_interruptible(work, resume_command(directory.path)))
         driver.write_results(summary)

@@ -14,7 +14,9 @@ from protocol.cli.output import JsonOutput
 
 
 class CompletionArguments(CommandArguments):
-    """Print a script that completes commands and options in a shell.
+    """Print a script that completes commands, options, their fixed values, recipe names and ctl's actions in a shell.
+
+    Files are completed after an option that takes one, in bash also in place of run ids and wherever else nothing fits.
 
     Example: longshore completion bash > ~/.local/share/bash-completion/completions/longshore
     """

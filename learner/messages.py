@@ -43,8 +43,8 @@ class SftReport:
 class TokenAccount:
     """Account of the tokens of one step's batch; see :mod:`learner.data.token_account`."""
 
-    ages: tuple[int, ...] = ()
-    """Number of sampled tokens by age, including those without loss."""
+    staleness_histogram: tuple[int, ...] = ()
+    """Number of sampled tokens by staleness, including those without loss."""
     share_by_decile: tuple[float, ...] = ()
     """Trained share by decile of the trajectories' lengths, shortest first."""
     by_turn: tuple[tuple[int, int], ...] = ()
@@ -59,8 +59,8 @@ class StepReport:
     trained: tuple[str, ...]
     """Ids of trained trajectories, in payload order."""
     dropped: dict[str, DropReason]
-    ages: tuple[int, ...]
-    """Number of tokens with loss by age in optimizer steps, from age 0."""
+    staleness_histogram: tuple[int, ...]
+    """Number of tokens with loss by staleness in optimizer steps, from 0."""
     metrics: dict[str, float]
     """Metrics of the whole batch: those of :mod:`learner.losses.metrics`, :mod:`learner.training.update`,
     :mod:`learner.training.step_report` and :func:`learner.data.batch.read_batch`.  ``updated`` is 0 if the weights

@@ -67,7 +67,7 @@ class TrainerSettings(ConfigSection):
     """Shard Adam's state over the data-parallel ranks."""
     call_timeout_s: Annotated[float, Field(gt=0)] = 900.0
     """A step, publication or checkpoint that takes longer counts as hung: the ranks write their stacks into the
-    attempt's logs and are killed.  A run then continues from its checkpoint; supervised training ends."""
+    run's logs and are killed.  A run then continues from its checkpoint; supervised training ends."""
     device: Annotated[str, Field(pattern="^(cpu|cuda)$")] = "cpu"
     """``cpu`` (gloo) or ``cuda`` (NCCL)."""
     dtype: Dtype = Dtype.FLOAT32
@@ -98,8 +98,8 @@ class TrainerSettings(ConfigSection):
     """State offloaded to host memory: ``none``, ``optimizer`` (Adam's moments and main weights, between two updates) or
     ``parameters`` (also weights and gradients between two steps, so that another process can use the device)."""
     shard_mb: PositiveInt = 4096
-    """Most MB of tensors in one file of a published version.  Until it is written, the first rank's host memory holds a
-    copy of the weights, so that training continues."""
+    """Most MiB of tensors in one file of a published version.  Until it is written, the first rank's host memory holds
+    a copy of the weights, so that training continues."""
     threads: PositiveInt = 1
     """CPU threads of each rank."""
 

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
-_EXIT_USER = 2
+EXIT_USER = 2
+"""Exit code of a request that cannot be carried out as given (:mod:`protocol.cli.exit_codes`)."""
 
 
 def require_packages(*names: str) -> None:
@@ -26,8 +27,8 @@ def require_packages(*names: str) -> None:
     line = f"{sys.executable} does not have longshore's packages: {way}"
     sys.stderr.write(f"error: {line}\n")
     if "--json" in sys.orig_argv:
-        sys.stdout.write(json.dumps({"error": line, "exit_code": _EXIT_USER}) + "\n")
-    raise SystemExit(_EXIT_USER)
+        sys.stdout.write(json.dumps({"error": line, "exit_code": EXIT_USER}) + "\n")
+    raise SystemExit(EXIT_USER)
 
 
 def installed_version(package: str) -> str:

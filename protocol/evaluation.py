@@ -179,7 +179,7 @@ def read_attempts(path: Path, *, skip_damaged: bool = False) -> dict[AttemptId, 
         except ValidationError as error:
             if not skip_damaged:
                 raise UserError(
-                    f"{path}:{number} is no attempt of an evaluation: remove the line, and the attempt is run again"
+                    f"{path}:{number} is not an attempt of an evaluation: remove the line, and the attempt is run again"
                 ) from error
     return latest_records(found)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
@@ -24,6 +24,17 @@ Seconds = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 DecayRate = Annotated[float, Field(ge=0, lt=1)]
 """Decay of a running mean; with 1 it would never change."""
+
+
+def split_commas(text: str) -> tuple[str, ...]:
+    """Return the parts of a text between commas, without empty ones."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+CommaList = Annotated[
+    tuple[str, ...], BeforeValidator(lambda given: split_commas(given) if isinstance(given, str) else given)
+]
+"""Several texts, given as a list or as one text with commas."""
 
 
 class ConfigError(UserError):
@@ -74,20 +85,32 @@ def suggest_key(model: type[ConfigSection], wrong: str) -> str:
     return did_you_mean(f"{section}.{leaf}", inside) or did_you_mean(wrong, fields)
 
 
-def explain_errors(model: type[ConfigSection], error: ValidationError, source: str, see_keys: str = "") -> ConfigError:
+def explain_errors(
+    model: type[ConfigSection],
+    error: ValidationError,
+    source: str,
+    see_keys: str = "",
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> ConfigError:
     """Return one error for all problems that pydantic found in ``source``, each with its key and a fix.
 
-    ``see_keys`` is appended if a key is unknown; it names a command that lists the known keys.
+    ``see_keys`` is appended if a key is unknown; it names a command that lists the known keys.  ``options`` has the
+    option, ``--nodes``, of each key that the command line has set: it is named instead of the key, and of the source if
+    all problems are of options.
     """
     problems: list[str] = []
     found = error.errors(include_url=False, include_context=True)
+    only_typed = True
     for item in found:
         key = ".".join(str(part) for part in item["loc"])
+        typed = options.get(".".join(map(str, item["loc"][:2])))
+        only_typed = only_typed and typed is not None
         if item["type"] == "extra_forbidden":
             problems.append(f"unknown key '{key}'{suggest_key(model, key)}")
         elif item["type"] == "value_error":
             problems.append(str(item.get("ctx", {}).get("error", item["msg"])))
         else:
-            problems.append(f"{key}: {item['msg'][0].lower()}{item['msg'][1:]}, not {item['input']!r}")
+            problems.append(f"{typed or key}: {item['msg'][0].lower()}{item['msg'][1:]}, not {item['input']!r}")
     unknown = any(item["type"] == "extra_forbidden" for item in found)
-    return ConfigError(f"{source}: {'; also: '.join(problems)}{see_keys if unknown else ''}")
+    where = "" if only_typed else f"{source}: "
+    return ConfigError(f"{where}{'; also: '.join(problems)}{see_keys if unknown else ''}")

@@ -1,10 +1,10 @@
-"""Pure rules for admission and token age, without clock or I/O.
+"""Pure rules for admission and staleness of a token, without clock or I/O.
 
 Admission bounds how far rollout may run ahead of training.  Group i (counted from 0, without dropped groups) is trained
 by step ⌊i ÷ groups_per_step⌋, so opening it only while ⌊i ÷ groups_per_step⌋ ≤ served step + steps ahead bounds the
-age of groups at their start (:func:`actors.scheduler.admission.decide_admission`).  Steps ahead are 0 for sync, 1 for
-one-step-off and ``max_staleness`` for async.  An episode may still end late: the age of each token is measured at the
-step that uses it, and the stale-token policy decides on the token.
+staleness of groups at their start (:func:`actors.scheduler.admission.decide_admission`).  Steps ahead are 0 for sync, 1
+for one-step-off and ``max_staleness`` for async.  An episode may still end late: a token's staleness is measured
+at the step that uses it, and the stale-token policy decides on the token.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AdmissionLimit:
     mode: AdmissionMode
     groups_per_step: int
     max_staleness: int
-    """Largest token age, in optimizer steps."""
+    """Largest staleness of a token, in optimizer steps."""
 
     def __post_init__(self) -> None:
         if self.groups_per_step < 1 or self.max_staleness < 0:
@@ -100,25 +100,25 @@ def find_oldest_running_step(running: Sequence[int], ready: Sequence[int], group
     return min(step - rank // groups_per_step for rank, step in enumerate(waiting) if step >= oldest)
 
 
-def token_ages(versions: Int32Array, loss_mask: Uint8Array, lineage: Lineage, using_version: int) -> Int32Array:
-    """Return the age [T] of each sampled token in optimizer steps, relative to the weights ``using_version``; −1 where
-    ``loss_mask`` is 0.  Raises KeyError for a version that is not in ``lineage``."""
-    ages = np.full(versions.shape, -1, dtype=np.int32)
+def token_staleness(versions: Int32Array, loss_mask: Uint8Array, lineage: Lineage, using_version: int) -> Int32Array:
+    """Return the staleness [T] of each sampled token in optimizer steps, relative to the weights ``using_version``; −1
+    where ``loss_mask`` is 0.  Raises KeyError for a version that is not in ``lineage``."""
+    staleness = np.full(versions.shape, -1, dtype=np.int32)
     sampled = loss_mask == 1
     unique, inverse = np.unique(versions[sampled], return_inverse=True)
-    by_version = np.array([lineage.age(int(version), using_version) for version in unique], dtype=np.int32)
-    ages[sampled] = by_version[inverse]
-    return ages
+    by_version = np.array([lineage.staleness(int(version), using_version) for version in unique], dtype=np.int32)
+    staleness[sampled] = by_version[inverse]
+    return staleness
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StalenessVerdict:
-    """Loss masks and ages of one trajectory under a stale-token policy."""
+    """Loss masks and staleness of one trajectory under a stale-token policy."""
 
     loss_masks: tuple[Uint8Array, ...]
     """uint8 [T] per segment: 1 where the token was sampled and keeps its loss."""
-    ages: tuple[Int32Array, ...]
-    """int32 [T] per segment: the result of :func:`token_ages`."""
+    staleness: tuple[Int32Array, ...]
+    """int32 [T] per segment: the result of :func:`token_staleness`."""
     drop: DropReason | None
     """Set if no token keeps its loss: the trajectory is dropped, and ``loss_masks`` is all 0."""
     sampled: int
@@ -131,12 +131,12 @@ def length_bucket(sampled: int) -> str:
     return str(1 << max(0, sampled.bit_length() - 1))
 
 
-def staleness_loss_mask(policy: StaleTokenPolicy, ages: Int32Array, max_staleness: int) -> npt.NDArray[np.bool_]:
-    """Return which of one trajectory's ``ages`` (−1 where nothing was sampled) keep their loss under ``policy``.  An
-    age may stand for a token or a run of tokens."""
-    if policy is StaleTokenPolicy.DROP and int(ages.max(initial=-1)) > max_staleness:
-        return np.zeros(ages.shape, np.bool_)
-    return (ages >= 0) & (ages <= max_staleness)
+def staleness_loss_mask(policy: StaleTokenPolicy, staleness: Int32Array, max_staleness: int) -> npt.NDArray[np.bool_]:
+    """Return for which values of one trajectory's ``staleness`` (−1 where nothing was sampled) the loss is kept under
+    ``policy``.  A value may stand for a token or a run of tokens."""
+    if policy is StaleTokenPolicy.DROP and int(staleness.max(initial=-1)) > max_staleness:
+        return np.zeros(staleness.shape, np.bool_)
+    return (staleness >= 0) & (staleness <= max_staleness)
 
 
 def apply_stale_token_policy(
@@ -147,14 +147,14 @@ def apply_stale_token_policy(
     A trajectory without any token that keeps its loss is dropped with reason ``all_stale``; under ``drop`` one token
     above ``max_staleness`` suffices.
     """
-    ages = [token_ages(segment.versions, segment.loss_mask, lineage, using_version) for segment in segments]
-    every = np.concatenate(ages) if ages else np.zeros(0, np.int32)
+    staleness = [token_staleness(segment.versions, segment.loss_mask, lineage, using_version) for segment in segments]
+    every = np.concatenate(staleness) if staleness else np.zeros(0, np.int32)
     kept = staleness_loss_mask(policy, every, max_staleness).astype(np.uint8)
-    masks = np.split(kept, np.cumsum([len(age) for age in ages])[:-1]) if ages else []
+    masks = np.split(kept, np.cumsum([len(each) for each in staleness])[:-1]) if staleness else []
     trained = int(kept.sum())
     return StalenessVerdict(
         tuple(masks),
-        tuple(ages),
+        tuple(staleness),
         None if trained else DropReason.ALL_STALE,
         int((every >= 0).sum()),
         trained,

@@ -1,8 +1,8 @@
-"""Steps and weight versions, and the age of tokens.
+"""Steps and weight versions, and the staleness of tokens.
 
 ``step`` counts optimizer steps in the lineage of the current checkpoint and rolls back on resume.  ``version`` names
-one set of weights and is never reused, even across resumes: its high bits are the attempt, its low bits a counter.
-Only versions leave the learner: prefix-cache keys, files, routing and token labels carry them.
+one set of weights and is never reused, even across resumes: its high bits are the number of the run's start, its low
+bits a counter.  Only versions leave the learner: prefix-cache keys, files, routing and token labels carry them.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _VERSION_BITS = 31
 NO_VERSION = WeightVersion(-1)
 
 
-def make_version(attempt: int, count: int) -> WeightVersion:
-    """Return the version of the ``count``-th set of weights of the run's ``attempt``-th start.
+def make_version(start_number: int, count: int) -> WeightVersion:
+    """Return the version of the ``count``-th set of weights of the run's ``start_number``-th start.
 
     Raises ValueError beyond 2²⁰ sets of weights per start, or 2,047 starts per run.
     """
-    version = attempt << _COUNT_BITS | count
-    if attempt < 0 or not 0 <= count < 1 << _COUNT_BITS or version >= 1 << _VERSION_BITS:
-        raise ValueError(f"attempt {attempt} or count {count} out of range")
+    version = start_number << _COUNT_BITS | count
+    if start_number < 0 or not 0 <= count < 1 << _COUNT_BITS or version >= 1 << _VERSION_BITS:
+        raise ValueError(f"start {start_number} or count {count} out of range")
     return WeightVersion(version)
 
 
-def version_attempt(version: int) -> int:
-    """Return the start of the run (its attempt) that published ``version``."""
+def version_start_number(version: int) -> int:
+    """Return the number of the run's start that published ``version``."""
     return version >> _COUNT_BITS
 
 
 def format_version(version: int) -> str:
-    """Return a version as ``attempt.count`` for people."""
-    return "-" if version < 0 else f"{version_attempt(version)}.{version & (1 << _COUNT_BITS) - 1}"
+    """Return a version as ``start.count`` for people."""
+    return "-" if version < 0 else f"{version_start_number(version)}.{version & (1 << _COUNT_BITS) - 1}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class LineageEntry:
 
 @dataclass(slots=True)
 class Lineage:
-    """The tree of versions, along which ages are measured."""
+    """The tree of versions, along which staleness is measured."""
 
     entries: dict[int, LineageEntry] = field(default_factory=dict[int, LineageEntry])
 
@@ -71,7 +71,7 @@ class Lineage:
             yield entry.version
             version = entry.parent
 
-    def age(self, sampled: int, using: int) -> int:
+    def staleness(self, sampled: int, using: int) -> int:
         """Return the optimizer steps between the weights ``sampled`` and ``using`` through their nearest common
         ancestor.
         Raises KeyError for an unknown version."""

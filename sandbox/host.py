@@ -16,15 +16,16 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-from tyro.conf import Positional, subcommand
+from tyro.conf import subcommand
 
-from protocol.cli.arguments import CommandArguments, Flag, option
+from protocol.cli.arguments import CommandArguments, Flag, JsonFlag
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from protocol.cli.output import JsonOutput
+from protocol.cli.output import JsonOutput, output_console
 from protocol.errors import UserError
+from protocol.run_directory.run_arguments import RunPath
 from sandbox.docker import daemon, owner
 from sandbox.docker.daemon import ReportLine
 from sandbox.host_record import HostSettings, SandboxHost, current_host, is_set_up, write_host_record
@@ -95,57 +96,83 @@ def _ignore(line: str) -> None:
     del line
 
 
-def report_status(settings: HostSettings, say: ReportLine) -> bool:
-    """Report what is set up through ``say``. Returns whether sandboxes can start."""
+class HostStatus(NamedTuple):
+    """The set-up of this machine for sandboxes."""
+
+    docker_url: str
+    base_image: str
+    toolchain: str
+    engine_answers: bool
+    has_base_image: bool
+    disk_limit: str = ""
+    """How the disk limit of sandboxes is held (:class:`sandbox.pool.disk_bound.DiskBound`)."""
+    ready: bool = False
+    """Sandboxes can start."""
+
+
+def report_status(settings: HostSettings, say: ReportLine) -> HostStatus:
+    """Report what is set up through ``say``."""
+    if not is_set_up(settings):
+        say("not set up: longshore host up")
+        return HostStatus("", "", "", engine_answers=False, has_base_image=False)
     host = current_host(settings)
     answers = daemon.engine_answers(host.docker_url)
     say(f"docker engine: {host.docker_url} {'answers' if answers else 'DOES NOT ANSWER: longshore host up'}")
     image = answers and daemon.has_image(host.docker_url, host.base_image)
     missing = "" if image else " MISSING: longshore host up"
     say(f"base image: {host.base_image}{missing}, toolchain: {host.toolchain}")
+    found = HostStatus(host.docker_url, host.base_image, str(host.toolchain), answers, image)
     if not (image and host.toolchain.exists()):
-        return False
+        return found
 
     from sandbox.pool import disk_bound  # imports the Docker client, which nothing else here needs
 
     bound = asyncio.run(disk_bound.probe_engine_disk_bound(host.docker_url, host.base_image, host.toolchain))
     say(f"disk limit: {bound}: {disk_bound.DISK_BOUND_DESCRIPTIONS[bound]}")
-    return True
+    return found._replace(disk_limit=bound.value, ready=True)
 
 
-def stop_engine(settings: HostSettings, say: ReportLine) -> None:
-    """Stop the Docker engine if longshore started it. Images and toolchain stay."""
+def stop_engine(settings: HostSettings, say: ReportLine) -> bool:
+    """Stop the Docker engine if longshore started it; images and toolchain stay.  Returns whether there was one to
+    stop."""
     host = current_host(settings)
     if not host.engine_owner or owner.is_proved_dead(host.engine_owner):
         say(f"docker engine: {host.docker_url} was not started by longshore; nothing to stop")
-        return
+        return False
     pid = owner.owner_pid(host.engine_owner)
     os.kill(pid, signal.SIGTERM)
     give_up = time.monotonic() + 30
     while not owner.is_proved_dead(host.engine_owner) and time.monotonic() < give_up:
         time.sleep(0.1)
     say(f"docker engine: stopped (pid {pid})")
+    return True
 
 
 class UpArguments(CommandArguments):
     """Set up whatever is missing."""
 
+    as_json: JsonFlag = False
+
 
 class StatusArguments(CommandArguments):
     """Show the set-up.  The exit code is 1 if sandboxes cannot start."""
+
+    as_json: JsonFlag = False
 
 
 class DownArguments(CommandArguments):
     """Stop the Docker engine that `up` started."""
 
+    as_json: JsonFlag = False
+
 
 class CleanArguments(CommandArguments):
     """Remove what a run's dead workers left on this machine's Docker engine."""
 
-    run: Positional[Annotated[str, option("RUN")]]
-    """Id of the run."""
+    run: RunPath
     settle: Flag = False
     """Keep looking for 20 s, because the workers have only just died."""
+    as_json: JsonFlag = False
 
 
 class HostArguments(CommandArguments):
@@ -164,26 +191,26 @@ class HostArguments(CommandArguments):
 
 def run(given: HostArguments, out: JsonOutput) -> int:
     """Return 0 if sandboxes can start, or if the action succeeded."""
-    del out
-    settings = HostSettings.from_environment()
+    settings, say = HostSettings.from_environment(), output_console().print
     match given.action:
         case UpArguments():
-            ensure_host(settings, _say)
+            host = ensure_host(settings, say)
+            out.set_result(
+                {"docker_url": host.docker_url, "base_image": host.base_image, "toolchain": str(host.toolchain)}
+            )
         case StatusArguments():
-            return EXIT_OK if report_status(settings, _say) else EXIT_FAILED
+            status = report_status(settings, say)
+            out.set_result(status._asdict())
+            return EXIT_OK if status.ready else EXIT_FAILED
         case DownArguments():
-            stop_engine(settings, _say)
-        case CleanArguments(run=run_id, settle=settle):
+            out.set_result({"stopped": stop_engine(settings, say)})
+        case CleanArguments(run=run_dir, settle=settle):
             from sandbox.pool.run_orphans import SETTLE_S, remove_run_orphans  # imports the Docker client
 
-            removed = asyncio.run(remove_run_orphans(run_id, SETTLE_S if settle else 0.0))
-            _say(f"removed {removed} containers, committed images and networks")
+            removed = asyncio.run(remove_run_orphans(run_dir.absolute().name, SETTLE_S if settle else 0.0))
+            out.set_result({"removed": removed})
+            say(f"removed {removed} containers, committed images and networks")
     return EXIT_OK
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 COMMAND = Command("host", HostArguments, run)

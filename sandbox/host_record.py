@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from protocol.errors import UserError
+from protocol.files.filesystem import replace_file
 from sandbox.docker import daemon
 from sandbox.docker.address import docker_address_from_environment
 
@@ -83,9 +84,8 @@ def current_host(settings: HostSettings | None = None) -> SandboxHost:
 
 def write_host_record(settings: HostSettings, host: SandboxHost) -> None:
     """Replace this machine's record atomically."""
-    temporary = settings.home / f".{_RECORD}.{os.getpid()}"
-    temporary.write_text(json.dumps({**asdict(host), "toolchain": str(host.toolchain)}, indent=1))
-    temporary.rename(settings.home / _RECORD)
+    record = json.dumps({**asdict(host), "toolchain": str(host.toolchain)}, indent=1)
+    replace_file(settings.home / _RECORD, record.encode())
 
 
 def docker_url(settings: HostSettings | None = None) -> str:

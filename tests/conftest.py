@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -18,14 +21,23 @@ from sandbox.host_record import SandboxHost
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-_DOCKER_FOLDERS = tuple(
-    f"tests/integration/{room}/"
-    for room in ("actors/agents", "actors/environment", "actors/gateway", "actors/rewards", "launch", "sandbox")
-)
+_USES_DOCKER = re.compile(r"\bmark\.docker\b|\bdocker_engine\b")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--file-durations", action="store_true", help="print the seconds that each test file took")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what ``first_case`` leaves out."""
+    seen: set[str] = set()
+    for item in items:
+        if item.get_closest_marker("first_case") and not any(map(item.get_closest_marker, ("slow", "chaos", "gpu"))):
+            test = item.nodeid.partition("[")[0]
+            if test in seen:
+                item.add_marker(pytest.mark.slow)
+            seen.add(test)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -48,7 +60,12 @@ class _FileScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "docker" if file.startswith(_DOCKER_FOLDERS) else file
+        return "docker" if _uses_docker(file) else file
+
+
+@cache
+def _uses_docker(file: str) -> bool:
+    return _USES_DOCKER.search(Path(file).read_text()) is not None
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:

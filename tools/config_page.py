@@ -53,7 +53,7 @@ BOUNDS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One row."""
+    """One row of a section's table."""
 
     name: str
     type: str
@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def config_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     ours = {section: list(keys(model)) for section, model in sections(RunConfig)}
     lines = [HEAD]
     for section, rows in ours.items():
@@ -89,16 +89,16 @@ def config_page() -> str:
 
 
 def sections(config: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
-    """The tables of a recipe, by name, in the order in which they are declared."""
+    """Yield the tables of a recipe by name, in the order of declaration."""
     for name, field in config.model_fields.items():
         model = field.annotation
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
-            raise TypeError(f"{config.__name__}.{name} is no section")
+            raise TypeError(f"{config.__name__}.{name} is not a section")
         yield name, model
 
 
 def keys(section: type[BaseModel]) -> Iterator[Key]:
-    """A section's keys.  Raises ValueError for one that nobody has explained."""
+    """Yield a section's keys.  Raises ValueError for a key without a docstring."""
     for name, field in section.model_fields.items():
         if not field.description:
             raise ValueError(f"{section.__name__}.{name} has no docstring, which is its help text")
@@ -106,37 +106,37 @@ def keys(section: type[BaseModel]) -> Iterator[Key]:
 
 
 def type_of(field: FieldInfo) -> str:
-    """What may be written, with its bounds."""
+    """Return a field's type as text, with its bounds."""
     bounds = [
         f"{sign} {limit:g}"
         for item in field.metadata
         for name, sign in BOUNDS
         if (limit := getattr(item, name, None)) is not None and limit != LARGEST
     ]
-    return " ".join([kind_of(field.annotation), ", ".join(bounds)]).strip()
+    return " ".join([describe_type(field.annotation), ", ".join(bounds)]).strip()
 
 
-def kind_of(annotation: object) -> str:
-    """A type as a person says it."""
+def describe_type(annotation: object) -> str:
+    """Return a type in words."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return "one of " + ", ".join(f"`{member.value}`" for member in annotation)
     if isinstance(annotation, type) and annotation in NAMES:
         return NAMES[annotation]
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return kind_of(inner[0])
+        return describe_type(inner[0])
     if origin is typing.Literal:
         return "one of " + ", ".join(f"`{value}`" for value in inner)
     if origin in {typing.Union, types.UnionType}:
-        return " or ".join("nothing" if each is type(None) else kind_of(each) for each in inner)
+        return " or ".join("nothing" if each is type(None) else describe_type(each) for each in inner)
     if origin is tuple:
-        kinds = [kind_of(each) for each in inner if each is not Ellipsis]
+        kinds = [describe_type(each) for each in inner if each is not Ellipsis]
         return f"list of {kinds[0]}" if Ellipsis in inner else f"[{', '.join(kinds)}]"
     return "table" if origin is dict or isinstance(annotation, type) else str(annotation)
 
 
 def default_of(field: FieldInfo) -> str:
-    """The default as TOML writes it; empty where there is none."""
+    """Return the default as TOML writes it; "needed" if there is none."""
     value: object = field.get_default(call_default_factory=True)
     if value is PydanticUndefined:
         return "needed"
@@ -156,7 +156,7 @@ def toml(value: object) -> str:
 
 
 def choices(annotation: object) -> str:
-    """What each member of an enum says of itself; nothing where none says anything."""
+    """Return the docstrings of an enum's members; "" if none has one."""
     if not (isinstance(annotation, type) and issubclass(annotation, Enum)):
         return ""
     found = member_docstrings(annotation)
@@ -165,7 +165,7 @@ def choices(annotation: object) -> str:
 
 
 def member_docstrings(kind: type[Enum]) -> dict[str, str]:
-    """The strings that stand below an enum's members."""
+    """Return the docstrings below an enum's members, by member."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     body = typing.cast("ast.ClassDef", tree).body
     return {
@@ -180,7 +180,7 @@ def member_docstrings(kind: type[Enum]) -> dict[str, str]:
 
 
 def plain(docstring: str) -> str:
-    """A docstring as one line of Markdown, in a cell of a table."""
+    """Return a docstring as one line of Markdown for a table cell."""
     text = " ".join(docstring.split())
     text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text).replace("``", "`").replace("|", "\\|")
     return re.sub(r"(?<![`\w])docs/(\w+)\.md", r"[\1.md](\1.md)", text).replace("<", "&lt;")

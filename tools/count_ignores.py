@@ -25,7 +25,7 @@ FILE = re.compile(
     r"#\s*(?P<tool>pyright|ruff):\s*(?P<rules>basic|strict|(?:report\w+=\w+,?\s*)+|"
     r"noqa(?::\s*[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*)?)(?P<reason>.*)"
 )
-OVERLOOKED = re.compile(r"\s*(?P<rules>\"[A-Z]+[0-9]*\",?(?:\s*\"[A-Z]+[0-9]*\",?)*)\s*(?:#(?P<reason>.*))?")
+CONFIGURED = re.compile(r"\s*(?P<rules>\"[A-Z]+[0-9]*\",?(?:\s*\"[A-Z]+[0-9]*\",?)*)\s*(?:#(?P<reason>.*))?")
 REASON_LETTERS = 6
 
 
@@ -39,7 +39,7 @@ class Ignore(NamedTuple):
 
 
 def ignores(path: Path) -> list[Ignore]:
-    """Every ignore in one file."""
+    """Return every ignore in one file."""
     try:
         with path.open("rb") as file:
             tokens = [token for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
@@ -69,8 +69,8 @@ def ignores(path: Path) -> list[Ignore]:
     return found
 
 
-def overlooked(path: Path) -> list[Ignore]:
-    """Every line of pyproject.toml that switches rules of ruff off."""
+def configured_ignores(path: Path) -> list[Ignore]:
+    """Return every line of pyproject.toml that switches off rules of ruff."""
     found: list[Ignore] = []
     table, key = "", ""
     for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -79,7 +79,7 @@ def overlooked(path: Path) -> list[Ignore]:
         elif opened := re.match(r'("[^"]+"|[\w-]+) = \[', line):
             key = opened[1]
         off = table == "tool.ruff.lint.per-file-ignores" or (table, key) == ("tool.ruff.lint", "ignore")
-        if off and (match := OVERLOOKED.fullmatch(line)):
+        if off and (match := CONFIGURED.fullmatch(line)):
             reason = (match["reason"] or "").strip()
             problem = "" if len(re.findall(r"\w", reason)) >= REASON_LETTERS else "give the reason after the rule"
             found.append(Ignore(path, number, f"ruff in {key}", match["rules"].rstrip(","), reason, problem))
@@ -87,7 +87,7 @@ def overlooked(path: Path) -> list[Ignore]:
 
 
 def block(comments: dict[int, str], line: int) -> list[str]:
-    """What the lines of the block of comments around a line say, settings apart."""
+    """Return the comment lines of the block around a line, without its settings."""
     first, last = line, line
     while first - 1 in comments:
         first -= 1
@@ -105,7 +105,7 @@ def main() -> int:
     )
     paths = [ROOT / name for name in sorted(listed.stdout.split("\0")) if name]
     found = [ignore for path in paths if path.is_file() for ignore in ignores(path)]
-    found += overlooked(ROOT / "pyproject.toml")
+    found += configured_ignores(ROOT / "pyproject.toml")
     for ignore in found:
         where = f"{ignore.path.relative_to(ROOT)}:{ignore.line}"
         mark = f"  ← {ignore.problem}" if ignore.problem else ""

@@ -20,6 +20,7 @@ from sandbox.tools import SHELL_ONLY, Toolset
 from sandbox.tools.shell_only import SHELL_EXEC
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+"""Text that an agent echoes when it is done in mini-swe-agent's harnesses, for example affinetes' SWE-SYNTH."""
 _FORM = "write exactly one, which begins with a line ```bash and ends with a line ```"
 
 

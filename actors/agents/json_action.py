@@ -80,7 +80,11 @@ def _object(reply: str) -> dict[str, object] | MalformedAction:
         value: object = orjson.loads(found[0] if found else text)
     except orjson.JSONDecodeError as error:
         return MalformedAction(f"the reply is not valid JSON ({error}): {_FORM}")
-    return cast("dict[str, object]", value) if isinstance(value, dict) else MalformedAction(f"it is no object: {_FORM}")
+    return (
+        cast("dict[str, object]", value)
+        if isinstance(value, dict)
+        else MalformedAction(f"it is not an object: {_FORM}")
+    )
 
 
 def _stop(params: Mapping[str, object]) -> AgentToolCall | MalformedAction:

@@ -50,7 +50,7 @@ def _make_plugin(spec: AgentSpec) -> Agent:
     made: object = make(spec) if callable(make) else None
     if not isinstance(made, Agent):
         raise UserError(
-            f"the agent '{spec.settings.kind}' is no agent: its entry point has to be a callable that takes an "
+            f"the agent '{spec.settings.kind}' is not an agent: its entry point has to be a callable that takes an "
             "AgentSpec and returns what actors/agents/agent.py describes (docs/plugins.md)"
         )
     return made

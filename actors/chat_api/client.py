@@ -127,7 +127,7 @@ class ChatApiClient:
         try:
             completion = _COMPLETION.decode(response.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ChatApiError(f"the reply is no chat completion ({error}): {_one_line(response.body)}") from error
+            raise ChatApiError(f"the reply is not a chat completion ({error}): {_one_line(response.body)}") from error
         if not completion.choices:
             raise ChatApiError("the reply has no choice")
         return completion

@@ -85,7 +85,7 @@ class WeightLoadError(InfraError):
     """New weights were not loaded; the engine serves, or after a restart will serve, the last confirmed ones."""
 
 
-class PortTaken(ServerLost):
+class ServerPortTaken(ServerLost):
     """Another program listens on the server's port: it does not accept our API key."""
 
 

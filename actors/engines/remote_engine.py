@@ -28,7 +28,7 @@ from actors.runtime.remote_errors import RemoteError
 
 POLL_INTERVAL_S = 1.0
 WATCHED_POLL_INTERVAL_S = 0.2
-_MARGIN_S = 5.0
+MARGIN_S = 5.0
 """Seconds beyond a request's deadlines after which an actor counts as hung; engines enforce the deadlines
 themselves."""
 
@@ -61,7 +61,7 @@ class RemoteEngine:
             self._watches[name] = watch
             self._watched.set()
         try:  # once: a retry by Ray would not continue after the tokens received
-            async with asyncio.timeout(request.deadline_s + request.restart_s + _MARGIN_S):
+            async with asyncio.timeout(request.deadline_s + request.restart_s + MARGIN_S):
                 return await self._remote.call_once(Engine.generate, replace(request, name=name))
         except (RemoteError, TimeoutError) as error:
             raise EngineUnavailable(str(error) or f"engine {self.name} hangs", self._received[name]) from error

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Protocol, Self
 from pydantic import Field, model_validator
 
 from actors.engines.messages import PauseMode
+from protocol.run_directory.layout import start_folder
 from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
 
 _QUEUED_PER_RUNNING = 16
@@ -182,7 +183,7 @@ class EngineSpec:
     context_length: int
     """Most tokens of one request, prompt and reply together."""
     seed: int = 0
-    attempt: int = 0
+    start_number: int = 0
     node: str = ""
     offloads_memory: bool = False
     """True if the engine offloads its memory for the learner: on CUDA its server is started with a memory saver."""
@@ -199,7 +200,7 @@ class EngineSpec:
     @property
     def log(self) -> Path:
         """The file that the server writes its output to."""
-        return self.run_dir / "attempts" / str(self.attempt) / "logs" / f"{self.name}.log"
+        return start_folder(self.run_dir, self.start_number) / "logs" / f"{self.name}.log"
 
     @property
     def saves_memory(self) -> bool:

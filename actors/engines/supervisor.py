@@ -27,10 +27,10 @@ from actors.engines.weights import weight_files
 from actors.engines.weights.updater import WeightUpdater
 from protocol.weights import WeightManifest
 
-_BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
-_HEALTHY_S = 60.0
+BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+HEALTHY_S = 60.0
 """A server that served this long is replaced without back-off."""
-_STOP_S = 60.0
+STOP_S = 60.0
 """Seconds beyond the grace that a server's processes may take to end before it is reported."""
 _FAILED_PROBES = 3
 _DRAINED = "it was drained on request"
@@ -73,7 +73,7 @@ class ServerSupervisor:
             begun = time.monotonic()
             why = await asyncio.shield(serving.failure)
             died, pid = why != _DRAINED, serving.server.pid
-            failures = failures + 1 if died and time.monotonic() - begun < _HEALTHY_S else 0
+            failures = failures + 1 if died and time.monotonic() - begun < HEALTHY_S else 0
             slot.state, slot.error = EngineState.RESTARTING, why
             kind = "engine.died" if died else "engine.drained"
             slot.events.emit(kind, engine=slot.name, why=why, pid=pid)
@@ -141,7 +141,7 @@ class ServerSupervisor:
 
     async def end_server(self, server: SGLangServer) -> None:
         """Stop a server, and report it if its processes do not end, as when a device's driver holds them."""
-        timeout_s = self._slot.spec.stop_grace_s + _STOP_S
+        timeout_s = self._slot.spec.stop_grace_s + STOP_S
         try:
             async with asyncio.timeout(timeout_s):
                 await server.stop()
@@ -158,7 +158,7 @@ class ServerSupervisor:
         """
         newest = False
         while True:
-            await asyncio.sleep(_BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)])
+            await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
             failures, newest = failures + 1, not newest
             staged = self._weights.staged_manifest
             manifest = staged if newest and staged is not None else confirmed.manifest

@@ -25,7 +25,7 @@ from sandbox.http import failures
 from sandbox.http.json_client import TRANSPORT_ERRORS, HttpStatusError, JsonHttpClient
 from sandbox.http.server_urls import rank_urls
 
-_WAIT_S, _ANSWER_S, _CANCEL_S, _ROUND_S = 20.0, 30.0, 5.0, 1.0
+WAIT_S, _ANSWER_S, _CANCEL_S, ROUND_S = 20.0, 30.0, 5.0, 1.0
 _FULL = frozenset({429, 503})
 _KINDS: Mapping[str, type[Exception]] = {
     failures.START_FAILED: SandboxStartError,
@@ -49,9 +49,7 @@ class EnvironmentLostError(SandboxLost):
 class EnvironmentClient:
     """``async with EnvironmentClient(urls, token) as client: outcome = await client.run_episode(begin)``."""
 
-    def __init__(
-        self, urls: Sequence[str], token: str = "", *, acquire_s: float = 600.0, unreachable_s: float = 30.0
-    ) -> None:
+    def __init__(self, urls: Sequence[str], token: str = "", *, acquire_s: float, unreachable_s: float = 30.0) -> None:
         """``acquire_s`` is the longest wait for a slot, ``unreachable_s`` for a service that does not answer."""
         self._services = {
             url: JsonHttpClient(url, token, request_s=_ANSWER_S, unreachable_s=unreachable_s) for url in urls
@@ -99,11 +97,11 @@ class EnvironmentClient:
                 if (why := await self._try_service(service, begin, untouched)) is None:
                     return service
                 reasons.append(f"{url}: {why}")
-            if time.monotonic() + _ROUND_S > give_up:
+            if time.monotonic() + ROUND_S > give_up:
                 raise SandboxStartError(
                     f"no environment service accepted it within {self._acquire_s:g} s: {'; '.join(reasons)}"
                 )
-            await asyncio.sleep(_ROUND_S)
+            await asyncio.sleep(ROUND_S)
 
     async def _try_service(
         self, service: JsonHttpClient, begin: StartEpisodeRequest, untouched: Callable[[], bool]
@@ -129,7 +127,7 @@ class EnvironmentClient:
                     raise EnvironmentLostError(
                         f"{service.url} did not confirm that it accepted the episode: {error}"
                     ) from error
-                await asyncio.sleep(_ROUND_S)
+                await asyncio.sleep(ROUND_S)
                 continue
             except asyncio.CancelledError:
                 await asyncio.shield(_cancel(service, begin))
@@ -140,7 +138,7 @@ class EnvironmentClient:
             return None
 
     async def _wait_outcome(self, service: JsonHttpClient, begin: StartEpisodeRequest) -> EpisodeOutcome:
-        query = {"episode": begin.episode, "wait_s": _WAIT_S}
+        query = {"episode": begin.episode, "wait_s": WAIT_S}
         while True:
             try:
                 reply = await service.post_with_retries("/outcome", query)

@@ -104,7 +104,9 @@ def _call(request: AnthropicMessagesRequest, size: int) -> ApiCall:
     if request.system:
         messages.append({"role": "system", "content": _text(request.system)})
     for message in request.messages:
-        messages += _of_user(message) if isinstance(message, AnthropicUserMessage) else [_of_assistant(message)]
+        messages += (
+            _user_messages(message) if isinstance(message, AnthropicUserMessage) else [_assistant_message(message)]
+        )
     return ApiCall(
         request=ChatRequest(
             messages=messages,
@@ -132,7 +134,7 @@ def _check(request: AnthropicMessagesRequest) -> None:
         raise GatewayRequestError("output_config.format needs a grammar: leave it out", parameter="output_config")
 
 
-def _of_user(message: AnthropicUserMessage) -> Iterator[ChatMessage]:
+def _user_messages(message: AnthropicUserMessage) -> Iterator[ChatMessage]:
     """Yield tool results as separate messages, in the order of the blocks."""
     if isinstance(message.content, str):
         yield {"role": "user", "content": message.content}
@@ -154,7 +156,7 @@ def _result(block: AnthropicToolResultBlock) -> ChatMessage:
     return {"role": "tool", "content": f"Error: {text}" if block.is_error else text}
 
 
-def _of_assistant(message: AnthropicAssistantMessage) -> ChatMessage:
+def _assistant_message(message: AnthropicAssistantMessage) -> ChatMessage:
     if isinstance(message.content, str):
         return {"role": "assistant", "content": message.content}
     blocks = message.content

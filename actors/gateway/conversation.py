@@ -58,7 +58,7 @@ class ConversationHistory:
         """Return the token ids of ``messages``.  Raises UserError if the template cannot render them."""
         conversations = [hashlib.sha256(_ENCODER.encode([tool.schema for tool in tools])).digest()]
         for message in messages:
-            conversations.append(_with(conversations[-1], message))
+            conversations.append(_digest_with(conversations[-1], message))
         for known in range(len(messages) - 1, 0, -1):
             if (position := self._replies.get(conversations[known])) is not None:
                 ids = self._branches.tokens_until(position)
@@ -74,7 +74,7 @@ class ConversationHistory:
         """Add the engine's ``reply`` to ``prompt``, which the harness gets as ``message``."""
         position = self._branches.add_reply(prompt.ids, reply, malformed=malformed)
         self.turns.append(_turn(message, malformed=malformed))
-        self._replies[_with(prompt.conversation, message)] = position
+        self._replies[_digest_with(prompt.conversation, message)] = position
 
     def segments(self) -> tuple[Segment, ...]:
         return self._branches.segments()
@@ -90,7 +90,7 @@ def _turn(message: ChatMessage, *, malformed: bool) -> ModelTurn:
     )
 
 
-def _with(conversation: bytes, message: ChatMessage) -> bytes:
+def _digest_with(conversation: bytes, message: ChatMessage) -> bytes:
     """Return the digest of a conversation continued with ``message``."""
     compared: object = message
     if message["role"] == "assistant":

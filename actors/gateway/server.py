@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache
 from types import TracebackType
@@ -87,14 +87,18 @@ class Gateway:
 
     @contextmanager
     def open_session(
-        self, limits: GatewaySessionLimits, sampling: EpisodeSampling, on_reply: OnReply = _ignore_reply
+        self,
+        limits: GatewaySessionLimits,
+        sampling: EpisodeSampling,
+        on_reply: OnReply = _ignore_reply,
+        clock: Callable[[], float] = time.monotonic,
     ) -> Generator[GatewaySession]:
         """Open a session during the block, named by ``sampling.session``, which must be unique."""
         name = sampling.session
         if name in self._sessions:
             raise ValueError(f"session {name} is open")
         session = self._sessions[name] = GatewaySession(
-            limits, sampling, self._generate, self._chat_for, on_reply=on_reply
+            limits, sampling, self._generate, self._chat_for, on_reply=on_reply, clock=clock
         )
         try:
             yield session

@@ -6,7 +6,6 @@ stay within the trajectory's limit; a reply is processed without an await in bet
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -86,7 +85,7 @@ class GatewaySession:
         chat_for: Callable[[Sequence[ChatTool]], ChatFormat],
         *,
         on_reply: OnReply,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         self.name = sampling.session
         self._limits, self._sampling, self._generate, self._chat_for = limits, sampling, generate, chat_for

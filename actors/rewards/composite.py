@@ -102,10 +102,10 @@ class CompositeReward:
         mean = judging.coefficient * judged.mean
         if judging.target is RewardTarget.TOTAL:
             return _RewardPart(_parts_of(judged, mean), mean)
-        return _RewardPart(_parts_of(judged, mean), 0.0, _of_turns(judged.scores, judging))
+        return _RewardPart(_parts_of(judged, mean), 0.0, _turn_rewards(judged.scores, judging))
 
 
-def _of_turns(scores: Sequence[float | None], judging: JudgeSettings) -> tuple[float, ...]:
+def _turn_rewards(scores: Sequence[float | None], judging: JudgeSettings) -> tuple[float, ...]:
     return tuple(judging.coefficient * score if score is not None else 0.0 for score in scores)
 
 

@@ -26,7 +26,8 @@ _CONTEXT = re.compile(
     r"^error\[E\d+\]|^thread '.*' panicked at|^[ \t]+at \S+ \(?\S+:\d+:\d+\)?$",
     re.MULTILINE,
 )
-_MAX_SEARCHED_CHARS = 16 << 10
+MAX_SEARCHED_CHARS = 16 << 10
+"""Characters of a call's output, from its end, that are searched for an error."""
 
 
 def _shell(turn: ModelTurn) -> list[ToolCallRecord]:
@@ -65,7 +66,7 @@ def tests_discovered(turn: ModelTurn) -> bool:
 
 def error_context(turn: ModelTurn) -> bool:
     """Match a turn whose output locates a failure: a traceback, a failed assertion, a compiler's message."""
-    return any(_CONTEXT.search(call.output[-_MAX_SEARCHED_CHARS:]) for call in turn.calls)
+    return any(_CONTEXT.search(call.output[-MAX_SEARCHED_CHARS:]) for call in turn.calls)
 
 
 def timeout(turn: ModelTurn) -> bool:

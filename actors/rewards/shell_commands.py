@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from actors.agents.bash_block import SUBMIT
+
 MAX_COMMAND_CHARS = 16 << 10
 """Characters of one command that are read; the rest is ignored."""
-SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""Text that an agent echoes when it is done in mini-swe-agent's harnesses, for example affinetes' SWE-SYNTH."""
 
 _HERE = re.compile(r"<<-?\s*['\"]?([A-Za-z_]\w*)")
 _QUOTED = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\(.)", re.DOTALL)

@@ -19,10 +19,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from actors.scheduler.running_mean import RunningMean
-from protocol.staleness import DEFAULT_PUBLISH_EVERY, AdmissionLimit, AdmissionMode
+from protocol.staleness import AdmissionLimit, AdmissionMode
 
-DEFAULT_SLACK_STEPS = 1.0
-"""Steps' worth of groups that may be ready beyond the running ones."""
 _SETTLING_STEPS = 2
 """Number of batches that must close before their times are used, because the first to close are the short ones."""
 
@@ -61,13 +59,14 @@ class AdmissionHold(StrEnum):
 class RolloutTuning:
     """Values that may be changed during the run."""
 
-    in_flight: int = 0
+    in_flight: int
     """Maximum number of training episodes at once over all workers; 0 for as many as there are slots."""
-    max_steps_ahead: float | None = None
+    max_steps_ahead: float | None
     """Maximum number of steps that rollout runs ahead, at most the run's own bound; None derives it from the mode and
     the measured times."""
-    slack: float = DEFAULT_SLACK_STEPS
-    publish_every: int = DEFAULT_PUBLISH_EVERY
+    slack: float
+    """Steps' worth of groups that may be ready beyond the running ones."""
+    publish_every: int
     """Number of optimizer steps between two weight versions that the engines get."""
 
     def __post_init__(self) -> None:

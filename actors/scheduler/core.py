@@ -61,7 +61,7 @@ class SchedulerCore:
             groups.forget_planned()
             self.training.rates.emit_report()
             if count := self.requests.clear():
-                self._emit("rollout_requests.dropped", requests=count, reason="training_over")
+                self._emit("rollout_request.dropped", requests=count, reason="training_over")
         if state.training:
             self.requests.release_held()
         if state.flow is not before.flow:

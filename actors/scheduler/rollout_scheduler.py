@@ -9,7 +9,7 @@
 - Every sample ends either as an acknowledged trajectory or as abandoned, after its replacements failed or because a
   person cancelled it.  The requests of a worker that dies are issued again.  An attempt of an evaluation is never
   abandoned: the evaluation fails with it.
-- Evaluations have requests of their own (:mod:`actors.scheduler.running_evaluation`).  An online evaluation is served
+- Evaluations have requests of their own (:mod:`actors.scheduler.evaluation_requests`).  An online evaluation is served
   to its own worker only, any other to the workers of training.
 
 Workers wait for the scheduler (``acquire_requests``), the scheduler waits for the buffer (``run`` follows its
@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
 from actors.runtime.remote import Remote
 from actors.scheduler.core import SchedulerCore
-from actors.scheduler.evaluation import EvaluationPlan
+from actors.scheduler.evaluation_plan import EvaluationPlan, OnlineEvaluationPlan
+from actors.scheduler.evaluation_requests import EvaluationRequests
 from actors.scheduler.journal_restore import restore_from_journal
-from actors.scheduler.online_evaluation import OnlineEvaluationPlan
 from actors.scheduler.request_queue import AssignedRequest
-from actors.scheduler.running_evaluation import RunningEvaluation
+from actors.scheduler.running_evaluations import RunningEvaluations
 from actors.scheduler.settings import FailedRequestOutcome, SchedulerRunState, SchedulerSpec
 from actors.scheduler.worker_registry import WorkerRegistry
 from protocol.errors import InfraError, UserError
@@ -40,7 +40,7 @@ from protocol.events import EventLog
 from protocol.journal import BudgetFullError, DiskFullError
 from protocol.trajectory import TRAIN_PURPOSE, DropReason, GroupId, InfraFailure, RolloutRequest
 
-_REISSUE_S = 2.0
+REISSUE_S = 2.0
 """Seconds between two checks for overdue requests."""
 _FOLLOW_S = 5.0
 """Longest wait for the buffer's progress in one call."""
@@ -69,10 +69,7 @@ class RolloutScheduler:
         self._events = EventLog(spec.run_dir, "scheduler", spec.node)
         self._core = SchedulerCore(spec, self._events.emit)
         self._workers = WorkerRegistry()
-        self._evaluation: RunningEvaluation | None = None
-        """The evaluation that the workers of training run."""
-        self._online_evaluation: RunningEvaluation | None = None
-        """The evaluation that the evaluation worker runs."""
+        self._evaluations = RunningEvaluations(spec, self._events.emit, self._notify)
         self._abandoned: dict[tuple[GroupId, int], str] = {}
         """Reasons of abandoned samples that the journal has not recorded yet."""
         self._changed = asyncio.Condition()
@@ -110,33 +107,13 @@ class RolloutScheduler:
 
         Raises :class:`InfraError` if infrastructure fails an attempt and all its replacements, because the evaluation
         would be incomplete without it."""
-        evaluation = self._evaluation = RunningEvaluation(plan, self._spec, self._events.emit)
-        try:
-            return await self._finish_evaluation(evaluation)
-        finally:
-            if self._evaluation is evaluation:
-                self._evaluation = None
+        return await self._evaluations.run(plan)
 
     async def run_online_evaluation(self, plan: OnlineEvaluationPlan) -> Sequence[AttemptRecord]:
         """Run ``plan`` during training, on the evaluation worker alone, continuing after the attempts on disk.
 
         Only one runs at a time.  Raises as :meth:`run_evaluation`, and OSError if the attempts cannot be read."""
-        evaluation = self._online_evaluation = await asyncio.to_thread(
-            RunningEvaluation.open_online, plan, self._spec, self._events.emit
-        )
-        evaluation.emit_progress()
-        try:
-            return await self._finish_evaluation(evaluation)
-        finally:
-            if self._online_evaluation is evaluation:
-                self._online_evaluation = None
-
-    async def _finish_evaluation(self, evaluation: RunningEvaluation) -> Sequence[AttemptRecord]:
-        await self._notify()
-        await evaluation.tracker.finished.wait()
-        if evaluation.tracker.failure is not None:
-            raise evaluation.tracker.failure
-        return evaluation.tracker.attempts()
+        return await self._evaluations.run_online(plan)
 
     async def cancel_samples(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
         """Cancel one sample of an open group, or the whole group, on a person's request.
@@ -158,7 +135,7 @@ class RolloutScheduler:
 
     async def statistics(self) -> SchedulerStatistics:
         """Return the current counts."""
-        groups, queues = self._core.groups, [self._core.requests, *(each.requests for each in self._evaluations)]
+        groups, queues = self._core.groups, [self._core.requests, *(each.requests for each in self._evaluations.all)]
         return SchedulerStatistics(
             sum(len(queue.waiting) for queue in queues),
             sum(len(queue.assigned) for queue in queues),
@@ -199,9 +176,9 @@ class RolloutScheduler:
         """Return requests of the online evaluation as :meth:`acquire_requests` does."""
 
         async def assign() -> list[RolloutRequest]:
-            if self._online_evaluation is None:
+            if self._evaluations.online is None:
                 return []
-            return self._assign_from(self._online_evaluation, f"{worker}#{incarnation}", free, holds)
+            return self._assign_from(self._evaluations.online, f"{worker}#{incarnation}", free, holds)
 
         return await self._acquire(worker, incarnation, timeout_s, assign)
 
@@ -230,13 +207,13 @@ class RolloutScheduler:
         if not self._workers.is_current(worker, incarnation):  # its successor registered during the buffer's call
             return []
         requests = core.assign_requests(holder, free, self._clock())
-        if self._evaluation is not None and len(requests) < free:
-            left = core.assignable(free - len(requests), len(self._evaluation.requests.assigned))
-            requests += self._assign_from(self._evaluation, holder, left, holds)
+        if (evaluation := self._evaluations.offline) is not None and len(requests) < free:
+            left = core.assignable(free - len(requests), len(evaluation.requests.assigned))
+            requests += self._assign_from(evaluation, holder, left, holds)
         return requests
 
     def _assign_from(
-        self, evaluation: RunningEvaluation, holder: str, free: int, holds: Collection[str] | None
+        self, evaluation: EvaluationRequests, holder: str, free: int, holds: Collection[str] | None
     ) -> list[RolloutRequest]:
         if holds is not None and (undelivered := evaluation.find_undelivered(holder, holds)):
             return self._redeliver(undelivered[:free])
@@ -254,34 +231,21 @@ class RolloutScheduler:
 
     async def report_evaluated(self, request: RolloutRequest, attempt: AttemptRecord) -> None:
         """Record a finished attempt of an evaluation.  Raises OSError if it cannot be written."""
-        if (evaluation := self._evaluation_of(request)) is not None:
-            evaluation.report_evaluated(request, attempt)
-            await self._notify()
+        await self._evaluations.report_evaluated(request, attempt)
 
     async def report_failed(self, request: RolloutRequest, failure: InfraFailure, detail: str) -> None:
         """Record that infrastructure failed ``request``: it is issued again, or its sample is abandoned."""
         if request.purpose != TRAIN_PURPOSE:
-            if (evaluation := self._evaluation_of(request)) is not None:
-                evaluation.report_failed(request, failure, detail)
-                await self._notify()
+            await self._evaluations.report_failed(request, failure, detail)
         elif (out := self._core.requests.finish(request)) is not None:
             await self._handle_failure(out, failure, detail)
-
-    # -- evaluations ---------------------------------------------------------------------------------------------
-
-    @property
-    def _evaluations(self) -> list[RunningEvaluation]:
-        return [each for each in (self._evaluation, self._online_evaluation) if each is not None]
-
-    def _evaluation_of(self, request: RolloutRequest) -> RunningEvaluation | None:
-        return next((each for each in self._evaluations if each.plan.name == request.purpose), None)
 
     # -- failures ------------------------------------------------------------------------------------------------
 
     async def _reclaim_from_worker(self, worker: str, detail: str, *, except_incarnation: str = "") -> None:
         for out in self._core.requests.reclaim_from_worker(worker, except_incarnation=except_incarnation):
             await self._handle_failure(out, InfraFailure.WORKER_DIED, detail)
-        for evaluation in self._evaluations:
+        for evaluation in self._evaluations.all:
             evaluation.reclaim_from_worker(worker, detail, except_incarnation=except_incarnation)
         await self._notify()
 
@@ -303,14 +267,14 @@ class RolloutScheduler:
     async def _keep_reissuing(self) -> None:
         core = self._core
         while True:
-            await asyncio.sleep(_REISSUE_S)
+            await asyncio.sleep(REISSUE_S)
             await self._report_abandoned()
             for out in core.requests.reclaim_overdue(self._clock()):
                 await self._handle_failure(out, InfraFailure.DEADLINE, _OVERDUE)
-            for evaluation in self._evaluations:
+            for evaluation in self._evaluations.all:
                 evaluation.reissue_overdue(self._clock())
             await self._notify()
-            queues = [core.requests, *(each.requests for each in self._evaluations)]
+            queues = [core.requests, *(each.requests for each in self._evaluations.all)]
             blocked_by = core.groups.blocked_by
             if isinstance(blocked_by, DiskFullError) and not any(queue.assigned or queue.waiting for queue in queues):
                 raise blocked_by

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from actors.scheduler.admission import DEFAULT_SLACK_STEPS, RolloutFlow, RolloutTuning
+from actors.scheduler.admission import RolloutFlow, RolloutTuning
 from actors.scheduler.curriculum import TaskOrder
 from protocol.settings import ConfigSection, CountInt, PositiveInt
 from protocol.staleness import AdmissionLimit
@@ -42,7 +42,7 @@ class SchedulerSettings(ConfigSection):
     """Maximum number of optimizer steps that rollout runs ahead of the weights in use, at most
     ``staleness.max_staleness``.  By default it follows from ``run.mode`` and, in mode ``async``, the measured times of
     groups and steps."""
-    slack: Annotated[float, Field(ge=0)] = DEFAULT_SLACK_STEPS
+    slack: Annotated[float, Field(ge=0)] = 1.0
     """Steps' worth of groups that may be ready beyond the running ones, if those times determine the limit."""
     replacement_limit: CountInt = 3
     """Maximum number of times that an episode lost by infrastructure is started again.  After that a training sample is
@@ -53,6 +53,10 @@ class SchedulerSettings(ConfigSection):
     def episodes_per_step(self) -> int:
         """Number of episodes in one optimizer step."""
         return self.groups_per_step * self.group_size
+
+    def tuning(self, *, publish_every: int) -> RolloutTuning:
+        """Return the values that may be changed during the run."""
+        return RolloutTuning(self.in_flight, self.max_steps_ahead, self.slack, publish_every)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

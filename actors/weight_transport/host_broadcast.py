@@ -21,11 +21,11 @@ from protocol.processes.loopback import is_loopback
 from protocol.processes.rendezvous import restrict_tcp_stores_to_address
 from protocol.weights import WeightVersion, format_version
 
-_GATHER_S = 5.0
+GATHER_S = 5.0
 """Seconds that the first host waits for the others to join."""
 _CHUNK_TIMEOUT_S = 60.0
 """Longest broadcast of one chunk."""
-_CHUNK_BYTES = 64 << 20
+CHUNK_BYTES = 64 << 20
 
 
 class HostBroadcastFailed(InfraError):
@@ -65,12 +65,12 @@ class BroadcastBarrier:
         if self._joined == self.hosts:
             self._all_joined.set()
         try:
-            async with asyncio.timeout(_GATHER_S):
+            async with asyncio.timeout(GATHER_S):
                 await self._all_joined.wait()
         except TimeoutError:
             self._closed = True
             raise HostBroadcastFailed(
-                f"{self._joined} of {self.hosts} hosts joined the broadcast of version {label} within {_GATHER_S:g} s"
+                f"{self._joined} of {self.hosts} hosts joined the broadcast of version {label} within {GATHER_S:g} s"
             ) from None
         return rank
 
@@ -91,12 +91,12 @@ def _transfer_files(member: BroadcastMember, folder: Path, mode: str) -> None:
 
     label = format_version(member.plan.version)
     try:
-        group = _join_group(member)
+        group = join_group(member)
         for planned in member.plan.files:
             with (folder / planned.name).open(mode) as opened:
                 file = cast("BinaryIO", opened)
-                for start in range(0, planned.bytes, _CHUNK_BYTES):
-                    size = min(_CHUNK_BYTES, planned.bytes - start)
+                for start in range(0, planned.bytes, CHUNK_BYTES):
+                    size = min(CHUNK_BYTES, planned.bytes - start)
                     chunk = bytearray(file.read(size).ljust(size) if member.rank == 0 else size)
                     group.broadcast(torch.frombuffer(chunk, dtype=torch.uint8), 0).wait()
                     if member.rank:
@@ -105,7 +105,7 @@ def _transfer_files(member: BroadcastMember, folder: Path, mode: str) -> None:
         raise HostBroadcastFailed(f"the broadcast of version {label} failed: {error}") from error
 
 
-def _join_group(member: BroadcastMember) -> Any:
+def join_group(member: BroadcastMember) -> Any:
     """Return the process group.  Raises RuntimeError if not all members join."""
     import torch
 

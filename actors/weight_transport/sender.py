@@ -52,7 +52,7 @@ class WeightSender:
     async def open_group(self, name: str, ranks: int) -> Rendezvous:
         backend = "nccl" if self._device == "cuda" else "gloo"
         meeting = Rendezvous(name, self._address, find_free_port(), 1 + ranks, backend)
-        self._groups[name] = asyncio.get_running_loop().run_in_executor(None, _join, meeting)
+        self._groups[name] = asyncio.get_running_loop().run_in_executor(None, join_process_group, meeting)
         return meeting
 
     async def broadcast_bucket(self, name: str, bucket: TensorBucketSpec) -> None:
@@ -89,7 +89,7 @@ class RemoteWeightSender:
         await self._remote.call(WeightSender.close_group, name)
 
 
-def _join(meeting: Rendezvous) -> Any:
+def join_process_group(meeting: Rendezvous) -> Any:
     """Return the process group once all have joined.  Raises OSError or RuntimeError."""
     restrict_tcp_stores_to_address()
     join: Any = importlib.import_module("sglang.srt.utils.common").init_custom_process_group

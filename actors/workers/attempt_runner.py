@@ -22,7 +22,7 @@ from protocol.stream.sender import TrajectorySender
 from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest, Trajectory
 from sandbox.tasks.task import Task
 
-_MAX_BACK_OFF_S = 8.0
+MAX_BACK_OFF_S = 8.0
 _log = get_logger(__name__)
 
 RunEpisode = Callable[[RolloutRequest, Task], Awaitable[Trajectory]]
@@ -53,7 +53,7 @@ class AttemptRunner:
 
     async def _report_failed(self, request: RolloutRequest, failed: EpisodeFailure) -> None:
         # The failed service is often restarting; immediate retries would use up all attempts before it is back.
-        await asyncio.sleep(min(_MAX_BACK_OFF_S, 2.0**request.attempt))
+        await asyncio.sleep(min(MAX_BACK_OFF_S, 2.0**request.attempt))
         with contextlib.suppress(InfraError):  # the scheduler reissues the request after its deadline
             await self.scheduler.call(RolloutScheduler.report_failed, request, failed.failure, failed.detail)
 

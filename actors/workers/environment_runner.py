@@ -23,7 +23,7 @@ from actors.rollout.harness import make_reply_callback
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.stages import StageOverrun, run_stage
 from actors.tokens.chat_format import Tokenizer
-from actors.workers.provider_settings import ProviderSettings
+from actors.workers.provider_spec import ProviderSpec
 from actors.workers.settings import WorkerSpec
 from protocol.errors import InfraError
 from protocol.trajectory import Trajectory
@@ -42,7 +42,7 @@ class EnvironmentRunner:
     def __init__(
         self,
         spec: WorkerSpec,
-        provider: ProviderSettings,
+        provider: ProviderSpec,
         tokenizer: Tokenizer,
         generate: StreamingGenerateFunction,
     ) -> None:

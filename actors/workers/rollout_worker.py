@@ -51,19 +51,18 @@ _DRAIN_S = 5.0
 class RolloutWorker:
     """The worker's actor.  :meth:`run` may be called again after it was cancelled."""
 
-    episode_runner_class: type[EpisodeRunner] = EpisodeRunner
-
     def __init__(
         self,
         spec: WorkerSpec,
         scheduler: Remote[RolloutScheduler],
         engines: tuple[Remote[Engine], ...],
+        episode_runner: type[EpisodeRunner] = EpisodeRunner,
     ) -> None:
-        self._spec, self._scheduler = spec, scheduler
+        self._spec, self._scheduler, self._episode_runner = spec, scheduler, episode_runner
         self._agent = make_agent(spec.agent)
         first = zlib.crc32(spec.name.encode()) % len(engines)
         self._engines = [RemoteEngine(engine) for engine in engines]
-        self._router = Router(self._engines, first=first, max_version_lag=spec.max_version_lag)
+        self._router = Router(self._engines, first=first, max_versions_behind=spec.max_versions_behind)
         self._events = EventLog(spec.run_dir, spec.name, spec.node)
         self._activity = ActivityLog(spec.run_dir, spec.name, "worker")
         self._poller = RequestPoller(scheduler, spec.name, spec.episodes, spec.online_evaluation)
@@ -151,7 +150,7 @@ class RolloutWorker:
                 environments = await stack.enter_async_context(runner)
             if spec.harness.harness:
                 harnesses = await stack.enter_async_context(HarnessRunner(spec.harness, chat.tokenizer, self._generate))
-            yield self.episode_runner_class(
+            yield self._episode_runner(
                 spec=spec,
                 agent=self._agent,
                 chat=chat,
@@ -182,7 +181,7 @@ class RolloutWorker:
         while not stopping.is_set():
             pool = episodes.statistics()
             self._events.emit(
-                "sandbox.stats",
+                "sandbox.counted",
                 worker=self._spec.name,
                 live=pool.live,
                 starting=pool.starting,

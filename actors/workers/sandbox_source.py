@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from actors.workers.provider_settings import ProviderSettings
+from actors.workers.provider_spec import ProviderSpec
 from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest
 from sandbox.errors import SandboxStartError
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
@@ -95,7 +95,7 @@ class CountedSandboxSource:
         )
 
 
-def sandbox_group_of(request: RolloutRequest, provider: ProviderSettings | None) -> SandboxGroup | None:
+def sandbox_group_of(request: RolloutRequest, provider: ProviderSpec | None) -> SandboxGroup | None:
     """Return the group with which an episode's sandbox starts; None for a repeated attempt and for evaluations."""
     if provider is None or not provider.group_slots or request.purpose != TRAIN_PURPOSE or request.attempt:
         return None
@@ -104,7 +104,7 @@ def sandbox_group_of(request: RolloutRequest, provider: ProviderSettings | None)
 
 @asynccontextmanager
 async def open_sandbox_source(
-    pool: PoolSettings, provider: ProviderSettings | None, *, episodes: int, acquire_s: float
+    pool: PoolSettings, provider: ProviderSpec | None, *, episodes: int, acquire_s: float
 ) -> AsyncGenerator[EpisodeSandboxSource]:
     """Open ``pool``, or ``provider`` if it is given.  Raises UserError for an unknown provider."""
     if provider is None:
@@ -118,11 +118,11 @@ async def open_sandbox_source(
         yield CountedSandboxSource(opened, episodes)
 
 
-def _open_provider(settings: ProviderSettings, acquire_s: float) -> AbstractAsyncContextManager[SandboxProvider]:
-    if settings.group_slots:
-        return RemotePool(settings.urls[0], settings.token, acquire_s=acquire_s)
-    if settings.name == POOL:
-        return PoolServers(settings.urls, settings.token, acquire_s=acquire_s)
-    if settings.name == DAYTONA:
-        return daytona_provider(settings.options)
-    return open_plugin_provider(settings.name, settings.options)
+def _open_provider(spec: ProviderSpec, acquire_s: float) -> AbstractAsyncContextManager[SandboxProvider]:
+    if spec.group_slots:
+        return RemotePool(spec.urls[0], spec.token, acquire_s=acquire_s)
+    if spec.name == POOL:
+        return PoolServers(spec.urls, spec.token, acquire_s=acquire_s)
+    if spec.name == DAYTONA:
+        return daytona_provider(spec.options)
+    return open_plugin_provider(spec.name, spec.options)

@@ -14,7 +14,7 @@ from actors.rewards.settings import RewardSpec
 from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.rollout.stages import StageDeadlines
 from actors.rollout.terminal import TerminalLimits
-from actors.workers.provider_settings import ProviderSettings
+from actors.workers.provider_spec import ProviderSpec
 from protocol.errors import UserError
 from protocol.settings import ConfigSection, PositiveInt, Seconds
 
@@ -82,12 +82,12 @@ class WorkerSpec:
     grade_timeout_s: float
     pool: PoolSettings
     """Settings of the worker's own sandboxes."""
-    provider: ProviderSettings | None = None
+    provider: ProviderSpec | None = None
     """A provider of sandboxes in place of the worker's own pool."""
-    max_version_lag: int = 0
+    max_versions_behind: int = 0
     """Number of versions behind the newest engine above which an engine is used last; 0 for no such limit."""
     online_evaluation: bool = False
-    """Whether the worker runs only online evaluations (:mod:`actors.scheduler.online_evaluation`)."""
+    """Whether the worker runs only online evaluations (:mod:`actors.scheduler.evaluation_plan`)."""
 
     @property
     def terminal_limits(self) -> TerminalLimits:

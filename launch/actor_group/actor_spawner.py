@@ -61,7 +61,7 @@ class RunActorSpawner:
 
     def full_name(self, name: str) -> str:
         """Return the actor's name in the Ray session."""
-        return f"{self._directory.run_id}/{self._directory.attempt}/{name}"
+        return f"{self._directory.run_id}/{self._directory.start_number}/{name}"
 
     def node_of(self, actor: Remote[Any]) -> ClusterNode:
         return self._node_by_actor[actor.name]

@@ -29,5 +29,5 @@ def buffer_spec(config: RunConfig, directory: RunDirectory, head: ClusterNode, k
 def make_sender_keys(head: ClusterNode, workers: Iterable[str]) -> RunKeys | None:
     """Return keys for the buffer and these workers; None if only this machine can reach the buffer.
 
-    Each attempt has new keys, so that processes left over from an earlier one are refused."""
+    Each start of a run has new keys, so that processes left over from an earlier one are refused."""
     return None if is_loopback(head.address) else make_run_keys(workers)

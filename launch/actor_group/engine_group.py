@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from actors.engines.interface import Engine
 from actors.engines.messages import EngineStartError
 from actors.engines.settings import EngineSpec, WeightTransferMode
-from actors.engines.weights.broadcast_loader import BroadcastSender
 from actors.runtime.remote import Remote, short_actor_name
 from actors.runtime.remote_errors import RemoteError
 from actors.weight_transport.sender import RemoteWeightSender, WeightSender
+from launch.actor_group.actor_classes import EngineClass
 from launch.actor_group.actor_spawner import RunActorSpawner
 from launch.actor_group.engine_spec import engine_spec
 from launch.actor_group.engine_statistics import SampledTokenCounter, query_engine_loads
@@ -29,10 +29,8 @@ from protocol.events import EventLog
 from protocol.weights import WeightManifest
 
 _START_ATTEMPTS = 2
-_LOSS_REPORT_S = 5.0
+LOSS_REPORT_S = 5.0
 """Longest time in seconds by which a failed call to an actor precedes the cluster's report that its node is lost."""
-
-EngineClass = Callable[[EngineSpec, BroadcastSender | None], Engine]
 
 
 class EngineGroup:
@@ -107,7 +105,7 @@ class EngineGroup:
         except RemoteError:
             lost = self._spawner.lost_event(self._spawner.node_of(engine))
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOSS_REPORT_S):
+                async with asyncio.timeout(LOSS_REPORT_S):
                     await lost.wait()
             if not lost.is_set():
                 raise

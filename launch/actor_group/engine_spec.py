@@ -22,7 +22,7 @@ def engine_spec(
         model_path=str(model_path),
         context_length=config.agent.context_tokens,
         seed=config.run.seed,
-        attempt=directory.attempt,
+        start_number=directory.start_number,
         node=node.name,
         offloads_memory=config.colocated,
         lora=config.lora if config.publish_adapters else None,

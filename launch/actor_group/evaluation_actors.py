@@ -36,6 +36,8 @@ from sandbox.tasks.task import Task
 
 
 class EvaluationActors:
+    """Starts and stops the worker and the engine of an online evaluation."""
+
     def __init__(
         self,
         config: RunConfig,

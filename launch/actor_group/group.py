@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
-from actors.engines.engine import SGLangEngine
 from actors.engines.interface import Engine
 from actors.runtime.remote import Remote
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.workers.rollout_worker import RolloutWorker
+from launch.actor_group.actor_classes import ActorClasses
 from launch.actor_group.actor_spawner import RunActorSpawner
 from launch.actor_group.actor_stopper import stop_actors
 from launch.actor_group.buffer_spec import buffer_spec, make_sender_keys
 from launch.actor_group.container_cleanup import container_settle_s, remove_orphaned_containers
-from launch.actor_group.engine_group import EngineClass, EngineGroup
+from launch.actor_group.engine_group import EngineGroup
 from launch.actor_group.evaluation_actors import EvaluationActors
 from launch.actor_group.health_monitor import ACTOR_START_S, HealthMonitor
 from launch.actor_group.learner_starter import LearnerStarter
@@ -54,7 +54,6 @@ from launch.run_records.run_directory import RunDirectory
 from launch.stall_diagnosis.evidence import gather_evidence
 from launch.stall_diagnosis.report_file import write_stall_report
 from launch.stall_diagnosis.wait_chain import describe_wait_chain
-from learner.rank import LearnerRank
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WORKER
@@ -64,12 +63,7 @@ from sandbox.tasks.task import Task
 
 class ActorGroup:
     """Use ``async with group.running():``.  Inside it buffer, scheduler and workers run; learner and engines once they
-    are started.  A subclass may start actors of other classes, which each actor's process imports by name."""
-
-    buffer_class: type[TrajectoryBuffer] = TrajectoryBuffer
-    engine_class: EngineClass = SGLangEngine
-    worker_class: type[RolloutWorker] = RolloutWorker
-    learner_class: type[LearnerRank] = LearnerRank
+    are started."""
 
     buffer: Remote[TrajectoryBuffer]
     scheduler: Remote[RolloutScheduler]
@@ -88,11 +82,12 @@ class ActorGroup:
         model_path: Path,
         tasks: Mapping[str, Task],
         training_ids: tuple[str, ...],
+        classes: ActorClasses,
         cluster: ClusterContext = LOCAL_CLUSTER,
     ) -> None:
         self._config, self._directory, self._nodes, self._events = config, directory, nodes, events
         self._model_path, self._tasks, self._training_ids = model_path, tasks, training_ids
-        self._cluster = cluster
+        self._classes, self._cluster = classes, cluster
         token = os.environ.get(RUN_TOKEN_VARIABLE, "")
         self._spawner = RunActorSpawner(config, directory, token)
         self._remote_hosts = RemoteHosts(
@@ -115,7 +110,7 @@ class ActorGroup:
             {EVALUATION_ENGINE: place_evaluation_engine(config, nodes)} if has_evaluation_engine(config) else {}
         )
         by_role = plan_slots(config, head, engines | evaluation, workers) if self._cluster.is_joined else {}
-        async with reserve_slots(f"{self._directory.run_id}/{self._directory.attempt}", by_role) as bundles:
+        async with reserve_slots(f"{self._directory.run_id}/{self._directory.start_number}", by_role) as bundles:
             self._spawner.bundles = bundles
             await self._start(engines, workers, copies)
             try:
@@ -129,7 +124,7 @@ class ActorGroup:
         config, directory, nodes, events = self._config, self._directory, self._nodes, self._events
         spawner, remote_hosts, head = self._spawner, self._remote_hosts, self._nodes[0]
         keys = make_sender_keys(head, (*expected_workers(config, nodes), EVALUATION_WORKER))
-        self.buffer = spawner.spawn(head, "buffer", self.buffer_class, buffer_spec(config, directory, head, keys))
+        self.buffer = spawner.spawn(head, "buffer", self._classes.buffer, buffer_spec(config, directory, head, keys))
         address = BufferAddress(await self._wait_buffer_started(), keys)
         await remote_hosts.prepare_nodes(nodes, copies)
         self.scheduler = spawner.spawn(
@@ -145,11 +140,16 @@ class ActorGroup:
             head,
             model_path=self._model_path,
             spawner=spawner,
-            learner_class=self.learner_class,
+            learner_class=self._classes.learner,
             events=events,
         )
         self.engines = EngineGroup(
-            config, directory, spawner=spawner, remote_hosts=remote_hosts, engine_class=self.engine_class, events=events
+            config,
+            directory,
+            spawner=spawner,
+            remote_hosts=remote_hosts,
+            engine_class=self._classes.engine,
+            events=events,
         )
         self.engines.spawn_all(head, engines, copies)
         self.workers = WorkerGroup(
@@ -157,7 +157,7 @@ class ActorGroup:
             directory,
             spawner=spawner,
             remote_hosts=remote_hosts,
-            worker_class=self.worker_class,
+            episode_runner=self._classes.episode_runner,
             scheduler=self.scheduler,
             buffer=address,
             share=share_docker_engine(config, nodes),

@@ -25,13 +25,15 @@ ACTOR_START_S = 600.0
 """Seconds that a starting process may be silent: it imports Ray, torch and more, perhaps on a busy machine."""
 PROMPT_ANSWER_S = 1.0
 """Seconds in which a healthy process answers a small call."""
-_RETRY_S = 1.0
-_CHECK_S = 2.0
+RETRY_S = 1.0
+CHECK_S = 2.0
 _REMOTE_ATTEMPTS = 2
 """Calls to a process on another machine before it counts as hung."""
 
 
 class HealthMonitor:
+    """Probes a run's actors, and restarts those that hang or have died."""
+
     def __init__(
         self,
         events: EventLog,
@@ -66,7 +68,7 @@ class HealthMonitor:
                 why = f"its process {known} ended; process {pid} is in its place"
                 self._events.emit("process.died", what=actor.name, why=why, pid=known)
             known = pid
-            await asyncio.sleep(_CHECK_S)
+            await asyncio.sleep(CHECK_S)
 
     async def _pid(self, actor: Remote[Any], silence_s: float) -> int:
         """Return the actor's process id.  Raises TimeoutError if it is silent for ``silence_s``.
@@ -94,7 +96,7 @@ class HealthMonitor:
     async def keep_engine_serving(self, engine: Remote[Engine], newest: Callable[[], WeightManifest | None]) -> None:
         """Until cancelled: start the server of an engine that has none, on the ``newest`` weights."""
         while True:
-            await asyncio.sleep(_CHECK_S)
+            await asyncio.sleep(CHECK_S)
             try:
                 state = (await engine.call(Engine.status)).state
                 if state is EngineState.NEW and (manifest := newest()) is not None:
@@ -115,6 +117,6 @@ class HealthMonitor:
                     raise
                 self.last_worker_death = time.monotonic()
                 self._events.emit("worker.failed", worker=worker.name, why=str(failures[0]))
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RETRY_S)
             else:
                 return

@@ -17,9 +17,10 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 from actors.runtime.placement_groups import PlacementBundle
 from actors.runtime.remote import ActorOptions, Remote, ResultRef, spawn_actor
 from actors.runtime.remote_errors import RemoteError
-from launch.config import NegativeControl, RunConfig
+from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.run_records.run_directory import RunDirectory
+from launch.settings.run import NegativeControl
 from learner.rank import LearnerRank
 from learner.settings import TrainerSettings
 from learner.spec import LearnerSpec
@@ -31,7 +32,7 @@ R = TypeVar("R")
 
 _CONCURRENT_WRITES = 2
 """Number of calls that run in parallel with a step: one publication and one checkpoint."""
-_OTHER_RANKS_S = 10.0
+OTHER_RANKS_S = 10.0
 """Longest wait for the other ranks once one has failed; their errors show which rank is the cause."""
 _COLLECTIVE_WORDS = ("gloo", "NCCL", "ProcessGroup")
 """Words in torch's errors of a failed collective with another rank."""
@@ -69,14 +70,14 @@ def spawn_learner_group(
     placement: PlacementBundle | None = None,
     cls: type[LearnerRank] = LearnerRank,
 ) -> LearnerGroup:
-    """Start the ranks, all on one node; each start in an attempt is a new ``generation``."""
+    """Start the ranks, all on one node; each start of the ranks within a start of the run is a new ``generation``."""
     port, learner = find_free_port(), spec.trainer
     stacks = tuple(directory.logs / f"learner-{rank}.{generation}.stacks" for rank in range(learner.ranks))
     ranks = tuple(
         spawn_actor(
             cls,
             ActorOptions(
-                name=f"{directory.run_id}/{directory.attempt}.{generation}/learner-{rank}",
+                name=f"{directory.run_id}/{directory.start_number}.{generation}/learner-{rank}",
                 node_id=home.ray_id,
                 bundle=placement,
                 num_gpus=1 if learner.device == "cuda" else 0,
@@ -156,12 +157,12 @@ class LearnerGroup:
 async def _answer(
     ref: ResultRef[R], silent: dict[str, None], failures: list[Exception], limit: asyncio.Timeout
 ) -> R | None:
-    """Return a rank's answer; if it fails, the other ranks have ``_OTHER_RANKS_S`` more seconds."""
+    """Return a rank's answer; if it fails, the other ranks have ``OTHER_RANKS_S`` more seconds."""
     try:
         answer = await ref.get()
     except Exception as error:  # noqa: BLE001  # it is raised when it is known whether a rank has died
         failures.append(error)
-        limit.reschedule(min(limit.when() or math.inf, asyncio.get_running_loop().time() + _OTHER_RANKS_S))
+        limit.reschedule(min(limit.when() or math.inf, asyncio.get_running_loop().time() + OTHER_RANKS_S))
         answer = None
     del silent[ref.actor]
     return answer

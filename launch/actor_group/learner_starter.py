@@ -35,7 +35,7 @@ class LearnerStarter:
         self.newest = LearnerGroup((), 0.0)
         """The ranks that were started last."""
         self._lr_changes: tuple[tuple[int, float], ...] = ()
-        """(step, learning rate) of each change during this attempt."""
+        """(step, learning rate) of each change since the run was started."""
         self._generation = 0
 
     async def start(self) -> LearnerGroup:

@@ -35,6 +35,8 @@ from sandbox.tasks.task import Task
 
 
 class NodeSupervisor:
+    """Follows the cluster's nodes: adds workers on new ones, and drops those that are lost."""
+
     def __init__(
         self,
         config: RunConfig,
@@ -139,7 +141,7 @@ class NodeSupervisor:
         keys, required = self._workers.buffer.keys, self._cluster.node_requirements
         if keys is not None and not keys.clients.keys() >= {*worker_names(self._config, node)}:
             raise UserError(
-                "more nodes have joined than this attempt of the run has keys for: stop it (longshore ctl RUN stop) "
+                "more nodes have joined than this start of the run has keys for: stop it (longshore ctl RUN stop) "
                 "and go on with longshore cluster --resume"
             )
         return require_worker_role(node, {} if required is None else await check_nodes([node], required))

@@ -1,4 +1,4 @@
-"""Sandbox providers other than the workers' own pools: builds their settings from the configuration and the environment
+"""Sandbox providers other than the workers' own pools: builds their specs from the configuration and the environment
 variables, and checks that they answer."""
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 import orjson
 
 from actors.agents.agent import Agent
-from actors.workers.provider_settings import ProviderSettings
+from actors.workers.provider_spec import ProviderSpec
 from launch.config import RunConfig
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin
 from protocol.processes.loopback import is_loopback
 from sandbox.http.auth import TOKEN_VARIABLE, read_token
-from sandbox.http.server_urls import worker_urls
+from sandbox.http.server_urls import parse_server_urls
 from sandbox.providers.daytona.provider import DaytonaOptions
 from sandbox.providers.daytona.sdk import load_sdk
 from sandbox.providers.remote_tools import local_only_tools
@@ -31,29 +31,29 @@ _DAYTONA_KEY = "DAYTONA_API_KEY"
 _STATUS_TIMEOUT_S = 10.0
 
 
-def make_provider_settings(sandbox: SandboxSettings, environment: Mapping[str, str]) -> ProviderSettings | None:
-    """Return the provider's settings; None if workers have their own pools.
+def make_provider_spec(sandbox: SandboxSettings, environment: Mapping[str, str]) -> ProviderSpec | None:
+    """Return the provider's spec; None if workers have their own pools.
 
     Raises UserError if the provider needs URLs and none is configured."""
     if sandbox.uses_worker_pools:
         return None
     if sandbox.provider == ENVIRONMENT:
-        return ProviderSettings(ENVIRONMENT, _environment_urls(sandbox, environment), read_token(None, environment))
+        return ProviderSpec(ENVIRONMENT, _environment_urls(sandbox, environment), read_token(None, environment))
     if sandbox.provider != POOL:
-        return ProviderSettings(sandbox.provider, options=sandbox.options)
+        return ProviderSpec(sandbox.provider, options=sandbox.options)
     configured = ",".join(sandbox.urls) or environment.get(POOL_URLS_VARIABLE, "")
     if not configured.strip(" ,"):
         raise UserError(
             "sandbox.provider = 'pool' needs the URLs of pool servers: --set "
             f"sandbox.urls=http://HOST:18081, or export {POOL_URLS_VARIABLE}=http://HOST:18081"
         )
-    urls = worker_urls(configured)
+    urls = parse_server_urls(configured)
     if sandbox.group_slots and len(urls) > 1:
         raise UserError(
             f"sandbox.group_slots reserves the slots of a whole group at one address, and {POOL_URLS_VARIABLE} has "
-            f"{len(urls)}: start a router (longshore router --workers {','.join(urls)}) and use only its URL"
+            f"{len(urls)}: start a router (longshore router --servers {','.join(urls)}) and use only its URL"
         )
-    return ProviderSettings(POOL, urls, read_token(None, environment), sandbox.group_slots)
+    return ProviderSpec(POOL, urls, read_token(None, environment), sandbox.group_slots)
 
 
 def _environment_urls(sandbox: SandboxSettings, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def _environment_urls(sandbox: SandboxSettings, environment: Mapping[str, str]) 
             "sandbox.provider = 'environment' needs the URLs of environment services: --set "
             f"sandbox.urls=http://HOST:18082, or export {ENVIRONMENT_URLS_VARIABLE}=http://HOST:18082"
         )
-    return worker_urls(configured)
+    return parse_server_urls(configured)
 
 
 def callback_address(urls: Sequence[str], address: str) -> str:
@@ -75,29 +75,29 @@ def callback_address(urls: Sequence[str], address: str) -> str:
 
 def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, str]) -> None:
     """Check that the provider answers and that the agent's tools work in its sandboxes.  Raises UserError."""
-    settings = make_provider_settings(config.sandbox, environment)
-    if settings is None:
+    spec = make_provider_spec(config.sandbox, environment)
+    if spec is None:
         return
-    if settings.name == ENVIRONMENT:
-        for url in settings.urls:
-            _check_service(url, settings.token)
-        _check_callback(config, settings.urls)
+    if spec.name == ENVIRONMENT:
+        for url in spec.urls:
+            _check_service(url, spec.token)
+        check_callback(config, spec.urls)
         return
     if bound := local_only_tools(agent.tools):
         raise UserError(
             f"agent.kind = '{config.agent.kind}' calls {', '.join(bound)}, which needs a sandbox of the worker's own "
-            f"pool, but sandbox.provider = '{settings.name}': --set sandbox.provider=docker, or choose another agent"
+            f"pool, but sandbox.provider = '{spec.name}': --set sandbox.provider=docker, or choose another agent"
         )
-    if settings.name == DAYTONA:
-        DaytonaOptions.parse(settings.options)
+    if spec.name == DAYTONA:
+        DaytonaOptions.parse(spec.options)
         load_sdk()
         if not environment.get(_DAYTONA_KEY):
             raise UserError(f"sandbox.provider = 'daytona' needs a key: export {_DAYTONA_KEY}=…, from its dashboard")
-    elif settings.name != POOL:
-        load_plugin(PluginGroup.SANDBOX_PROVIDERS, settings.name)
-    for url in settings.urls:
-        slots = _count_slots(_fetch_status(url, settings.token))
-        if settings.group_slots and slots < config.rollout.group_size:
+    elif spec.name != POOL:
+        load_plugin(PluginGroup.SANDBOX_PROVIDERS, spec.name)
+    for url in spec.urls:
+        slots = _count_slots(_fetch_status(url, spec.token))
+        if spec.group_slots and slots < config.rollout.group_size:
             raise UserError(
                 f"sandbox.group_slots needs {config.rollout.group_size} slots at once, and {url} has {slots}: "
                 "start its servers with more (--max-tasks, --max-runs-per-task), or lower rollout.group_size"
@@ -113,12 +113,12 @@ def _count_slots(status: Mapping[str, Any]) -> int:
 def _check_service(url: str, token: str) -> None:
     if "environment" not in _fetch_status(url, token, _SERVICE):
         raise UserError(
-            f"the server at {url} is no environment service: start one (longshore environment), or set "
+            f"the server at {url} is not an environment service: start one (longshore environment), or set "
             "sandbox.provider = 'pool' for pool servers"
         )
 
 
-def _check_callback(config: RunConfig, urls: Sequence[str]) -> None:
+def check_callback(config: RunConfig, urls: Sequence[str]) -> None:
     """Check that services on other machines can reach the policy: nodes that a run starts itself are on loopback."""
     configured = config.sandbox.callback or config.cluster.address
     if not configured and not is_loopback(callback_address(urls, "elsewhere")):
@@ -142,7 +142,7 @@ _SERVICE = _Server("environment service", "longshore environment")
 
 def _fetch_status(url: str, token: str, server: _Server = _POOL_SERVER) -> Mapping[str, Any]:
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    request = urllib.request.Request(f"{url}/status", headers=headers)  # noqa: S310  http or https: worker_urls
+    request = urllib.request.Request(f"{url}/status", headers=headers)  # noqa: S310  http or https: parse_server_urls
     try:
         with urllib.request.urlopen(request, timeout=_STATUS_TIMEOUT_S) as response:  # noqa: S310  as above
             return orjson.loads(response.read())

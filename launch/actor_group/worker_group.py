@@ -11,6 +11,7 @@ from actors.engines.interface import Engine
 from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.rollout_scheduler import RolloutScheduler
+from actors.workers.episode_runner import EpisodeRunner
 from actors.workers.rollout_worker import RolloutWorker
 from actors.workers.settings import WorkerSpec
 from launch.actor_group.actor_spawner import RunActorSpawner
@@ -30,13 +31,13 @@ class WorkerGroup:
         *,
         spawner: RunActorSpawner,
         remote_hosts: RemoteHosts,
-        worker_class: type[RolloutWorker],
+        episode_runner: type[EpisodeRunner],
         scheduler: Remote[RolloutScheduler],
         buffer: BufferAddress,
         share: WorkerShare,
     ) -> None:
         self._config, self._directory, self._spawner, self._remote_hosts = config, directory, spawner, remote_hosts
-        self._worker_class, self._scheduler, self.buffer, self._share = worker_class, scheduler, buffer, share
+        self._episode_runner, self._scheduler, self.buffer, self._share = episode_runner, scheduler, buffer, share
         self.workers: tuple[Remote[RolloutWorker], ...] = ()
 
     def spawn_all(self, homes: Mapping[str, ClusterNode], engines: tuple[Remote[Engine], ...]) -> None:
@@ -58,7 +59,7 @@ class WorkerGroup:
         """Spawn a worker that does not belong to the group.  Its calls are not repeated by Ray: the driver restarts
         its work and reports why."""
         options = replace(self._spawner.options(node, name), max_task_retries=0)
-        return self._spawner.spawn_with(options, self._worker_class, spec, self._scheduler, engines)
+        return self._spawner.spawn_with(options, RolloutWorker, spec, self._scheduler, engines, self._episode_runner)
 
     async def cancel_training(self) -> None:
         """Cancel the running training episodes; a dead worker has none."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from actors.rewards.settings import make_reward_spec
-from actors.workers.provider_settings import ProviderSettings
+from actors.workers.provider_spec import ProviderSpec
 from actors.workers.settings import WorkerSpec
 from launch.actor_group.actor_stopper import ACTOR_STOP_S
-from launch.actor_group.sandbox_providers import callback_address, make_provider_settings
+from launch.actor_group.sandbox_providers import callback_address, make_provider_spec
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.hosts.placement import WorkerShare, actor_run_dir
@@ -68,8 +68,8 @@ def worker_spec(
             containers=sandbox,
             drain_s=ACTOR_STOP_S / 2,
         ),
-        provider=_provider_settings(config, node),
-        max_version_lag=max(1, config.staleness.max_staleness // config.publish_every),
+        provider=_provider_spec(config, node),
+        max_versions_behind=max(1, config.staleness.max_staleness // config.publish_every),
     )
 
 
@@ -87,8 +87,8 @@ def _learner_phase_s(config: RunConfig) -> float:
     return config.learner.call_timeout_s if config.colocated else 0.0
 
 
-def _provider_settings(config: RunConfig, node: ClusterNode) -> ProviderSettings | None:
-    settings = make_provider_settings(config.sandbox, os.environ)
-    if settings is None or settings.name != ENVIRONMENT:
-        return settings
-    return replace(settings, callback_host=config.sandbox.callback or callback_address(settings.urls, node.address))
+def _provider_spec(config: RunConfig, node: ClusterNode) -> ProviderSpec | None:
+    spec = make_provider_spec(config.sandbox, os.environ)
+    if spec is None or spec.name != ENVIRONMENT:
+        return spec
+    return replace(spec, callback_host=config.sandbox.callback or callback_address(spec.urls, node.address))

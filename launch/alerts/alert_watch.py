@@ -13,8 +13,9 @@ from pathlib import Path
 
 from launch.alerts.rules import evaluate_rules
 from launch.alerts.signals import SignalCollector, first_entropy, read_step_signals
-from launch.config import NegativeControl, RunConfig
+from launch.config import RunConfig
 from launch.run_records.metrics_log import read_metrics
+from launch.settings.run import NegativeControl
 from learner.losses.settings import LossType
 from protocol.events import EventLog
 from protocol.files.filesystem import free_bytes
@@ -54,7 +55,8 @@ class AlertWatch:
     listeners: Sequence[Callable[[Event], None]] = ()
     """Called with each new event of the run."""
     now: Callable[[], float] = time.monotonic
-    _signals: SignalCollector = field(default_factory=SignalCollector)
+    signals: SignalCollector = field(default_factory=SignalCollector)
+    """Signals on which the rules are checked."""
     _tail: RunTail = field(init=False)
     _active: dict[str, str] = field(default_factory=dict[str, str])
     """Open alerts by name, with their texts."""
@@ -62,7 +64,7 @@ class AlertWatch:
     def __post_init__(self) -> None:
         patterns = (*EVENT_FILES, f"{_METRICS}.jsonl")
         self._tail = RunTail(self.run_dir, patterns, cursor_at_end(self.run_dir, patterns))
-        self._signals.entropy_at_first = first_entropy(
+        self.signals.entropy_at_first = first_entropy(
             [read_step_signals({**line}) for line in read_metrics(self.run_dir)]
         )
 
@@ -77,7 +79,7 @@ class AlertWatch:
         for event in await asyncio.to_thread(self._read):
             for listener in self.listeners:
                 listener(event)
-        self._signals.observe_engines(await self.engine_loads())
+        self.signals.observe_engines(await self.engine_loads())
         self._emit_changes()
 
     def _read(self) -> list[Event]:
@@ -87,15 +89,15 @@ class AlertWatch:
             if line.value is None:
                 continue
             if line.source == _METRICS:
-                self._signals.observe_metrics(line.value)
+                self.signals.observe_metrics(line.value)
             else:
-                self._signals.observe_event(line.value)
+                self.signals.observe_event(line.value)
                 events.append(line.value)
-        self._signals.observe_disk(self.now(), free_bytes(self.run_dir), self.reserve_bytes)
+        self.signals.observe_disk(self.now(), free_bytes(self.run_dir), self.reserve_bytes)
         return events
 
     def _emit_changes(self) -> None:
-        found = evaluate_rules(self._signals.collect(), self._active)
+        found = evaluate_rules(self.signals.collect(), self._active)
         alerts = {alert.name: alert for alert in found if alert.name not in self.silenced}
         for name in [name for name in self._active if name not in alerts]:
             del self._active[name]

@@ -21,7 +21,7 @@ _ZERO_VARIANCE_SHARE, _TRUNCATED_SHARE, _WAITING_SHARE, _IDLE_SHARE = 0.5, 0.25,
 _TRAINED_SHARE_SPREAD = 0.2
 """Largest accepted difference of the trained share between tenths of the trajectories by length."""
 _CLIPPED_SHARE = 0.2
-_UNCLIPPED_STEPS, _UNCLIPPED_AGE = 8, 0.5
+_UNCLIPPED_STEPS, _UNCLIPPED_STALENESS = 8, 0.5
 """Number of steps without any clipping, and their mean staleness, from which the policy hardly moves."""
 _COLLAPSED_SHARE, _SOLVED_RATE = 0.1, 0.9
 """Share of the first steps' entropy that counts as collapsed, and the pass rate from which low entropy is fine."""
@@ -166,16 +166,16 @@ def check_trained_share(signals: RunSignals, ease: float) -> str | None:
 def check_unclipped(signals: RunSignals, ease: float) -> str | None:
     del ease
     newest = signals.steps[-_UNCLIPPED_STEPS:]
-    clips, age = [_clip(step) for step in newest], _mean(step.staleness_mean for step in newest)
+    clips, staleness = [_clip(step) for step in newest], _mean(step.staleness_mean for step in newest)
     if (
         len(newest) < _UNCLIPPED_STEPS
-        or (age or 0.0) < _UNCLIPPED_AGE
+        or (staleness or 0.0) < _UNCLIPPED_STALENESS
         or any(clip is None or clip > 0 for clip in clips)
     ):
         return None
     return (
-        f"no token of the last {len(newest)} steps was clipped at a mean staleness of {age:.1f}: the policy hardly "
-        "moves. Raise learner.lr"
+        f"no token of the last {len(newest)} steps was clipped at a mean staleness of {staleness:.1f}: the policy "
+        "hardly moves. Raise learner.lr"
     )
 
 

@@ -21,7 +21,7 @@ OutputFolder = Annotated[
 def require_empty_folder(folder: Path | None) -> Path | None:
     """Raise UserError if the folder is not empty."""
     if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is no empty folder: remove what is there, or name another --output")
+        raise UserError(f"{folder} is not an empty folder: remove what is there, or name another --output")
     return folder
 
 

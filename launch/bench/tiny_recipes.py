@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from launch.data.demo.model import build_demo_model
-from launch.data.settings import ModelSettings
+from launch.settings.data import ModelSettings
 from protocol.files.filesystem import build_folder
 
 POSITIONS = 8192

@@ -40,7 +40,9 @@ class PendingCheckpoint:
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointManager:
-    attempt: int
+    """Writes checkpoints in the background, one at a time, with the ledger of the steps before each."""
+
+    start_number: int
     store: CheckpointStore
     buffer: Remote[TrajectoryBuffer]
     events: EventLog
@@ -68,7 +70,7 @@ class CheckpointManager:
         manifest = CheckpointManifest(
             step,
             version,
-            self.attempt,
+            self.start_number,
             (sampler_state or b"").decode(),
             accounting.as_dict(),
             [(entry.version, entry.step, entry.parent) for entry in lineage.entries.values()],

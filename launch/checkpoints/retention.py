@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from launch.checkpoints.settings import RetentionSettings
+from launch.settings.checkpoint import RetentionSettings
 
 
 def select_steps_to_keep(

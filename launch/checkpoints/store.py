@@ -20,7 +20,7 @@ import orjson
 import xxhash
 
 from launch.checkpoints.retention import best_step, select_steps_to_keep
-from launch.checkpoints.settings import RetentionSettings
+from launch.settings.checkpoint import RetentionSettings
 from protocol.errors import UserError
 from protocol.files.digests import FileDigest, digest_file, find_damage
 from protocol.files.filesystem import append_atomically, fsync_path, replace_file
@@ -55,7 +55,7 @@ class CheckpointManifest:
     step: int
     version: int
     """Version under which these weights were published."""
-    attempt: int
+    start_number: int
     cursor: str
     """State of the task sampler."""
     accounting: dict[str, object]

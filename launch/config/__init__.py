@@ -8,18 +8,10 @@ ray or sglang, so that ``--help`` and every wrong key answer at once.
 from launch.config.loader import RecipeError, load_recipe, load_sft, recipe_names, resolve, resolve_sft
 from launch.config.run import RunConfig
 from launch.config.sft import SftConfig
-from launch.data.settings import DataKind, OverlongAction
-from launch.hosts.settings import DevicePlacement
-from launch.run.settings import NegativeControl, ProofSettings
 from protocol.settings import ConfigError, dotted_fields
 
 __all__ = [
     "ConfigError",
-    "DataKind",
-    "DevicePlacement",
-    "NegativeControl",
-    "OverlongAction",
-    "ProofSettings",
     "RecipeError",
     "RunConfig",
     "SftConfig",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Annotated, Any, cast
@@ -10,9 +9,18 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, Field
 from tyro.conf import Positional
 
-from launch.config.loader import recipe_names
+from launch.config.loader import Toml, recipe_names
 from launch.config.run import RunConfig
-from protocol.cli.arguments import CommandArguments, option, optional_value, setting
+from launch.config.toml_text import format_toml
+from protocol.cli.arguments import (
+    CommandArguments,
+    ShellWords,
+    TypedOverride,
+    option,
+    option_name,
+    optional_value,
+    setting,
+)
 from protocol.errors import UserError
 
 NEWEST_RUN = ""
@@ -29,20 +37,24 @@ def config_key(key: str, config: type[BaseModel] = RunConfig) -> Any:
 def key_overrides(given: CommandArguments) -> list[str]:
     """Return ``section.key=value`` for every option that was given and overrides a key."""
     values: dict[str, object] = {}
+    options: dict[str, str] = {}
     for name, field in type(given).model_fields.items():
         value, extra = getattr(given, name), cast("Mapping[str, str] | None", field.json_schema_extra)
         if extra and value != field.default:
             values[extra["key"]] = (
                 [*chain(*cast("Iterable[Iterable[str]]", value))] if isinstance(value, tuple) else value
             )
-    return format_overrides(values)
+            options[extra["key"]] = option_name(type(given), name)
+    return [TypedOverride(each, options[each.partition("=")[0]]) for each in format_overrides(values)]
 
 
 DEFAULT_RECIPE = "demo"
 """Recipe if none is named."""
+RECIPE_WORDS = ShellWords(tuple(recipe_names()))
 RecipeName = Positional[
     Annotated[
         str,
+        RECIPE_WORDS,
         option("[RECIPE]"),
         Field(description=f"One of {', '.join(recipe_names())}; or the path of a TOML file."),
     ]
@@ -52,7 +64,8 @@ ModelFolder = Annotated[
     str | None,
     option("FOLDER"),
     Field(
-        description="Hugging Face folder of a dense Qwen2.5 or Qwen3; its prompt lists the tools, without warm start."
+        description="Hugging Face folder of a dense Qwen2.5 or Qwen3, which is trained without a warm start and calls "
+        "tools in its own format."
     ),
 ]
 RunName = Annotated[
@@ -60,11 +73,11 @@ RunName = Annotated[
 ]
 Resume = Annotated[
     str | None,
-    optional_value("ID"),
+    optional_value("RUN"),
     option(),
     Field(
-        description="Resume a run from its newest intact checkpoint; without ID that of --run-id, else the newest run "
-        "of the recipe."
+        description="Resume a run, by id or directory, from its newest intact checkpoint; without RUN that of "
+        "--run-id, else the newest run of the recipe."
     ),
 ]
 
@@ -89,14 +102,13 @@ def run_to_resume(resume: str | None, run_id: str | None) -> str | None:
 
 def format_overrides(keys: Mapping[str, object]) -> list[str]:
     """Return ``section.key=value`` for each key that has a value."""
-    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
+    return [f"{key}={format_toml(cast('Toml', value))}" for key, value in keys.items() if value is not None]
 
 
 def format_model_overrides(model: str | None) -> list[str]:
     """Return ``--model FOLDER`` as overrides: an existing model calls tools in its own format and gets no warm start on
     the demonstrations."""
-    return (
-        []
-        if model is None
-        else [*format_overrides({"model.path": model}), "warm_start.enabled=false", "agent.tools=true"]
-    )
+    if model is None:
+        return []
+    values = {"model.path": model, "warm_start.enabled": False, "agent.tools": True}
+    return [TypedOverride(each, "--model") for each in format_overrides(values)]

@@ -15,13 +15,14 @@ from pydantic import ValidationError
 
 from launch.config.run import RunConfig
 from launch.config.sft import SftConfig
+from protocol.cli.arguments import TypedOverride
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.settings import ConfigError, ConfigSection, dotted_fields, explain_errors, suggest_key
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
-_SEE_KEYS = " (to see the keys: `longshore cluster demo --dry-run`)"
+SEE_KEYS = " (to see the keys: `longshore cluster demo --dry-run`)"
 _SEE_SFT_KEYS = " (to see the keys: `longshore sft --dry-run`)"
 
 C = TypeVar("C", bound=ConfigSection)
@@ -40,36 +41,46 @@ def recipe_names() -> list[str]:
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a recipe by its name, or by the path of a TOML file.  Raises ConfigError or RecipeError."""
     path = _recipe_path(name_or_path)
-    return resolve(read_toml(path), overrides, source=f"recipe {name_or_path}")
+    return resolve(_read_recipe(path), overrides, source=f"recipe {name_or_path}")
 
 
 def load_sft(path: Path | None, overrides: Sequence[str] = ()) -> SftConfig:
     """Read a TOML file of supervised training, if there is one.  Raises ConfigError or RecipeError."""
-    values = {} if path is None else read_toml(path)
+    values = {} if path is None else _read_recipe(path)
     return resolve_sft(values, overrides, source="options" if path is None else f"recipe {path}")
 
 
-def read_toml(path: Path) -> dict[str, Toml]:
+def _read_recipe(path: Path) -> dict[str, Toml]:
     """Return the tables of a recipe; ``run.name`` defaults to the file's name.  Raises ConfigError or RecipeError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        values = read_toml(path)
     except OSError as error:
         raise RecipeError(f"cannot read the recipe {path}: {error.strerror}; the recipes are {_names()}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text: {error}") from error
-    try:
-        values: dict[str, Toml] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
     run = values.setdefault("run", {})
     if isinstance(run, dict):
         run.setdefault("name", path.stem)
     return values
 
 
+def read_toml(path: Path) -> dict[str, Toml]:
+    """Return the tables of a file.  Raises OSError, and ConfigError for what is no TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def parse_toml(raw: str) -> Toml:
+    """Parse a value of TOML; anything else is text."""
+    try:
+        return cast("Toml", tomllib.loads(f"value = {raw}")["value"])
+    except tomllib.TOMLDecodeError:
+        return raw
+
+
 def resolve(values: Mapping[str, Toml], overrides: Sequence[str] = (), *, source: str = "config") -> RunConfig:
     """Apply ``overrides`` to ``values`` and check the result.  Raises ConfigError that names ``source``."""
-    return _resolve(RunConfig, _SEE_KEYS, values, overrides, source)
+    return _resolve(RunConfig, SEE_KEYS, values, overrides, source)
 
 
 def resolve_sft(values: Mapping[str, Toml], overrides: Sequence[str] = (), *, source: str = "config") -> SftConfig:
@@ -78,9 +89,14 @@ def resolve_sft(values: Mapping[str, Toml], overrides: Sequence[str] = (), *, so
 
 
 def _resolve(model: type[C], see_keys: str, values: Mapping[str, Toml], overrides: Sequence[str], source: str) -> C:
+    options: dict[str, str] = {}
     merged = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
     for override in overrides:
         key, value = parse_override(override, model, see_keys)
+        if isinstance(override, TypedOverride):
+            options[key] = override.option
+        else:
+            options.pop(key, None)
         section, _, field = key.partition(".")
         table = merged.setdefault(section, {})
         if not isinstance(table, dict):
@@ -89,21 +105,31 @@ def _resolve(model: type[C], see_keys: str, values: Mapping[str, Toml], override
     try:
         return model.model_validate(merged)
     except ValidationError as error:
-        raise explain_errors(model, error, source, see_keys) from error
+        raise explain_errors(model, error, source, see_keys, options) from error
 
 
-def parse_override(text: str, model: type[ConfigSection] = RunConfig, see_keys: str = _SEE_KEYS) -> tuple[str, Toml]:
-    """Return key and value of ``section.key=value``; a value that is not TOML is a string."""
-    key, equals, raw = text.partition("=")
-    key, raw = key.strip(), raw.strip()
-    if not equals or not key:
-        raise ConfigError(f"--set {text}: write it as section.key=value, for example --set run.seed=12")
+def parse_override(text: str, model: type[ConfigSection] = RunConfig, see_keys: str = SEE_KEYS) -> tuple[str, Toml]:
+    """Return key and value of ``section.key=value``.  Raises ConfigError, also for an unknown key."""
+    key, value = parse_assignment(text)
     if key not in set(dotted_fields(model)):
         raise ConfigError(f"--set {text}: unknown key '{key}'{suggest_key(model, key)}{see_keys}")
-    try:
-        return key, cast("Toml", tomllib.loads(f"value = {raw}")["value"])
-    except tomllib.TOMLDecodeError:
-        return key, raw
+    return key, value
+
+
+def parse_assignment(text: str) -> tuple[str, Toml]:
+    """Return key and value of ``key=value``; a value that is not TOML is a string.  Raises ConfigError."""
+    key, equals, raw = (part.strip() for part in text.partition("="))
+    if not equals or not key:
+        raise ConfigError(f"--set {text}: write it as section.key=value, for example --set run.seed=12")
+    return key, parse_toml(raw)
+
+
+def flatten_tables(tables: Mapping[str, Toml]) -> dict[str, Toml]:
+    """Return the keys of tables as ``section.key`` → value, and all others as they are."""
+    flat: dict[str, Toml] = {}
+    for name, value in tables.items():
+        flat |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def _recipe_path(name_or_path: str) -> Path:

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from launch.sft.settings import (
+from launch.settings.sft import (
     LearningRateSchedule,
     SftCheckpointSettings,
     SftLearnerSettings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Self
 
 from actors.agents.settings import AgentSettings
@@ -12,14 +13,15 @@ from actors.rollout.settings import REFUSED_SAMPLING_KEYS, EpisodeSettings, Harn
 from actors.scheduler.admission import RolloutTuning
 from actors.scheduler.settings import SchedulerSettings
 from actors.workers.settings import WorkerSettings
-from launch.checkpoints.settings import CheckpointSettings
-from launch.data.settings import DataSettings, ModelSettings, WarmStartSettings
-from launch.evaluation.settings import HeldOutEvaluationSettings
-from launch.exporters.settings import MetricsSettings
-from launch.hosts.settings import ClusterSettings, DevicePlacement
-from launch.monitor.settings import MonitorSettings
-from launch.run.settings import NegativeControl, ProofSettings, RunSettings
-from launch.training.settings import StopSettings
+from launch.settings.checkpoint import CheckpointSettings
+from launch.settings.cluster import ClusterSettings, DevicePlacement
+from launch.settings.data import DataSettings, ModelSettings, WarmStartSettings
+from launch.settings.evaluation import HeldOutEvaluationSettings
+from launch.settings.metrics import MetricsSettings
+from launch.settings.monitor import MonitorSettings
+from launch.settings.parity import ParitySettings
+from launch.settings.run import NegativeControl, ProofSettings, RunSettings
+from launch.settings.stop import StopSettings
 from learner.losses.objective import Objective
 from learner.losses.settings import CorrectionSettings, KlPenaltySettings, RewardShapingSettings
 from learner.settings import LearnerSettings, LoraSettings
@@ -64,6 +66,7 @@ class RunTables(ConfigSection):
     monitor: MonitorSettings = MonitorSettings()
     metrics: MetricsSettings = MetricsSettings()
     stop: StopSettings = StopSettings()
+    parity: ParitySettings = ParitySettings()
     proof: ProofSettings = ProofSettings()
 
     @property
@@ -84,14 +87,13 @@ class RunTables(ConfigSection):
     @property
     def rollout_tuning(self) -> RolloutTuning:
         """The values of admission that may change during a run."""
-        rollout = self.rollout
-        return RolloutTuning(self.in_flight, rollout.max_steps_ahead, rollout.slack, self.publish_every)
+        return replace(self.rollout.tuning(publish_every=self.publish_every), in_flight=self.in_flight)
 
     @property
     def parity_limit(self) -> float:
         """Maximum mean k3 between serving and training log-probabilities."""
         is_coarse = "bfloat16" in {self.engine.dtype, self.learner.dtype}
-        return self.stop.parity_k3 or (1e-3 if is_coarse else 1e-4)
+        return self.parity.max_k3 or (1e-3 if is_coarse else 1e-4)
 
     @property
     def publish_adapters(self) -> bool:

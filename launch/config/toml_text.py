@@ -1,18 +1,22 @@
-"""TOML text of a configuration, as a recipe writes it."""
+"""Writes configurations as TOML, as a recipe does."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 
 import tomli_w
 
 from launch.config.loader import Toml
+from protocol.cli.output import JsonOutput
 
 
-def format_recipe(tables: Mapping[str, Mapping[str, Toml]]) -> str:
-    """Return tables as the text of a recipe."""
-    return tomli_w.dumps(tables)
+def print_toml(values: Mapping[str, object], out: JsonOutput) -> None:
+    """Print what a dry run shows on standard output: TOML, or one object with ``--json``."""
+    out.set_result(values)
+    if not out.enabled:
+        sys.stdout.write(tomli_w.dumps(values))
 
 
 def format_toml(value: Toml) -> str:

@@ -20,7 +20,7 @@ from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.admission import RolloutFlow
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from launch.config import RunConfig
-from launch.control.pause_state import write_paused
+from launch.control.pause_state import PAUSE_ALERT, describe_pause, is_paused, write_paused
 from launch.control.requests import ControlAction, ControlRequest
 from launch.control.scheduler_state import SchedulerStateSender
 from launch.control.step_hooks import StepHooks, StopReason
@@ -30,7 +30,7 @@ from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
 from protocol.trajectory import GroupId, make_trajectory_id
 
-_RETRY_S = 0.5
+RETRY_S = 0.5
 
 
 class CancelTarget(NamedTuple):
@@ -129,7 +129,7 @@ class ControlActions:
         if hooks.requested_stop is not None:
             raise UserError("the run is already ending on request")
         hooks.pause()
-        write_paused(self.run_dir, True)
+        self._record_pause(True)
         await self._set_flow(RolloutFlow.PAUSE)
 
         async def is_still_paused() -> bool:
@@ -142,16 +142,26 @@ class ControlActions:
     async def _resume(self) -> str:
         hooks = self.step_hooks
         hooks.require_open()
-        write_paused(self.run_dir, False)
+        self._record_pause(False)
         hooks.resume()
         if hooks.requested_stop is None:
             await self._set_flow(RolloutFlow.RUN)
         return f"the run continues after step {self.training.step}"
 
+    def _record_pause(self, paused: bool) -> None:
+        """Record whether the run is paused, and raise or resolve the alert that says so."""
+        if paused == is_paused(self.run_dir):
+            return
+        write_paused(self.run_dir, paused)
+        if paused:
+            self.events.emit("alert.raised", name=PAUSE_ALERT, text=describe_pause(self.run_dir))
+        else:
+            self.events.emit("alert.resolved", name=PAUSE_ALERT)
+
     async def _end_training(self, how: StopReason, text: str) -> str:
         hooks = self.step_hooks
         hooks.require_open()
-        write_paused(self.run_dir, False)
+        self._record_pause(False)
         await self._set_flow(RolloutFlow.DRAIN)
         hooks.request_stop(how)
         return text
@@ -161,7 +171,7 @@ class ControlActions:
             try:
                 await self.scheduler_state.set_flow(flow)
             except RemoteError:
-                await asyncio.sleep(_RETRY_S)  # the scheduler is being restarted
+                await asyncio.sleep(RETRY_S)  # the scheduler is being restarted
             else:
                 return
 

@@ -29,7 +29,7 @@ from protocol.cli.output import JsonOutput, error_console, output_console
 from protocol.errors import UserError
 from protocol.run_directory.layout import NoSuchRunError
 from protocol.run_directory.run_arguments import RunPath
-from protocol.run_directory.run_status import is_running
+from protocol.run_directory.run_status import read_run_status
 
 _STATUS, _LIST = "status", "list"
 _TIMEOUT_S = 120.0
@@ -92,7 +92,7 @@ def _show(run_dir: Path, what: str, out: JsonOutput, *, content: bool) -> int:
     else:
         rollouts = read_rollouts(run_dir, content=content)
         out.set_result(
-            {"run": run_dir.resolve().name, "alive": is_running(run_dir), "rollouts": list(map(asdict, rollouts))}
+            {"run": run_dir.resolve().name, "status": read_run_status(run_dir), "rollouts": list(map(asdict, rollouts))}
         )
         lines = format_rollouts(rollouts)
     for line in lines:

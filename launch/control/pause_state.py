@@ -1,4 +1,4 @@
-"""The pause of a run, the only request that outlives the attempt in which it was made."""
+"""The pause of a run, the only request that outlives the start of the run in which it was made."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import orjson
 
 from launch.run_records.run_directory import write_json
 from launch.run_records.run_lock import directory_error
+from protocol.cli.output import display_path
 from protocol.errors import UserError
 
 PAUSE_FILE = "pause_state.json"
+PAUSE_ALERT = "paused"
 _PAUSED = "paused"
 
 
@@ -33,3 +35,8 @@ def write_paused(run_dir: Path, paused: bool) -> None:
         write_json(run_dir / PAUSE_FILE, {_PAUSED: paused})
     except OSError as error:
         raise directory_error(run_dir, error) from error
+
+
+def describe_pause(run_dir: Path) -> str:
+    """Return the text of a paused run's alert."""
+    return f"the run is paused on request: `longshore ctl {display_path(run_dir)} resume` continues it"

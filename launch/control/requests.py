@@ -103,7 +103,7 @@ def read_request(path: Path) -> ControlRequest:
     try:
         return ControlRequest.model_validate(orjson.loads(path.read_bytes()))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path.name} is no request ({error}): use longshore ctl") from error
+        raise UserError(f"{path.name} is not a request ({error}): use longshore ctl") from error
 
 
 def _current_user() -> str:

@@ -49,7 +49,7 @@ class SchedulerStateSender:
         await self._send(replace(self._now, tuning=tuning))
 
     def restore_flow(self, flow: RolloutFlow) -> None:
-        """Set the flow that a person requested in an earlier attempt; sent with the first change."""
+        """Set the flow that a person requested in an earlier start of the run; sent with the first change."""
         self._now = replace(self._now, flow=flow)
 
     async def end_training(self) -> None:

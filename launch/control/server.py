@@ -23,7 +23,7 @@ from launch.control.requests import (
 from protocol.errors import LongshoreError, UserError
 from protocol.events import EventLog
 
-_LOOK_S = 0.5
+LOOK_S = 0.5
 _ENDED = "the run ended before it could be done"
 
 
@@ -33,8 +33,8 @@ class ControlServer:
     events: EventLog
     execute: Callable[[ControlRequest], Awaitable[str]]
     """Executes a request and describes the result (:meth:`launch.control.actions.ControlActions.execute`)."""
-    attempt_started_at: float = 0.0
-    """Unix time; older requests were meant for an attempt that has ended."""
+    run_started_at: float = 0.0
+    """Unix time; older requests were meant for a start of the run that has ended."""
     _taken: set[str] = field(default_factory=set[str])
     """Names of the request files that are being handled."""
 
@@ -46,7 +46,7 @@ class ControlServer:
                     if path.name not in self._taken:
                         self._taken.add(path.name)
                         answers.create_task(self._handle_file(path), name=f"request {path.stem}")
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(LOOK_S)
 
     async def _handle_file(self, path: Path) -> None:
         try:
@@ -66,8 +66,8 @@ class ControlServer:
         )
         ok, text = False, _ENDED
         try:
-            if request.t < self.attempt_started_at:
-                text = "the request was made to an earlier attempt of the run, which has ended: repeat it"
+            if request.t < self.run_started_at:
+                text = "the request was made to an earlier start of the run, which has ended: repeat it"
             else:
                 text = await self.execute(request)
                 ok = True

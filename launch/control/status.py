@@ -20,9 +20,10 @@ from launch.monitor.run_state.view import EngineSummary
 from launch.run_records.config_changes import ConfigChange, read_changes
 from launch.run_records.retunable_keys import RetunableValue, retunable_values
 from launch.run_records.stored_config import find_resume_command, load_stored_config
+from protocol.cli.formatting import humanize_name
 from protocol.errors import UserError
 from protocol.run_directory.layout import NoSuchRunError, is_run_directory
-from protocol.run_directory.run_status import RunStatus, is_running
+from protocol.run_directory.run_status import RunStatus, is_running, read_run_status
 
 _SHOWN = (
     "reward_mean",
@@ -52,9 +53,9 @@ class RunOverview:
     run: str
     as_of: float | None
     """Time of the newest event."""
-    alive: bool
-    """Whether a driver runs the run."""
+    status: RunStatus
     phase: str
+    """Newest phase, in which a run without a driver ended; empty before the first."""
     flow: str
     """``run``, ``pause`` or ``drain``."""
     step: int
@@ -106,13 +107,13 @@ def read_status(run_dir: Path) -> RunOverview:
     """Read the state of a run.  Raises NoSuchRunError."""
     store = _read(run_dir)
     view = store.view()
-    alive, config, card = is_running(run_dir), _config(run_dir), read_run_card(run_dir)
-    ended = card.status in {RunStatus.FINISHED, RunStatus.FAILED}
+    status, config, card = read_run_status(run_dir), _config(run_dir), read_run_card(run_dir)
+    alive = status is RunStatus.RUNNING
     return RunOverview(
         run=view.run.id,
         as_of=view.last_event_at,
-        alive=alive,
-        phase=view.phase if alive or view.run.ok is not None else "done" if ended else "died",
+        status=status,
+        phase=view.phase,
         flow=view.run.flow,
         step=view.step,
         steps=view.run.steps,
@@ -131,7 +132,7 @@ def read_status(run_dir: Path) -> RunOverview:
         config_changes=read_changes(run_dir),
         url=view.run.url if alive else "",
         reason=view.run.reason,
-        resume_command="" if alive or ended or card.problem else find_resume_command(run_dir),
+        resume_command=find_resume_command(run_dir) if status is RunStatus.STOPPED and not card.problem else "",
         problem=card.problem,
     )
 
@@ -166,16 +167,18 @@ def strip_control_characters(text: str) -> str:
 
 def format_status(status: RunOverview) -> list[str]:
     """Return the state as lines for people."""
-    flow = "" if status.flow == "run" or not status.alive else f", {RUN_FLOWS.get(status.flow, status.flow)}"
-    ended = f": {status.reason}" if status.reason and status.phase in {"done", "stopped"} else ""
+    alive = status.status is RunStatus.RUNNING
+    phase = f", {humanize_name(status.phase)}" if alive and status.phase else ""
+    flow = "" if status.flow == "run" or not alive else f", {RUN_FLOWS.get(status.flow, status.flow)}"
+    ended = f": {status.reason}" if status.reason and not alive else ""
     of = f"/{status.steps}" if status.steps else ""
-    lines = [f"{status.run}: {status.phase}{flow}{ended} · step {status.step}{of} · {status.running} rollouts"]
+    lines = [f"{status.run}: {status.status}{phase}{flow}{ended} · step {status.step}{of} · {status.running} rollouts"]
     if status.latest:
         lines.append("newest step: " + " · ".join(f"{name} {value:.4g}" for name, value in status.latest.items()))
     counted = [("trained", status.trained), *sorted(status.dropped.items())]
     failed = [(f"infra {name}", count) for name, count in sorted(status.failed.items())]
     lines.append("trajectories: " + ", ".join(f"{count:,} {name}" for name, count in (*counted, *failed)))
-    if status.alive:
+    if alive:
         engines = [f"{engine.name} {engine.state} at {engine.version}" for engine in status.engines]
         most = [] if status.in_flight is None else [f"at most {status.in_flight} rollouts in flight"]
         lines.append(", ".join([*engines, f"{status.sandboxes} sandboxes", *most]))

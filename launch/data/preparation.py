@@ -30,6 +30,7 @@ class PreparedRun:
     """Task ids in the task sampler's order: families in rotation."""
     held_out_ids: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
     """One line for each task that cannot be used."""
 
 
@@ -97,7 +98,7 @@ _REQUIRED_FILES = (
 def require_model_files(path: Path) -> Path:
     """Raise UserError unless ``path`` holds a model that the learner trains, and its tokenizer."""
     if not path.is_dir():
-        raise UserError(f"{path} is no folder: point --model at one saved with save_pretrained()")
+        raise UserError(f"{path} is not a folder: point --model at one saved with save_pretrained()")
     for names, what in _REQUIRED_FILES:
         if not any((path / name).exists() for name in names):
             raise UserError(
@@ -138,6 +139,7 @@ def _add_dataset_tasks(config: RunConfig, prepared: PreparedRun, _: Path) -> Pre
         training_ids=split.training_ids,
         held_out_ids=split.held_out_ids,
         problems=split.problems,
+        notices=split.notices,
     )
 
 

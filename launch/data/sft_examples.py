@@ -23,7 +23,7 @@ from jinja2 import TemplateError
 
 from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer
 from launch.data.conversations import Conversation, TrainingDataError, read_conversations
-from launch.data.settings import OverlongAction
+from launch.settings.data import OverlongAction
 from learner.data.sequences import join_sequences
 from learner.messages import SftBatch
 from protocol.errors import UserError
@@ -164,8 +164,8 @@ def _trajectories(run_dir: Path) -> Iterator[_Source]:
     """Yield the trajectories that a run exported."""
     if not (run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX).is_file():
         raise UserError(
-            f"{run_dir} is no run: it has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}. Name a run's directory "
-            "(runs/ID), or conversation files "
+            f"{run_dir} is not a run: it has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}. Name a run by its "
+            "directory or id, or conversation files "
             f"one by one ({run_dir}/*.jsonl)"
         )
     for entry in read_export_index(run_dir):

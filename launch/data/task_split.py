@@ -7,7 +7,8 @@ import shlex
 from collections import Counter
 from typing import NamedTuple
 
-from launch.config import DataKind, RunConfig
+from launch.config import RunConfig
+from launch.settings.data import DataKind
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from sandbox.tasks.dataset import Dataset
@@ -26,10 +27,13 @@ class TrainingSplit(NamedTuple):
     held_out_ids: tuple[str, ...]
     problems: tuple[str, ...]
     """One line for each task that cannot be used."""
+    notices: tuple[str, ...]
+    """Lines about the tasks as a whole."""
 
 
 def load_usable_tasks(config: RunConfig) -> Dataset:
-    """Return the tasks at ``data.path`` that ``data.task_ids`` or ``data.held_out_ids`` names.  Raises UserError if
+    """Return the tasks at ``data.path`` that ``data.task_ids`` or ``data.held_out_ids`` names, with the network that
+    ``sandbox.network`` gives them.  Raises UserError if
     nothing can be read there, no task is usable, all are held out, or none is of ``data.held_out_family``."""
     data = config.data
     found = _load(config)
@@ -55,7 +59,7 @@ def load_usable_tasks(config: RunConfig) -> Dataset:
             f"every task of {data.path} is of the family data.held_out_family = {family!r}, so that there is "
             "nothing to train on: hold none out, --set data.held_out_family="
         )
-    return dataset
+    return dataset.with_network(config.sandbox.network, "--set sandbox.network")
 
 
 def _load(config: RunConfig) -> Dataset:
@@ -69,9 +73,9 @@ def _load(config: RunConfig) -> Dataset:
 def _validate_command(config: RunConfig) -> str:
     """Return the command that lists every problem of the tasks."""
     data = config.data
-    words = ["longshore", "tasks", "validate", str(data.path)]
+    words = ["longshore", "tasks", "validate", data.label or str(data.path)]
     if data.label:
-        words += ["--label", data.label]
+        words += ["--datasets", str(data.path)]
     elif data.kind not in {DataKind.DATASET, DataKind.TERMINAL_BENCH}:
         words += ["--format", data.kind]
     return shlex.join(words + (["--root", str(data.root)] if data.root else []))
@@ -102,7 +106,7 @@ def split_tasks(config: RunConfig) -> TrainingSplit:
             training.append(task.id)
     held_out += [task.id for task in of_held_out_family[:max_per_family]]
     problems = tuple(str(problem) for problem in dataset.first_problems)
-    return TrainingSplit(tuple(ordered), tuple(training), tuple(held_out), problems)
+    return TrainingSplit(tuple(ordered), tuple(training), tuple(held_out), problems, dataset.notices)
 
 
 def _named_held_out(config: RunConfig, found: Dataset) -> set[str]:

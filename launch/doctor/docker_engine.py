@@ -21,7 +21,7 @@ from launch.doctor.requirements import HostRequirements
 from protocol.errors import UserError
 from sandbox.docker.address import DockerAddress
 from sandbox.docker.daemon import call_engine_api, has_image
-from sandbox.docker.networks import NETWORK_PREFIX, SUBNET_RANGE
+from sandbox.docker.network.private_networks import NETWORK_PREFIX, SUBNET_RANGE
 from sandbox.host_record import HostSettings, current_host
 
 _REQUEST_TIMEOUT_S = 5.0
@@ -37,7 +37,7 @@ class EngineAnswer(StrEnum):
     """Answer of an address that should be an engine's."""
 
     YES = "yes"
-    NOBODY = "nobody"
+    NONE = "none"
     """Nothing accepts the connection."""
     SILENT = "silent"
     """It accepts the connection and does not reply."""
@@ -53,7 +53,7 @@ class DockerEngineFacts:
     """Why the record of this machine's set-up cannot be read."""
     url: str = ""
     """URL of the engine that this machine was set up with."""
-    answer: EngineAnswer = EngineAnswer.NOBODY
+    answer: EngineAnswer = EngineAnswer.NONE
     base_image: str = ""
     has_base_image: bool = False
     toolchain: Path = Path()
@@ -128,10 +128,10 @@ def probe_engine(url: str) -> EngineAnswer:
     except TimeoutError:
         return EngineAnswer.SILENT
     except (OSError, http.client.HTTPException):
-        return EngineAnswer.NOBODY
+        return EngineAnswer.NONE
     finally:
         connection.close()
-    return EngineAnswer.YES if pong else EngineAnswer.NOBODY
+    return EngineAnswer.YES if pong else EngineAnswer.NONE
 
 
 def _get(url: str, path: str) -> Any:

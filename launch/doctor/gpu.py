@@ -20,8 +20,9 @@ from pathlib import Path
 from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
 from launch.doctor.requirements import HostRequirements
+from protocol.cli.formatting import format_bytes
 
-_DEVICES = Path("/dev")
+DEVICES = Path("/dev")
 _GPUS = ("nvidia[0-9]*", "kfd", "dxg")
 """Device files of GPUs that torch calls ``cuda``: NVIDIA's, AMD's, WSL's."""
 _SMI_S, _TORCH_S = 20.0, 90.0
@@ -72,7 +73,7 @@ class GpuFacts:
 
 def has_gpu_device() -> bool:
     """Return whether this machine has a device file of a GPU."""
-    return any(found for kind in _GPUS for found in _DEVICES.glob(kind))
+    return any(found for kind in _GPUS for found in DEVICES.glob(kind))
 
 
 def judge_gpu_device(*, has_device: bool, requirements: HostRequirements) -> list[Finding]:
@@ -83,7 +84,7 @@ def judge_gpu_device(*, has_device: bool, requirements: HostRequirements) -> lis
         failed(
             CheckName.GPU,
             f"{' and '.join(f'{key} = cuda' for key in requirements.gpu_keys)}, and this machine has no GPU "
-            f"(no {_DEVICES}/nvidia*)",
+            f"(no {DEVICES}/nvidia*)",
             " ".join(f"--set {key}=cpu" for key in requirements.gpu_keys) + requirements.gpu_alternative,
         )
     ]
@@ -163,14 +164,14 @@ def _gpu(facts: GpuFacts, requirements: HostRequirements) -> list[Finding]:
         fix = "lower learner.ranks, engine.count or engine.tp, or check CUDA_VISIBLE_DEVICES and `nvidia-smi`"
         found.append(failed(CheckName.GPU, message, fix))
     if busy := [gpu for gpu in facts.gpus if gpu.used_mb > _BUSY_SHARE * gpu.total_mb]:
-        used = ", ".join(f"{gpu.used_mb:,} of {gpu.total_mb:,} MB" for gpu in busy)
+        used = ", ".join(f"{format_bytes(gpu.used_mb << 20)} of {format_bytes(gpu.total_mb << 20)}" for gpu in busy)
         message = f"{len(busy)} of {len(facts.gpus)} GPUs are already in use ({used})"
         found.append(warning(CheckName.GPU, message, "stop the processes that use them (`nvidia-smi` lists them)"))
     return found or [_unused(facts)]
 
 
 def _unused(facts: GpuFacts) -> Finding:
-    gpus = [f"{gpu.name}, {gpu.total_mb:,} MB, driver {gpu.driver}" for gpu in facts.gpus]
+    gpus = [f"{gpu.name}, {format_bytes(gpu.total_mb << 20)}, driver {gpu.driver}" for gpu in facts.gpus]
     build = f"torch is built for {facts.torch.build}" if facts.torch and facts.torch.build else "torch is a CPU build"
     return ok(CheckName.GPU, "; ".join([*gpus, build]))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
 from launch.doctor.requirements import HostRequirements
+from protocol.cli.formatting import format_bytes
 
 _FILES, _FILES_PER_CONTAINER, _FILES_PER_NODE = 2048, 16, 1024
 _TASKS, _TASKS_PER_CONTAINER, _TASKS_PER_NODE = 1024, 16, 512
@@ -87,7 +88,7 @@ def judge(facts: LimitFacts, requirements: HostRequirements) -> list[Finding]:
         found.append(
             warning(
                 CheckName.ULIMITS,
-                f"{facts.locked_bytes >> 10:,} KB may be locked (`ulimit -l`), and NCCL registers its buffers with "
+                f"{format_bytes(facts.locked_bytes)} may be locked (`ulimit -l`), and NCCL registers its buffers with "
                 "InfiniBand",
                 "set memlock to unlimited in /etc/security/limits.conf, or `docker run --ulimit memlock=-1`",
             )

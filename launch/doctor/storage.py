@@ -9,13 +9,13 @@ from pathlib import Path
 from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
 from launch.doctor.requirements import HostRequirements
+from launch.settings.cluster import OBJECT_STORE_BYTES
+from protocol.cli.formatting import format_bytes
 from protocol.files.filesystem import filesystem_type, is_network_filesystem
 
 _INODES = 10_000
 """Number of files of a short run; a long one has some hundred thousand."""
 _MANY_INODES = 200_000
-_OBJECT_STORE_BYTES = 80 << 20
-"""Size of a Ray node's object store (:mod:`launch.hosts.cluster_nodes`)."""
 _NCCL_BYTES = 1 << 30
 _SHM = Path("/dev/shm")  # noqa: S108  the kernel's own
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
@@ -54,21 +54,19 @@ def judge_folder(facts: FolderFacts, requirements: HostRequirements) -> list[Fin
 
 def judge_disk(facts: FolderFacts, requirements: HostRequirements) -> Finding:
     """Check free space and write permission."""
-    elsewhere, reserve_mb = f"put runs elsewhere with --set {requirements.folder_key}=FOLDER", requirements.reserve_mb
+    elsewhere = f"put runs elsewhere with --set {requirements.folder_key}=FOLDER"
     if not facts.writable:
         fix = f"run this as its owner (`ls -ld {facts.existing_folder}`), or {elsewhere}"
         return failed(CheckName.DISK, f"this user cannot write to {facts.existing_folder}", fix)
-    free_mb = facts.free_bytes >> 20
-    if facts.free_bytes < reserve_mb << 20:
+    reserve_bytes = requirements.reserve_mb << 20
+    free, reserve = format_bytes(facts.free_bytes), format_bytes(reserve_bytes)
+    if facts.free_bytes < reserve_bytes:
         return failed(
             CheckName.DISK,
-            f"{facts.existing_folder} has {free_mb} MB free "
-            f"and the run keeps {reserve_mb} MB in reserve (run.disk_reserve_mb)",
+            f"{facts.existing_folder} has {free} free and the run keeps {reserve} in reserve (run.disk_reserve_mb)",
             f"free some space, or {elsewhere}",
         )
-    return ok(
-        CheckName.DISK, f"{free_mb:,} MB free in {facts.existing_folder}, {reserve_mb} MB of them kept in reserve"
-    )
+    return ok(CheckName.DISK, f"{free} free in {facts.existing_folder}, {reserve} of it kept in reserve")
 
 
 def _inodes(facts: FolderFacts, key: str) -> Finding:
@@ -124,15 +122,15 @@ def judge_shm(facts: ShmFacts, requirements: HostRequirements) -> list[Finding]:
         message, fix = "missing or not writable for this user", "mount it: `mount -t tmpfs tmpfs /dev/shm`"
         return [failed(CheckName.SHM, f"{message}, and Ray and torch exchange data in it", fix)]
     users = f"{requirements.nodes} Ray nodes{' and NCCL' if requirements.gpu_keys else ''}"
-    needed = requirements.nodes * _OBJECT_STORE_BYTES + (_NCCL_BYTES if requirements.gpu_keys else 0)
-    message = f"{facts.free_bytes >> 20:,} of {facts.total_bytes >> 20:,} MB are free"
+    needed = requirements.nodes * OBJECT_STORE_BYTES + (_NCCL_BYTES if requirements.gpu_keys else 0)
+    message = f"{format_bytes(facts.free_bytes)} of {format_bytes(facts.total_bytes)} are free"
     if facts.free_bytes >= needed:
-        return [ok(CheckName.SHM, f"{message}, and a run needs {needed >> 20:,}")]
+        return [ok(CheckName.SHM, f"{message}, and a run needs {format_bytes(needed)}")]
     size = f"{-(-2 * needed >> 30)}g"
     return [
         warning(
             CheckName.SHM,
-            f"{message}, and {users} need {needed >> 20:,} MB; the rest spills to disk or fails",
+            f"{message}, and {users} need {format_bytes(needed)}; the rest spills to disk or fails",
             f"`mount -o remount,size={size} /dev/shm`, or start this container with `--shm-size={size}`",
         )
     ]

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
+from launch.config.toml_text import print_toml
 from launch.evaluation.evaluation_options import EvaluateArguments, SolverKind
 from launch.evaluation.results.evaluation_folder import (
     EvaluationFolder,
@@ -42,7 +43,7 @@ def run(given: EvaluateArguments, out: JsonOutput) -> int:
     _check(evaluation)
     folder = evaluation.arguments.folder
     if given.dry_run:
-        out.set_result(_describe_plan(evaluation))
+        print_toml(_describe_plan(evaluation), out)
         return EXIT_OK
     summary = _run(asyncio.run(resolve_model_name(evaluation)))
     out.set_result(cast("dict[str, JsonValue]", {**asdict(summary), "output": str(folder)}))
@@ -77,6 +78,8 @@ def _run(evaluation: StandaloneEvaluation) -> EvaluationSummary:
     console, selection, plan = error_console(), evaluation.selection, evaluation.plan
     for line in selection.left_out:
         console.print(f"left out: {line}")
+    if selection.notice:
+        console.print(f"warning: {selection.notice}")
     with open_evaluation_folder(evaluation.arguments.folder, evaluation.spec) as folder:
         to_run = evaluation.remaining_attempts(folder.records)
         console.print(
@@ -105,7 +108,7 @@ async def _work(
     return {}
 
 
-COMMAND = Command("evaluate", EvaluateArguments, run, json_options=("--json", "--dry-run"))
+COMMAND = Command("evaluate", EvaluateArguments, run)
 
 if __name__ == "__main__":
     sys.exit(COMMAND.main())

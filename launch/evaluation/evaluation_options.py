@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
-from tyro.conf import UseAppendAction, create_mutex_group
+from pydantic import Field, model_validator
+from tyro.conf import UseAppendAction
 
 from actors.rollout.policy import EVALUATION_TEMPERATURE
 from launch.config import RunConfig
@@ -16,8 +16,10 @@ from launch.config.command_line import DEFAULT_RECIPE, RecipeName, require_nonem
 from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER, EvaluationSpec, ScoreSetting
 from launch.evaluation.task_selection import TaskSelection
 from launch.run_records.stored_config import flat_config
-from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, Overrides, TaskGlobs, option
+from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, Overrides, TaskGlobs, option, repeatable
 from protocol.errors import UserError
+from protocol.settings import split_commas
+from sandbox.tasks.dataset_catalog import CATALOG_FILE
 
 _SCORE_KEYS = (
     *("agent.", "reward.", "rollout.reward", "sandbox.image", "sandbox.allow_hosts"),
@@ -57,9 +59,6 @@ def _plain(value: object) -> ScoreSetting:
     return value if isinstance(value, str | int | float | bool) else str(value)
 
 
-_SOLVER = create_mutex_group(required=True, title="solver of the tasks")
-
-
 class EvaluateArguments(CommandArguments):
     """Evaluate a model, or the tasks' own solutions, on tasks: pass@k, errors by stage, tokens.
 
@@ -69,18 +68,18 @@ class EvaluateArguments(CommandArguments):
     """
 
     recipe: RecipeName = DEFAULT_RECIPE
-    model: Annotated[str | None, option("PATH|URL"), _SOLVER] = None
-    """Model folder (served locally), or an OpenAI-compatible URL."""
-    oracle: Annotated[bool, option(), _SOLVER] = False
-    """Run the tasks' own solutions."""
-    noop: Annotated[bool, option(), _SOLVER] = False
-    """Do nothing: the score that tasks give without any work."""
+    model: Annotated[str | None, option("PATH|URL")] = None
+    """Model folder (served locally), or an OpenAI-compatible URL. Give exactly one of --model, --oracle and --noop."""
+    oracle: Flag = False
+    """Instead of a model, run the tasks' own solutions."""
+    noop: Flag = False
+    """Instead of a model, do nothing: the score that tasks give without any work."""
     tasks: Annotated[str, option("LABEL|PATH")]
-    """Label of a data set in datasets.toml, a folder, or a file of rows."""
-    datasets: Annotated[Path, option("FILE")] = Path("datasets.toml")
+    """Label of a data set (longshore-bench, or one of datasets.toml), a folder, or a file of rows."""
+    datasets: Annotated[Path, option("FILE")] = Path(CATALOG_FILE)
     """File that defines data set labels."""
     only: TaskGlobs = ()
-    task_ids: UseAppendAction[Annotated[tuple[str, ...], option("IDS")]] = ()
+    task_ids: UseAppendAction[Annotated[tuple[str, ...], repeatable("IDS")]] = ()
     """Only these tasks: ids, numbers and ranges, for example 101-110,fix-git."""
     attempts: Annotated[int, option("N"), Field(ge=1, le=MAX_ATTEMPTS)] = 8
     """Attempts per task."""
@@ -106,8 +105,14 @@ class EvaluateArguments(CommandArguments):
     no_record: Flag = False
     """Do not record the terminals that longshore compare shows."""
     dry_run: Flag = False
-    """Print what would run as one JSON object, and exit."""
+    """Print what would run as TOML, and exit."""
     as_json: JsonFlag = False
+
+    @model_validator(mode="after")
+    def _one_solver(self) -> Self:
+        if [self.model is not None, self.oracle, self.noop].count(True) != 1:
+            raise UserError("give exactly one of --model, --oracle and --noop; see longshore evaluate --help")
+        return self
 
     @property
     def solver(self) -> SolverKind:
@@ -119,7 +124,7 @@ class EvaluateArguments(CommandArguments):
 
     @property
     def selected_task_ids(self) -> tuple[str, ...]:
-        return tuple(each.strip() for each in ",".join(self.task_ids).split(",") if each.strip())
+        return split_commas(",".join(self.task_ids))
 
     @property
     def folder(self) -> Path:

@@ -150,15 +150,17 @@ def _reply(item: ExportItem, turn: int, reply: RecordedReply, *, last: bool) -> 
 
 
 def _observed(
-    told: Sequence[ChatMessage], actions: Sequence[AgentAction], calls: dict[int, AtifToolCall]
+    observations: Sequence[ChatMessage], actions: Sequence[AgentAction], calls: dict[int, AtifToolCall]
 ) -> AtifObservation:
     """Return a result for each message; where one message answers all actions, it is of the last call."""
-    if len(told) == len(actions):
+    if len(observations) == len(actions):
         ids = [calls[number].tool_call_id if number in calls else None for number in range(len(actions))]
     else:
         final = [*calls.values()][-1].tool_call_id if calls else None
-        ids = [*([None] * (len(told) - 1)), final]
-    return AtifObservation([AtifResult(message["content"], call) for message, call in zip(told, ids, strict=True)])
+        ids = [*([None] * (len(observations) - 1)), final]
+    return AtifObservation(
+        [AtifResult(message["content"], call) for message, call in zip(observations, ids, strict=True)]
+    )
 
 
 def _extra(item: ExportItem) -> AtifExtra:

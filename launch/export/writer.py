@@ -45,12 +45,12 @@ def export_trajectories(sources: Sequence[TrajectorySource], asked: ExportOption
     with _explain_write_errors(asked.output):
         match asked.format:
             case ExportFormat.SHAREGPT:
-                _conversations(asked.output, _some(chosen, choice))
+                _write_conversations(asked.output, _require_some(chosen, choice))
             case ExportFormat.ATIF:
-                _trajectories(asked.output, _some(chosen, choice))
+                _write_trajectories(asked.output, _require_some(chosen, choice))
             case ExportFormat.HUGGINGFACE:
                 names = [source.origin.source for source in sources]
-                _data_set(asked, names, _some(chosen, choice))
+                _write_data_set(asked, names, _require_some(chosen, choice))
 
 
 def _anything(recorded: RecordedTrajectory) -> bool:
@@ -67,8 +67,8 @@ def _items(sources: Sequence[TrajectorySource], choice: TrajectorySelection) -> 
             yield ExportItem(recorded, source.origin)
 
 
-def _some(items: Iterable[ExportItem], choice: TrajectorySelection) -> Iterator[ExportItem]:
-    """Yield ``items``."""
+def _require_some(items: Iterable[ExportItem], choice: TrajectorySelection) -> Iterator[ExportItem]:
+    """Yield ``items``.  Raises UserError at their end if none was selected."""
     yield from items
     if not choice.selected:
         reasons = ", ".join(f"{count} for {reason}" for reason, count in choice.excluded.items())
@@ -82,7 +82,7 @@ def _some(items: Iterable[ExportItem], choice: TrajectorySelection) -> Iterator[
         )
 
 
-def _conversations(output: Path, items: Iterator[ExportItem]) -> None:
+def _write_conversations(output: Path, items: Iterator[ExportItem]) -> None:
     encoder = msgspec.json.Encoder()
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f".{output.name}.partial")
@@ -96,14 +96,14 @@ def _conversations(output: Path, items: Iterator[ExportItem]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _trajectories(output: Path, items: Iterator[ExportItem]) -> None:
+def _write_trajectories(output: Path, items: Iterator[ExportItem]) -> None:
     encoder = msgspec.json.Encoder()
     with build_folder(output) as partial:
         for item in items:
             (partial / atif.file_name(item.recorded)).write_bytes(encoder.encode(atif.to_atif(item)) + b"\n")
 
 
-def _data_set(asked: ExportOptions, sources: Sequence[str], items: Iterator[ExportItem]) -> None:
+def _write_data_set(asked: ExportOptions, sources: Sequence[str], items: Iterator[ExportItem]) -> None:
     with build_folder(asked.output) as partial:
         rows = hugging_face.write_dataset(partial, items)
         text = hugging_face.render_dataset_card(asked.output.name, sources, rows, asked.filters)

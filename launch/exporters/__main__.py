@@ -1,8 +1,8 @@
 """``longshore exporters RUN …``: send a run's metrics to Prometheus, W&B, TensorBoard or trackio.
 
-A run does so itself where ``metrics.prometheus`` or ``metrics.exporters`` say so, by this command with ``--follow``; by
-hand it sends what a run has written, for example where a tracker was not to be reached.  With ``--follow`` or
-``--prometheus`` one line on standard output says where the figures are, once all are opened.
+A run with ``metrics.prometheus`` or ``metrics.exporters`` starts this command with ``--follow``.  Without it, the
+command sends what a run has written, for example after a tracker could not be reached.  With ``--follow`` or
+``--prometheus`` one line on standard output names the exporters and the address once all are open.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from launch.exporters.exporter_registry import open_exporter
 from launch.exporters.exporter_thread import POLL_INTERVAL_S, ExporterThread
 from launch.exporters.metric_exporter import ExporterSettings
 from launch.exporters.prometheus import PrometheusServer
-from launch.exporters.settings import BUILTIN_EXPORTERS, MetricsSettings
 from launch.exporters.step_metrics import STEP_FILES
 from launch.run_records.stored_config import load_stored_tables
-from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Text, option
+from launch.settings.metrics import BUILTIN_EXPORTERS, MetricsSettings
+from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Text, option, repeatable
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from protocol.cli.output import JsonOutput, error_console
+from protocol.cli.output import JsonOutput, error_console, output_console
 from protocol.errors import UserError
 from protocol.events import EventLog, JsonValue
 from protocol.run_directory.cursors import Cursor, cursor_at_end
 from protocol.run_directory.layout import EVENT_FILES
 from protocol.run_directory.run_arguments import RunPath
 
-_PATIENCE_S = 8.0
-"""With takers, at the end of a run."""
+_STOP_TIMEOUT_S = 8.0
+"""Seconds that exporters have to send the rest when the run ends."""
 _NICE = 10
 
 
@@ -50,7 +50,7 @@ class ExportersArguments(CommandArguments):
     to: UseAppendAction[
         Annotated[
             tuple[str, ...],
-            option("NAME"),
+            repeatable("NAME"),
             Field(description=f"One of {', '.join(BUILTIN_EXPORTERS)}, or a plug-in's name."),
         ]
     ] = ()
@@ -86,9 +86,10 @@ def run(given: ExportersArguments, out: JsonOutput) -> int:
             each.name: {"sent": each.sent_steps, "failed": each.failed_calls} for each in followers
         }
         out.set_result({"run": settings.run_id, "exporters": result})
-        for each in followers:
-            error_console().print(f"{each.name}: {each.sent_steps} steps sent, {each.failed_calls} calls failed")
-        return EXIT_FAILED if any(each.failed_calls for each in followers) else EXIT_OK
+    console = error_console() if given.follow else output_console()
+    for each in followers:
+        console.print(f"{each.name}: {each.sent_steps} steps sent, {each.failed_calls} calls failed")
+    return EXIT_FAILED if any(each.failed_calls for each in followers) else EXIT_OK
 
 
 @contextlib.contextmanager
@@ -119,19 +120,19 @@ def _followers(names: Sequence[str], settings: ExporterSettings, begin: Cursor) 
     """Open a thread for each exporter.  Raises UserError where one cannot be."""
     made: list[ExporterThread] = []
     for name in names:
-        sink = open_exporter(name, settings)
+        exporter = open_exporter(name, settings)
         made.append(
-            ExporterThread(name, sink, settings.run_dir, lambda why, name=name: _say(settings, name, why), begin)
+            ExporterThread(name, exporter, settings.run_dir, lambda why, name=name: _report(settings, name, why), begin)
         )
     return made
 
 
-def _say(settings: ExporterSettings, name: str, why: str) -> None:
+def _report(settings: ExporterSettings, name: str, why: str) -> None:
     """Report the first failure of an exporter as an alert."""
     log = EventLog(settings.run_dir, f"exporter-{name}", "node-0")
     text = (
-        f"{name} did not take a step ({why}): the run goes on, and metrics.jsonl has all; later failures are only "
-        f"counted. To send them again: longshore exporters {settings.run_dir} --to {name}"
+        f"{name} failed to send a step ({why}): the run continues, and metrics.jsonl is complete; later failures are "
+        f"only counted. To send them again: longshore exporters {settings.run_dir} --to {name}"
     )
     log.emit("alert.raised", name="metrics", text=text)
     log.close()
@@ -140,8 +141,8 @@ def _say(settings: ExporterSettings, name: str, why: str) -> None:
 def _follow(
     followers: Sequence[ExporterThread], endpoint: PrometheusServer | None, announce: Callable[[], None]
 ) -> None:
-    """Follow the run until this process is asked to end, which may be as soon as it is announced, and then for as long
-    as it has patience with takers."""
+    """Follow the run until this process is asked to end, possibly right after ``announce``, then give the exporters
+    :data:`_STOP_TIMEOUT_S` to finish."""
     for follower in followers:
         follower.start()
     with contextlib.suppress(KeyboardInterrupt):  # of SIGTERM too
@@ -153,7 +154,7 @@ def _follow(
     for follower in followers:
         follower.request_stop()
     for follower in followers:
-        follower.join(_PATIENCE_S)
+        follower.join(_STOP_TIMEOUT_S)
     if endpoint is not None:
         endpoint.close()
 

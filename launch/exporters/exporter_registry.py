@@ -8,12 +8,15 @@ from collections.abc import Iterable
 from typing import cast
 
 from launch.exporters.metric_exporter import ExporterFactory, ExporterSettings, MetricExporter
-from launch.exporters.settings import BUILTIN_EXPORTERS
 from launch.exporters.tensorboard import TensorBoardExporter
 from launch.exporters.trackio import TrackioExporter
 from launch.exporters.wandb import WandbExporter
+from launch.settings.metrics import BUILTIN_EXPORTERS
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin
+
+EXPORTER_OPTION = "--to"
+"""Option of ``longshore exporters`` that names an exporter."""
 
 _BUILTIN: dict[str, ExporterFactory] = {
     "wandb": WandbExporter,
@@ -22,30 +25,31 @@ _BUILTIN: dict[str, ExporterFactory] = {
 }
 
 
-def check_exporters(names: Iterable[str]) -> None:
-    """Raise UserError unless the packages that these exporters need are installed."""
+def check_exporters(names: Iterable[str], source: str) -> None:
+    """Raise UserError unless the packages that these exporters need are installed.  ``source`` is the setting or option
+    that named them."""
     for name in names:
         if name not in BUILTIN_EXPORTERS:
             load_plugin(PluginGroup.METRIC_EXPORTERS, name)
         elif importlib.util.find_spec(name) is None:
             raise UserError(
-                f"metrics.exporters names '{name}', and {sys.executable} does not have that package: "
+                f"{source} names '{name}', and {sys.executable} does not have that package: "
                 f"{sys.executable} -m pip install 'longshore[{name}]', or leave it out"
             )
 
 
 def open_exporter(name: str, settings: ExporterSettings) -> MetricExporter:
     """Open an exporter.  Raises UserError, with the reason, if that fails."""
-    check_exporters([name])
+    check_exporters([name], EXPORTER_OPTION)
     try:
         return _find_factory(name)(settings)
     except UserError:
         raise
     except Exception as error:
-        why = (str(error).strip().splitlines() or ["without a word"])[0]
+        why = (str(error).strip().splitlines() or ["no message"])[0]
         raise UserError(
-            f"metrics.exporters: {name} cannot be opened ({type(error).__name__}: {why}): mend that, or leave it out "
-            "(metrics.jsonl is written anyway)"
+            f"{EXPORTER_OPTION} {name}: {name} cannot be opened ({type(error).__name__}: {why}): correct this, or "
+            "leave it out (metrics.jsonl is written anyway)"
         ) from error
 
 
@@ -55,6 +59,7 @@ def _find_factory(name: str) -> ExporterFactory:
     added = load_plugin(PluginGroup.METRIC_EXPORTERS, name)
     if not callable(added):
         raise UserError(
-            f"'{name}' of {PluginGroup.METRIC_EXPORTERS} is no exporter: it has to be callable with ExporterSettings"
+            f"'{name}' of {PluginGroup.METRIC_EXPORTERS} is not an exporter: it has to be callable with "
+            "ExporterSettings"
         )
     return cast("ExporterFactory", added)

@@ -1,22 +1,23 @@
 """Starts the exporters as a separate process beside a run.
 
-Where it cannot be opened (no key, no package, a port that is taken) the run does not begin.  After that the run neither
-waits for it nor hears of it, but that it is told once where it has died.  Its session is its own, as the monitor's is,
-and it carries the run's token.
+If an exporter cannot be opened (missing key or package, port in use), the run does not start.  From then on the run
+does not wait for the process; if it dies, this is reported once.  The process has its own session, as the monitor
+has, and carries the run's token.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from launch.exporters.settings import MetricsSettings
+from launch.exporters.exporter_registry import EXPORTER_OPTION
 from launch.processes.background_tasks import background_services, stop_process
+from launch.processes.child_process import read_last_line
+from launch.settings.metrics import MetricsSettings
 from protocol.errors import UserError
 
 _OPEN_S = 300.0
@@ -26,9 +27,12 @@ _STOP_S = 12.0
 
 @asynccontextmanager
 async def run_exporters_process(
-    run_dir: Path, metrics: MetricsSettings, log: Path, say: Callable[[str], None]
+    run_dir: Path, metrics: MetricsSettings, log: Path, report: Callable[[str], None]
 ) -> AsyncGenerator[str]:
-    """Yields what it says of itself, "" where nothing is asked for.  ``say`` hears of its death.  Raises UserError."""
+    """Run the process and yield the names and address of its exporters; "" if the settings select none.
+
+    ``report`` is called with a message if the process dies.  Raises UserError if an exporter cannot be opened.
+    """
     if not metrics.exports_metrics:
         yield ""
         return
@@ -44,15 +48,15 @@ async def run_exporters_process(
     try:
         opened = await _first_line(process)
         if not opened:
-            raise UserError(_why(log, process.returncode))
-        async with background_services(_watch(process, log, say)):
+            raise UserError(_explain_end(log, process.returncode))
+        async with background_services(_watch(process, log, report)):
             yield opened
     finally:
-        await stop_process(process, signal.SIGTERM, _STOP_S)
+        await stop_process(process, _STOP_S)
 
 
 def _command(run_dir: Path, metrics: MetricsSettings) -> list[str]:
-    to = [word for name in metrics.exporters for word in ("--to", name)]
+    to = [word for name in metrics.exporters for word in (EXPORTER_OPTION, name)]
     port = ["--prometheus", str(metrics.port)] if metrics.prometheus else []
     command = [sys.executable, "-m", "launch.exporters", str(run_dir), "--follow", "--project", metrics.project]
     return [*command, *to, *port]
@@ -71,19 +75,21 @@ async def _first_line(process: asyncio.subprocess.Process) -> str:
     return ""
 
 
-def _why(log: Path, code: int | None) -> str:
-    """Return the last line of its log, if it wrote one."""
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    if code is not None and lines and lines[-1].startswith("error: "):
-        return lines[-1].removeprefix("error: ")
+def _explain_end(log: Path, code: int | None) -> str:
+    """Return why the process did not open, with the name of the setting in place of its option."""
+    line = read_last_line(log)
+    if code is not None and line.startswith("error: "):
+        return line.removeprefix("error: ").replace(EXPORTER_OPTION, "metrics.exporters", 1)
     how = f"ended with exit code {code}" if code is not None else f"did not open within {_OPEN_S:g} s"
     return (
-        f"metrics: what hands them on {how}: {log} says why; mend that, or leave metrics.exporters and prometheus out"
+        f"metrics: the exporters' process {how}: see {log} for the reason; correct it, or remove metrics.exporters and "
+        "metrics.prometheus"
     )
 
 
-async def _watch(process: asyncio.subprocess.Process, log: Path, say: Callable[[str], None]) -> None:
+async def _watch(process: asyncio.subprocess.Process, log: Path, report: Callable[[str], None]) -> None:
     code = await process.wait()
-    say(
-        f"metrics are not handed on any more (exit code {code}, {log} says why): the run goes on, metrics.jsonl has all"
+    report(
+        f"metrics are no longer exported (exit code {code}, see {log} for the reason): the run continues, and "
+        "metrics.jsonl is complete"
     )

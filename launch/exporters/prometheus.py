@@ -101,10 +101,10 @@ class PrometheusCollector(Collector):
                     self._alerts[get_text(event, "name")] += 1
                 case "process.died" | "engine.died":
                     self._deaths[get_text(event, "what") or get_text(event, "engine")] += 1
-                case "engine.load":
+                case "engine.loaded":
                     self._pauses[get_text(event, "engine")] = get_number(event, "pause_ms") or 0.0
                     self._loads[get_text(event, "engine")] += 1
-                case "sandbox.stats":
+                case "sandbox.counted":
                     for state in ("live", "starting", "waiting"):
                         self._sandboxes[get_text(event, "worker"), state] = get_number(event, state) or 0.0
                 case _:

@@ -21,12 +21,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from launch.settings.cluster import OBJECT_STORE_BYTES
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import InfraError, UserError
 from protocol.processes.cancellation import temporary_resource
 
-_OBJECT_STORE_BYTES = 80 << 20
-_POLL_S = 1.0
+POLL_S = 1.0
 _START_ATTEMPTS = 4
 _LOCAL_WAIT_S = 120.0
 _DEFAULT_FOLDER = "RAY_TMPDIR"
@@ -88,7 +88,7 @@ async def start_local_nodes(count: int, temporary: Path, cpus: int = 64) -> Asyn
 def _start_connected(count: int, temporary: Path, cpus: int) -> Any:
     cluster = start_ray_cluster(count, temporary, cpus)
     try:
-        _connect(str(cluster.address))
+        connect_to_cluster(str(cluster.address))
     except BaseException:
         _end(cluster)
         raise
@@ -96,7 +96,7 @@ def _start_connected(count: int, temporary: Path, cpus: int) -> Any:
 
 
 def _end(cluster: Any) -> None:
-    _disconnect()
+    disconnect_from_cluster()
     cluster.shutdown()
 
 
@@ -178,7 +178,7 @@ def _node_options(cpus: int) -> dict[str, Any]:
     return {
         "num_cpus": cpus,
         "num_gpus": None,
-        "object_store_memory": _OBJECT_STORE_BYTES,
+        "object_store_memory": OBJECT_STORE_BYTES,
         "include_dashboard": False,
         "node_ip_address": "127.0.0.1",
     }
@@ -194,15 +194,16 @@ async def join_cluster_nodes(
     Raises NodesMissingError after ``wait_s``, UserError for an unknown role in a label.
     """
 
-    await asyncio.to_thread(_connect, address, dict(env))
+    await asyncio.to_thread(connect_to_cluster, address, dict(env))
     _keep_terminable()
     try:
         yield await _wait_alive(count, wait_s, progress, "start the others with `ray start --address=HEAD:6379`")
     finally:
-        await asyncio.to_thread(_disconnect)
+        await asyncio.to_thread(disconnect_from_cluster)
 
 
-def _connect(address: str, env: dict[str, str] | None = None) -> None:
+def connect_to_cluster(address: str, env: dict[str, str] | None = None) -> None:
+    """Connect this process to the cluster at ``address``; the actors that it starts get ``env``."""
     import ray
 
     runtime_env = {"env_vars": env} if env else None
@@ -215,13 +216,15 @@ def _keep_terminable() -> None:
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
-def _disconnect() -> None:
+def disconnect_from_cluster() -> None:
+    """End this process's connection to its cluster."""
     import ray
 
     ray.shutdown()  # pyright: ignore[reportUnknownMemberType]  # untyped
 
 
-def _nodes() -> list[dict[str, Any]]:
+def query_nodes() -> list[dict[str, Any]]:
+    """Return Ray's own list of the cluster's nodes, dead ones too."""
     import ray
 
     return list(ray.nodes())  # pyright: ignore[reportUnknownArgumentType]  # untyped
@@ -229,7 +232,7 @@ def _nodes() -> list[dict[str, Any]]:
 
 def list_alive_nodes() -> list[RayNode]:
     """Return the nodes that Ray lists as alive.  Blocks, and for long if the cluster is lost."""
-    return [_read(node) for node in _nodes() if node["Alive"]]
+    return [_read(node) for node in query_nodes() if node["Alive"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +280,7 @@ def _parse_roles_label(node: RayNode) -> frozenset[NodeRole]:
     for word in words:
         if word not in set(NodeRole):
             raise UserError(
-                f"the node at {node.address} has the label {ROLES_LABEL}={node.roles}, and '{word}' is no role"
+                f"the node at {node.address} has the label {ROLES_LABEL}={node.roles}, and '{word}' is not a role"
                 f"{did_you_mean(word, list(NodeRole))}: start it with --labels "
                 f"{ROLES_LABEL}={'.'.join(NodeRole)}, with one of "
                 "the two, or without a label"
@@ -296,7 +299,7 @@ async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None]
                 nodes = _ordered(alive)[:count]
                 if len(nodes) == count:
                     return [make_cluster_node(node, number, head=nodes[0].address) for number, node in enumerate(nodes)]
-                await asyncio.sleep(_POLL_S)
+                await asyncio.sleep(POLL_S)
     except TimeoutError as error:
         raise NodesMissingError(
             f"{len(alive)} of {count} nodes were alive after {wait_s:g} s: {advice}, or ask for fewer with --nodes"

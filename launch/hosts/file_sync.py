@@ -18,12 +18,13 @@ from pathlib import Path, PurePosixPath
 from protocol.activity import ACTIVITY_FOLDER
 from protocol.errors import InfraError
 from protocol.files.filesystem import append_atomically, cut_torn_line
+from protocol.run_directory.layout import STARTS_FOLDER
 
-SYNCED_FOLDERS = ("events", "terminals", "attempts", ACTIVITY_FOLDER)
+SYNCED_FOLDERS = ("events", "terminals", STARTS_FOLDER, ACTIVITY_FOLDER)
 """Folders of a run that actors write into."""
 REMOVED = -1
 PIECE_BYTES = 256 << 10
-_BATCH_BYTES = 4 << 20
+BATCH_BYTES = 4 << 20
 """Bytes that are requested together."""
 _RECORDINGS, _LINES = "terminals", ".jsonl"
 _OVERLAP_S = 5.0
@@ -126,7 +127,7 @@ class FileSync:
         A piece is never cut to fit the batch: one without a whole line counts as the end of the file."""
         missing = sorted((size - self._copied_bytes.get(path, 0), path) for path, size in self._remote_bytes.items())
         requests: list[PieceRequest] = []
-        room = _BATCH_BYTES
+        room = BATCH_BYTES
         for missing_bytes, path in missing:
             if room <= 0:
                 break

@@ -20,8 +20,8 @@ from protocol.errors import InfraError
 
 T = TypeVar("T")
 
-_CHECK_S = 1.0
-_HEAD_TIMEOUT_S = 45.0
+CHECK_S = 1.0
+HEAD_TIMEOUT_S = 45.0
 """Below Ray's own timeout, after which Ray ends the process without a message."""
 
 
@@ -41,7 +41,7 @@ async def watch_membership(
     clock, mine = asyncio.get_running_loop().time, membership.nodes[0].ray_id
     has_ended, unanswered = _process_watch(own_processes), None
     while True:
-        await asyncio.sleep(_CHECK_S)
+        await asyncio.sleep(CHECK_S)
         if has_ended():
             raise ClusterLostError("Ray was killed on the driver's machine")
         alive: list[RayNode] | None = None
@@ -49,11 +49,11 @@ async def watch_membership(
             unanswered or clock()
         )  # since the first query, not the last answer: this process may have been busy
         try:
-            async with asyncio.timeout_at(unanswered + _HEAD_TIMEOUT_S):
+            async with asyncio.timeout_at(unanswered + HEAD_TIMEOUT_S):
                 with suppress(Exception):  # whatever Ray raises, it did not answer
                     alive = await _call_in_thread(list_nodes)
         except TimeoutError as error:
-            raise ClusterLostError(f"Ray's head has not answered for {_HEAD_TIMEOUT_S:g} s") from error
+            raise ClusterLostError(f"Ray's head has not answered for {HEAD_TIMEOUT_S:g} s") from error
         if alive is None:
             continue
         unanswered = None

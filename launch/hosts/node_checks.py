@@ -70,12 +70,12 @@ async def _inspect(node: ClusterNode, required: NodeRequirements, inspect: NodeQ
     try:
         answer = await inspect(node, required)
     except Exception as error:  # noqa: BLE001  whatever the node's code raises is what is wrong there
-        return (failed(CheckName.ANSWER, _why(error), _REMEDY),)
+        return (failed(CheckName.ANSWER, _describe_error(error), _REMEDY),)
     ended = time.time()
     return (*answer.findings, *judge_clock_offset((begun + ended) / 2 - answer.clock, (ended - begun) / 2))
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {_ANSWER_S:g} s"
     return str(error) if isinstance(error, InfraError) else f"{type(error).__name__}: {error}"
@@ -89,7 +89,7 @@ def restrict_roles(nodes: Sequence[ClusterNode], findings: FindingsByNode) -> li
         node: [each for each in failures[node.name] if (role := role_lost(each)) is None or role in node.labelled_roles]
         for node in nodes
     }
-    lines = [f"{_at(node)}: {'; '.join(map(_named, found))}" for node, found in serious.items() if found]
+    lines = [f"{_format_node(node)}: {'; '.join(map(_named, found))}" for node, found in serious.items() if found]
     if lines:
         raise UserError(f"{len(lines)} of {len(nodes)} nodes cannot be used. {'. '.join(lines)}")
     return [
@@ -108,12 +108,14 @@ def require_worker_role(node: ClusterNode, findings: FindingsByNode) -> ClusterN
     if NodeRole.WORKER in node.roles:
         raise UserError(". ".join(describe_findings([node], findings)))
     label = f"{ROLES_LABEL}={'.'.join(node.labelled_roles)}"
-    raise UserError(f"{_at(node)}: its label {label} excludes workers, and engines are placed only when a run starts")
+    raise UserError(
+        f"{_format_node(node)}: its label {label} excludes workers, and engines are placed only when a run starts"
+    )
 
 
 def describe_findings(nodes: Sequence[ClusterNode], findings: FindingsByNode) -> list[str]:
     """Return one line for each role that a node is not given, and for each warning."""
-    return [f"{_at(node)}: {_remark(each)}" for node in nodes for each in findings.get(node.name, ())]
+    return [f"{_format_node(node)}: {_remark(each)}" for node in nodes for each in findings.get(node.name, ())]
 
 
 def _remark(finding: Finding) -> str:
@@ -130,5 +132,5 @@ def _failed(finding: Finding) -> bool:
     return finding.level is FindingLevel.FAILED
 
 
-def _at(node: ClusterNode) -> str:
+def _format_node(node: ClusterNode) -> str:
     return f"{node.name} ({node.address})"

@@ -113,7 +113,7 @@ def worker_names(config: RunConfig, node: ClusterNode) -> list[str]:
 
 
 _LATER_NODES = 64
-"""Number of nodes that may join in one attempt; the keys of their workers are made before its start."""
+"""Number of nodes that may join in one start of a run; the keys of their workers are made before it."""
 
 
 def expected_workers(config: RunConfig, nodes: Sequence[ClusterNode]) -> list[str]:
@@ -127,7 +127,8 @@ def actor_run_dir(config: RunConfig, directory: RunDirectory, node: ClusterNode)
     machine, which is synced to it."""
     if not node.remote:
         return directory.path
-    return config.cluster.scratch_dir / f"{directory.run_id}-{directory.attempt}"  # no folder around it is left there
+    # No folder around it, which would be left there.
+    return config.cluster.scratch_dir / f"{directory.run_id}-{directory.start_number}"
 
 
 class WorkerShare(NamedTuple):

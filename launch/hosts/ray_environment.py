@@ -41,7 +41,7 @@ def resolve_ray_environment(address: str, env: Mapping[str, str] = os.environ) -
         return settings
     why = _connect_error(address)
     for mode in _auth_modes(env) if why is None else ():
-        if _healthy(address, {**env, **settings, **mode}):
+        if is_healthy(address, {**env, **settings, **mode}):
             return settings | mode
         why = "its health check fails"
     raise UserError(
@@ -70,7 +70,8 @@ def _auth_modes(env: Mapping[str, str]) -> tuple[dict[str, str], ...]:
     return ({}, {"RAY_AUTH_MODE": "token"})
 
 
-def _healthy(address: str, env: Mapping[str, str]) -> bool:
+def is_healthy(address: str, env: Mapping[str, str]) -> bool:
+    """Return whether the cluster at ``address`` answers a client whose environment is ``env``.  Blocks."""
     command = (sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address)
     none = subprocess.DEVNULL
     try:

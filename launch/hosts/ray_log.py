@@ -1,4 +1,4 @@
-"""Redirects Ray's output in the driver's process to a file of the attempt's logs.
+"""Redirects Ray's output in the driver's process to a file of the run's logs.
 
 It has two sources: messages of Ray's nodes, which a thread prints as ``(raylet) …``, and Ray's logger.  The file gets
 both; the logger's errors go to standard error too.  Errors that end a run are raised, so they are never only here.

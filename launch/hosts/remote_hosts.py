@@ -64,6 +64,8 @@ def weight_cache_settings(config: RunConfig, directory: RunDirectory, node: Clus
 
 
 class RemoteHosts:
+    """Prepares every machine other than the driver's: node agent, file sync and weight cache."""
+
     def __init__(
         self,
         config: RunConfig,

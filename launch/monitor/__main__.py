@@ -12,9 +12,10 @@ from typing import Annotated
 
 import orjson
 import uvicorn
+from pydantic import Field
 
 from launch.monitor.run_state.store import RunStore
-from launch.monitor.run_state.view import as_stopped, encode_run_view
+from launch.monitor.run_state.view import encode_run_view, with_status
 from launch.monitor.web.app import create_monitor_app
 from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Port, option
 from protocol.cli.command import Command
@@ -22,12 +23,15 @@ from protocol.cli.output import JsonOutput
 from protocol.errors import UserError
 from protocol.processes.loopback import is_loopback
 from protocol.run_directory.run_arguments import RunPath
-from protocol.run_directory.run_status import is_running
+from protocol.run_directory.run_status import read_run_status
 
 TOKEN = "LONGSHORE_MONITOR_TOKEN"  # noqa: S105  the variable's name
 _LOOPBACK = "127.0.0.1"
 _LIGHT = (";7", ";15")
 """Suffixes of ``COLORFGBG`` that mean a light background."""
+
+
+_JSON = "Print the run's state once as one JSON object, and exit."
 
 
 class MonitorArguments(CommandArguments):
@@ -38,12 +42,12 @@ class MonitorArguments(CommandArguments):
 
     run: RunPath
     host: Annotated[str, option("HOST")] = _LOOPBACK
-    """Address to listen on; beyond loopback a token is required."""
+    """Address to listen on; beyond loopback the printed address has a token: LONGSHORE_MONITOR_TOKEN, or a new one."""
     port: Port = 0
     """Port to listen on; 0 for a free one."""
     tui: Flag = False
     """Show the run in this terminal; ? lists the keys."""
-    as_json: JsonFlag = False
+    as_json: Annotated[JsonFlag, Field(description=_JSON)] = False
 
 
 def run(given: MonitorArguments, out: JsonOutput) -> None:
@@ -54,7 +58,7 @@ def run(given: MonitorArguments, out: JsonOutput) -> None:
     if given.as_json:
         store = RunStore(given.run)
         store.catch_up()
-        view = store.view() if is_running(given.run, look_only=True) else as_stopped(store.view())
+        view = with_status(store.view(), read_run_status(given.run, look_only=True))
         out.set_result(orjson.loads(encode_run_view(view)))
         return
     with contextlib.suppress(KeyboardInterrupt):  # the usual end

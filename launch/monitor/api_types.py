@@ -346,7 +346,7 @@ class TokenPage:
 
 
 @dataclass(frozen=True, slots=True)
-class ActivityLane:
+class ActivityTrack:
     """Activity of one engine, worker or learner."""
 
     name: str
@@ -364,7 +364,7 @@ class ActivityTimeline:
     since: float
     until: float
     slot_s: float
-    lanes: list[ActivityLane] = field(default_factory=list[ActivityLane])
+    tracks: list[ActivityTrack] = field(default_factory=list[ActivityTrack])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ carries the run's token, so that :mod:`launch.processes.process_reaper` ends it 
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -34,7 +33,7 @@ async def run_monitor_process(run_dir: Path, *, port: int = 0, log: Path) -> Asy
     try:
         yield await _first_line(process)
     finally:
-        await stop_process(process, signal.SIGTERM, _STOP_S)
+        await stop_process(process, _STOP_S)
 
 
 async def _first_line(process: asyncio.subprocess.Process) -> str:

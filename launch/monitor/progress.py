@@ -24,6 +24,7 @@ from launch.monitor.run_state.event_text import RUN_FLOWS, LogLine
 from launch.monitor.run_state.model import EvaluationScore
 from launch.monitor.run_state.store import RunStore
 from launch.monitor.run_state.view import RunView
+from launch.monitor.text_plots import TICKS, sparkline
 from protocol.cli.formatting import (
     format_decimal,
     format_milliseconds,
@@ -32,11 +33,11 @@ from protocol.cli.formatting import (
     format_stderr,
     humanize_name,
 )
+from protocol.run_directory.run_status import RunStatus
 from protocol.trajectory import is_training_trajectory
 
 _log = logging.getLogger(__name__)
 POLL_S = 0.5
-_TICKS = "▁▂▃▄▅▆▇█"
 _ACCENT = "cyan"
 _PHASE_LINES = 5
 """Number of lines for a phase without optimizer steps, without a terminal."""
@@ -79,7 +80,7 @@ async def _follow(store: RunStore, show: Callable[[RunView], None]) -> None:
         while True:
             view = await asyncio.to_thread(poll)
             show(view)
-            if view.run.ok is not None:
+            if view.status is not RunStatus.RUNNING:
                 return
             await asyncio.sleep(POLL_S)
     except asyncio.CancelledError:
@@ -93,20 +94,21 @@ def _write(lines: list[str], stream: IO[str]) -> None:
 
 
 class ProgressLog:
-    """Lines of progress that are new.  Earlier attempts of the run printed their own lines."""
+    """Lines of progress that are new.  Earlier starts of the run printed their own lines."""
 
     def __init__(self) -> None:
         self._phases = 0.0
         self._part = (0.0, 0)
         """Start of the last printed phase, and the number of fifths of it that were done."""
         self._step = 0
+        self._ended = False
         self._evaluations: set[str] = set()
         self._notices: set[tuple[float, str]] = set()
 
     def new_lines(self, view: RunView) -> list[str]:
         """Return lines for what is new: the page's address, phases, steps, evaluations, problems, an early end."""
         lines: list[str] = []
-        since = view.run.attempt_at
+        since = view.run.last_start_at
         if self._phases == 0.0 and view.phases and view.run.url:
             lines.append(f"live monitor: {view.run.url}")
         timed: list[tuple[float, str]] = []
@@ -133,8 +135,9 @@ class ProgressLog:
         timed += sorted(notices - self._notices)
         self._notices = notices
         lines += [line for _, line in sorted(timed, key=itemgetter(0))]
-        if view.run.ok is False:
-            lines.append(f"stopped: {view.run.reason}")
+        if view.status is not RunStatus.RUNNING and not self._ended:
+            self._ended = True
+            lines.append(f"{view.status}: {view.run.reason}" if view.run.reason else view.status.value)
         return lines
 
     def _new_part(self, view: RunView) -> str | None:
@@ -199,9 +202,9 @@ def render_panel(view: RunView) -> RenderableType:
         facts.add_column(ratio=1)
     latest = view.latest
     facts.add_row(
-        _fact("reward", format_decimal(latest.get("reward_mean"), 2), _spark(view, "reward_mean")),
-        _fact("pass rate", format_percent(latest.get("pass_rate")), _spark(view, "pass_rate")),
-        _fact("tokens/s", format_decimal(latest.get("tokens_per_s_sampled"), 0), _spark(view, "tokens_per_s_sampled")),
+        _fact("reward", format_decimal(latest.get("reward_mean"), 2), _trend(view, "reward_mean")),
+        _fact("pass rate", format_percent(latest.get("pass_rate")), _trend(view, "pass_rate")),
+        _fact("tokens/s", format_decimal(latest.get("tokens_per_s_sampled"), 0), _trend(view, "tokens_per_s_sampled")),
         _fact("staleness", _staleness(view, view.latest), ""),
     )
     facts.add_row(
@@ -214,7 +217,9 @@ def render_panel(view: RunView) -> RenderableType:
     for found in _shown(view.evaluations):
         score = f"[b]{format_percent(found.pass_at_1)}[/]{format_stderr(found.stderr)}"
         parts.append(Text.from_markup(f"[dim]{escape(found.name)}[/]  pass@1 {score}"))
-    problems = (line for line in reversed(view.log) if line.level in {"bad", "warn"} and line.t >= view.run.attempt_at)
+    problems = (
+        line for line in reversed(view.log) if line.level in {"bad", "warn"} and line.t >= view.run.last_start_at
+    )
     if (last := next(problems, None)) is not None:
         parts.append(
             Text(last.text, style="red" if last.level == "bad" else "yellow", no_wrap=True, overflow="ellipsis")
@@ -242,10 +247,11 @@ def _phase_row(view: RunView) -> RenderableType:
     if span is None:
         row.add_row(Text("waiting for the first event", style="dim"), "", "")
         return row
-    name = view.phase if view.run.ok is not None else humanize_name(span.name)
-    if view.run.ok is None and view.run.flow != "run":
+    running = view.status is RunStatus.RUNNING
+    name = humanize_name(span.name) if running else view.status.value
+    if running and view.run.flow != "run":
         name += f", {RUN_FLOWS.get(view.run.flow, view.run.flow)}"
-    style = "red" if view.phase == "stopped" else _ACCENT
+    style = "red" if view.status is RunStatus.STOPPED else _ACCENT
     bar = (
         ProgressBar(total=span.total, completed=span.done, complete_style=style)
         if span.total
@@ -258,16 +264,12 @@ def _phase_row(view: RunView) -> RenderableType:
 
 def _fact(label: str, value: str, extra: str) -> Text:
     return Text.assemble(
-        (label + "\n", "dim"), (value, "bold"), ("  " + extra, "dim" if extra[:1] not in _TICKS else _ACCENT), "\n"
+        (label + "\n", "dim"), (value, "bold"), ("  " + extra, "dim" if extra[:1] not in TICKS else _ACCENT), "\n"
     )
 
 
-def _spark(view: RunView, name: str, width: int = 12) -> str:
-    values = [value for value in view.curves.get(name, []) if value is not None][-width:]
-    if len(values) < 2:
-        return ""
-    low, high = min(values), max(values)
-    return "".join(_TICKS[int((value - low) / ((high - low) or 1) * (len(_TICKS) - 1))] for value in values)
+def _trend(view: RunView, name: str) -> str:
+    return sparkline(view.curves.get(name, []), 12)
 
 
 def _staleness(view: RunView, values: Mapping[str, float | None]) -> str:

@@ -23,7 +23,7 @@ from launch.monitor.archive.trajectory_details import read_group_member
 from launch.monitor.archive.vocabulary import EMPTY_VOCABULARY, TokenVocabulary, read_vocabulary
 from launch.monitor.run_state.event_text import RUN_FLOWS
 from launch.monitor.run_state.store import RunStore
-from launch.monitor.run_state.view import RunView, as_stopped, encode_run_view
+from launch.monitor.run_state.view import RunView, encode_run_view, with_status
 from protocol.cli.output import display_path
 from protocol.run_directory.cursors import Cursor
 from protocol.run_directory.json_fields import get_mapping, get_text
@@ -126,8 +126,7 @@ class RunFollower:
 
     def view(self) -> RunView:
         with self._lock:
-            view = self._store.view()
-            return view if self._is_running else as_stopped(view)
+            return with_status(self._store.view(), self._status)
 
     def encode_view(self) -> bytes:
         """Return the view as the response of ``/state``."""

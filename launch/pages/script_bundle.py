@@ -32,19 +32,19 @@ def _visit(name: str, folder: Path, order: list[str], path: tuple[str, ...]) -> 
         return
     source = (folder / name).read_text(encoding="utf-8")
     for _, other in _IMPORT.findall(source):
-        _visit(_beside(name, other), folder, order, (*path, name))
+        _visit(_resolve_import(name, other), folder, order, (*path, name))
     order.append(name)
 
 
 def _as_function(name: str, source: str, order: list[str]) -> str:
     def taken(match: re.Match[str]) -> str:
         names = " ".join(match[1].split())
-        return f"const {{ {names} }} = module{order.index(_beside(name, match[2]))};\n"
+        return f"const {{ {names} }} = module{order.index(_resolve_import(name, match[2]))};\n"
 
     given = ", ".join(name for _, name in _EXPORT.findall(source))
     body = _EXPORT.sub(r"\1", _IMPORT.sub(taken, source))
     return f"const module{order.index(name)} = (() => {{\n{body}\nreturn {{ {given} }};\n}})();"
 
 
-def _beside(name: str, other: str) -> str:
+def _resolve_import(name: str, other: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(name), other))

@@ -7,10 +7,9 @@ runs/ID``) or assumed (``--scenario``).  A plan from a run's own trace is within
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
-from tyro.conf import create_mutex_group
+from pydantic import Field, model_validator
 
 from launch.config import RunConfig, load_recipe
 from launch.config.command_line import (
@@ -45,8 +44,6 @@ from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.run_directory.run_arguments import RunFolder
 
-_BASIS = create_mutex_group(required=False, title="basis of speed and staleness")
-
 
 class PlanArguments(CommandArguments):
     """Estimate a run's memory by part, steps per hour, staleness, engines and sandboxes.
@@ -58,14 +55,25 @@ class PlanArguments(CommandArguments):
     nodes: NodeCount = None
     model: ModelFolder = None
     overrides: Overrides = ()
-    run: Annotated[RunFolder | None, option("RUN", name="from"), _BASIS] = None
+    run: Annotated[RunFolder | None, option("RUN", name="from")] = None
     """Take durations of episodes and steps from this run, or a trace of one."""
     scenario: Annotated[
-        str | None, option("NAME|FILE"), _BASIS, Field(description=f"One of {', '.join(scenario_names())}; or a path.")
+        str | None,
+        option("NAME|FILE"),
+        Field(
+            description="Simulate this scenario for speed and staleness, instead of --from: one of "
+            f"{', '.join(scenario_names())}; or a path."
+        ),
     ] = None
-    gpu_gb: Annotated[float, option("GB"), Field(ge=1)] = 80.0
-    """Memory of one GPU."""
+    gpu_gb: Annotated[float, option("GiB"), Field(ge=1)] = 80.0
+    """Memory of one GPU, in GiB."""
     as_json: JsonFlag = False
+
+    @model_validator(mode="after")
+    def _one_basis(self) -> Self:
+        if self.run is not None and self.scenario is not None:
+            raise UserError("--from and --scenario exclude each other: leave one of them out")
+        return self
 
 
 def run(given: PlanArguments, out: JsonOutput) -> int:
@@ -93,7 +101,7 @@ def run(given: PlanArguments, out: JsonOutput) -> int:
     }
     if basis is None:
         console.print(
-            "for steps per hour and staleness name a run (--from runs/ID; `longshore cluster "
+            "for steps per hour and staleness name a run (--from RUN, its id or directory; `longshore cluster "
             f"{given.recipe} --steps 8` makes one) or a scenario (--scenario small)"
         )
     else:

@@ -216,7 +216,7 @@ def _scenario(config: RunConfig, basis: ForecastBasis, steps: int) -> Scenario:
 
 
 def _summarise(source: str, outcome: SimulationResult, steps: int, capacity: int, episodes_per_step: int) -> Forecast:
-    account, ages = outcome.account, outcome.account.tokens_by_staleness()
+    account, staleness = outcome.account, outcome.account.tokens_by_staleness()
     trained, idle = max(1, account.trained), account.waited_s / account.seconds
     in_flight = mean(sample.in_flight for sample in account.samples)
     dropped = sum(outcome.dropped.values())
@@ -224,8 +224,8 @@ def _summarise(source: str, outcome: SimulationResult, steps: int, capacity: int
         source=source,
         steps_per_hour=3600 * steps / account.seconds,
         trained_tokens_per_s=account.trained / account.seconds,
-        staleness_mean=sum(age * tokens for age, tokens in enumerate(ages)) / trained,
-        staleness_max=max((age for age, tokens in enumerate(ages) if tokens), default=0),
+        staleness_mean=sum(steps * tokens for steps, tokens in enumerate(staleness)) / trained,
+        staleness_max=max((steps for steps, tokens in enumerate(staleness) if tokens), default=0),
         trained_share=account.trained / max(1, account.sampled),
         in_flight=in_flight,
         capacity=capacity,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launch.config import RunConfig
-from launch.data.settings import ModelSettings
+from launch.settings.data import ModelSettings
 from learner.models.qwen import QWEN_FAMILIES, QwenConfig, padded_vocabulary, read_qwen_config
 from learner.settings import LORA_TARGETS, Dtype, LoraSettings, Offload, Recompute, TrainerSettings
 from learner.spec import DEFAULT_LOGPROB_CHUNK_BYTES

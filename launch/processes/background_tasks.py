@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 
@@ -66,12 +65,12 @@ class BackgroundSlot:
             self._error = error
 
 
-async def stop_process(process: asyncio.subprocess.Process, stop_signal: signal.Signals, timeout_s: float) -> None:
-    """Send ``stop_signal`` to ``process``, SIGKILL after ``timeout_s``, and wait for its end."""
+async def stop_process(process: asyncio.subprocess.Process, timeout_s: float) -> None:
+    """Send SIGTERM, which no shell makes its jobs ignore, then SIGKILL after ``timeout_s``, and wait for the end."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):
-        process.send_signal(stop_signal)
+        process.terminate()
     try:
         async with asyncio.timeout(timeout_s):
             await process.wait()

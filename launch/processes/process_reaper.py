@@ -95,6 +95,11 @@ class ProcessReaper:
             self._process.stdin.close()
         self._process.wait()
 
+    @property
+    def pid(self) -> int:
+        """Process id of the reaper, while the block runs."""
+        return self._process.pid
+
 
 class RunProcess(NamedTuple):
     """A process; ``started``, in clock ticks since boot, distinguishes it from a later one with the same id."""

@@ -1,7 +1,7 @@
 """Repeats a run's training on its recorded trajectories and compares the weights.
 
 The replay starts from the oldest kept checkpoint, takes the same optimizer steps on the same trajectories in the same
-order, and compares the weights with those of the newest checkpoint, bit by bit.  With the settings of the attempt that
+order, and compares the weights with those of the newest checkpoint, bit by bit.  With the settings of the start that
 took each step they are equal, on the same kind of machine and number of threads; with another clip range they differ
 wherever a token was clipped.
 """
@@ -18,23 +18,23 @@ from tempfile import TemporaryDirectory
 
 from actors.engines.weights.adapter_files import ADAPTER_CONFIG_FILE as ADAPTER_CONFIG
 from launch.actor_group.learner_group import learner_spec
-from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import Checkpoint, CheckpointStore, LedgerLine, require_intact
 from launch.config import resolve
 from launch.run_records.config_changes import read_changes
 from launch.run_records.retunable_keys import LEARNING_RATE_KEY
 from launch.run_records.stored_config import config_tables, load_stored_config
+from launch.settings.checkpoint import RetentionSettings
 from launch.training.recovery import REFERENCE_FOLDER
 from learner.rank import LearnerRank
 from protocol.errors import UserError
-from protocol.run_directory.layout import CONFIG_FILE, NoSuchRunError
+from protocol.run_directory.layout import CONFIG_FILE, NoSuchRunError, start_folder
 from protocol.run_directory.trajectory_export import (
     TRAJECTORIES_FOLDER,
     ExportIndexEntry,
     read_export_index,
     read_exported_blob,
 )
-from protocol.weights import WeightVersion, version_attempt
+from protocol.weights import WeightVersion, version_start_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,44 +70,44 @@ def replay_training(run_dir: Path, overrides: Sequence[str] = ()) -> TrainingRep
 
     changes = _lr_changes(run_dir)
 
-    def rank_of(attempt: int, state: Path) -> LearnerRank:
-        stored = load_stored_config(run_dir / "attempts" / str(attempt))
-        config = resolve(config_tables(stored), overrides, source=f"attempt {attempt} of run {run_dir.name}")
+    def rank_of(start: int, state: Path) -> LearnerRank:
+        stored = load_stored_config(start_folder(run_dir, start))
+        config = resolve(config_tables(stored), overrides, source=f"start {start} of run {run_dir.name}")
         if config.learner.ranks > 1:
             raise UserError(
                 f"{run_dir} was trained on {config.learner.ranks} ranks and a replay uses one, which sums in another "
                 "order: replay a run with learner.ranks = 1"
             )
-        rank = LearnerRank(replace(learner_spec(config, model), lr_changes=changes.get(attempt, ())))
+        rank = LearnerRank(replace(learner_spec(config, model), lr_changes=changes.get(start, ())))
         rank.setup()
         rank.load(str(state))
         if config.kl.coefficient:
             rank.freeze_reference(str(run_dir / REFERENCE_FOLDER), False)
         return rank
 
-    with closing(rank_of(last.manifest.attempt, last.learner)) as rank:
+    with closing(rank_of(last.manifest.start_number, last.learner)) as rank:
         recorded = rank.weights_digest()
     lines = [line for line in last.ledger() if line.step > first.manifest.step]
     exported = {entry.trajectory: entry for entry in read_export_index(run_dir)}
     digest, state = "", first.learner
     with TemporaryDirectory() as temporary:
-        for attempt, steps in groupby(lines, lambda line: version_attempt(line.version)):
-            with closing(rank_of(attempt, state)) as rank:
+        for start, steps in groupby(lines, lambda line: version_start_number(line.version)):
+            with closing(rank_of(start, state)) as rank:
                 for line in steps:
                     rank.step(
                         line.step, read_step_payload(run_dir, exported, line), last.lineage, WeightVersion(line.version)
                     )
-                digest, state = rank.weights_digest(), Path(temporary) / str(attempt)
+                digest, state = rank.weights_digest(), Path(temporary) / str(start)
                 rank.save(str(state))
     return TrainingReplay(tuple(line.step for line in lines), digest, recorded)
 
 
 def _lr_changes(run_dir: Path) -> dict[int, tuple[tuple[int, float], ...]]:
-    """Return attempt → (first step, learning rate) of each change of the learning rate during the run."""
+    """Return start → (first step, learning rate) of each change of the learning rate during the run."""
     found: dict[int, tuple[tuple[int, float], ...]] = {}
     for change in read_changes(run_dir):
         if change.key == LEARNING_RATE_KEY and isinstance(change.after, int | float):
-            found[change.attempt] = (*found.get(change.attempt, ()), (change.first_step, float(change.after)))
+            found[change.start_number] = (*found.get(change.start_number, ()), (change.first_step, float(change.after)))
     return found
 
 

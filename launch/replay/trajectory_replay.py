@@ -126,7 +126,8 @@ def _task(found: FoundTrajectory) -> Task:
             return _generated_task(source.path, name)
         known, folder = {task.id: task for task in load_usable_tasks(config).tasks}, str(config.data.path)
     else:
-        known, folder = select_tasks(source.settings.tasks, source.settings.datasets, ()).tasks, source.settings.tasks
+        settings, folder = source.settings, source.settings.tasks
+        known = select_tasks(folder, settings.datasets, ()).with_network(settings.config.sandbox.network).tasks
     if name not in known:
         raise UserError(
             f"{folder} no longer has task {name!r} of {found.recorded.name}: put it back, or see "

@@ -11,7 +11,7 @@ from typing import Annotated, Self
 
 from pydantic import model_validator
 
-from launch.config import NegativeControl, RunConfig, load_recipe
+from launch.config import RunConfig, load_recipe
 from launch.config.command_line import (
     DEFAULT_RECIPE,
     ModelFolder,
@@ -25,6 +25,7 @@ from launch.config.command_line import (
     require_nonempty,
     run_to_resume,
 )
+from launch.settings.run import NegativeControl
 from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Overrides, one_of, option, parse_arguments
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode

@@ -14,7 +14,7 @@ _REMOVAL_S = 60.0
 
 
 async def take_inventory(run_id: str) -> DockerInventory | None:
-    """List every container, network, volume and snapshot of the engine except those of earlier attempts of the run,
+    """List every container, network, volume and snapshot of the engine except those of earlier starts of the run,
     which count as leaked if they stay.  None if this machine has no engine."""
     if not is_set_up():
         return None

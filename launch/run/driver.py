@@ -20,16 +20,17 @@ from launch.checkpoints.store import Checkpoint, CheckpointStore
 from launch.config import RunConfig
 from launch.control.scheduler_state import SchedulerStateSender
 from launch.data.preparation import PreparedRun, prepare_run
+from launch.evaluation.held_out.held_out_evaluations import HeldOutEvaluations
 from launch.processes.background_tasks import background_services
-from launch.run.context import RunContext
 from launch.run.docker_leaks import count_leaks, take_inventory
 from launch.run.ending import end_process_if_cluster_lost, report_end
-from launch.run.evaluations import RunEvaluations
 from launch.run.first_weights import start_engines, start_engines_and_warm_up
 from launch.run.nodes import RunNodes, run_nodes
 from launch.run.results import RunOutcome, make_summary, write_results
+from launch.run.run_classes import RunClasses
 from launch.run.services import export_progress, restore_pause, serve_monitor, watch_services
 from launch.run.training_setup import Training, all_engines_timeout_s, start_training
+from launch.run_records.run_context import RunContext
 from launch.run_records.run_directory import RunDirectory
 from protocol.events import EventLog, JsonValue
 from protocol.journal.repair import require_journal
@@ -38,12 +39,14 @@ from protocol.weights import WeightManifest
 
 
 class Driver:
-    actor_group_class: type[ActorGroup] = ActorGroup
-    checkpoint_store_class: type[CheckpointStore] = CheckpointStore
+    """Runs one training run from its nodes to its summary, and takes down all that it started."""
 
-    def __init__(self, config: RunConfig, directory: RunDirectory, temporary: Path, console: Console) -> None:
-        events = EventLog(directory.path, f"driver-{directory.attempt}", "node-0")
+    def __init__(
+        self, config: RunConfig, directory: RunDirectory, temporary: Path, console: Console, classes: RunClasses
+    ) -> None:
+        events = EventLog(directory.path, f"driver-{directory.start_number}", "node-0")
         self._run, self._temporary = RunContext(config, directory, events, console), temporary
+        self._classes = classes
         self._started_at = time.time()
 
     async def run(self, *, resume: bool) -> dict[str, JsonValue]:
@@ -67,7 +70,9 @@ class Driver:
     async def _run_phases(self, nodes: RunNodes, *, resume: bool) -> RunOutcome:
         run = self._run
         register_stack_dump(run.directory.logs / "driver.stacks", "driver")
-        checkpoints = self.checkpoint_store_class(run.directory.path, run.config.checkpoint, run.report_torn_checkpoint)
+        checkpoints = self._classes.checkpoint_store(
+            run.directory.path, run.config.checkpoint, run.report_torn_checkpoint
+        )
         checkpoint = await self._find_checkpoint(checkpoints) if resume else None
         prepared = await self._prepare(checkpoint)
         actors = self._make_actor_group(nodes, prepared)
@@ -75,7 +80,7 @@ class Driver:
             scheduler_state = SchedulerStateSender(actors.scheduler)
             paused = restore_pause(run, scheduler_state)
             training = await start_training(run, actors, prepared, checkpoints, scheduler_state, paused=paused)
-            evaluations = RunEvaluations(run, actors, training, prepared)
+            evaluations = self._make_evaluations(actors, training, prepared)
             weight_sync, recovery = training.weight_sync, training.loop.recovery
             first_weights = await recovery.retry_with_new_learners(
                 training.loop.writer.publish if checkpoint is None else lambda: recovery.resume_from(checkpoint)
@@ -98,7 +103,7 @@ class Driver:
                 await evaluations.evaluate_after()
                 results = await evaluations.finish()
                 accounting = await actors.buffer.call(TrajectoryBuffer.accounting)
-        run.enter_phase("done")
+        run.enter_phase("shutdown", "stopping Ray")
         return RunOutcome(accounting, results, training.loop.state.stop_reason)
 
     async def _find_checkpoint(self, checkpoints: CheckpointStore) -> Checkpoint | None:
@@ -115,13 +120,15 @@ class Driver:
         prepared = await asyncio.to_thread(prepare_run, run.config, run.directory.path)
         for problem in prepared.problems:
             run.console.print(f"left out: {problem}")
+        for notice in prepared.notices:
+            run.console.print(f"warning: {notice}")
         run.limit_to_epochs(len(prepared.training_ids))
         if prepared.warm_started and run.config.warm_start.enabled and checkpoint is None:
             run.console.print(f"warm start: taken from an earlier run of the same model ({prepared.model_path})")
         return prepared
 
     def _make_actor_group(self, nodes: RunNodes, prepared: PreparedRun) -> ActorGroup:
-        return self.actor_group_class(
+        return ActorGroup(
             self._run.config,
             self._run.directory,
             nodes.nodes,
@@ -129,14 +136,27 @@ class Driver:
             model_path=prepared.model_path,
             tasks=prepared.tasks,
             training_ids=prepared.training_ids,
+            classes=self._classes,
             cluster=nodes.cluster,
+        )
+
+    def _make_evaluations(self, actors: ActorGroup, training: Training, prepared: PreparedRun) -> HeldOutEvaluations:
+        return HeldOutEvaluations(
+            run=self._run,
+            held_out_ids=prepared.held_out_ids,
+            scheduler=actors.scheduler,
+            weights=training.loop,
+            learner=training.loop.learner,
+            weight_sync=training.weight_sync,
+            checkpoints=training.checkpoints,
+            online=training.online_evaluation,
         )
 
     async def _train(
         self,
         actors: ActorGroup,
         training: Training,
-        evaluations: RunEvaluations,
+        evaluations: HeldOutEvaluations,
         resumed_weights: WeightManifest | None,
     ) -> None:
         """Train to the end with online evaluations, and wait until every engine serves the last weights."""

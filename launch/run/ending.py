@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from launch.hosts.membership_watch import ClusterLostError
-from launch.run.context import RunContext
+from launch.run_records.run_context import RunContext
 from launch.run_records.run_directory import RunDirectory
 from protocol.cli.exit_codes import EXIT_FAILED
 from protocol.cli.output import JsonOutput
@@ -27,7 +27,7 @@ def report_end(run: RunContext) -> Generator[None]:
     reason = "interrupted"
     try:
         yield
-        reason = "done"
+        reason = ""
     except DiskFullError as error:
         reason = str(error)
         raise UserError(f"{error}; nothing is lost: go on with {resume_command(run.directory.path)}") from error
@@ -39,7 +39,7 @@ def report_end(run: RunContext) -> Generator[None]:
             run.console.print(f"to go on with the run: {resume_command(run.directory.path)}")
         raise
     finally:
-        run.events.emit("run.finished", ok=reason == "done", reason=reason)
+        run.events.emit("run.finished", ok=not reason, reason=reason)
 
 
 def raise_if_disk_full(directory: RunDirectory, error: Exception) -> None:

@@ -14,12 +14,14 @@ from protocol.trajectory import is_training_trajectory
 
 @dataclass(slots=True)
 class EventCounts:
+    """Counts of a run's events, for its summary."""
+
     episodes_finished: int = 0
     infra_failures: int = 0
     failure_rates: list[tuple[int, list[float]]] = field(default_factory=list[tuple[int, list[float]]])
     """(attempts, share that infrastructure failed in each tenth by duration), as the scheduler reported them."""
     sandboxes: int = 0
-    pushed_versions: set[str] = field(default_factory=set[str])
+    loaded_versions: set[str] = field(default_factory=set[str])
     """Versions that were loaded into an engine while it served."""
     engines: set[str] = field(default_factory=set[str])
     """Engines that loaded weights or offloaded their memory."""
@@ -33,8 +35,8 @@ class EventCounts:
     read: int = 0
     lost: int = 0
     """Events that a process numbered and did not write whole."""
-    attempt_spans: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
-    """Driver of each attempt → Unix times of its first and last event."""
+    start_spans: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    """Driver of each start of the run → Unix times of its first and last event."""
     spanning_versions: int = 0
     """Acknowledged trajectories that were sampled by more than one version."""
     _last_seq: dict[str, int] = field(default_factory=dict[str, int])
@@ -42,7 +44,7 @@ class EventCounts:
     """Drivers whose last phase is training."""
 
     @classmethod
-    def of_run(cls, run_dir: Path) -> EventCounts:
+    def read_run(cls, run_dir: Path) -> EventCounts:
         """Count all events of a run."""
         counts = cls()
         for event in read_events(run_dir):
@@ -64,8 +66,8 @@ class EventCounts:
                 self.failure_rates.append((int(str(event["attempts"])), rates))
             case "sandbox.started":
                 self.sandboxes += 1
-            case "engine.load":
-                self.pushed_versions.add(str(event["version"]))
+            case "engine.loaded":
+                self.loaded_versions.add(str(event["version"]))
                 self.engines.add(str(event["writer"]))
                 self.loads += 1
                 self._add_pause(event)
@@ -75,7 +77,7 @@ class EventCounts:
                 self.engines.add(str(event["writer"]))
                 self.colocation_pauses.append((float(str(event["t"])), 1000 * float(str(event["offloaded_s"]))))
                 if event["new"]:
-                    self.pushed_versions.add(str(event["version"]))
+                    self.loaded_versions.add(str(event["version"]))
                     self.loads += 1
             case _:
                 pass
@@ -90,7 +92,7 @@ class EventCounts:
         self._last_seq[writer] = seq
         if not writer.startswith("driver-"):
             return
-        self.attempt_spans[writer] = self.attempt_spans.get(writer, (t, t))[0], t
+        self.start_spans[writer] = self.start_spans.get(writer, (t, t))[0], t
         if writer in self._training_drivers:
             self.training[-1] = self.training[-1][0], t
         if event["kind"] == "run.phase":
@@ -114,10 +116,10 @@ class EventCounts:
         return paused_ms / 1000 / len(self.engines) / trained_s if self.engines and trained_s else 0.0
 
     @property
-    def earlier_attempts_s(self) -> float:
-        """Seconds that the attempts before the last one ran."""
-        newest = max(self.attempt_spans, key=lambda writer: int(writer.rpartition("-")[2]), default="")
-        return sum(last - first for writer, (first, last) in self.attempt_spans.items() if writer != newest)
+    def earlier_starts_s(self) -> float:
+        """Seconds that the run's starts before the last one lasted."""
+        newest = max(self.start_spans, key=lambda writer: int(writer.rpartition("-")[2]), default="")
+        return sum(last - first for writer, (first, last) in self.start_spans.items() if writer != newest)
 
 
 def count_missing_events(before: int, seq: int) -> int:

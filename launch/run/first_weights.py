@@ -7,8 +7,8 @@ import asyncio
 from launch.actor_group.group import ActorGroup
 from launch.data.preparation import PreparedRun
 from launch.data.warm_start import run_warm_start
-from launch.run.context import RunContext
 from launch.run.training_setup import Training, all_engines_timeout_s
+from launch.run_records.run_context import RunContext
 from protocol.weights import WeightManifest
 
 

@@ -15,7 +15,7 @@ from launch.hosts.node_checks import check_nodes, describe_findings, restrict_ro
 from launch.hosts.node_requirements import make_node_requirements
 from launch.hosts.ray_log import redirect_ray_log
 from launch.processes.process_reaper import RUN_TOKEN_VARIABLE
-from launch.run.context import RunContext
+from launch.run_records.run_context import RunContext
 
 
 class RunNodes(NamedTuple):

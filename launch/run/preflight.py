@@ -46,7 +46,7 @@ def list_recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
         lambda: check_sources(config.warm_start.data) if config.warm_start.enabled else None,
         lambda: training_families(config.data.held_out_family) if config.data.generated else load_usable_tasks(config),
         lambda: check_memory_saver(config),
-        lambda: check_exporters(config.metrics.exporters),
+        lambda: check_exporters(config.metrics.exporters, "metrics.exporters"),
         lambda: (
             None if config.sandbox.uses_worker_pools else check_provider(config, make_agent(agent_spec), os.environ)
         ),
@@ -80,15 +80,15 @@ def check_parallel_layout(model: Path, learner: TrainerSettings) -> None:
         )
 
 
-_MEMORY_SAVER = "torch_memory_saver"
+MEMORY_SAVER = "torch_memory_saver"
 
 
 def check_memory_saver(config: RunConfig) -> None:
     """Raise UserError if a colocated engine on a GPU lacks SGLang's memory saver."""
-    if config.colocated and config.engine.device == "cuda" and importlib.util.find_spec(_MEMORY_SAVER) is None:
+    if config.colocated and config.engine.device == "cuda" and importlib.util.find_spec(MEMORY_SAVER) is None:
         raise UserError(
             "cluster.placement = colocated on a GPU needs SGLang's memory saver, which is not installed: "
-            f"{sys.executable} -m pip install {_MEMORY_SAVER.replace('_', '-')}, or --set cluster.placement=separate"
+            f"{sys.executable} -m pip install {MEMORY_SAVER.replace('_', '-')}, or --set cluster.placement=separate"
         )
 
 

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from rich.table import Table
 
-from launch.config import NegativeControl, ProofSettings
 from launch.run.arguments import ClusterArguments
 from launch.run_records.run_directory import require_new_run
-from protocol.cli.output import error_console
+from launch.settings.run import NegativeControl, ProofSettings
+from protocol.cli.output import error_console, output_console
 from protocol.errors import LongshoreError, UserError
 from protocol.events import JsonValue
 
@@ -97,7 +97,7 @@ def _print(runs: dict[str, JsonValue], verdicts: dict[str, bool]) -> None:
             change = f"{evaluation['difference']:+.3f}{_spread(evaluation['difference_stderr'])}"
         verdict = "yes" if verdicts[name] else "NO"
         table.add_row(name, str(summary.get("seed", "–")), str(summary.get("steps", "–")), *scores, change, verdict)
-    error_console().print(table)
+    output_console().print(table)
 
 
 def _spread(error: float | None) -> str:

@@ -1,19 +1,20 @@
-"""Writes the results of a run: the summary with its failed checks, and the report."""
+"""Writes and prints the results of a run: the summary with its failed checks, and the report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import orjson
 
 from launch.control.step_hooks import StopReason
+from launch.evaluation.held_out.held_out_evaluations import EvaluationResults
 from launch.monitor.reports.run_report import write_run_report
-from launch.run.context import RunContext
 from launch.run.ending import raise_if_disk_full
-from launch.run.evaluations import EvaluationResults
 from launch.run.summary import SummaryFacts, list_failed_checks, summarise_run
 from launch.run_records.metrics_log import read_metrics
-from protocol.cli.output import display_path
+from launch.run_records.run_context import RunContext
+from protocol.cli.output import display_path, output_console
 from protocol.events import JsonValue
 from protocol.journal import JournalAccounting
 from protocol.run_directory.layout import SUMMARY_FILE
@@ -29,13 +30,13 @@ class RunOutcome:
 
 
 def make_summary(run: RunContext, outcome: RunOutcome, *, seconds: float, leaked: int) -> dict[str, JsonValue]:
-    """Return the summary, with ``ok`` and the checks that failed, which are printed too.  ``leaked`` counts Docker
-    objects that were left behind."""
+    """Return the summary, with ``ok`` and the checks that failed.  ``leaked`` counts Docker objects that were left
+    behind."""
     config, evaluations = run.config, outcome.evaluations
     facts = SummaryFacts(
         recipe=config.run.name,
         mode=config.run.mode.value,
-        control=config.run.negative_control.value,
+        negative_control=config.run.negative_control.value,
         nodes=config.cluster.nodes,
         placement=config.cluster.placement.value,
         seed=config.run.seed,
@@ -53,18 +54,19 @@ def make_summary(run: RunContext, outcome: RunOutcome, *, seconds: float, leaked
     summary = summarise_run(run.directory.path, facts)
     failed = list_failed_checks(facts, read_metrics(run.directory.path))
     summary |= {"ok": not failed, "failed_checks": [*failed]}
-    for line in failed:
-        run.console.print(f"check failed: {line}")
     return orjson.loads(orjson.dumps(summary))
 
 
 def write_results(run: RunContext, summary: dict[str, JsonValue]) -> None:
-    """Write summary and report and print their paths.  Raises UserError if there is no space for them."""
+    """Write summary and report; print the failed checks and both paths.  Raises UserError if there is no space for
+    them."""
     try:
         run.directory.write_json(SUMMARY_FILE, summary)
         report = write_run_report(run.directory.path)
     except OSError as error:
         raise_if_disk_full(run.directory, error)
         raise
-    summary_path = display_path(run.directory.path / SUMMARY_FILE)
-    run.console.print(f"summary: {summary_path}\nreport:  {display_path(report)}")
+    console = output_console()
+    for line in cast("list[str]", summary["failed_checks"]):
+        console.print(f"check failed: {line}")
+    console.print(f"summary: {display_path(run.directory.path / SUMMARY_FILE)}\nreport:  {display_path(report)}")

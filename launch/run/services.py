@@ -12,7 +12,7 @@ from launch.actor_group.group import ActorGroup
 from launch.alerts.alert_watch import AlertWatch, silenced_alerts
 from launch.config import RunConfig
 from launch.control.actions import ControlActions
-from launch.control.pause_state import is_paused
+from launch.control.pause_state import PAUSE_ALERT, describe_pause, is_paused
 from launch.control.scheduler_state import SchedulerStateSender
 from launch.control.server import ControlServer
 from launch.exporters.process import run_exporters_process
@@ -21,8 +21,8 @@ from launch.monitor.progress import show_progress
 from launch.monitor.run_state.store import RunStore
 from launch.processes.background_tasks import background_services
 from launch.processes.process_reaper import RUN_TOKEN_VARIABLE
-from launch.run.context import RunContext
 from launch.run.training_setup import Training
+from launch.run_records.run_context import RunContext
 from launch.stall_diagnosis.detector import StallDetector
 from protocol.cli.output import display_path
 
@@ -80,7 +80,7 @@ def watch_services(
         run_dir=run.directory.path,
         events=run.events,
         execute=_control_actions(run, actors, training).execute,
-        attempt_started_at=started_at,
+        run_started_at=started_at,
     )
     return [control.serve(), stall_detector.watch(), alert_watch.watch()]
 
@@ -107,10 +107,9 @@ def _control_actions(run: RunContext, actors: ActorGroup, training: Training) ->
 
 
 def restore_pause(run: RunContext, scheduler_state: SchedulerStateSender) -> bool:
-    """Return whether a person paused the run in an earlier attempt and did not resume it, and pause rollout if so."""
+    """Return whether a person paused the run in an earlier start and did not resume it, and pause rollout if so."""
     if not is_paused(run.directory.path):
         return False
     scheduler_state.restore_flow(RolloutFlow.PAUSE)
-    resume = f"longshore ctl {display_path(run.directory.path)} resume"
-    run.raise_alert("paused", f"the run is still paused, as requested before: `{resume}` continues it")
+    run.raise_alert(PAUSE_ALERT, describe_pause(run.directory.path))
     return True

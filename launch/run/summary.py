@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.checkpoints.best_checkpoint import BestCheckpoint
-from launch.evaluation.online.run_evaluations import OnlineEvaluationResult
+from launch.evaluation.held_out.evaluation_store import OnlineEvaluationResult
 from launch.evaluation.scores import (
     compare_attempts,
     drop_held_out_families,
@@ -29,13 +29,13 @@ class SummaryFacts:
 
     recipe: str
     mode: str
-    control: str
+    negative_control: str
     nodes: int
     placement: str
     seed: int
     max_staleness: int
     seconds: float
-    """Seconds that the last attempt ran."""
+    """Seconds since the run's last start."""
     evaluations: Mapping[str, Sequence[AttemptRecord]]
     """Attempts of ``before`` and ``after``, if they ran."""
     held_out_families: tuple[str, ...]
@@ -53,24 +53,24 @@ class SummaryFacts:
 
 def summarise_run(run_dir: Path, facts: SummaryFacts) -> dict[str, JsonValue]:
     """Return the summary of a run from ``facts``, its events and its metrics."""
-    counts, steps = EventCounts.of_run(run_dir), read_metrics(run_dir)
+    counts, steps = EventCounts.read_run(run_dir), read_metrics(run_dir)
     return {
         "recipe": facts.recipe,
         "finished": facts.finished,
         "ended": facts.ending,
         "steps": int(steps[-1]["step"]) if steps else 0,
         "mode": facts.mode,
-        "control": facts.control,
+        "negative_control": facts.negative_control,
         "nodes": facts.nodes,
         "seed": facts.seed,
-        "seconds": round(counts.earlier_attempts_s + facts.seconds, 1),
+        "seconds": round(counts.earlier_starts_s + facts.seconds, 1),
         "evaluation": _evaluation(facts),
         "best": _best(facts.best),
         "trajectories": _trajectories(counts, facts.accounting, steps),
         "staleness": {
             "max": _largest(steps, "staleness_max"),
             "mean": round(_weighted(steps, "staleness_mean", "trained_tokens"), 4),
-            "bound": facts.max_staleness,
+            "max_staleness": facts.max_staleness,
         },
         "clip": {
             "high_max": _largest(steps, "clip_high"),
@@ -79,9 +79,9 @@ def summarise_run(run_dir: Path, facts: SummaryFacts) -> dict[str, JsonValue]:
             "low_steps": sum(step.get("clip_low", 0.0) > 0 for step in steps),
         },
         "weights": _weights(counts),
-        "placement": {
-            "kind": facts.placement,
-            "turns": len(counts.colocation_pauses),
+        "colocation": {
+            "placement": facts.placement,
+            "offloads": len(counts.colocation_pauses),
             "blocked_s": round(sum(ms for _, ms in counts.colocation_pauses) / 1000, 3),
             "blocked_share": round(counts.paused_share(counts.colocation_pauses), 6),
         },
@@ -117,7 +117,7 @@ def _trajectories(
 def _weights(counts: EventCounts) -> dict[str, JsonValue]:
     pauses = [ms for _, ms in counts.pauses]
     return {
-        "pushes": len(counts.pushed_versions),
+        "versions": len(counts.loaded_versions),
         "loads": counts.loads,
         "pause_ms_p50": round(statistics.median(pauses), 2) if pauses else 0.0,
         "pause_ms_max": round(max(pauses), 2) if pauses else 0.0,
@@ -189,5 +189,5 @@ def _weighted(steps: Sequence[Mapping[str, float]], name: str, weight: str) -> f
 
 
 def _seconds(steps: Sequence[Mapping[str, float]]) -> float:
-    """Return the seconds of training, waiting included, time between attempts excluded."""
+    """Return the seconds of training, waiting included, time between starts excluded."""
     return max(_total(steps, "elapsed_s"), 1e-9)

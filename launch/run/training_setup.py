@@ -16,10 +16,10 @@ from launch.config import RunConfig
 from launch.control.scheduler_state import SchedulerStateSender
 from launch.control.step_hooks import StepHooks
 from launch.data.preparation import PreparedRun
-from launch.evaluation.online.online_evaluator import NoOnlineEvaluation, OnlineEvaluator
-from launch.run.context import RunContext
-from launch.run.evaluation_setup import make_online_evaluation
+from launch.evaluation.held_out.evaluation_setup import make_online_evaluator
+from launch.evaluation.held_out.online_evaluator import EvaluationHooks, NoOnlineEvaluation, OnlineEvaluator
 from launch.run_records.metrics_log import MetricsLog
+from launch.run_records.run_context import RunContext
 from launch.training.batch_leasing import BatchLeaser
 from launch.training.learner_client import LearnerClient
 from launch.training.logprob_parity import ParityMonitor
@@ -63,7 +63,7 @@ async def start_training(
     """Start the learner and build the training loop."""
     weight_sync = make_weight_sync(run.config, actors, scheduler_state, run.events)
     colocation, step_hooks = make_colocation(run.config, weight_sync), StepHooks(paused=paused)
-    evaluation = make_online_evaluation(run, actors, prepared.held_out_ids, colocation, checkpoints)
+    evaluation = make_online_evaluator(run, actors, prepared.held_out_ids, colocation, checkpoints)
     learner = LearnerClient(
         ranks=await actors.learners.start(),
         start_ranks=actors.learners.start,
@@ -72,7 +72,7 @@ async def start_training(
     )
     return Training(
         loop=build_training_loop(
-            TrainingState(run.config, run.directory.path, run.directory.attempt),
+            TrainingState(run.config, run.directory.path, run.directory.start_number),
             learner,
             weight_sync,
             await _make_parity_checker(run, prepared, learner, weight_sync),
@@ -80,6 +80,7 @@ async def start_training(
             scheduler=actors.scheduler,
             scheduler_state=scheduler_state,
             checkpoints=checkpoints,
+            online_evaluation=evaluation,
             step_hooks=step_hooks,
             sampled_tokens=actors.engines.sampled_tokens,
             events=run.events,
@@ -102,12 +103,12 @@ def build_training_loop(
     scheduler: Remote[RolloutScheduler],
     scheduler_state: SchedulerStateSender,
     checkpoints: CheckpointStore,
+    online_evaluation: EvaluationHooks,
     step_hooks: StepHooks,
     sampled_tokens: Callable[[], Awaitable[int]],
     events: EventLog,
 ) -> TrainingLoop:
     """Build the loop and its parts around ``learner``.  ``sampled_tokens`` returns what the engines have sampled."""
-    evaluation = learner.online_evaluation
     activity = ActivityLog(state.run_dir, "learner", "learner")
     recorder = StepRecorder(
         run_dir=state.run_dir,
@@ -116,7 +117,7 @@ def build_training_loop(
         buffer=buffer,
         weight_sync=weight_sync,
         parity=parity,
-        online_evaluation=evaluation,
+        online_evaluation=online_evaluation,
         sampled_tokens=sampled_tokens,
     )
     writer = StateWriter(
@@ -126,10 +127,14 @@ def build_training_loop(
             state=state, weight_sync=weight_sync, events=events, activity=activity, learner=learner
         ),
         checkpoint_manager=CheckpointManager(
-            attempt=state.attempt, store=checkpoints, buffer=buffer, events=events, learners=lambda: learner.ranks
+            start_number=state.start_number,
+            store=checkpoints,
+            buffer=buffer,
+            events=events,
+            learners=lambda: learner.ranks,
         ),
         weight_sync=weight_sync,
-        online_evaluation=evaluation,
+        online_evaluation=online_evaluation,
         activity=activity,
     )
     stop_conditions = StopConditions(state=state, buffer=buffer, step_hooks=step_hooks, sampled_tokens=sampled_tokens)
@@ -162,7 +167,7 @@ def build_training_loop(
             recorder=recorder,
             parity=parity,
             events=events,
-            online_evaluation=evaluation,
+            online_evaluation=online_evaluation,
             scheduler_state=scheduler_state,
         ),
         scheduler_state=scheduler_state,
@@ -206,7 +211,7 @@ async def _make_parity_checker(
 ) -> ParityChecker:
     """Build the check that learner and engines agree on log-probabilities."""
     config = run.config
-    every_steps = config.stop.parity_every_steps
+    every_steps = config.parity.every_steps
     settings = await asyncio.to_thread(make_probe_settings, config, prepared) if every_steps else None
     dtypes = f"engine.dtype = '{config.engine.dtype}' and learner.dtype = '{config.learner.dtype}'"
     monitor = ParityMonitor(config.parity_limit, dtypes)

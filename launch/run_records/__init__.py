@@ -1,5 +1,6 @@
 """The records of a run in its directory.
 
-The driver's lock and attempts, the stored configuration and its changes, the reproducibility record, and the metrics
-of its steps.  The package imports launch.config and nothing above it.
+The driver's lock and starts, the stored configuration and its changes, the reproducibility record, and the metrics
+of its steps; :mod:`.run_context` joins what the parts of a run share.  The package imports launch.config and nothing
+above it.
 """

@@ -25,7 +25,7 @@ CHANGES_KEY = "config_changes"
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    attempt: int
+    start_number: int
     first_step: int
     """First step that was taken with the new value."""
     key: str
@@ -51,8 +51,8 @@ def record_changes(
     path = run_dir / CONFIG_FILE
     try:
         record: dict[str, JsonValue] = orjson.loads(path.read_bytes())
-        attempt = cast("int", record["attempt"])
-        new = [ConfigChange(attempt, first_step, each.key, each.before, each.after, t, by, reason) for each in changed]
+        start = cast("int", record["start_number"])
+        new = [ConfigChange(start, first_step, each.key, each.before, each.after, t, by, reason) for each in changed]
         record["config"] = cast("JsonValue", config_tables(config))
         record[CHANGES_KEY] = [
             *cast("list[JsonValue]", record.get(CHANGES_KEY, [])),

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from launch.run_records.run_directory import RunDirectory
 from protocol.errors import UserError
+from protocol.run_directory.layout import LOCK_FILE, STARTS_FOLDER
 
-_NEW_FOLDER_ENTRIES = {"attempts", ".lock"}
+_NEW_FOLDER_ENTRIES = {STARTS_FOLDER, LOCK_FILE}
 """Entries of a folder that was opened and not yet written to."""
 
 

@@ -19,7 +19,7 @@ from launch.run_records.run_directory import RunDirectory
 from launch.run_records.stored_config import config_tables
 from protocol.dependencies import installed_version
 from protocol.events import JsonValue
-from protocol.run_directory.layout import CONFIG_FILE
+from protocol.run_directory.layout import CONFIG_FILE, STARTS_FOLDER
 from sandbox.docker.daemon import image_id
 from sandbox.host_record import current_host, is_set_up
 
@@ -30,9 +30,9 @@ RECORDED_PACKAGES = ("torch", "sglang", "transformers", "megatron-core", "ray", 
 def write_record(
     directory: RunDirectory, config: RunConfig | SftConfig, images: Mapping[str, str] | None = None
 ) -> Path:
-    """Write the record of this attempt to its folder and as the run's ``config.json``."""
+    """Write the record of this start to its folder and as the run's ``config.json``."""
     record = make_record(directory, config, images or {})
-    directory.write_json(f"attempts/{directory.attempt}/{CONFIG_FILE}", record)
+    directory.write_json(f"{STARTS_FOLDER}/{directory.start_number}/{CONFIG_FILE}", record)
     return directory.write_json(CONFIG_FILE, record)
 
 
@@ -43,7 +43,7 @@ def make_record(
     commit = _git("rev-parse", "HEAD")
     return {
         "run_id": directory.run_id,
-        "attempt": directory.attempt,
+        "start_number": directory.start_number,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": [*sys.orig_argv],
         "config": cast("JsonValue", config_tables(config)),

@@ -1,6 +1,6 @@
-"""A run's directory as its driver uses it: one driver at a time, a new attempt at each start, files written whole.
+"""A run's directory as its driver uses it: one driver at a time, numbered starts, files written whole.
 
-``runs/<id>/`` holds ``config.json`` (see :mod:`launch.run_records.reproducibility`), ``attempts/<n>/logs/`` and the
+``runs/<id>/`` holds ``config.json`` (see :mod:`launch.run_records.reproducibility`), ``starts/<n>/logs/`` and the
 files of other modules, whose names are in :mod:`protocol.run_directory.layout`.  The driver holds a lock on it
 (:mod:`launch.run_records.run_lock`).
 """
@@ -27,8 +27,10 @@ from protocol.run_directory.layout import (
     LOCK_FILE,
     REPORT_FILE,
     RUN_ID_PATTERN,
+    STARTS_FOLDER,
     SUMMARY_FILE,
     RunDirectoryError,
+    start_folder,
 )
 from protocol.run_directory.process_log import ProcessLog
 
@@ -36,9 +38,9 @@ from protocol.run_directory.process_log import ProcessLog
 class RunDirectory:
     """An open run directory, locked until it is closed."""
 
-    def __init__(self, path: Path, attempt: int, lock_fd: int) -> None:
+    def __init__(self, path: Path, start_number: int, lock_fd: int) -> None:
         self.path = path
-        self.attempt = attempt
+        self.start_number = start_number
         """Number of this start of the run, 1 for the first."""
         self._lock_fd = lock_fd
 
@@ -66,10 +68,10 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Start an attempt in a run's directory.  Raises RunDirectoryError if another driver or another user has it."""
+        """Start the run once more.  Raises RunDirectoryError if another driver or another user has its directory."""
         try:
             lock_fd = lock_run(path / LOCK_FILE)
-            before = [int(entry.name) for entry in path.glob("attempts/*") if entry.name.isdigit()]
+            before = [int(entry.name) for entry in path.glob(f"{STARTS_FOLDER}/*") if entry.name.isdigit()]
             opened = cls(path.absolute(), max(before, default=0) + 1, lock_fd)
             opened.logs.mkdir(parents=True)
         except OSError as error:
@@ -82,22 +84,22 @@ class RunDirectory:
 
     @property
     def logs(self) -> Path:
-        """Folder of this attempt's logs."""
-        return self.path / "attempts" / str(self.attempt) / "logs"
+        """Folder of this start's logs."""
+        return start_folder(self.path, self.start_number) / "logs"
 
     def logs_in(self, folder: Path) -> Path:
-        """Return the folder of this attempt's logs on a machine where ``folder`` replaces the run's directory."""
+        """Return the folder of this start's logs on a machine where ``folder`` replaces the run's directory."""
         return folder / self.logs.relative_to(self.path)
 
     def process_log(self, writer: str, node: str, folder: Path | None = None) -> ProcessLog:
-        """Return the log of one process of this attempt, on a machine where ``folder`` replaces the run's directory."""
+        """Return the log of one process of this start, on a machine where ``folder`` replaces the run's directory."""
         return ProcessLog(self.logs_in(folder or self.path) / f"{writer}.jsonl", self.run_id, writer, node)
 
     def archive_results(self) -> None:
-        """Move the results of the previous attempt to its folder: a resumed run has not ended."""
+        """Move the results of the previous start to its folder: a resumed run has not ended."""
         for name in (SUMMARY_FILE, REPORT_FILE):
             with contextlib.suppress(FileNotFoundError):
-                (self.path / name).replace(self.path / "attempts" / str(self.attempt - 1) / name)
+                (self.path / name).replace(start_folder(self.path, self.start_number - 1) / name)
 
     def write_json(self, name: str, value: Mapping[str, JsonValue]) -> Path:
         """Write a file of the run atomically, also in case of a power loss, and return its path."""
@@ -135,7 +137,7 @@ def _exists(path: Path) -> RunDirectoryError:
             f"{path} exists, and no run is overwritten: go on with that run (`{find_resume_command(path)}`), {another}"
         )
     return RunDirectoryError(
-        f"{path} exists and is no run that could go on: remove it (`rm -r {shlex.quote(str(path))}`), {another}"
+        f"{path} exists and is not a run that can be resumed: remove it (`rm -r {shlex.quote(str(path))}`), {another}"
     )
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.config import NegativeControl
 from launch.run_records.stored_config import load_resumed_config, load_stored_config
-from protocol.cli.suggestions import did_you_mean
+from launch.settings.run import NegativeControl
 from protocol.errors import UserError
-from protocol.run_directory.layout import CONFIG_FILE, RunDirectoryError
+from protocol.run_directory.layout import CONFIG_FILE, NoSuchRunError, RunDirectoryError, find_folder
 
 
-def find_run(parent: Path, run_id: str) -> Path:
-    """Return a run's directory by its id.  Raises RunDirectoryError."""
-    known = list_runs(parent)
-    for path in known:
-        if path.name == run_id:
-            return path
-    close = did_you_mean(run_id, [path.name for path in known])
-    raise RunDirectoryError(f"no run called '{run_id}' in {parent}: leave --resume out to start one{close}")
+def find_run(parent: Path, run: str) -> Path:
+    """Return the directory of a run, which is named by its id in ``parent`` or by its path.  Raises NoSuchRunError."""
+    path = Path(run)
+    found = find_folder(path, parent)
+    if not (found / CONFIG_FILE).is_file():
+        raise NoSuchRunError(parent / run if path == Path(path.name) else path)
+    return found
 
 
 def find_newest_run(parent: Path, name: str, control: NegativeControl | None, overrides: Sequence[str] = ()) -> Path:

@@ -34,7 +34,7 @@ class _Staleness(BaseModel):
 
 
 class _Weights(BaseModel):
-    pushes: int = 0
+    versions: int = 0
 
 
 class StoredRunSummary(BaseModel):
@@ -59,5 +59,5 @@ def read_run_summary(run_dir: Path) -> StoredRunSummary | None:
         return None
     except (OSError, ValidationError) as error:
         raise UserError(
-            f"{file} is no run's summary: remove the run (rm -r {shlex.quote(str(run_dir))}) to run it again"
+            f"{file} is not a run's summary: remove the run (rm -r {shlex.quote(str(run_dir))}) to run it again"
         ) from error

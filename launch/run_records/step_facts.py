@@ -48,8 +48,8 @@ class StepFacts:
     """Number of trajectories of the batch that were trained."""
     dropped: Mapping[str, int]
     """Number of trajectories of the batch that were not, by reason."""
-    ages: Sequence[int]
-    """Number of tokens with loss by age in steps."""
+    staleness_histogram: Sequence[int]
+    """Number of tokens with loss by staleness in steps."""
     sampled_tokens: int
     """Tokens that all engines sampled since the last step, for any purpose."""
     wait_s: float
@@ -82,7 +82,7 @@ class LogprobParity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BudgetUsage:
-    """Usage of training over all attempts, including discarded steps."""
+    """Usage of training over all starts, including discarded steps."""
 
     tokens: int = 0
     """Tokens that the engines sampled."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 
 from launch.config import RunConfig, SftConfig, resolve, resolve_sft
-from launch.config.loader import Toml
+from launch.config.loader import Toml, flatten_tables
 from launch.run_records.run_lock import directory_error
 from protocol.cli.output import display_path
 from protocol.errors import UserError
@@ -102,7 +102,7 @@ def load_stored_sft_config(path: Path) -> SftConfig:
     """Return the configuration in the record of supervised training.  Raises RunDirectoryError."""
     values = load_stored_tables(path)
     if SFT_TABLE not in values:
-        raise RunDirectoryError(f"{path} is no supervised training: {resume_command(path)}")
+        raise RunDirectoryError(f"{path} is not a supervised training run: {resume_command(path)}")
     return resolve_sft(values, source=str(path / CONFIG_FILE))
 
 
@@ -117,8 +117,9 @@ def load_stored_tables(path: Path) -> dict[str, dict[str, Toml]]:
     except OSError as error:
         raise directory_error(path, error) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise RunDirectoryError(
-            f"{file} is no run's record ({error}): start a new run, longshore cluster NAME"
+            f"{file} is not a run's record ({why}): name another run; `longshore runs list` lists them"
         ) from error
 
 
@@ -129,4 +130,4 @@ def config_tables(config: ConfigSection) -> dict[str, dict[str, Toml]]:
 
 def flat_config(config: ConfigSection) -> dict[str, Toml]:
     """Return a configuration as ``section.key`` → value."""
-    return {f"{table}.{key}": value for table, keys in config_tables(config).items() for key, value in keys.items()}
+    return flatten_tables(config_tables(config))

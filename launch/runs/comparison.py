@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from statistics import fmean
 
-from launch.config.loader import Toml
+from launch.config.loader import Toml, flatten_tables
 from launch.pages.charts import MAX_SERIES, Chart, Series, render_chart_page
 from launch.pages.html_document import PageHeader, PageSection, html_section, html_table
 from launch.run_records.metrics_log import read_metrics
@@ -82,9 +82,7 @@ def read_compared_runs(paths: Sequence[Path], now: float) -> list[ComparedRun]:
 def _read(path: Path, now: float) -> ComparedRun:
     if not path.is_dir():
         raise NoSuchRunError(path)
-    tables = load_stored_tables(path)
-    config = {f"{section}.{key}": value for section, keys in tables.items() for key, value in keys.items()}
-    return ComparedRun(read_run_row(path, now), read_metrics(path), config)
+    return ComparedRun(read_run_row(path, now), read_metrics(path), flatten_tables(load_stored_tables(path)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,11 +42,11 @@ class DuckDbSession:
         self._connection.close()
 
     def execute(self, query: str, *parameters: object) -> None:
-        """Execute SQL.  Raises UserError with DuckDB's message on one line."""
+        """Execute SQL.  Raises UserError with DuckDB's message on one line, without the piece of the query."""
         try:
             self._connection.execute(query, list(parameters))
         except self._duckdb.Error as error:
-            raise UserError(" ".join(str(error).split())) from error
+            raise UserError(_one_line(error)) from error
 
     def fetch_rows(self, most: int) -> tuple[list[str], list[tuple[object, ...]]]:
         """Return the columns and rows of the last query; none if it had no result."""
@@ -54,4 +54,8 @@ class DuckDbSession:
         try:
             return columns, self._connection.fetchmany(most) if columns else []
         except self._duckdb.Error as error:
-            raise UserError(" ".join(str(error).split())) from error
+            raise UserError(_one_line(error)) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).partition("\nLINE ")[0].split())

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
 from launch.run_records.run_lock import hold_run_lock
 from launch.runs.run_list import folder_bytes
-from protocol.run_directory.layout import RunDirectoryError
+from launch.settings.checkpoint import RetentionSettings
+from protocol.run_directory.layout import STARTS_FOLDER, RunDirectoryError
 
 
 class PrunablePart(StrEnum):
@@ -30,7 +30,7 @@ class PrunablePart(StrEnum):
     CHECKPOINTS = "checkpoints"
     """All checkpoints but the newest complete one, from which the run resumes; the best and the first go too."""
     LOGS = "logs"
-    """The logs of all attempts."""
+    """The logs of all starts."""
     TERMINALS = "terminals"
     """The terminal recordings, without which no terminal can be replayed."""
     TRAJECTORIES = "trajectories"
@@ -108,7 +108,7 @@ def _checkpoints(run_dir: Path) -> list[Path]:
 
 
 def _logs(run_dir: Path) -> list[Path]:
-    return list((run_dir / "attempts").glob("*/logs/*"))
+    return list((run_dir / STARTS_FOLDER).glob("*/logs/*"))
 
 
 _PATHS: dict[PrunablePart, Callable[[Path], list[Path]]] = {

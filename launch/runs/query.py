@@ -21,17 +21,19 @@ from pathlib import Path
 
 import orjson
 
-from launch.evaluation.online.run_evaluations import list_run_evaluations
+from launch.evaluation.held_out.evaluation_store import list_run_evaluations
 from launch.evaluation.results.evaluation_folder import read_attempt_records, read_spec
 from launch.run_records.metrics_log import read_metrics
 from launch.runs.duckdb_session import DuckDbSession
 from launch.runs.run_list import read_run_row
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.run_directory.run_tail import read_events
 from protocol.run_directory.trajectory_export import read_export_index
 
 TableRow = Mapping[str, object]
+_NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,9 @@ def run_query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> Q
         try:
             duck.execute(sql)
         except UserError as error:
+            if (lacking := _NO_TABLE.search(str(error))) is not None:
+                near = did_you_mean(lacking[1], TABLES)
+                raise UserError(f"there is no table '{lacking[1]}', but {', '.join(TABLES)}{near}") from error
             raise UserError(_without_rows(empty) + str(error)) from error
         columns, rows = duck.fetch_rows(most + 1)
     if not columns:

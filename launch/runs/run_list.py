@@ -18,7 +18,7 @@ from launch.run_records.stored_config import load_stored_tables
 from protocol.cli.formatting import format_age, format_bytes, format_percent
 from protocol.errors import UserError
 from protocol.run_directory.json_fields import Event, get_integer, get_mapping, get_text
-from protocol.run_directory.layout import CONFIG_FILE
+from protocol.run_directory.layout import CONFIG_FILE, start_folder
 from protocol.run_directory.run_status import RunStatus, read_run_status
 
 
@@ -73,7 +73,7 @@ def read_run_row(run_dir: Path, now: float) -> RunListRow:
 
 def _begun(run_dir: Path) -> float:
     """Return when the run began."""
-    first = run_dir / "attempts" / "1" / CONFIG_FILE
+    first = start_folder(run_dir, 1) / CONFIG_FILE
     return (first if first.exists() else run_dir / CONFIG_FILE).stat().st_mtime
 
 

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, cast
 import orjson
 from rich.console import Console
 
-from launch.checkpoints.settings import RetentionSettings
-from launch.cluster import print_config
 from launch.config import SftConfig
+from launch.config.toml_text import print_toml
 from launch.hosts.ray_environment import resolve_ray_environment
 from launch.processes.interruption import run_interruptible
 from launch.processes.process_reaper import ProcessReaper
 from launch.run_records.reproducibility import write_record
 from launch.run_records.run_directory import RunDirectory
+from launch.run_records.stored_config import config_tables
+from launch.settings.checkpoint import RetentionSettings
 from launch.sft.arguments import SftArguments
 from protocol.cli.command import Command
-from protocol.cli.output import JsonOutput, display_path, error_console
+from protocol.cli.output import JsonOutput, display_path, error_console, output_console
 from protocol.errors import InfraError
 from protocol.events import JsonValue
 from protocol.run_directory.layout import SUMMARY_FILE, RunDirectoryError, resume_command
@@ -42,7 +43,7 @@ def run(arguments: SftArguments, out: JsonOutput) -> None:
     """Train, or print the configuration."""
     path, config = (None, arguments.config()) if arguments.resume is None else arguments.find_resumed_run()
     if arguments.dry_run:
-        print_config(config, out)
+        print_toml(config_tables(config), out)
     else:
         out.set_result(_run(arguments, config, path))
 
@@ -68,15 +69,16 @@ def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[
             found = asyncio.run(run_interruptible(work, resume_command(directory.path, supervised=True)))
         summary: dict[str, JsonValue] = {"run": directory.run_id, **found}
         directory.write_json(SUMMARY_FILE, summary)
+    result = output_console()
     for export in SftExport:
         if export in summary:
-            console.print(f"{export}: {summary[export]}")
-    console.print(f"summary: {display_path(directory.path / SUMMARY_FILE)}")
+            result.print(f"{export}: {summary[export]}")
+    result.print(f"summary: {display_path(directory.path / SUMMARY_FILE)}")
     return summary
 
 
 def _require_same_data(directory: RunDirectory, prepared: SftInputs) -> None:
-    """Raise RunDirectoryError if an earlier attempt of the run read other sequences."""
+    """Raise RunDirectoryError if an earlier start of the run read other sequences."""
     from launch.sft.trainer import summarise_dataset
 
     file, digests = directory.path / _DATA_FILE, [prepared.training.digest(), prepared.held_out.digest()]
@@ -118,7 +120,7 @@ async def _train(
                     config=config,
                     inputs=prepared,
                     run_dir=directory.path,
-                    attempt=directory.attempt,
+                    start_number=directory.start_number,
                     exports=SftExports.from_config(config.sft, directory.path),
                     learners=learners,
                     store=store,

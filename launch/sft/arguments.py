@@ -10,10 +10,11 @@ from typing import Annotated, Self
 from pydantic import model_validator
 from tyro.conf import Positional, UseAppendAction
 
-from launch.config import OverlongAction, SftConfig, load_sft, resolve_sft
+from launch.config import SftConfig, load_sft, resolve_sft
 from launch.config.command_line import config_key, key_overrides, require_nonempty, run_to_resume
 from launch.run_records.run_lookup import find_run, list_runs
 from launch.run_records.stored_config import config_tables, load_stored_sft_config, require_unchanged
+from launch.settings.data import OverlongAction
 from protocol.cli.arguments import (
     CommandArguments,
     Flag,
@@ -22,6 +23,7 @@ from protocol.cli.arguments import (
     one_of,
     option,
     optional_value,
+    repeatable,
 )
 from protocol.errors import UserError
 from protocol.run_directory.layout import SUMMARY_FILE, RunDirectoryError
@@ -34,7 +36,7 @@ _CHANGEABLE = (
 """Keys that may change on resume; a final dot means the whole section."""
 
 
-DataPaths = UseAppendAction[Annotated[tuple[tuple[str, ...], ...], option("PATH")]]
+DataPaths = UseAppendAction[Annotated[tuple[tuple[str, ...], ...], repeatable("PATH ...")]]
 """Paths: several after one option, or the option repeated."""
 
 
@@ -63,8 +65,9 @@ class SftArguments(CommandArguments):
     overrides: Overrides = ()
     run_id: Annotated[str | None, option("ID")] = None
     """Run id, the name of its directory; default: sft and start time."""
-    resume: Annotated[str | None, optional_value("ID"), option()] = None
-    """Resume this run from its newest intact checkpoint; without ID that of --run-id, else the newest run."""
+    resume: Annotated[str | None, optional_value("RUN"), option()] = None
+    """Resume this run, by id or directory, from its newest intact checkpoint; without RUN that of --run-id, else the
+    newest run."""
     as_json: JsonFlag = False
     dry_run: Flag = False
     """Print the resolved configuration as TOML, which is itself a recipe, and exit."""

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from safetensors import SafetensorError
 
 from launch.actor_group.learner_group import LearnerGroup
-from launch.sft.settings import SftSettings
+from launch.settings.sft import SftSettings
 from learner.rank import LearnerRank
 from protocol.errors import UserError
 from protocol.events import JsonValue
@@ -105,7 +105,7 @@ class SftExports:
         return {export.value: str(folder) for export, folder in self.folders.items()}
 
     def _is_written(self, export: SftExport, folder: Path, weights: str) -> bool:
-        """Return whether an earlier attempt wrote the folder; otherwise remove what it left."""
+        """Return whether an earlier start of the run wrote the folder; otherwise remove what it left."""
         record = _read_records(self.run_dir).get(export)
         _check_free(export, folder, record)
         if record is None or not folder.exists():

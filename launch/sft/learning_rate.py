@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from launch.config import SftConfig
-from launch.sft.settings import LearningRateSchedule
+from launch.settings.sft import LearningRateSchedule
 from learner.spec import warmup_factor
 
 

@@ -36,10 +36,12 @@ from protocol.weights import WeightVersion
 
 @dataclass(slots=True, kw_only=True)
 class SftTrainer:
+    """Takes the steps of a supervised run's plan, and writes its checkpoints and exports."""
+
     config: SftConfig
     inputs: SftInputs
     run_dir: Path
-    attempt: int
+    start_number: int
     exports: SftExports
     learners: LearnerGroup
     store: CheckpointStore
@@ -140,7 +142,7 @@ class SftTrainer:
     async def _finish_checkpoint(self, step: int) -> None:
         await asyncio.to_thread(self.store.begin, step)
         written = await self.learners.call_concurrently(LearnerRank.end_save)
-        manifest = CheckpointManifest(step, WeightVersion(0), self.attempt, "", {}, [], shard_digests(written))
+        manifest = CheckpointManifest(step, WeightVersion(0), self.start_number, "", {}, [], shard_digests(written))
         await asyncio.to_thread(self.store.finish, manifest, ())
         await asyncio.to_thread(self.store.prune)
 

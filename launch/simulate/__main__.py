@@ -25,7 +25,7 @@ from protocol.cli.command import Command, typed_command
 from protocol.cli.output import JsonOutput, display_path, error_console, output_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
-from protocol.run_directory.run_arguments import find_folder
+from protocol.run_directory.layout import find_folder
 from protocol.staleness import AdmissionMode, StaleTokenPolicy
 
 _LARGEST = 100_000
@@ -58,7 +58,7 @@ class SimulateArguments(CommandArguments):
     """Share of the nodes that fail in an hour, for example 0.005."""
     seed: Count = 0
     """Seed of episodes and faults."""
-    jobs: AtLeastOne = 1
+    concurrency: AtLeastOne = 1
     """Concurrent simulations, each on its own core."""
     output: Annotated[Path | None, option("FOLDER")] = None
     """Folder of index.html and rows.json; default: simulations/SCENARIO."""
@@ -83,7 +83,7 @@ def run(given: SimulateArguments, out: JsonOutput) -> None:
     def report_start(cell: SimulationSettings) -> None:
         error_console().print(f"simulating {cell.description}")
 
-    rows = SimulationRunner(scenario, given.seed, trace).run_matrix(matrix, given.jobs, report_start)
+    rows = SimulationRunner(scenario, given.seed, trace).run_matrix(matrix, given.concurrency, report_start)
     for line in table_lines(rows):
         console.print(line)
     if trace is not None:

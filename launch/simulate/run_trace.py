@@ -35,7 +35,7 @@ from protocol.settings import CountInt, PositiveInt
 from protocol.staleness import AdmissionMode, StaleTokenPolicy
 from protocol.trajectory import Trajectory, TurnKind
 
-_EVENT_KINDS = ("node.up", "episode.started", "trajectory.stored", "weights.published", "engine.load")
+_EVENT_KINDS = ("node.up", "episode.started", "trajectory.stored", "weights.published", "engine.loaded")
 _EventsByKind: TypeAlias = dict[str, list[dict[str, Any]]]
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -287,7 +287,7 @@ def _push_s(events: _EventsByKind) -> float:
     """Return the median time from a publication until all engines served it."""
     published = {event["version"]: event["t"] for event in events["weights.published"]}
     served: dict[int, float] = {}
-    for event in events["engine.load"]:
+    for event in events["engine.loaded"]:
         served[event["version"]] = max(event["t"], served.get(event["version"], 0.0))
     return median([served[version] - t for version, t in published.items() if version in served] or [0.0])
 

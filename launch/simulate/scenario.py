@@ -6,15 +6,17 @@ Named scenarios are in ``scenarios/``; any other file, and the directory of a ru
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
+from actors.scheduler.settings import SchedulerSettings
+from launch.config.loader import read_toml
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
-from protocol.settings import ConfigError, ConfigSection, CountInt, PositiveInt, Seconds, Share, explain_errors
+from protocol.run_directory.layout import run_ids
+from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds, Share, explain_errors
 from protocol.staleness import DEFAULT_PUBLISH_EVERY, AdmissionMode, StaleTokenPolicy
 from protocol.staleness_settings import StalenessSettings
 
@@ -80,8 +82,8 @@ class EpisodeModel(ConfigSection):
 
 
 class LearnerModel(ConfigSection):
-    groups_per_step: PositiveInt = 128
-    group_size: Annotated[int, Field(ge=2)] = 8
+    groups_per_step: PositiveInt = SchedulerSettings().groups_per_step
+    group_size: Annotated[int, Field(ge=2)] = SchedulerSettings().group_size
     step_s: Seconds = 240.0
     """Seconds of one step, without waiting for a batch."""
     publish_every: PositiveInt = DEFAULT_PUBLISH_EVERY
@@ -147,11 +149,9 @@ def scenario_names() -> list[str]:
 def read_scenario(path: Path) -> Scenario:
     """Read a scenario file.  Raises UserError."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = read_toml(path)
     except OSError as error:
         raise UserError(f"cannot read the scenario {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
     try:
         return Scenario.model_validate({"name": path.stem, **values})
     except ValidationError as error:
@@ -159,16 +159,16 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def find_scenario(name_or_path: str) -> Path:
-    """Return the path of a scenario by its name or path.  Raises UserError."""
+    """Return the path of a scenario by its name, or of a scenario file or run, given as a path.  Raises UserError."""
     given = Path(name_or_path)
     if given.suffix == ".toml" or given.exists() or "/" in name_or_path:
         if not given.exists():
-            raise UserError(f"no such scenario file or run folder: {given}; the named scenarios are {_names()}")
+            raise UserError(f"no such scenario file or run directory: {given}; the named scenarios are {_names()}")
         return given
     if name_or_path not in scenario_names():
         raise UserError(
-            f"no scenario is called '{name_or_path}'; they are {_names()}, and a TOML file or a run's folder is given "
-            f"by its path{did_you_mean(name_or_path, scenario_names())}"
+            f"no scenario or run is called '{name_or_path}': give {_names()}, a TOML file's path, or a run's id or "
+            f"directory{did_you_mean(name_or_path, [*scenario_names(), *run_ids()])}"
         )
     return SCENARIOS / f"{name_or_path}.toml"
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from actors.scheduler.admission import RolloutTuning
 from actors.scheduler.core import SchedulerCore
 from actors.scheduler.curriculum import TaskOrder
 from actors.scheduler.settings import SchedulerSettings, SchedulerSpec
@@ -132,7 +131,7 @@ class SimulatedCluster:
         replayed: ReplayOverrides | None,
     ) -> None:
         self._scenario, self._cell = scenario, cell
-        self._clock = VirtualClock()
+        self.clock = VirtualClock()
         learner, model = scenario.learner, scenario.engine
         self._hold_counts: dict[str, int] = {}
         self._journal = Journal(
@@ -148,11 +147,11 @@ class SimulatedCluster:
         self._scheduler = SchedulerCore(self._scheduler_spec(seed), self._count_hold)
         speeds = speed_by_load(CURVES[model.curve], model.reference_load)
         count = max(1, round(cell.nodes * model.per_node))
-        self._engines = [SimulatedEngine(self._clock, speeds) for _ in range(count)]
+        self._engines = [SimulatedEngine(self.clock, speeds) for _ in range(count)]
         self._account = TokenAccounting(learner.warm_up)
         step_s = replayed.step_s if replayed else _constant_step_s(learner.step_s)
-        self._learner = SimulatedLearner(
-            self._clock,
+        self.learner = SimulatedLearner(
+            self.clock,
             SimulatedLearnerSettings(
                 groups_per_step=learner.groups_per_step,
                 group_size=learner.group_size,
@@ -171,30 +170,30 @@ class SimulatedCluster:
             engines=self._engines,
             account=self._account,
         )
-        self._rollout = SimulatedRollout(
-            self._clock,
+        self.rollout = SimulatedRollout(
+            self.clock,
             scheduler=self._scheduler,
             journal=self._journal,
             engines=self._engines,
             workload=workload,
             capacities=_spread_evenly(cell.in_flight, cell.nodes),
-            on_groups_closed=self._learner.step_if_ready,
+            on_groups_closed=self.learner.step_if_ready,
         )
         self._faults: list[NodeFault] = []
         self._fault_rng = random.Random(f"{seed}/faults")
 
     def run(self) -> SimulationResult:
         learner = self._scenario.learner
-        self._rollout.start()
-        self._learner.start(self._rollout)
+        self.rollout.start()
+        self.learner.start(self.rollout)
         self._schedule_fault()
         limit_s = _LIMIT_STEPS * learner.steps * max(learner.step_s, self._scenario.episode.median_s)
         try:
-            if not self._clock.run(limit_s):
+            if not self.clock.run(limit_s):
                 hold = self._scheduler.groups.hold
                 raise SimulationStalledError(
-                    f"{self._cell.description}: step {self._learner.step} of {learner.steps} "
-                    f"after {self._clock.now:,.0f} simulated seconds, "
+                    f"{self._cell.description}: step {self.learner.step} of {learner.steps} "
+                    f"after {self.clock.now:,.0f} simulated seconds, "
                     f"{self._journal.statistics().dropped:,} groups dropped without training, next group held by "
                     f"{hold.value if hold else 'nothing'}: check episode.reward, the learner's batch and the episodes "
                     "in flight"
@@ -212,19 +211,20 @@ class SimulatedCluster:
 
     def _scheduler_spec(self, seed: int) -> SchedulerSpec:
         cell, learner = self._cell, self._scenario.learner
+        settings = SchedulerSettings(
+            groups_per_step=learner.groups_per_step, group_size=learner.group_size, replacement_limit=3
+        )
         return SchedulerSpec(
             run_id="simulated",
             run_dir=Path(),
             node="node-0",
             tasks=tuple(f"task-{number}" for number in range(_TASKS)),
-            settings=SchedulerSettings(
-                groups_per_step=learner.groups_per_step, group_size=learner.group_size, replacement_limit=3
-            ),
+            settings=settings,
             admission=AdmissionLimit(cell.mode, learner.groups_per_step, cell.max_staleness),
             total_steps=UNBOUNDED,
             request_deadline_s=20 * self._scenario.episode.median_s,
             seed=seed,
-            tuning=RolloutTuning(publish_every=self._publish_every),
+            tuning=settings.tuning(publish_every=self._publish_every),
             order=TaskOrder.LISTED,
         )
 
@@ -242,30 +242,30 @@ class SimulatedCluster:
     def _schedule_fault(self) -> None:
         rate = self._cell.faults * self._scenario.faults.nodes_per_hour * self._cell.nodes / 3600
         if rate > 0:
-            self._clock.schedule(self._fault_rng.expovariate(rate), self._kill_node)
+            self.clock.schedule(self._fault_rng.expovariate(rate), self._kill_node)
 
     def _kill_node(self, _: None) -> None:
         node = self._fault_rng.randrange(self._cell.nodes)
         self._schedule_fault()
-        if not self._rollout.workers[node].alive:
+        if not self.rollout.workers[node].alive:
             return
-        before = self._rollout.lost_tokens
+        before = self.rollout.lost_tokens
         index = self._engine_on(node)
         requests = self._engines[index].requests if index is not None else 0
-        episodes = self._rollout.kill_node(node)
+        episodes = self.rollout.kill_node(node)
         if index is not None:
             self._engines[index].die()
-        tokens = self._rollout.lost_tokens - before
-        fault = NodeFault(node, self._clock.now, episodes, index is not None, requests, tokens)
+        tokens = self.rollout.lost_tokens - before
+        fault = NodeFault(node, self.clock.now, episodes, index is not None, requests, tokens)
         self._faults.append(fault)
-        self._clock.schedule(self._scenario.faults.repair_s, self._repair_node, fault)
+        self.clock.schedule(self._scenario.faults.repair_s, self._repair_node, fault)
 
     def _repair_node(self, fault: NodeFault) -> None:
-        fault.repaired_s = self._clock.now
+        fault.repaired_s = self.clock.now
         index = self._engine_on(fault.node)
         if index is not None:
-            self._engines[index].revive(self._learner.served_version)
-        self._rollout.repair_node(fault.node)
+            self._engines[index].revive(self.learner.served_version)
+        self.rollout.repair_node(fault.node)
 
     def _engine_on(self, node: int) -> int | None:
         """Return the index of the engine on ``node``, if any: engines are spread evenly."""

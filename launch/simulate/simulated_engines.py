@@ -50,11 +50,11 @@ def speed_by_load(curve: Sequence[tuple[int, float]], reference: float, most: in
     """Return the relative speed of each request by the number of requests; 1 at ``reference`` requests.
 
     ``curve`` has measured points of (requests, total tokens per second), linear in between and constant beyond."""
-    nominal = _each(curve, reference)
-    return [0.0, *(_each(curve, count) / nominal for count in range(1, most + 1))]
+    nominal = _request_speed(curve, reference)
+    return [0.0, *(_request_speed(curve, count) / nominal for count in range(1, most + 1))]
 
 
-def _each(curve: Sequence[tuple[int, float]], count: float) -> float:
+def _request_speed(curve: Sequence[tuple[int, float]], count: float) -> float:
     """Return the tokens per second of one of ``count`` requests."""
     below = max((point for point in curve if point[0] <= count), default=curve[0])
     above = min((point for point in curve if point[0] >= count), default=curve[-1])

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from actors.scheduler.admission import RolloutTuning
 from actors.scheduler.core import SchedulerCore
-from actors.scheduler.settings import SchedulerRunState
+from actors.scheduler.settings import SchedulerRunState, SchedulerSettings
 from launch.simulate.simulated_engines import SimulatedEngine, total_idle_s
 from launch.simulate.simulated_rollout import SimulatedEpisode, SimulatedRollout
 from launch.simulate.token_accounting import ConsumedTrajectory, TokenAccounting
@@ -58,7 +57,9 @@ class SimulatedLearner:
         self._stepping = False
         self._waiting_since = 0.0
         # Without a bound only the capacity limits rollout.
-        unbounded = RolloutTuning(max_steps_ahead=settings.max_staleness, publish_every=settings.publish_every)
+        unbounded = SchedulerSettings(max_steps_ahead=settings.max_staleness).tuning(
+            publish_every=settings.publish_every
+        )
         self._run_state = SchedulerRunState(training=True, tuning=unbounded if settings.unbounded else None)
         self._steps_s: list[float] = []
         self._fill = BatchFill(settings.groups_per_step, settings.group_size)
@@ -95,8 +96,8 @@ class SimulatedLearner:
 
     def _finish_step(self, lease: BatchLease) -> None:
         settings, now = self._settings, self._clock.now
-        ages: dict[int, int] = {}
-        consumed = [self._consume(self._rollout.arrived.pop(name), ages) for name in lease.trajectory_ids]
+        staleness: dict[int, int] = {}
+        consumed = [self._consume(self._rollout.arrived.pop(name), staleness) for name in lease.trajectory_ids]
         trained = [name for name, use in zip(lease.trajectory_ids, consumed, strict=True) if use.trained]
         dropped = {
             name: DropReason.ALL_STALE
@@ -131,15 +132,15 @@ class SimulatedLearner:
         self._rollout.read_journal()
         self.step_if_ready()
 
-    def _consume(self, episode: SimulatedEpisode, ages: dict[int, int]) -> ConsumedTrajectory:
+    def _consume(self, episode: SimulatedEpisode, staleness: dict[int, int]) -> ConsumedTrajectory:
         """Return the trained and masked tokens of a trajectory at the step that uses it."""
         for _, span in episode.spans:
-            if span.version not in ages:
-                ages[span.version] = self._lineage.age(span.version, self._version)
-        age = np.array([ages[span.version] for _, span in episode.spans], np.int32)
-        kept = staleness_loss_mask(self._settings.policy, age, self._settings.max_staleness)
+            if span.version not in staleness:
+                staleness[span.version] = self._lineage.staleness(span.version, self._version)
+        used = np.array([staleness[span.version] for _, span in episode.spans], np.int32)
+        kept = staleness_loss_mask(self._settings.policy, used, self._settings.max_staleness)
         return ConsumedTrajectory(
-            age,
+            used,
             np.array([span.tokens for _, span in episode.spans], np.int64),
             kept,
             np.array([turn for turn, _ in episode.spans], np.int32),

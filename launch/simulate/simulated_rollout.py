@@ -172,7 +172,7 @@ class SimulatedRollout:
         if episode.turn < len(episode.plan.turns):
             self._clock.schedule(wait_s, self._sample_turn, episode)
         else:
-            self._clock.schedule(wait_s + episode.plan.grade_s, self._deliver, episode)
+            self._clock.schedule(wait_s + episode.plan.grade_s, self.deliver, episode)
 
     def turn_sampled(self, episode: SimulatedEpisode, request: SimulatedRequest) -> None:
         """Continue after a completed turn: with the tool, or with grading."""
@@ -195,7 +195,7 @@ class SimulatedRollout:
         placement.end_request(episode.engine, _REQUEST_SIZE)
         self._clock.schedule(0.0 if placement.count_available(now) else _RETRY_S, self._sample_turn, episode)
 
-    def _deliver(self, episode: SimulatedEpisode) -> None:
+    def deliver(self, episode: SimulatedEpisode) -> None:
         if not episode.alive:
             return
         rollout_request = episode.rollout_request

@@ -49,11 +49,11 @@ def _deciles(best: dict[str, SimulationRow]) -> Chart:
 
 
 def _staleness(best: dict[str, SimulationRow]) -> Chart:
-    ages = {name: row.result.account.tokens_by_staleness() for name, row in best.items()}
-    places = max(map(len, ages.values()))
+    staleness = {name: row.result.account.tokens_by_staleness() for name, row in best.items()}
+    places = max(map(len, staleness.values()))
     series = [
-        Series(name, [counts[age] / max(1, sum(counts)) if age < len(counts) else 0.0 for age in range(places)])
-        for name, counts in ages.items()
+        Series(name, [counts[steps] / max(1, sum(counts)) if steps < len(counts) else 0.0 for steps in range(places)])
+        for name, counts in staleness.items()
     ]
     note = "share of the trained tokens, at each line's best in-flight"
     return Chart(

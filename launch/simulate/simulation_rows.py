@@ -38,7 +38,7 @@ class SimulationRow:
 
     def as_json(self) -> dict[str, JsonValue]:
         cell, outcome, account = self.cell, self.result, self.result.account
-        ages, trained, sampled = account.tokens_by_staleness(), account.trained, account.sampled
+        staleness, trained, sampled = account.tokens_by_staleness(), account.trained, account.sampled
         rate = self.trained_tokens_per_s
         return {
             "nodes": cell.nodes,
@@ -49,8 +49,8 @@ class SimulationRow:
             "trained_tokens_per_s": round(rate, 2),
             "vs_sync": round(rate / self.sync_tokens_per_s, 4),
             "vs_unbounded": round(rate / self.unbounded_tokens_per_s, 4),
-            "staleness_mean": round(sum(age * tokens for age, tokens in enumerate(ages)) / max(trained, 1), 4),
-            "staleness_max": max((age for age, tokens in enumerate(ages) if tokens), default=0),
+            "staleness_mean": round(sum(steps * tokens for steps, tokens in enumerate(staleness)) / max(trained, 1), 4),
+            "staleness_max": max((steps for steps, tokens in enumerate(staleness) if tokens), default=0),
             "masked_share": round(1 - trained / max(sampled, 1), 4),
             "trained_share_by_decile": [round(share, 4) for share in account.trained_share_by_decile()],
             "learner_idle": round(account.waited_s / account.seconds, 4),
@@ -114,10 +114,10 @@ class SimulationRunner:
     trace: RunTrace | None = None
 
     def run_matrix(
-        self, matrix: SimulationMatrix, jobs: int, on_start: Callable[[SimulationSettings], None]
+        self, matrix: SimulationMatrix, concurrency: int, on_start: Callable[[SimulationSettings], None]
     ) -> list[SimulationRow]:
-        """Return the rows in the order of the matrix, after ``jobs`` concurrent simulations; ``on_start`` is called for
-        each."""
+        """Return the rows in the order of the matrix.  ``concurrency`` simulations run at once, and ``on_start`` is
+        called for each."""
         cells = [
             SimulationSettings(*each)
             for each in itertools.product(
@@ -128,7 +128,7 @@ class SimulationRunner:
             cell: (_sync(cell, matrix), _unbounded(cell, matrix), [self._faultless(cell)]) for cell in cells
         }
         needed = {_canonical(each) for cell in cells for each in itertools.chain([cell], *counterparts[cell])}
-        done = self._all(sorted(needed), jobs, on_start)
+        done = self._simulate_all(sorted(needed), concurrency, on_start)
 
         def best(candidates: Sequence[SimulationSettings]) -> float:
             return max(tokens_per_s(done[_canonical(each)]) for each in candidates)
@@ -138,12 +138,12 @@ class SimulationRunner:
     def _faultless(self, cell: SimulationSettings) -> SimulationSettings:
         return cell.without_faults if self.scenario.faults.nodes_per_hour else cell
 
-    def _all(
-        self, cells: Sequence[SimulationSettings], jobs: int, on_start: Callable[[SimulationSettings], None]
+    def _simulate_all(
+        self, cells: Sequence[SimulationSettings], concurrency: int, on_start: Callable[[SimulationSettings], None]
     ) -> dict[SimulationSettings, SimulationResult]:
-        if jobs == 1:
+        if concurrency == 1:
             return {cell: self._run_here(cell, on_start) for cell in cells}
-        with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=multiprocessing.get_context("spawn")) as pool:
+        with ProcessPoolExecutor(min(concurrency, len(cells)), mp_context=multiprocessing.get_context("spawn")) as pool:
             running = [(cell, pool.submit(self.simulate, cell)) for cell in cells]
             return {cell: self._awaited(cell, outcome, on_start) for cell, outcome in running}
 
@@ -160,10 +160,10 @@ class SimulationRunner:
 
     def simulate(self, cell: SimulationSettings) -> SimulationResult:
         return simulate(
-            self.scenario, cell, self._workload(), self.seed, self.trace.replay_overrides if self.trace else None
+            self.scenario, cell, self.build_workload(), self.seed, self.trace.replay_overrides if self.trace else None
         )
 
-    def _workload(self) -> EpisodeWorkload:
+    def build_workload(self) -> EpisodeWorkload:
         if self.trace is not None:
             return self.trace.workload
         model = self.scenario.episode

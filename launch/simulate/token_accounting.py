@@ -1,4 +1,4 @@
-"""Counts the tokens of one simulated row by age, length and turn."""
+"""Counts the tokens of one simulated row by staleness, length and turn."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ DECILES = 10
 
 
 class ConsumedTrajectory(NamedTuple):
-    """One trajectory at the step that used it, as runs of tokens with the same turn and age."""
+    """One trajectory at the step that used it, as runs of tokens with the same turn and staleness."""
 
-    ages: npt.NDArray[np.int32]
+    staleness: npt.NDArray[np.int32]
     tokens: npt.NDArray[np.int64]
     kept: npt.NDArray[np.bool_]
     turns: npt.NDArray[np.int32]
@@ -55,7 +55,7 @@ class TokenAccounting:
     waited_s: float = 0.0
     _idle_before_s: float = 0.0
     _dropped_before: Counter[DropReason] = field(default_factory=Counter[DropReason])
-    _used: list[ConsumedTrajectory] = field(default_factory=list[ConsumedTrajectory])
+    used: list[ConsumedTrajectory] = field(default_factory=list[ConsumedTrajectory])
 
     def add_wait(self, seconds: float) -> None:
         """Add time that the learner waited before a step."""
@@ -65,7 +65,7 @@ class TokenAccounting:
     def add_consumed(self, consumed: Sequence[ConsumedTrajectory]) -> None:
         """Add the trajectories of a batch, whether any token of it was trained or not."""
         if self.is_measuring:
-            self._used += consumed
+            self.used += consumed
 
     @property
     def is_measuring(self) -> bool:
@@ -77,9 +77,9 @@ class TokenAccounting:
         """Record the end of a step that used ``consumed``."""
         self.add_consumed(consumed)
         kept = np.concatenate([use.tokens[use.kept] for use in consumed])
-        ages = np.concatenate([use.ages[use.kept] for use in consumed])
+        staleness = np.concatenate([use.staleness[use.kept] for use in consumed])
         trained = int(kept.sum())
-        mean = float((kept * ages).sum()) / max(trained, 1)
+        mean = float((kept * staleness).sum()) / max(trained, 1)
         self.samples.append(QueueSample(step, now, in_flight, ready, trained, mean))
         if step <= self.warm_up:
             self.begun_s = now
@@ -97,11 +97,11 @@ class TokenAccounting:
 
     @property
     def sampled(self) -> int:
-        return sum(use.sampled for use in self._used)
+        return sum(use.sampled for use in self.used)
 
     @property
     def trained(self) -> int:
-        return sum(use.trained for use in self._used)
+        return sum(use.trained for use in self.used)
 
     def engine_idle(self, idle_s: float, engines: int) -> float:
         """Return the idle share of ``engines`` that were idle for ``idle_s`` in total since the start."""
@@ -113,16 +113,16 @@ class TokenAccounting:
         return {reason.value: count for reason, count in sorted(counted.items())}
 
     def tokens_by_staleness(self) -> list[int]:
-        """Return the number of trained tokens by age."""
-        if not self._used:
+        """Return the number of trained tokens by staleness."""
+        if not self.used:
             return []
-        ages = np.concatenate([use.ages[use.kept] for use in self._used])
-        tokens = np.concatenate([use.tokens[use.kept] for use in self._used])
-        return [int(count) for count in np.bincount(ages, weights=tokens)]
+        staleness = np.concatenate([use.staleness[use.kept] for use in self.used])
+        tokens = np.concatenate([use.tokens[use.kept] for use in self.used])
+        return [int(count) for count in np.bincount(staleness, weights=tokens)]
 
     def trained_share_by_decile(self) -> list[float]:
         """Return the trained share of tokens in each tenth of the trajectories by length, shortest first."""
-        lengths = np.array([use.sampled for use in self._used])
-        trained = np.array([use.trained for use in self._used])
+        lengths = np.array([use.sampled for use in self.used])
+        trained = np.array([use.trained for use in self.used])
         tenths = np.array_split(np.argsort(lengths, kind="stable"), DECILES)
         return [float(trained[tenth].sum() / max(lengths[tenth].sum(), 1)) for tenth in tenths]

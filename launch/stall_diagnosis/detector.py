@@ -17,7 +17,7 @@ from protocol.run_directory.json_fields import Event, get_text
 PROGRESS_EVENTS = frozenset({
     "run.phase", "warm_start.progress", "node.up", "worker.started", "engine.started", "engine.restarted",
     "episode.started", "episode.turn", "episode.tool", "episode.finished", "trajectory.stored", "group.closed",
-    "learner.step", "weights.published", "weights.copied", "engine.load", "engine.onloaded", "checkpoint.saved",
+    "learner.step", "weights.published", "weights.copied", "engine.loaded", "engine.onloaded", "checkpoint.saved",
     "evaluation.progress", "evaluation.finished", "scheduler.flow", "learner.restarted",
 })  # fmt: skip
 """Kinds of events that count as progress."""

@@ -72,7 +72,7 @@ def _main_task(tasks: Sequence[TaskStack]) -> tuple[str, str]:
     for function, what in ((_TRAINING_FUNCTION, "the training"), (_PHASES_FUNCTION, "the driver")):
         for task in tasks:
             if any(frame.endswith(f" {function}") for frame in task.frames):
-                return _of_task(what, _leaf(task, tasks))
+                return _describe_task(what, _leaf(task, tasks))
     return "the driver has no known task", ""
 
 
@@ -89,7 +89,7 @@ def _leaf(task: TaskStack, tasks: Sequence[TaskStack]) -> TaskStack:
     return task
 
 
-def _of_task(what: str, task: TaskStack) -> tuple[str, str]:
+def _describe_task(what: str, task: TaskStack) -> tuple[str, str]:
     if not task.waits_for:
         return f"{what} is in {task.innermost_frame}", ""
     target, _, method = task.waits_for.partition(".")

@@ -1,4 +1,4 @@
-"""Points that are training runs: each is ``longshore cluster`` in a process and folder of its own.
+"""Points that are training runs: each is ``longshore cluster``.
 
 A finished run is not repeated, and an interrupted one is resumed.  Runs that start from the same weights share the warm
 start and the evaluation before training: the first makes both, and the others wait until it trains.
@@ -6,159 +6,144 @@ start and the evaluation before training: the first makes both, and the others w
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import orjson
 
-from launch.config import ConfigError, RunConfig, load_recipe
+from launch.config import RunConfig, load_recipe
+from launch.config.command_line import format_overrides
 from launch.config.loader import Toml
-from launch.evaluation.online.run_evaluations import BEFORE, read_run_evaluation
-from launch.run_records.run_summary import read_run_summary
+from launch.evaluation.held_out.evaluation_store import BEFORE, read_run_evaluation
+from launch.processes.background_tasks import background_services
+from launch.run_records.run_summary import StoredRunSummary, read_run_summary
 from launch.run_records.stored_config import flat_config, load_stored_config
-from launch.sweep.axes import SweepPoint, format_assignments
-from launch.sweep.definition import Sweep
-from launch.sweep.sweep_points import SweepPoints
-from launch.sweep.sweep_table import PointResult, PointState, ResultColumn
+from launch.sweep.definition import Sweep, SweepPoint
+from launch.sweep.sweep_table import PointResult, PointState, ResultColumn, measure
 from learner.settings import LearnerSettings, TrainerSettings
-from protocol.cli.output import error_console
 from protocol.errors import UserError
-from protocol.run_directory.layout import CONFIG_FILE, SUMMARY_FILE
+from protocol.run_directory.layout import CONFIG_FILE
 from protocol.run_directory.run_tail import read_events
 
-COLUMNS = (
-    ResultColumn("before", "pass@1 before", ".3f"),
-    ResultColumn("after", "after", ".3f"),
-    ResultColumn("difference", "difference", "+.3f"),
-    ResultColumn("difference_stderr", "stderr", ".3f"),
-    ResultColumn("steps", "steps", ",.0f"),
-    ResultColumn("trained", "episodes trained", ",.0f"),
-    ResultColumn("staleness_mean", "staleness", ".2f"),
-    ResultColumn("staleness_max", "max", ",.0f"),
-    ResultColumn("versions", "versions", ",.0f"),
-    ResultColumn("seconds", "seconds", ",.0f"),
-)
+METRICS: dict[ResultColumn, Callable[[StoredRunSummary], float | None]] = {
+    ResultColumn("before", "pass@1 before", ".3f"): lambda run: (
+        run.evaluation.before and run.evaluation.before.pass_at_1
+    ),
+    ResultColumn("after", "after", ".3f"): lambda run: run.evaluation.after and run.evaluation.after.pass_at_1,
+    ResultColumn("difference", "difference", "+.3f"): lambda run: run.evaluation.difference,
+    ResultColumn("difference_stderr", "stderr", ".3f"): lambda run: run.evaluation.difference_stderr,
+    ResultColumn("steps", "steps", ",.0f"): lambda run: run.steps,
+    ResultColumn("trained", "episodes trained", ",.0f"): lambda run: run.trajectories.trained,
+    ResultColumn("staleness_mean", "staleness", ".2f"): lambda run: run.staleness.mean,
+    ResultColumn("staleness_max", "max", ",.0f"): lambda run: run.staleness.max,
+    ResultColumn("versions", "versions", ",.0f"): lambda run: run.weights.versions,
+    ResultColumn("seconds", "seconds", ",.0f"): lambda run: run.seconds,
+}
 PROGRAM = (sys.executable, "-m", "launch.cluster")
+_POLL_S = 1.0
 _MAY_DIFFER = ("run.dir", "evaluation.before_from", "monitor.")
 """Keys that may differ from those of an existing run; a final dot means the whole section."""
 _LEARNING = (
-    *(f"{table}." for table in ("stop", "proof", "checkpoint", "staleness", "correction", "kl", "shaping", "buffer")),
+    *(
+        f"{table}."
+        for table in ("stop", "parity", "proof", "checkpoint", "staleness", "correction", "kl", "shaping", "buffer")
+    ),
     *("run.name", "run.steps", "run.mode", "run.negative_control", "learner.lr", "learner.call_timeout_s"),
     *(f"learner.{key}" for key in LearnerSettings.model_fields.keys() - TrainerSettings.model_fields.keys()),
 )
 """Prefixes of keys that the first weights, and their evaluation, do not depend on."""
 
 
-def configure_runs(sweep: Sweep) -> dict[str, RunConfig]:
-    """Return point's name → its run's configuration.  Raises ConfigError."""
-    found: dict[str, RunConfig] = {}
-    for point in sweep.points:
-        try:
-            found[point.name] = load_recipe(sweep.recipe, format_assignments(sweep.values(point)))
-        except ConfigError as error:
-            why = str(error).removeprefix(f"recipe {sweep.recipe}: ")
-            raise ConfigError(f"point {point.name}: {why}") from error
-    return found
+class TrainingPoints:
+    columns = tuple(METRICS)
 
-
-class TrainingPoints(SweepPoints):
-    columns = COLUMNS
-
-    def __init__(
-        self, sweep: Sweep, configs: Mapping[str, RunConfig], folder: Path, program: Sequence[str] = PROGRAM
-    ) -> None:
-        super().__init__(sweep, folder, program, error_console())
-        self.configs = configs
-        self._start_keys = {name: _start_key(config) for name, config in configs.items()}
-
-    def check_existing(self) -> None:
-        for point in self.sweep.points:
-            run_dir = self.point_folder(point)
-            if (run_dir / CONFIG_FILE).exists():
-                _require_same(run_dir, load_stored_config(run_dir), self.configs[point.name])
+    def __init__(self, sweep: Sweep, program: Sequence[str] = PROGRAM) -> None:
+        """Configure all points.  Raises UserError for one that cannot run, or that was run with other keys."""
+        self.sweep, self.program = sweep, program
+        self.configs = sweep.configure_points(self._load_config)
+        self._start_keys = {name: _start_key(config) for name, config in self.configs.items()}
+        self._turns = defaultdict[bytes, asyncio.Lock](asyncio.Lock)
 
     def preflight(self, points: Sequence[SweepPoint]) -> None:
         from launch.run.preflight import run_preflight_checks
 
-        values = {"run.dir": str(self.point_folder(points[0]).parent)}
         for point in points:
-            config = load_recipe(self.sweep.recipe, format_assignments({**self.sweep.values(point), **values}))
-            run_preflight_checks(config)
+            run_preflight_checks(self.configs[point.name])
 
     def read_result(self, point: SweepPoint) -> PointResult:
-        run_dir, why = self.point_folder(point), self.failed.get(point.name, "")
-        summary = read_run_summary(run_dir)
+        summary, config = read_run_summary(point.folder), point.folder / CONFIG_FILE
         if summary is None:
-            started = (run_dir / CONFIG_FILE).exists()
-            return PointResult(
-                PointState.FAILED if why else PointState.INTERRUPTED if started else PointState.PLANNED, why
-            )
-        scores = summary.evaluation
-        values = {
-            "before": scores.before.pass_at_1 if scores.before else None,
-            "after": scores.after.pass_at_1 if scores.after else None,
-            "difference": scores.difference,
-            "difference_stderr": scores.difference_stderr,
-            "steps": summary.steps,
-            "trained": summary.trajectories.trained,
-            "staleness_mean": summary.staleness.mean,
-            "staleness_max": summary.staleness.max,
-            "versions": summary.weights.pushes,
-            "seconds": summary.seconds,
-        }
-        known = {key: value for key, value in values.items() if value is not None}
-        commit = str(orjson.loads((run_dir / CONFIG_FILE).read_bytes())["code"]["commit"])
-        state = PointState.ENDED if summary.ok and not why else PointState.FAILED
-        return PointResult(state, "; ".join(summary.failed_checks) or why, known, commit)
+            return PointResult(PointState.INTERRUPTED if config.exists() else PointState.PLANNED)
+        return PointResult(
+            PointState.ENDED if summary.ok else PointState.FAILED,
+            "; ".join(summary.failed_checks),
+            f"it has ended: rm -r {shlex.quote(str(point.folder))}, then repeat the command to run it again",
+            measure(METRICS, summary),
+            str(orjson.loads(config.read_bytes())["code"]["commit"]),
+        )
 
-    def retry_advice(self, point: SweepPoint) -> str:
-        run_dir = self.point_folder(point)
-        if (run_dir / SUMMARY_FILE).exists():
-            return f"it has ended: rm -r {shlex.quote(str(run_dir))}, then repeat the command to run it again"
-        return "repeat the command to continue it"
+    def command_line(self, point: SweepPoint) -> list[str]:
+        """Return the command that resumes a run, or starts it: then what is left of one that never was is removed."""
+        if (point.folder / CONFIG_FILE).exists():
+            return [*self.program, "--resume", point.folder.name, *_sets(_run_dir(point))]
+        shutil.rmtree(point.folder, ignore_errors=True)
+        values = self.sweep.settings(point) | _run_dir(point)
+        same = (each.folder for each in self.points_starting_alike(point))
+        if evaluated := next((each for each in same if read_run_evaluation(each, BEFORE, 0) is not None), None):
+            values["evaluation.before_from"] = str(evaluated)
+        return [*self.program, self.sweep.recipe, "--run-id", point.folder.name, *_sets(values)]
 
-    def is_ready(self, point: SweepPoint) -> bool:
-        """Return whether no running point is about to make what ``point`` could share."""
-        same = self.points_starting_alike(point)
-        return all(each.name not in self.running or _has_begun_training(self.point_folder(each)) for each in same)
+    @asynccontextmanager
+    async def wait_for_turn(self, point: SweepPoint) -> AsyncGenerator[None]:
+        """Keep the points that start from the same weights waiting until this one trains or has ended."""
+        async with AsyncExitStack() as turn:
+            await turn.enter_async_context(self._turns[self._start_keys[point.name]])
+            async with background_services(_end_turn(point.folder, turn)):
+                yield
+
+    def _load_config(self, point: SweepPoint) -> RunConfig:
+        config = load_recipe(self.sweep.recipe, format_overrides(self.sweep.settings(point) | _run_dir(point)))
+        if (point.folder / CONFIG_FILE).exists():
+            _require_same(point.folder, load_stored_config(point.folder), config)
+        return config
 
     def points_starting_alike(self, point: SweepPoint) -> list[SweepPoint]:
         """Return the other points that should start from the same weights as ``point``."""
         key = self._start_keys[point.name]
         return [each for each in self.sweep.points if each is not point and self._start_keys[each.name] == key]
 
-    def command_line(self, point: SweepPoint) -> list[str]:
-        run_dir = self.point_folder(point)
-        values: dict[str, Toml] = {"run.dir": str(run_dir.parent)}
-        if (run_dir / CONFIG_FILE).exists():
-            return ["--resume", run_dir.name, *_sets(values)]
-        if run_dir.exists():  # created, but never a run
-            shutil.rmtree(run_dir)
-        others = [self.point_folder(each) for each in self.points_starting_alike(point)]
-        if evaluated := [each for each in others if read_run_evaluation(each, BEFORE, 0) is not None]:
-            values["evaluation.before_from"] = str(evaluated[0])
-        return [self.sweep.recipe, "--run-id", run_dir.name, *_sets({**self.sweep.values(point), **values})]
+
+def _run_dir(point: SweepPoint) -> dict[str, Toml]:
+    return {"run.dir": str(point.folder.parent)}
 
 
-def _start_key(config: RunConfig) -> str:
-    """Return a digest that is equal for configurations whose runs start from the same weights."""
+def _sets(values: Mapping[str, Toml]) -> list[str]:
+    return [f"--set={each}" for each in format_overrides(values)]
+
+
+async def _end_turn(run_dir: Path, turn: AsyncExitStack) -> None:
+    """Close ``turn`` once a run's warm start and its evaluation before training are finished."""
+    while True:
+        if any(event["kind"] == "run.phase" and event["phase"] == "training" for event in read_events(run_dir)):
+            return await turn.aclose()
+        await asyncio.sleep(_POLL_S)
+
+
+def _start_key(config: RunConfig) -> bytes:
+    """Return what is equal for configurations whose runs start from the same weights."""
     values = {key: value for key, value in _comparable_values(config).items() if not key.startswith(_LEARNING)}
-    return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def _has_begun_training(run_dir: Path) -> bool:
-    """Return whether a run's warm start and its evaluation before training are finished."""
-    return any(event["kind"] == "run.phase" and event["phase"] == "training" for event in read_events(run_dir))
+    return orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
 
 
 def _require_same(run_dir: Path, before: RunConfig, now: RunConfig) -> None:
     old, new = _comparable_values(before), _comparable_values(now)
-    if other := [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]:
-        key = other[0]
+    if key := next((key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)), None):
         raise UserError(
             f"{run_dir} was run with another {key} ({old.get(key)}, not {new.get(key)}): give what it had, --output "
             f"FOLDER to sweep elsewhere, or remove it (rm -r {shlex.quote(str(run_dir))}) to run the point again"
@@ -168,7 +153,3 @@ def _require_same(run_dir: Path, before: RunConfig, now: RunConfig) -> None:
 def _comparable_values(config: RunConfig) -> dict[str, Toml]:
     """Return ``section.key`` → value, without the keys that may differ."""
     return {key: value for key, value in flat_config(config).items() if not key.startswith(_MAY_DIFFER)}
-
-
-def _sets(values: Mapping[str, Toml]) -> list[str]:
-    return [word for each in format_assignments(values) for word in ("--set", each)]

@@ -31,7 +31,7 @@ def _require_plain_word(text: str) -> str:
     return text
 
 
-PlainWord = Annotated[str, AfterValidator(_require_plain_word), option("WORD")]
+PlainWord = Annotated[str, AfterValidator(_require_plain_word)]
 """Word that needs no quotes in a script."""
 
 
@@ -56,13 +56,13 @@ class SlurmArguments(JobArguments):
     """CPUs per node."""
     gpus: Count = 0
     """GPUs per node."""
-    time: PlainWord = "24:00:00"
+    time: Annotated[PlainWord, option("HH:MM:SS")] = "24:00:00"
     """Time limit in Slurm's format."""
-    partition: PlainWord = ""
+    partition: Annotated[PlainWord, option("PARTITION")] = ""
     """Slurm partition."""
-    account: PlainWord = ""
+    account: Annotated[PlainWord, option("ACCOUNT")] = ""
     """Slurm account."""
-    environment: Annotated[str, option("FOLDER", show_default=False)] = sys.prefix
+    venv: Annotated[str, option("FOLDER", show_default=False)] = sys.prefix
     """Virtual environment on all nodes; default: this one."""
     runs: Annotated[str, option("FOLDER")] = "/var/tmp/longshore-runs"  # noqa: S108  what Slurm keeps between two starts of a job
     """Folder of the runs, on the first node's local disk."""
@@ -71,11 +71,11 @@ class SlurmArguments(JobArguments):
 class KubernetesArguments(JobArguments):
     """Write a RayJob with a learner node, engine nodes and agent nodes."""
 
-    image: PlainWord
+    image: Annotated[PlainWord, option("IMAGE")]
     """Container image with longshore, Ray and SGLang."""
-    engines: Count = 1
+    engine_nodes: Count = 1
     """Number of engine nodes."""
-    agents: Count = 1
+    agent_nodes: Count = 1
     """Number of agent nodes."""
     gpus: Count = 0
     """GPUs per engine node."""
@@ -83,11 +83,11 @@ class KubernetesArguments(JobArguments):
     """GPUs of the learner node."""
     cpus: AtLeastOne = 8
     """CPUs per node."""
-    memory_gb: Annotated[int, option("GB"), Field(ge=4)] = 32
-    """Memory per node."""
-    claim: PlainWord = ""
+    memory_gb: Annotated[int, option("GiB"), Field(ge=4)] = 32
+    """Memory per node, in GiB."""
+    claim: Annotated[PlainWord, option("CLAIM")] = ""
     """Volume claim for the run's directory, on block storage."""
-    base_image: PlainWord = "debian:bookworm"
+    base_image: Annotated[PlainWord, option("IMAGE")] = "debian:bookworm"
     """Default image of tasks."""
     pool: Flag = False
     """Use sandboxes of pool servers (-- --set sandbox.urls=…) instead of the nodes' own."""
@@ -129,15 +129,16 @@ def _slurm(given: SlurmArguments) -> SlurmJob:
         time=given.time,
         partition=given.partition,
         account=given.account,
-        environment=given.environment,
+        venv=given.venv,
         runs=given.runs,
     )
 
 
 def _kubernetes(given: KubernetesArguments) -> KubernetesJob:
-    if not given.agents:
+    if not given.agent_nodes:
         raise UserError(
-            "--agents 0 leaves no node for sandboxes: the learner's node has no Docker engine; write --agents 1"
+            "--agent-nodes 0 leaves no node for sandboxes, as the learner's node has no Docker engine: write "
+            "--agent-nodes 1"
         )
     size = {"cpus": given.cpus, "memory_gb": given.memory_gb}
     return KubernetesJob(
@@ -145,8 +146,8 @@ def _kubernetes(given: KubernetesArguments) -> KubernetesJob:
         image=given.image,
         ray_version=importlib.metadata.version("ray"),
         head=PodGroup(count=1, gpus=given.head_gpus, **size),
-        engines=PodGroup(count=given.engines, gpus=given.gpus, **size),
-        agents=PodGroup(count=given.agents, **size),
+        engines=PodGroup(count=given.engine_nodes, gpus=given.gpus, **size),
+        agents=PodGroup(count=given.agent_nodes, **size),
         claim=given.claim,
         base_image=given.base_image,
         docker=not given.pool,

@@ -44,8 +44,6 @@ def make_job(name: str, words: Sequence[str]) -> ClusterJob:
     if given:
         raise UserError(f"{given[0]} is filled in by the template: leave it out after the --")
     arguments = parse_cluster_arguments(words)
-    if arguments.is_default_recipe:
-        raise UserError("the job has no recipe: write one after the --, for example -- demo --steps 100")
     if (
         not arguments.recipe_name.endswith(".toml") or Path(arguments.recipe_name).exists()
     ):  # otherwise it exists only where the job runs

@@ -27,7 +27,7 @@ class SlurmJob:
     """Time limit in Slurm's format."""
     partition: str
     account: str
-    environment: str
+    venv: str
     """Folder of the virtual environment, on every node."""
     runs: str
     """Folder of runs, on the first node's local disk."""
@@ -39,7 +39,7 @@ def render_slurm(slurm: SlurmJob) -> str:
 {_directives(slurm)}
 # Ray's head and the driver run on the first node, which this script runs on, and a Ray node on each other one.
 set -euo pipefail
-source {shlex.quote(slurm.environment)}/bin/activate
+source {shlex.quote(slurm.venv)}/bin/activate
 
 # Only processes with this job's token may join; it exists only in the environment.
 RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')

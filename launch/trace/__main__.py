@@ -44,9 +44,9 @@ class TraceArguments(CommandArguments):
     """
 
     run: RunPath
-    begin: Annotated[float | None, option("S", name="from"), Field(ge=0)] = None
+    start_s: Annotated[float | None, option("S"), Field(ge=0)] = None
     """Start, in seconds since the run began; default: the beginning."""
-    end: Annotated[float | None, option("S", name="to"), Field(ge=0)] = None
+    end_s: Annotated[float | None, option("S"), Field(ge=0)] = None
     """End, in seconds since the run began; default: the last event."""
     steps: Annotated[tuple[int, int] | None, one_word("N|N-M"), option(), BeforeValidator(_parse_steps)] = None
     """Range of optimizer steps."""
@@ -62,7 +62,7 @@ def run(given: TraceArguments, out: JsonOutput) -> None:
     window = _window(timeline, given)
     pieces = window.clip(timeline.trace_events())
     if not pieces:
-        raise UserError("nothing of the run lies between --from and --to: widen them")
+        raise UserError("nothing of the run lies between --start-s and --end-s: widen them")
     path = given.output or Path(f"{given.run.absolute().name}.trace.json")
     about = {"run": given.run.absolute().name, "began_unix_s": window.begin_s}
     try:
@@ -70,12 +70,12 @@ def run(given: TraceArguments, out: JsonOutput) -> None:
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; name another file with --output") from error
     tracks = sorted({piece.track for piece in pieces})
-    lanes = sorted({track.process for track in tracks})
+    processes = sorted({track.process for track in tracks})
     seconds = window.end_s - window.begin_s
-    out.set_result({"path": str(path), "seconds": round(seconds, 3), "events": len(pieces), "tracks": lanes})
+    out.set_result({"path": str(path), "seconds": round(seconds, 3), "events": len(pieces), "tracks": processes})
     output_console().print(
-        f"{display_path(path.absolute())}: {seconds:,.1f} s of {', '.join(lanes)}; open it at https://ui.perfetto.dev "
-        "(it stays in your browser) or in chrome://tracing"
+        f"{display_path(path.absolute())}: {seconds:,.1f} s of {', '.join(processes)}; open it at "
+        "https://ui.perfetto.dev (it stays in your browser) or in chrome://tracing"
     )
 
 
@@ -83,20 +83,20 @@ def _window(timeline: RunTimeline, given: TraceArguments) -> TimeWindow:
     """Raises UserError where there is nothing between its ends."""
     zero_s = timeline.begin_s or 0.0
     if given.steps is not None:
-        if given.begin is not None or given.end is not None:
-            raise UserError("--steps says from when to when, as --from and --to do: leave one of them out")
-        return _of_steps(timeline, *given.steps)
-    begin_s = zero_s + (given.begin or 0.0)
-    end_s = timeline.end_s if given.end is None else zero_s + given.end
+        if given.start_s is not None or given.end_s is not None:
+            raise UserError("--steps says from when to when, as --start-s and --end-s do: leave one of them out")
+        return _window_of_steps(timeline, *given.steps)
+    begin_s = zero_s + (given.start_s or 0.0)
+    end_s = timeline.end_s if given.end_s is None else zero_s + given.end_s
     if begin_s >= end_s:
-        raise UserError(f"the window is empty: the run has {timeline.end_s - zero_s:,.1f} s; give a smaller --from")
+        raise UserError(f"the window is empty: the run has {timeline.end_s - zero_s:,.1f} s; give a smaller --start-s")
     return TimeWindow(begin_s, end_s)
 
 
-def _of_steps(timeline: RunTimeline, first: int, last: int) -> TimeWindow:
+def _window_of_steps(timeline: RunTimeline, first: int, last: int) -> TimeWindow:
     known = timeline.steps
     if not known:
-        raise UserError("the run has taken no step yet: use --from and --to")
+        raise UserError("the run has taken no step yet: use --start-s and --end-s")
     if first not in known or last not in known or first > last:
         raise UserError(f"--steps {first}-{last}: the run has taken the steps {min(known)} to {max(known)}")
     before = known[first - 1][1] if first - 1 in known else known[first][0]

@@ -52,10 +52,10 @@ class EpisodeSpans:
             self._open[name] = _Episode(name, t, get_text(event, "task"), t)
         elif kind == "worker.started":
             self.close_open()
-        elif (episode := self._of(name)) is not None:
+        elif (episode := self._find_episode(name)) is not None:
             self._go_on(episode, kind, event, t)
 
-    def _of(self, name: str) -> _Episode | None:
+    def _find_episode(self, name: str) -> _Episode | None:
         """Return an episode by its name with or without its attempt, which is then the newest one."""
         if name in self._open:
             return self._open[name]

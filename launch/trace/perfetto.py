@@ -1,6 +1,6 @@
 """Builds Chrome's trace event format (JSON object format), which ui.perfetto.dev and chrome://tracing open.  Pure.
 
-A process is a lane of its own with its tracks as threads in it; times are microseconds since the window began.  Format:
+Each process has its tracks as threads; times are microseconds since the window began.  Format:
 "Trace Event Format", docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
 

@@ -51,15 +51,16 @@ class RunTimeline:
         self._groups: set[int] = set()
         self._phase: tuple[str, float] | None = None
         self._up: dict[str, float] = {}
-        self._told: dict[str, tuple[float, Mapping[str, float]]] = {}
+        self._activity: dict[str, tuple[float, Mapping[str, float]]] = {}
+        """Time and sums of the last line of each process's activity."""
         self._learner_s = 0.0
-        """The learner's track is told as far as this."""
+        """Time up to which the learner's track is complete."""
         self._rules: dict[str, Callable[[Event, float], None]] = {
             "run.phase": self._phase_began,
             "engine.started": self._engine_started,
             "engine.restarted": self._engine_started,
             "engine.died": self._engine_died,
-            "engine.load": self._engine_loaded,
+            "engine.loaded": self._engine_loaded,
             "engine.onloaded": self._engine_onloaded,
             "learner.step": self._stepped,
             "weights.published": self._published,
@@ -67,7 +68,7 @@ class RunTimeline:
             "checkpoint.saved": self._saved,
             "group.opened": self._group_opened,
             "group.closed": self._group_closed,
-            "sandbox.stats": self._sandboxes,
+            "sandbox.counted": self._sandboxes,
             "admission.held": self._held,
         }
 
@@ -81,15 +82,15 @@ class RunTimeline:
         elif kind.startswith("episode.") or kind in {"sandbox.started", "worker.started"}:
             self._episode(writer, kind, event, t)
         if kind in _MARKS:
-            said = event.get(_MARKS[kind])
-            self._pieces.append(TraceInstant(TraceTrack("run", "marks"), kind, t, {"said": said, **_plain(event)}))
+            text = event.get(_MARKS[kind])
+            self._pieces.append(TraceInstant(TraceTrack("run", "marks"), kind, t, {"text": text, **_plain(event)}))
 
     def add_activity(self, name: str, event: Event, t: float) -> None:
         """Add one line of ``activity/``: the mean number of things in each state since the line before."""
-        told = get_mapping(event, "seconds")
-        seconds = {state: value for state in told if (value := get_number(told, state)) is not None}
-        before = self._told.get(name)
-        self._told[name] = t, seconds
+        sent = get_mapping(event, "seconds")
+        seconds = {state: value for state in sent if (value := get_number(sent, state)) is not None}
+        before = self._activity.get(name)
+        self._activity[name] = t, seconds
         if before is None or t <= before[0]:
             return
         began, sums = before

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class BatchFill:
+    """Counts what steps dropped and what was leased to make up for it."""
+
     groups_per_step: int
     group_size: int
     dropped: int = 0

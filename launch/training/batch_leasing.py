@@ -34,6 +34,8 @@ class LeasedBatch(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class BatchLeaser:
+    """Waits for the batch of the next step and leases it from the buffer."""
+
     state: TrainingState
     buffer: Remote[TrajectoryBuffer]
     scheduler: Remote[RolloutScheduler]
@@ -73,7 +75,7 @@ class BatchLeaser:
             await self._free_journal_space()
             await self.recorder.collect_closed_groups(_LEASE_WAIT_S)
         text = f"training ends after step {state.step} of {state.config.run.steps}: {stops_because}"
-        self.events.emit("alert.raised", name="stop", text=text)
+        self.events.emit("alert.raised", name="training_ends", text=text)
         return None
 
     async def _run_hooks_or_stop(self) -> str | None:

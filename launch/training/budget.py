@@ -1,9 +1,9 @@
-"""The limits after which a run stops (``stop.after_…``), compared with the usage of all its attempts.  Pure."""
+"""The limits after which a run stops (``stop.after_…``), compared with the usage of all its starts.  Pure."""
 
 from __future__ import annotations
 
 from launch.run_records.step_facts import BudgetUsage
-from launch.training.settings import StopSettings
+from launch.settings.stop import StopSettings
 
 
 def first_limit_reached(stop: StopSettings, steps: int, trajectories: int, usage: BudgetUsage) -> str | None:

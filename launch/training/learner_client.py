@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
 from launch.actor_group.learner_group import LearnerGroup
-from launch.evaluation.online.online_evaluator import EvaluationHooks
+from launch.evaluation.held_out.online_evaluator import EvaluationHooks
 from launch.weight_sync.colocation import ColocationManager
 from learner.rank import LearnerRank
 
@@ -17,6 +17,8 @@ P = ParamSpec("P")
 
 @dataclass(slots=True, kw_only=True)
 class LearnerClient:
+    """Calls the learner's ranks, with the device moved to them first where it is shared."""
+
     ranks: LearnerGroup
     start_ranks: Callable[[], Awaitable[LearnerGroup]]
     """Ends the ranks and starts new ones."""

@@ -1,8 +1,8 @@
 """Judges whether serving and training give the same tokens the same probability.  Pure.
 
 Two measurements share one limit.  A probe (:mod:`launch.training.parity_probe`) compares tokens that were sampled for
-it, before an attempt's first step and every few steps; a step compares those tokens of its batch that its current
-weights sampled, if there are any.  If the first measurement of an attempt exceeds the limit, the run ends; a later one
+it, before the first step after a start and every few steps; a step compares those tokens of its batch that its current
+weights sampled, if there are any.  If the first measurement after a start exceeds the limit, the run ends; a later one
 is an alert, once of either kind.
 """
 
@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from launch.run_records.step_facts import LogprobParity
+from learner.losses.ratios import LARGEST_LOG_RATIO
 from protocol.errors import UserError
 
 _MIN_STEP_TOKENS = 32
 """Minimum number of tokens of a step's measurement; a mean over fewer means nothing."""
-_LARGEST_LOG_RATIO = 20.0
 
 
 def measure_parity(
@@ -26,11 +26,13 @@ def measure_parity(
 ) -> LogprobParity:
     """Compare log-probabilities of the same tokens, at least one."""
     gap = np.concatenate(learner).astype(np.float64) - np.concatenate(engine).astype(np.float64)
-    gap = np.clip(gap, -_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO)
+    gap = np.clip(gap, -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
     return LogprobParity(float(np.mean(np.expm1(gap) - gap)), len(gap))
 
 
 class ParityMonitor:
+    """Compares each measurement since the start with one limit."""
+
     def __init__(self, limit: float, dtypes: str) -> None:
         """``dtypes`` names the data types of both sides, for the error message."""
         self.limit, self._dtypes = limit, dtypes
@@ -56,13 +58,13 @@ class ParityMonitor:
             return None
         problem = (
             f"serving and training disagree about {found.tokens} tokens {which}, of the same weights: mean k3 "
-            f"{found.k3:.2g} is above stop.parity_k3 = {self.limit:g}"
+            f"{found.k3:.2g} is above parity.max_k3 = {self.limit:g}"
         )
         if not had_measured:
             raise UserError(
                 f"{problem}, so the policy that is trained is not the one that sampled. Find out what differs ("
                 f"{self._dtypes}; the weights that each has loaded; the kernels that the engine's log names), or, if "
-                "this much is meant to be, go on with --resume and a higher --set stop.parity_k3=LIMIT"
+                "this much is meant to be, go on with --resume and a higher --set parity.max_k3=LIMIT"
             )
         self._alerted.add(which)
         return problem

@@ -13,14 +13,12 @@ the loop gives it back before it waits for a batch.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
 from actors.runtime.remote import Remote
-from launch.checkpoints.store import Checkpoint, LedgerLine, require_intact
+from launch.checkpoints.store import LedgerLine
 from launch.control.scheduler_state import SchedulerStateSender
 from launch.training.batch_leasing import BatchLeaser, LeasedBatch
 from launch.training.learner_client import LearnerClient
@@ -37,7 +35,7 @@ from protocol.errors import UserError
 from protocol.journal import BatchLease
 from protocol.processes.task_groups import task_group
 from protocol.run_directory.process_log import bind_log_ids, get_logger
-from protocol.weights import NO_VERSION, Lineage, WeightVersion
+from protocol.weights import Lineage, WeightVersion
 
 _log = get_logger(__name__)
 
@@ -168,13 +166,3 @@ class TrainingLoop:
         await self.writer.wait_save_ended()
         if self.writer.checkpoint_manager.newest_step < step:
             raise UserError(f"the checkpoint of step {step} could not be written: `longshore monitor RUN` shows why")
-
-    async def export_checkpoint(self, checkpoint: Checkpoint, folder: Path) -> None:
-        """Write the weights of ``checkpoint`` as a Hugging Face folder, with adapters merged.  Only after training: the
-        learner holds these weights afterwards.  Raises UserError, InfraError and OSError."""
-        manifest = checkpoint.manifest
-        await asyncio.to_thread(require_intact, checkpoint)
-        await self.learner.call(LearnerRank.load, str(checkpoint.learner))
-        version = WeightVersion(manifest.version)
-        await self.learner.call(LearnerRank.publish, version, manifest.step, NO_VERSION, str(folder))
-        await self.learner.offload()

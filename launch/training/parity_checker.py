@@ -1,8 +1,8 @@
 """Schedules parity probes and reports their results.
 
-A probe is due before an attempt's first step, ``every_steps`` after the last one, and after a learner was reloaded.  It
-is tried whenever the loop looks for a batch until it succeeds, and nothing waits for it: a step that is taken without
-it emits an event, once for each probe.  Without settings no probe is due.
+A probe is due before the first step after a start, ``every_steps`` after the last one, and when a learner was reloaded.
+It is tried whenever the loop looks for a batch until it succeeds, and nothing waits for it: a step that is taken
+without it emits an event, once for each probe.  Without settings no probe is due.
 
 The learner computes in a separate call, under the weights that sampled: on a colocated device engines sample in the
 rollout phase, and the learner computes before its step.

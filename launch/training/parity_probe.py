@@ -53,7 +53,7 @@ class ParityProbeSettings:
 
 
 def make_probe_settings(config: RunConfig, prepared: PreparedRun) -> ParityProbeSettings:
-    """Build the prompts, which are the same in each attempt; with fewer tasks than prompts, tasks repeat."""
+    """Build the prompts, which are the same after each start; with fewer tasks than prompts, tasks repeat."""
     settings, agent = config.agent, make_agent(config.agent.make_spec())
     chat = load_chat_format(str(prepared.model_path), agent.offered_tools, thinking=settings.thinking.template_argument)
     first = [

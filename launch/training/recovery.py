@@ -16,7 +16,7 @@ from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import RemoteError
 from launch.checkpoints.store import Checkpoint, CheckpointStore, require_journal_covers
 from launch.control.scheduler_state import SchedulerStateSender
-from launch.evaluation.online.online_evaluator import EvaluationHooks
+from launch.evaluation.held_out.online_evaluator import EvaluationHooks
 from launch.training.learner_client import LearnerClient
 from launch.training.parity_checker import ParityChecker
 from launch.training.state import TrainingState
@@ -36,6 +36,8 @@ _MAX_DEATHS_IN_A_ROW = 3
 
 @dataclass(slots=True, kw_only=True)
 class TrainingRecovery:
+    """Prepares the first step, and continues from the newest checkpoint when the learner dies."""
+
     state: TrainingState
     learner: LearnerClient
     writer: StateWriter

@@ -12,10 +12,12 @@ from launch.training.batch_fill import BatchFill
 
 @dataclass(slots=True)
 class TrainingState:
+    """The state that the parts of a training loop share: configuration, step, and the reason why training ended."""
+
     config: RunConfig
     """The configuration; it is replaced when a person changes a key during the run."""
     run_dir: Path
-    attempt: int
+    start_number: int
     step: int = 0
     """Optimizer steps taken so far."""
     stop_reason: StopReason | None = None

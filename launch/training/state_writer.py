@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass, field
 
 from launch.checkpoints.manager import CheckpointManager, PendingCheckpoint
-from launch.evaluation.online.online_evaluator import EvaluationHooks
+from launch.evaluation.held_out.online_evaluator import EvaluationHooks
 from launch.processes.background_tasks import BackgroundSlot
 from launch.training.learner_client import LearnerClient
 from launch.training.state import TrainingState
@@ -26,6 +26,8 @@ _LAST_WRITES_S = 60.0
 
 @dataclass(slots=True, kw_only=True)
 class StateWriter:
+    """Starts to write weights and checkpoints after a step, and waits for them where the loop has to."""
+
     state: TrainingState
     learner: LearnerClient
     publisher: WeightPublisher

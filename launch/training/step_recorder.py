@@ -14,7 +14,7 @@ from pathlib import Path
 
 from actors.buffer.trajectory_buffer import BufferStatistics, TrajectoryBuffer
 from actors.runtime.remote import Remote
-from launch.evaluation.online.online_evaluator import EvaluationHooks
+from launch.evaluation.held_out.online_evaluator import EvaluationHooks
 from launch.run_records.metrics_log import MetricsLog, read_dropped_tokens
 from launch.run_records.step_facts import StepFacts, TokensByLength, count_increase
 from launch.training.parity_checker import ParityChecker
@@ -28,6 +28,8 @@ from protocol.weights import WeightVersion
 
 @dataclass(slots=True, kw_only=True)
 class StepRecorder:
+    """Writes a step's metrics and events, and what happened to each of its trajectories."""
+
     run_dir: Path
     metrics: MetricsLog
     events: EventLog
@@ -80,7 +82,7 @@ class StepRecorder:
         await asyncio.to_thread(self._trained_log.record_step, step, version, report.trained, dropped, report.records)
         if self._trained_log.failures and not self._reported_unrecorded:
             text = f"what step {report.step} did with its trajectories cannot be written: the monitor does not show it"
-            self.events.emit("alert.raised", name="trained", text=text)
+            self.events.emit("alert.raised", name="trained_log", text=text)
             self._reported_unrecorded = True
 
     async def write_step(
@@ -106,7 +108,7 @@ class StepRecorder:
             groups=groups,
             trained=len(report.trained),
             dropped=Counter(reason.value for reason in report.dropped.values()),
-            ages=report.ages,
+            staleness_histogram=report.staleness_histogram,
             token_account=report.account,
             dropped_tokens=dropped_since,
             sampled_tokens=max(0, sampled - self._sampled),
@@ -125,5 +127,5 @@ class StepRecorder:
     def _report_export_failures(self, count: int) -> None:
         if count > self._export_failures:
             text = f"{count} trajectories could not be exported: the run continues, but its steps cannot be replayed"
-            self.events.emit("alert.raised", name="export", text=text)
+            self.events.emit("alert.raised", name="trajectory_export", text=text)
         self._export_failures = count

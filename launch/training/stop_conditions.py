@@ -26,10 +26,10 @@ class StopConditions:
     _sampled_before: int = 0
     """Tokens that the engines had sampled when training started."""
     _used_before: BudgetUsage = field(default_factory=BudgetUsage)
-    """Usage of earlier attempts."""
+    """Usage of earlier starts."""
 
     async def start(self) -> None:
-        """Start to count this attempt's usage."""
+        """Start to count this start's usage."""
         self._started_at, self._sampled_before = time.monotonic(), await self.sampled_tokens()
         self._used_before = read_budget_usage(self.state.run_dir)
 

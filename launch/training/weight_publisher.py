@@ -36,6 +36,8 @@ class WeightCopy(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class WeightPublisher:
+    """Writes the learner's weights under new versions, and removes those that nothing uses."""
+
     state: TrainingState
     weight_sync: WeightSyncManager
     events: EventLog
@@ -59,7 +61,7 @@ class WeightPublisher:
 
     def new_version(self, step: int) -> WeightVersion:
         """Give the weights after ``step`` a version, without publishing them."""
-        version = make_version(self.state.attempt, self._count)
+        version = make_version(self.state.start_number, self._count)
         self._count += 1
         self.lineage.add(version, step, self.version)
         self._lineage_log.append(self.lineage.entries[version])

@@ -1,15 +1,13 @@
 """Finds trajectories by the names that people type: ``RUN/ID`` and ``EVALUATION/TASK/ATTEMPT``.
 
-RUN and EVALUATION are paths; for folders in ``runs`` and ``evaluations`` the last part is enough.
+RUN is a run's id or directory; EVALUATION is a folder's path, of which the last part is enough in ``evaluations``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from launch.config import RunConfig
 from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER, is_evaluation
 from launch.trajectory_reader.evaluation_source import (
     EvaluationTrajectories,
@@ -19,7 +17,7 @@ from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory
 from launch.trajectory_reader.run_source import RunTrajectories, open_run_trajectories
 from protocol.errors import UserError
 from protocol.evaluation import AttemptId
-from protocol.run_directory.layout import is_run_directory
+from protocol.run_directory.layout import DEFAULT_RUNS_FOLDER, find_folder, is_run_directory
 
 TrajectorySource = RunTrajectories | EvaluationTrajectories
 
@@ -53,25 +51,30 @@ def find_trajectory(name: str) -> FoundTrajectory:
 
 def open_trajectory_source(name: str) -> TrajectorySource:
     """Open all trajectories of a run or an evaluation.  Raises UserError."""
-    if (run := _folder(Path(name), RunConfig().run.dir, is_run_directory)) is not None:
+    if (run := _find_run(Path(name))) is not None:
         return open_run_trajectories(run)
-    if (folder := _folder(Path(name), EVALUATIONS_FOLDER, is_evaluation)) is not None:
+    if (folder := _find_evaluation(Path(name))) is not None:
         return open_evaluation_trajectories(folder)
     raise UserError(
-        f"{name} is neither a run's directory nor an evaluation's folder: "
-        f"`ls {RunConfig().run.dir} {EVALUATIONS_FOLDER}` lists those that exist"
+        f"{name} is neither a run's id or directory nor an evaluation's folder: "
+        f"`ls {DEFAULT_RUNS_FOLDER} {EVALUATIONS_FOLDER}` lists those that exist"
     )
 
 
-def _folder(path: Path, parent: Path, is_one: Callable[[Path], bool]) -> Path | None:
-    return next((each for each in (path, parent / path) if is_one(each)), None)
+def _find_run(path: Path) -> Path | None:
+    found = find_folder(path)
+    return found if is_run_directory(found) else None
+
+
+def _find_evaluation(path: Path) -> Path | None:
+    return next((each for each in (path, EVALUATIONS_FOLDER / path) if is_evaluation(each)), None)
 
 
 def _run_of(name: str) -> Path | None:
     parts = PurePath(name).parts
-    return _folder(Path(*parts[:-1]), RunConfig().run.dir, is_run_directory) if len(parts) >= 2 else None
+    return _find_run(Path(*parts[:-1])) if len(parts) >= 2 else None
 
 
 def _evaluation_of(name: str) -> Path | None:
     parts = PurePath(name).parts
-    return _folder(Path(*parts[:-2]), EVALUATIONS_FOLDER, is_evaluation) if len(parts) >= 3 else None
+    return _find_evaluation(Path(*parts[:-2])) if len(parts) >= 3 else None

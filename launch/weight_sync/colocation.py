@@ -19,11 +19,13 @@ from actors.runtime.remote import Remote
 from launch.weight_sync.manager import WeightSyncManager
 from protocol.errors import InfraError
 
-_RETRY_S = 1.0
+RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColocationManager:
+    """Moves a shared device between rollout and the learner."""
+
     colocated: bool
     weight_sync: WeightSyncManager
     lease_s: float
@@ -48,7 +50,7 @@ class ColocationManager:
         except TimeoutError as error:
             raise InfraError(
                 f"an engine did not offload its memory for the learner within {self.timeout_s:g} s: its log "
-                "(attempts/N/logs) says why; --resume tries again"
+                "(starts/N/logs) says why; --resume tries again"
             ) from error
 
     async def switch_to_rollout(self) -> None:
@@ -61,10 +63,10 @@ class ColocationManager:
         reported = ""
         while True:
             try:
-                async with asyncio.timeout(self.weight_sync.update_timeout_s + _RETRY_S):
+                async with asyncio.timeout(self.weight_sync.update_timeout_s + RETRY_S):
                     return await engine.call(Engine.offload_memory, self.lease_s, self.weight_sync.update_timeout_s)
             except (InfraError, TimeoutError) as error:
                 if reported != str(error):
                     reported = str(error)
                     self.weight_sync.events.emit("engine.offload_failed", engine=engine.name, why=reported)
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(RETRY_S)

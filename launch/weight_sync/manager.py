@@ -32,7 +32,7 @@ from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.weights import WeightManifest, format_version
 
-_RETRY_S = 1.0
+RETRY_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class WeightSyncManager:
     """Tells the scheduler the step of the weights that every engine serves."""
     events: EventLog
     update_timeout_s: float
-    max_updating_share: float = 0.5
-    max_update_overhead: float = 1.0
+    max_updating_share: float
+    max_update_overhead: float
     """Limits of :class:`~launch.weight_sync.rolling_update.RollingUpdate`."""
     transport: WeightTransport = field(default_factory=WeightTransport)
     newest: WeightManifest | None = None
@@ -124,7 +124,7 @@ class WeightSyncManager:
             last = format_version(self.newest.version)
             raise InfraError(
                 f"an engine did not load the last weights ({last}) within {timeout_s:g} s: its log "
-                "(attempts/N/logs) says why; --resume tries again"
+                "(starts/N/logs) says why; --resume tries again"
             ) from error
 
     async def run(self) -> None:
@@ -189,7 +189,7 @@ class WeightSyncManager:
         while self.newest is manifest and self._has_engine(engine):
             try:
                 local_manifest = await self.transport.ensure_local_copy(engine, manifest, self.served, refetch=refetch)
-                async with asyncio.timeout(self.update_timeout_s + _RETRY_S):
+                async with asyncio.timeout(self.update_timeout_s + RETRY_S):
                     await engine.call(Engine.stage_weights, local_manifest, self.update_timeout_s)
                 async with self._rolling_update.update_slot() as record_pause:
                     if self.suspended or (self.newest is not manifest and not even_if_superseded):
@@ -208,7 +208,7 @@ class WeightSyncManager:
                 if reported != str(error):
                     reported = str(error)
                     self.events.emit("engine.load_failed", engine=engine.name, version=manifest.version, why=reported)
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RETRY_S)
                 continue
             return True
         return False
@@ -220,7 +220,7 @@ class WeightSyncManager:
             return
         holders = ", ".join(sorted(mismatch.checksums))
         self.events.emit(
-            "weights.checksum_mismatch", version=report.version, engines=holders, again=mismatch.is_repeated
+            "weights.checksum_mismatch", version=report.version, engines=holders, repeated=mismatch.is_repeated
         )
         if mismatch.is_repeated:
             return
@@ -230,5 +230,5 @@ class WeightSyncManager:
                     await each.call(Engine.restart_if_checksum, report.version, mismatch.checksums[each.name])
 
     async def _load_weights(self, engine: Remote[Engine], local_manifest: WeightManifest) -> WeightLoadReport:
-        async with asyncio.timeout(self.update_timeout_s + _RETRY_S):
+        async with asyncio.timeout(self.update_timeout_s + RETRY_S):
             return await engine.call(Engine.load_weights, local_manifest, self.update_timeout_s, wait_for_restart=False)

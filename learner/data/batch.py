@@ -43,8 +43,8 @@ class TrainBatch:
     dropped: dict[str, DropReason]
     trajectory_ids: tuple[str, ...]
     """Ids of all trajectories; a sample's ``trajectory_index`` is an index here."""
-    ages: tuple[int, ...]
-    """Number of tokens with loss by age; see :class:`learner.messages.StepReport`."""
+    staleness_histogram: tuple[int, ...]
+    """Number of tokens with loss by staleness; see :class:`learner.messages.StepReport`."""
     metrics: dict[str, float]
     account: TokenAccount
     lengths: tuple[int, ...]
@@ -82,22 +82,27 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: WeightVersion,
         found += make_samples(
             trajectory.segments,
             verdict.loss_masks,
-            verdict.ages,
+            verdict.staleness,
             by_token[origin],
             weight=shares[origin],
             origin=origin,
         )
-    kept = [age[mask == 1] for v in verdicts if v.drop is None for age, mask in zip(v.ages, v.loss_masks, strict=True)]
-    age = np.concatenate(kept) if kept else np.zeros(0, np.int32)
-    by_age = tuple(int(tokens) for tokens in np.bincount(age))
+    kept = [
+        staleness[mask == 1]
+        for verdict in verdicts
+        if verdict.drop is None
+        for staleness, mask in zip(verdict.staleness, verdict.loss_masks, strict=True)
+    ]
+    staleness = np.concatenate(kept) if kept else np.zeros(0, np.int32)
+    histogram = tuple(int(tokens) for tokens in np.bincount(staleness))
     names = tuple(trajectory.request.trajectory_id for trajectory in trajectories)
-    metrics = staleness_metrics(verdicts, age) | turn_metrics(trajectories) | reward_part_metrics(trajectories)
+    metrics = staleness_metrics(verdicts, staleness) | turn_metrics(trajectories) | reward_part_metrics(trajectories)
     return TrainBatch(
         found,
         tuple(trained),
         dropped,
         names,
-        by_age,
+        histogram,
         metrics,
         account_tokens(trajectories, verdicts),
         tuple(trajectory.tokens for trajectory in trajectories),
@@ -201,8 +206,8 @@ def _step_advantages(
     ]
 
 
-def staleness_metrics(verdicts: Sequence[StalenessVerdict], age: Int32Array) -> dict[str, float]:
-    """Return metrics of sampled and trained tokens; ``age`` [trained tokens] is in optimizer steps."""
+def staleness_metrics(verdicts: Sequence[StalenessVerdict], staleness: Int32Array) -> dict[str, float]:
+    """Return metrics of sampled and trained tokens; ``staleness`` [trained tokens] is in optimizer steps."""
     sampled, trained = sum(v.sampled for v in verdicts), sum(v.trained for v in verdicts)
     masked = sum(v.sampled - v.trained for v in verdicts if v.drop is None)
     return {
@@ -210,8 +215,8 @@ def staleness_metrics(verdicts: Sequence[StalenessVerdict], age: Int32Array) -> 
         "trained_tokens": float(trained),
         "masked_tokens": float(masked),
         "trained_share": trained / max(sampled, 1),
-        "staleness_mean": float(age.mean()) if age.size else 0.0,
-        "staleness_max": float(age.max(initial=0)),
+        "staleness_mean": float(staleness.mean()) if staleness.size else 0.0,
+        "staleness_max": float(staleness.max(initial=0)),
         "trajectories": float(len(verdicts)),
     }
 

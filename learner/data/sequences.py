@@ -33,15 +33,15 @@ def token_turn_indices(segments: Sequence[Segment]) -> list[TokenArray]:
     return found
 
 
-def on_policy_tokens(segment: Segment, ages: Int32Array) -> TokenArray:
-    """Return bool [T]: true for tokens of turns that weights of age 0 sampled as a whole, on a prefix that they also
-    computed."""
+def on_policy_tokens(segment: Segment, staleness: Int32Array) -> TokenArray:
+    """Return bool [T]: true for tokens of turns that weights of staleness 0 sampled as a whole, on a prefix that they
+    also computed."""
     found = np.zeros(len(segment), np.bool_)
     for turn in segment.turns:
         here = slice(turn.start, turn.end)
         if turn.kind is TurnKind.MODEL and not turn.mixed_prefix:
             sampled = segment.loss_mask[here] == 1
-            alike = (segment.versions[here] == turn.key_version) & (ages[here] == 0)
+            alike = (segment.versions[here] == turn.key_version) & (staleness[here] == 0)
             found[here] = sampled & alike[sampled].all()
     return found
 
@@ -49,14 +49,14 @@ def on_policy_tokens(segment: Segment, ages: Int32Array) -> TokenArray:
 def make_samples(
     segments: Sequence[Segment],
     masks: Sequence[Uint8Array],
-    ages: Sequence[Int32Array],
+    staleness: Sequence[Int32Array],
     advantages: Sequence[TokenArray],
     *,
     weight: float,
     origin: int,
 ) -> list[TrainingSample]:
-    """Return one sample per sequence with a loss token.  ``masks``, ``ages`` and ``advantages`` are per segment; all
-    tokens have the loss weight ``weight``; ``origin`` is the trajectory's index in its batch."""
+    """Return one sample per sequence with a loss token.  ``masks``, ``staleness`` and ``advantages`` are per segment;
+    all tokens have the loss weight ``weight``; ``origin`` is the trajectory's index in its batch."""
     found: list[TrainingSample] = []
     every = np.split(np.arange(sum(map(len, segments))), np.cumsum([len(segment) for segment in segments])[:-1])
     for chain in _chains(segments):
@@ -70,8 +70,8 @@ def make_samples(
                 np.concatenate([part.logprobs for part in parts])[own],
                 np.concatenate([advantages[index] for index in chain])[own],
                 weight,
-                np.concatenate([ages[index] for index in chain])[own],
-                np.concatenate([on_policy_tokens(segments[index], ages[index]) for index in chain])[own],
+                np.concatenate([staleness[index] for index in chain])[own],
+                np.concatenate([on_policy_tokens(segments[index], staleness[index]) for index in chain])[own],
             )
             tokens = np.concatenate([prefix, *(part.token_ids for part in parts)])
             segment_indexs = np.concatenate([every[index] for index in chain])[own]

@@ -1,4 +1,4 @@
-"""Account of a step's tokens by age, length and turn.  Pure, numpy only.
+"""Account of a step's tokens by staleness, length and turn.  Pure, numpy only.
 
 The length of a trajectory is its number of sampled tokens.  Deciles refer to the step's own batch; buckets are powers
 of two, the same in every step, so that they can be added up over a run.
@@ -23,20 +23,20 @@ MASKED_REASON = "masked"
 
 def account_tokens(trajectories: Sequence[Trajectory], verdicts: Sequence[StalenessVerdict]) -> TokenAccount:
     """Return the account of one batch at the step that uses it."""
-    ages: Counter[int] = Counter()
+    staleness: Counter[int] = Counter()
     turns: dict[int, list[int]] = {}
     lost: dict[str, Counter[str]] = {}
     for trajectory, verdict in zip(trajectories, verdicts, strict=True):
-        for age in verdict.ages:
-            values, counts = np.unique(age[age >= 0], return_counts=True)
-            ages.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        for steps in verdict.staleness:
+            values, counts = np.unique(steps[steps >= 0], return_counts=True)
+            staleness.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
         _add_turns(turns, trajectory, verdict)
         gone = verdict.sampled - verdict.trained
         if gone:
             reason = MASKED_REASON if verdict.drop is None else verdict.drop.value
             lost.setdefault(reason, Counter())[length_bucket(verdict.sampled)] += gone
     return TokenAccount(
-        ages=tuple(ages[age] for age in range(max(ages, default=-1) + 1)),
+        staleness_histogram=tuple(staleness[steps] for steps in range(max(staleness, default=-1) + 1)),
         share_by_decile=_by_decile(verdicts),
         by_turn=tuple((turns[turn][0], turns[turn][1]) for turn in sorted(turns)),
         untrained_tokens_by_length={reason: dict(counts) for reason, counts in lost.items()},

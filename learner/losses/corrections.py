@@ -28,20 +28,20 @@ def band_mask(gap_N: Tensor, low: float, high: float) -> Tensor:
     return (ratio_N >= low) & (ratio_N <= high)
 
 
-def off_policy_sequence_mask(gap_N: Tensor, advantages_N: Tensor, sequence_N: Tensor, bound: float) -> Tensor:
+def off_policy_sequence_mask(gap_N: Tensor, advantstaleness_N: Tensor, sequence_N: Tensor, bound: float) -> Tensor:
     """Return bool [N], false for tokens with a negative advantage in a sequence whose mean of log μ − log π is above
     ``bound`` (DeepSeek-V3.2's off-policy sequence masking, arXiv 2512.02556)."""
     everywhere_N = torch.ones_like(sequence_N, dtype=torch.bool)
     divergence_N = sequence_means(-clamp_log_ratio(gap_N.detach()), sequence_N, everywhere_N)
-    return (advantages_N >= 0) | (divergence_N <= bound)
+    return (advantstaleness_N >= 0) | (divergence_N <= bound)
 
 
-def log_linear_proximal(current_N: Tensor, behaviour_N: Tensor, ages_N: Tensor) -> Tensor:
-    """Return log π_prox = log μ + α (log π_θ − log μ) without gradient, α = age ÷ (age + 1): the approximate position
-    of the policy one update before the current one on the way from the behaviour policy (AReaL, trainer/ppo/actor.py,
-    ``compute_prox_logp_approximations``)."""
-    ages_N = ages_N.to(current_N.dtype)
-    return behaviour_N + ages_N / (ages_N + 1.0) * (current_N.detach() - behaviour_N)
+def log_linear_proximal(current_N: Tensor, behaviour_N: Tensor, staleness_N: Tensor) -> Tensor:
+    """Return log π_prox = log μ + α (log π_θ − log μ) without gradient, α = s ÷ (s + 1) at a staleness of s: the
+    approximate position of the policy one update before the current one on the way from the behaviour policy (AReaL,
+    trainer/ppo/actor.py, ``compute_prox_logp_approximations``)."""
+    staleness_N = staleness_N.to(current_N.dtype)
+    return behaviour_N + staleness_N / (staleness_N + 1.0) * (current_N.detach() - behaviour_N)
 
 
 def second_moment_mask(gap_N: TokenArray, bound: float) -> TokenArray:

@@ -68,7 +68,7 @@ def _proximal(current_N: Tensor, tokens: TokenColumns[Tensor], objective: Object
         case ProximalPolicy.RECOMPUTED:
             return tokens.proximal
         case ProximalPolicy.LOG_LINEAR:
-            return log_linear_proximal(current_N, tokens.behaviour, tokens.ages)
+            return log_linear_proximal(current_N, tokens.behaviour, tokens.staleness)
 
 
 def _correction_masks(

@@ -65,7 +65,7 @@ class ProximalPolicy(StrEnum):
     RECOMPUTED = "recomputed"
     """The weights before the batch's first update, by one more forward pass."""
     LOG_LINEAR = "log_linear"
-    """A point between the behaviour and the current policy, chosen by the token's age, without a forward pass."""
+    """A point between the behaviour and the current policy, chosen by the token's staleness, without a forward pass."""
 
 
 class KlEstimator(StrEnum):
@@ -164,7 +164,7 @@ class CorrectionSettings(ConfigSection):
     proximal: ProximalPolicy = ProximalPolicy.NONE
     """Policy around which the ratio is bounded: ``none``, the one that sampled; ``recomputed``, the weights before the
     batch's first update (one more forward pass, and learner.minibatches = 2 or more); ``log_linear``, in between by the
-    token's age."""
+    token's staleness."""
     cap: Annotated[float, Field(gt=0)] = 5.0
     """Bound of the weight π_prox ÷ μ that comes with a proximal policy."""
     band: tuple[float, float] | None = None

@@ -27,7 +27,7 @@ class TokenColumns(Generic[A]):
     """float32: advantage of the token."""
     weights: A
     """float32: weight of the token in the loss −Σ weight · objective over the whole batch."""
-    ages: A
+    staleness: A
     """int32: optimizer steps between the weights that sampled the token and those of the step."""
     sequence: A
     """int64: index of the token's sequence in the micro-batch, ascending."""
@@ -52,17 +52,17 @@ def make_token_columns(
     behaviour: TokenArray,
     advantages: TokenArray,
     weight: float,
-    ages: TokenArray | None = None,
+    staleness: TokenArray | None = None,
     own: TokenArray | None = None,
 ) -> TokenColumns[TokenArray]:
-    """Return the columns of one sequence with their types; all tokens have the weight ``weight``, and the age 0 without
-    ``ages``.  Raises UserError unless they are vectors of one length."""
+    """Return the columns of one sequence with their types; all tokens have the weight ``weight``, and staleness 0 if
+    none is given.  Raises UserError unless they are vectors of one length."""
     count = len(behaviour)
     found: TokenColumns[TokenArray] = TokenColumns(
         behaviour=behaviour.astype(np.float32, copy=False),
         advantages=advantages.astype(np.float32, copy=False),
         weights=np.full(count, weight, np.float32),
-        ages=np.zeros(count, np.int32) if ages is None else ages.astype(np.int32, copy=False),
+        staleness=np.zeros(count, np.int32) if staleness is None else staleness.astype(np.int32, copy=False),
         sequence=np.zeros(count, np.int64),
         on_policy=own,
     )

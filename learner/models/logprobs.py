@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from learner.tensors import accumulation_dtype, all_reduce, all_reduce_max, at_least_float32
 
-_ROWS = 16384
+ROWS = 16384
 
 
 class TokenLogprobs(NamedTuple):
@@ -136,8 +136,8 @@ def _add_product(total_VH: Tensor, grad_CV: Tensor, hidden_CH: Tensor) -> None:
     if total_VH.dtype == hidden_CH.dtype:
         total_VH.addmm_(grad_CV.t(), hidden_CH)
         return
-    for at in range(0, len(total_VH), _ROWS):
-        rows = slice(at, at + _ROWS)
+    for at in range(0, len(total_VH), ROWS):
+        rows = slice(at, at + ROWS)
         total_VH[rows].add_(grad_CV[:, rows].t() @ hidden_CH)
 
 

@@ -20,8 +20,8 @@ from torch.autograd.function import once_differentiable
 from learner.data.micro_batches import ContextChunks, ContextShard
 from learner.tensors import all_gather_rows, from_numpy, reduce_scatter_rows, split_rows
 
-_BAND_PLACES = 4 << 20
-_LEAST_QUERIES = 64
+BAND_PLACES = 4 << 20
+LEAST_QUERIES = 64
 
 
 class _Gather(torch.autograd.Function):
@@ -137,7 +137,7 @@ def prefix_attention(
     It runs on blocks of queries whose masks are views of one band, so that the gradient keeps that band instead of
     queries × keys."""
     width = max(call.keys)
-    rows = min(max(call.queries), max(_LEAST_QUERIES, _BAND_PLACES // width))
+    rows = min(max(call.queries), max(LEAST_QUERIES, BAND_PLACES // width))
     hidden = torch.ones(rows, width + rows, dtype=torch.bool, device=query_QND.device).triu_(width + 1)
     band = query_QND.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
     found: list[Tensor] = []

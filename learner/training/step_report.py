@@ -27,7 +27,7 @@ def make_step_report(
     lost = {batch.trajectory_ids[origin]: DropReason.NONFINITE for origin in sorted(done.nonfinite_indices)}
     trained = tuple(name for name in batch.trained if name not in lost)
     metrics = batch.metrics | done.metrics | {"updated": float("loss" in done.metrics)} | dict(measured)
-    return StepReport(step, trained, batch.dropped | lost, batch.ages, metrics, batch.account, records)
+    return StepReport(step, trained, batch.dropped | lost, batch.staleness_histogram, metrics, batch.account, records)
 
 
 def throughput_metrics(

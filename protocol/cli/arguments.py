@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar, Union, cast, get_args
+from typing import Annotated, Any, NoReturn, Self, TypeVar, Union, cast, get_args
 
 import tyro
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from tyro import _errors as parse_errors  # tyro's only access to parse errors; the version is pinned
 from tyro.conf import Positional, UseAppendAction
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -59,9 +61,12 @@ def option(metavar: str | None = None, *, name: str | None = None, show_default:
     return tyro.conf.arg(name=name, metavar=metavar, help_behavior_hint=hint)
 
 
+def repeatable(metavar: str, *, name: str | None = None) -> Any:
+    """Annotate a field that collects the values of an option which may be given several times."""
+    return tyro.conf.arg(name=name, metavar=metavar, help_behavior_hint="(repeatable)")
+
+
 def _describe_default(default: str) -> str:
-    if default in {"()", "[]"}:
-        return "(repeatable)"
     return "" if default in {"None", "False", "", "''"} else f"(default: {default})"
 
 
@@ -98,7 +103,7 @@ def one_word(metavar: str) -> PrimitiveConstructorSpec[Any]:
 
 def one_of(choices: Iterable[str]) -> PrimitiveConstructorSpec[str]:
     """Annotate an option that takes one of ``choices``."""
-    words = tuple(choices)
+    words = tuple(map(str, choices))
     return PrimitiveConstructorSpec[str](
         nargs=1,
         metavar=f"{{{','.join(words)}}}",
@@ -107,6 +112,13 @@ def one_of(choices: Iterable[str]) -> PrimitiveConstructorSpec[str]:
         str_from_instance=lambda value: [value],
         choices=words,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ShellWords:
+    """Annotate a positional argument with words that a shell completes; others are valid too."""
+
+    choices: tuple[str, ...]
 
 
 def optional_value(metavar: str) -> PrimitiveConstructorSpec[str]:
@@ -133,10 +145,24 @@ AtLeastOne = Annotated[int, option("N"), Field(ge=1, le=MAX_SAFE_INTEGER)]
 Port = Annotated[int, option("PORT"), Field(ge=0, le=65535)]
 Seconds = Annotated[float, option("S"), Field(ge=0)]
 Text = Annotated[str, option("TEXT")]
+
+
+class TypedOverride(str):
+    """``section.key=value`` from a command line."""
+
+    __slots__ = ("option",)
+
+    def __new__(cls, text: str, option: str = "") -> Self:
+        made = super().__new__(cls, text)
+        made.option = option or f"--set {text.partition('=')[0].strip()}"
+        return made
+
+
 Overrides = UseAppendAction[
     Annotated[
         tuple[str, ...],
-        option("KEY=VALUE", name="set"),
+        repeatable("KEY=VALUE", name="set"),
+        AfterValidator(lambda texts: tuple(map(TypedOverride, texts))),
         Field(description="Override one key of the recipe, for example run.steps=12."),
     ]
 ]
@@ -144,7 +170,7 @@ Overrides = UseAppendAction[
 TaskGlobs = UseAppendAction[
     Annotated[
         tuple[str, ...],
-        option("GLOB"),
+        repeatable("GLOB"),
         Field(description="Only tasks whose names match; !GLOB excludes."),
     ]
 ]
@@ -173,8 +199,10 @@ def parse_arguments(model: type[ArgumentsT], words: Sequence[str], prog: str) ->
     """Parse ``words`` into ``model``.  Raises UserError; ``--help`` prints the help on standard output and exits."""
     require_utf8(words)
 
+    command = f"{prog} {words[0]}" if words and words[0] in subcommands(model) else prog
+
     def refuse(event: parse_errors.ParseErrorEvent) -> NoReturn:
-        raise UserError(f"{_explain(model, event)}; see {event.prog} --help") from None
+        raise UserError(f"{_explain(model, event)}; see {command} --help") from None
 
     with parse_errors.on_parse_error(refuse), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a default that comes from the environment is text until pydantic has read it
@@ -190,7 +218,10 @@ def format_help(model: type[CommandArguments], prog: str, words: Sequence[str] =
 
 
 def format_completion(prog: str, models: Mapping[str, type[CommandArguments]], shell: str) -> str:
-    """Return the completion script for ``shell`` of ``prog``, which has ``models`` as subcommands."""
+    """Return the completion script for ``shell`` of ``prog``, which has ``models`` as subcommands.
+
+    tyro completes no positional arguments: their fixed words are added as if they were subcommands.
+    """
     members = tuple(Annotated[model, tyro.conf.subcommand(name)] for name, model in models.items())
     text = io.StringIO()
     with redirect_stdout(text), suppress(SystemExit):
@@ -201,7 +232,38 @@ def format_completion(prog: str, models: Mapping[str, type[CommandArguments]], s
             registry=_registry,
             config=_MARKERS,
         )
-    return text.getvalue()
+    added = _POSITIONAL_WORDS.format(dict(_positional_words(models)))
+    script = re.sub("^COMPLETION_SPEC = .*$", lambda found: found[0] + added, text.getvalue(), flags=re.MULTILINE)
+    for theirs, ours in _BASH_FILES.items():
+        script = script.replace(theirs, ours)
+    return script
+
+
+_BASH_FILES = {
+    'matches+=("$completion")': '[[ -n "$completion" ]] && matches+=("$completion")',
+    "complete -F": "complete -o default -F",
+}
+"""Changes to tyro's script for bash: without a match it completes files instead of an empty word."""
+_POSITIONAL_WORDS = """
+COMPLETION_SPEC['options'].append({{'flags': ['--version'], 'description': 'print the version', 'type': 'flag'}})
+for _verbs, _words in {!r}.items():
+    _command = COMPLETION_SPEC
+    for _verb in _verbs:
+        _command = _command['subcommands'][_verb]
+    _command['subcommands'].update(dict.fromkeys(_words, {{**_command, 'subcommands': {{}}}}))
+"""
+"""Lines after tyro's specification in a completion script, without a character that a shell would expand."""
+
+
+def _positional_words(
+    models: Mapping[str, type[BaseModel]], verbs: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Yield each command, as its verbs, with the words that its positional arguments can be."""
+    for verb, model in models.items():
+        positionals = [field.metadata for field in model.model_fields.values() if _POSITIONAL in field.metadata]
+        if words := [word for each in positionals for item in each for word in getattr(item, "choices", None) or ()]:
+            yield (*verbs, verb), tuple(words)
+        yield from _positional_words(subcommands(model), (*verbs, verb))
 
 
 def require_utf8(words: Sequence[str]) -> None:
@@ -228,17 +290,13 @@ def option_name(model: type[BaseModel], field: str) -> str:
     return f"--{(getattr(config, 'name', None) or field).replace('_', '-')}"
 
 
-def _explain(model: type[BaseModel], event: parse_errors.ParseErrorEvent) -> str:  # noqa: PLR0911  one for each event
+def _explain(model: type[BaseModel], event: parse_errors.ParseErrorEvent) -> str:
     """Return one line that explains a parse error."""
     match event:
         case parse_errors.UnrecognizedArgs(tokens=tokens):
             return f"unrecognized arguments: {' '.join(tokens)}{_suggest(model, tokens)}"
         case parse_errors.MissingArgs(missing_arguments=missing):
             return f"these arguments are missing: {', '.join(_written(each.arg) for each in missing)}"
-        case parse_errors.MissingMutexGroup(groups=groups):
-            return "; ".join(f"one of {', '.join(_written(each.arg) for each in group)} is needed" for group in groups)
-        case parse_errors.MutexConflict(first_token=first, second_token=second):
-            return f"{first} and {second} exclude each other: leave one of them out"
         case parse_errors.MissingSubcommand(found_token=found):
             known = subcommands(model)
             hint = did_you_mean(found, known) if found else ""

@@ -24,9 +24,6 @@ class Command(Generic[ArgumentsT]):
     run: Callable[[ArgumentsT, JsonOutput], int | None]
     """Function that does the work and returns the exit code; None means success."""
 
-    json_options: tuple[str, ...] = ("--json",)
-    """Options that make standard output one JSON object."""
-
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line ``argv`` (``sys.argv`` by default) and return its exit code."""
         return main_guard(lambda: self.call(argv))
@@ -37,7 +34,7 @@ class Command(Generic[ArgumentsT]):
         if words == ["--version"]:
             sys.stdout.write(f"longshore {longshore_version()}\n")
             return EXIT_OK
-        as_json = not {"--help", "-h"}.intersection(words) and any(word in self.json_options for word in words)
+        as_json = not {"--help", "-h"}.intersection(words) and "--json" in words
         with JsonOutput(as_json) as out:
             return self.run(parse_arguments(self.arguments, words, f"longshore {self.verb}"), out) or EXIT_OK
 

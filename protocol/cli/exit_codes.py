@@ -21,11 +21,11 @@ from pathlib import Path
 from types import FrameType
 from typing import cast
 
+from protocol.dependencies import EXIT_USER
 from protocol.errors import LongshoreError, UserError, iterate_leaf_errors
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-EXIT_USER = 2
 EXIT_INTERRUPTED = 130
 EXIT_OUTPUT_CLOSED = 141
 _PRINTED_TO = (1, 2)

@@ -15,12 +15,10 @@ from msgspec import Meta
 
 from protocol.codec.errors import CodecError
 from protocol.codec.frames import Frame
+from protocol.integers import INT64_MAX, Int64, UInt63
 from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, TestResult, Trajectory, Turn, TurnKind
 
-_INT64 = (1 << 63) - 1
-_Count: TypeAlias = Annotated[int, Meta(ge=0, le=_INT64)]
-_Int64: TypeAlias = Annotated[int, Meta(ge=-_INT64 - 1, le=_INT64)]
-_Index: TypeAlias = Annotated[int, Meta(ge=-1, le=_INT64)]
+_Index: TypeAlias = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
 _Finite: TypeAlias = Annotated[float, Meta(ge=-1e308, le=1e308)]
 
 
@@ -29,16 +27,16 @@ class _TurnColumns(msgspec.Struct):
     zero."""
 
     kind: list[TurnKind]
-    start: list[_Count]
-    end: list[_Count]
+    start: list[UInt63]
+    end: list[UInt63]
     tool: list[str]
-    exit_code: list[_Int64 | None]
+    exit_code: list[Int64 | None]
     duration_ms: list[_Finite]
     key_version: list[_Index]
     mixed_prefix: list[bool]
     malformed: list[bool]
     reward: list[_Finite] = []
-    server_switches: list[_Count] = []
+    server_switches: list[UInt63] = []
 
     def __post_init__(self) -> None:
         self.reward = self.reward or [0.0] * len(self.kind)
@@ -54,10 +52,10 @@ _COLUMNS: Callable[[_TurnColumns], tuple[Any, ...]] = operator.attrgetter(*_Turn
 class SegmentHeader(msgspec.Struct):
     """A segment without its arrays."""
 
-    length: _Count
+    length: UInt63
     turns: _TurnColumns
     parent: _Index
-    offset: _Count
+    offset: UInt63
 
     def read_turns(self) -> tuple[Turn, ...]:
         return tuple(Turn(*values) for values in zip(*self.turns.columns(), strict=True))
@@ -65,14 +63,14 @@ class SegmentHeader(msgspec.Struct):
 
 class _RequestHeader(msgspec.Struct):
     run_id: str
-    group: _Count
-    sample: _Count
-    group_size: _Count
+    group: UInt63
+    sample: UInt63
+    group_size: UInt63
     task: str
-    seed: _Int64
-    attempt: _Count
+    seed: Int64
+    attempt: UInt63
     purpose: str
-    vanished_sandboxes: _Count
+    vanished_sandboxes: UInt63
     greedy: bool
 
 

@@ -19,6 +19,7 @@ from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, output_console
 from protocol.journal.repair import JOURNAL_FILE, check_journal, recover_journal
+from protocol.run_directory.layout import NoSuchRunError
 from protocol.run_directory.run_arguments import RunPath
 
 
@@ -51,6 +52,8 @@ class JournalArguments(CommandArguments):
 def run(given: JournalArguments, out: JsonOutput) -> int:
     """Return 0 if the journal is intact or was recovered without a loss."""
     command = given.command
+    if not command.run.is_dir():
+        raise NoSuchRunError(command.run)
     result, lines = _check(command.run) if isinstance(command, CheckJournalArguments) else _recover(command.run)
     out.set_result(result)
     for line in lines:

@@ -219,7 +219,7 @@ def _restore_payloads(copies: _PayloadCopies, new: sqlite3.Connection, recovery:
 
 def _open(path: Path) -> sqlite3.Connection:
     if not path.exists():
-        raise UserError(f"there is no journal at {path}: name the run's directory, or the file itself")
+        raise UserError(f"there is no journal at {path}: name the directory of a run that has begun")
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=1.0)
     with ExitStack() as undo:
         undo.callback(database.close)

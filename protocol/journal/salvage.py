@@ -62,7 +62,7 @@ class JournalSalvage:
             raise UserError(f"it has schema {self._meta('schema')}, not {SCHEMA}: use the longshore that made it")
         for table in ("groups", "rollout_requests", "trajectories", "superseded_trajectories"):
             self._tables.copy_table(table)
-        if self._meta("sampler_state") is None and self._one("SELECT count(*) FROM rollout_requests"):
+        if self._meta("sampler_state") is None and self._number("SELECT count(*) FROM rollout_requests"):
             raise UnreadableJournalError("the page with the task sampler's state")
         self._rebuild_trajectories()
         self._rebuild_groups()
@@ -138,7 +138,7 @@ class JournalSalvage:
         reasons = {reason for _, _, _, reason in rows}
         drop_outcome = next((outcome for outcome in OUTCOMES if outcome in reasons), None)
         outcome = drop_outcome or (GroupOutcome.READY if whole else GroupOutcome.OPEN).value
-        closed = None if outcome == GroupOutcome.OPEN.value else self._one("SELECT max(closed_seq) FROM groups") + 1
+        closed = None if outcome == GroupOutcome.OPEN.value else self._number("SELECT max(closed_seq) FROM groups") + 1
         used = 0
         if any(state == "trained" for _, state, _, _ in rows):
             used = TRAINED
@@ -159,7 +159,9 @@ class JournalSalvage:
                 self._tables.insert_rows("rollout_requests", [(group, sample, "arrived" if arrived else missing, None)])
 
     def _recount(self) -> None:
-        there = self._one("SELECT (SELECT count(*) FROM trajectories) + (SELECT count(*) FROM superseded_trajectories)")
+        there = self._number(
+            "SELECT (SELECT count(*) FROM trajectories) + (SELECT count(*) FROM superseded_trajectories)"
+        )
         before = max(there, self._meta("acknowledged") or 0)
         self.new.execute("INSERT OR REPLACE INTO meta VALUES ('acknowledged', ?)", (before,))
         count_lost(self.new, before - there)
@@ -174,7 +176,7 @@ class JournalSalvage:
     def _first(self, query: str, *values: object) -> Any:
         return self.new.execute(query, values).fetchone()
 
-    def _one(self, query: str, *values: object) -> int:
+    def _number(self, query: str, *values: object) -> int:
         return self._first(query, *values)[0] or 0
 
     def _meta(self, key: str) -> Any:

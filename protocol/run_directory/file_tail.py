@@ -17,8 +17,8 @@ from protocol.run_directory.json_fields import Event, parse_json_object
 
 T = TypeVar("T")
 
-_CHUNK_BYTES = 1 << 20
-_MAX_LINE_BYTES = 64 << 20
+CHUNK_BYTES = 1 << 20
+MAX_LINE_BYTES = 64 << 20
 
 
 class TailedLine(NamedTuple):
@@ -55,22 +55,23 @@ class FileTail:
                 return
             with self.path.open("rb") as file:
                 at, rest = file.seek(self.offset), b""
-                while chunk := file.read(min(_CHUNK_BYTES, end - file.tell())):
+                while chunk := file.read(min(CHUNK_BYTES, end - file.tell())):
                     *whole, rest = (rest + chunk).split(b"\n")
                     for raw in whole:
                         at += len(raw) + 1
                         yield TailedLine(raw, at)
-                    if len(rest) > _MAX_LINE_BYTES:
+                    if len(rest) > MAX_LINE_BYTES:
                         at += len(rest)
                         rest = b""
                         yield TailedLine(b"", at)
         except OSError:
             return
 
-    def read_lines(self, max_bytes: int) -> AppendedLines:
-        """Read about ``max_bytes``, but at least one whole line if there is one, and move ``offset`` behind them."""
+    def read_lines(self, max_bytes: int, until: int | None = None) -> AppendedLines:
+        """Read about ``max_bytes`` up to byte ``until``, but at least one whole line if there is one, and move
+        ``offset`` behind them."""
         rotated, lines, start = self.rotated, list[TailedLine](), -1
-        for line in self.iter_lines():
+        for line in self.iter_lines(until):
             start = self.offset if start < 0 else start
             self.offset = line.end_offset
             lines.append(line)

@@ -1,7 +1,7 @@
 """lineage.jsonl: every version of a run's weights, durable before an engine can sample with it.
 
 A checkpoint knows the versions up to its step.  After a resume from it, the journal may hold tokens of later versions,
-and only this file has their age.
+and only this file tells their staleness.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LineageLog:
         fsync_path(self._path)
 
     def read(self) -> Lineage:
-        """Return all versions of all attempts; an incomplete line, which no engine has used, is skipped."""
+        """Return all versions of all starts; an incomplete line, which no engine has used, is skipped."""
         lineage = Lineage()
         for entry in decode_lines(_ENTRY, self._path):
             lineage.entries[entry.version] = entry

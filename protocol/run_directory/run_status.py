@@ -34,7 +34,12 @@ def read_run_status(run_dir: Path, *, look_only: bool = False) -> RunStatus:
     if config.exists() and not is_config_readable(read_json_object(config)):
         return RunStatus.DAMAGED
     summary = read_json_object(run_dir / SUMMARY_FILE)
-    if summary is None or summary.get("finished") is False:
+    return RunStatus.STOPPED if summary is None else summarised_status(summary)
+
+
+def summarised_status(summary: Event) -> RunStatus:
+    """Return the status of a run without a driver whose ``summary.json`` is ``summary``."""
+    if summary.get("finished") is False:
         return RunStatus.STOPPED
     return RunStatus.FAILED if summary.get("ok") is False else RunStatus.FINISHED
 

@@ -14,15 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntFlag
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Any, cast
 
 import lz4.block  # pyright: ignore[reportMissingTypeStubs]  it has none
 import msgspec
 import numpy as np
 import orjson
-from msgspec import Meta
 
 from protocol.files.filesystem import append_atomically, cut_torn_line
+from protocol.integers import Int64, UInt63
 from protocol.run_directory.blob_files import BLOB_FILE_BYTES, BlobFileWriter, BlobLocation, read_blob_bytes
 from protocol.run_directory.file_tail import decode_line
 from protocol.trajectory import Float32Array, Uint8Array
@@ -30,8 +30,6 @@ from protocol.trajectory import Float32Array, Uint8Array
 TRAINED_FOLDER = "trained"
 TRAINED_INDEX = "index.jsonl"
 MAX_TRAINED_TOKENS = 1 << 26
-_Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-_Whole: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _MAGIC = b"LST1"
 _HEAD = struct.Struct("<4sI")
 _TOKEN_BYTES = 9
@@ -83,19 +81,19 @@ class TrainedTrajectoryEntry:
     logprob_gap: float | None = None
     file: str = ""
     """Name of the token file beside the index; empty if there are no token values."""
-    offset: _Count = 0
-    length: _Count = 0
+    offset: UInt63 = 0
+    length: UInt63 = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedStepEntry:
     """One line of the index: a step."""
 
-    step: _Count | None
+    step: UInt63 | None
     """None if the batch made no step and all of it is dropped for good."""
     t: float
-    version: _Whole
-    """Version of the weights that the step updated, to which token ages refer."""
+    version: Int64
+    """Version of the weights that the step updated, to which its tokens' staleness refers."""
     trajectories: list[TrainedTrajectoryEntry]
 
 

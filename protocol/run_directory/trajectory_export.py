@@ -13,23 +13,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
 
 import msgspec
 import orjson
-from msgspec import Meta
 
 from protocol import codec
 from protocol.errors import UserError
 from protocol.files.filesystem import append_atomically, cut_torn_line
+from protocol.integers import Int64, UInt63
 from protocol.run_directory.blob_files import BLOB_FILE_BYTES, BlobFileWriter, BlobLocation, read_blob_bytes
 from protocol.run_directory.file_tail import decode_line, decode_lines, read_newest_lines
 from protocol.trajectory import Trajectory
 
 TRAJECTORIES_FOLDER = "trajectories"
 EXPORT_INDEX = "index.jsonl"
-_Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-_Whole: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _LINE_BEGINS, _LINE_ENDS = b'{"trajectory":', b"}\n"
 
 
@@ -38,20 +35,20 @@ class ExportIndexEntry:
     """One line of the index."""
 
     trajectory: str
-    group: _Whole
-    sample: _Whole
+    group: Int64
+    sample: Int64
     task: str
     file: str
     """Name of the blob file beside the index."""
-    offset: _Count
-    length: _Count
+    offset: UInt63
+    length: UInt63
     status: str
     reward: float
-    attempt: _Count = 0
+    attempt: UInt63 = 0
     passed: bool | None = None
     """See :attr:`Trajectory.passed`.  None if the line lacks this and the following fields."""
-    tokens: _Count = 0
-    sampled: _Count = 0
+    tokens: UInt63 = 0
+    sampled: UInt63 = 0
     """Number of sampled tokens in all segments."""
     at: float | None = None
     """Time of the export, which follows the acknowledgement; unix seconds."""

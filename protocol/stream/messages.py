@@ -7,12 +7,12 @@ frames, counted from the epoch's start; an epoch starts with a ``StreamHello`` t
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 import msgspec
-from msgspec import Meta
 
 from protocol.errors import LongshoreError
+from protocol.integers import UInt63
 
 STREAM_PROTOCOL_VERSION = 2
 
@@ -35,9 +35,6 @@ class RefusalReason(StrEnum):
     """The peer does not speak ZeroMQ, or disconnected during the handshake."""
 
 
-_Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-
-
 class _StreamMessageBase(
     msgspec.Struct,
     frozen=True,
@@ -51,24 +48,24 @@ class _StreamMessageBase(
 class StreamHello(_StreamMessageBase, frozen=True):
     """Sender: start of an epoch, from which bytes are counted."""
 
-    protocol: _Count
+    protocol: UInt63
     run_id: str
     sender: str
-    epoch: _Count
+    epoch: UInt63
 
 
 class StreamData(_StreamMessageBase, frozen=True):
     """Sender: a trajectory."""
 
-    epoch: _Count
-    seq: _Count
+    epoch: UInt63
+    seq: UInt63
 
 
 class StreamPing(_StreamMessageBase, frozen=True):
     """Sender: number of bytes sent before this message in this epoch."""
 
-    epoch: _Count
-    sent: _Count
+    epoch: UInt63
+    sent: UInt63
 
 
 class StreamBye(_StreamMessageBase, frozen=True):
@@ -78,17 +75,17 @@ class StreamBye(_StreamMessageBase, frozen=True):
 class StreamWelcome(_StreamMessageBase, frozen=True):
     """Receiver: answer to a hello."""
 
-    epoch: _Count
-    credit: _Count
-    max_bytes: _Count
+    epoch: UInt63
+    credit: UInt63
+    max_bytes: UInt63
 
 
 class StreamAck(_StreamMessageBase, frozen=True):
     """Receiver: outcomes of trajectories that are durable."""
 
-    epoch: _Count
-    credit: _Count
-    seqs: list[_Count]
+    epoch: UInt63
+    credit: UInt63
+    seqs: list[UInt63]
     outcomes: list[str]
     """Outcomes, one per entry of ``seqs``."""
 
@@ -96,7 +93,7 @@ class StreamAck(_StreamMessageBase, frozen=True):
 class StreamNack(_StreamMessageBase, frozen=True):
     """Receiver: this message, or for ``seq`` 0 this sender, is refused; sending again does not help."""
 
-    seq: _Count
+    seq: UInt63
     reason: str
     detail: str
 
@@ -104,15 +101,15 @@ class StreamNack(_StreamMessageBase, frozen=True):
 class StreamState(_StreamMessageBase, frozen=True):
     """Receiver: answer to a ping.  Everything up to offset ``done`` was answered before this message."""
 
-    epoch: _Count
-    done: _Count
-    credit: _Count
+    epoch: UInt63
+    done: UInt63
+    credit: UInt63
 
 
 class StreamResync(_StreamMessageBase, frozen=True):
     """Receiver: data of this epoch is missing; start another."""
 
-    epoch: _Count
+    epoch: UInt63
 
 
 StreamMessage: TypeAlias = (

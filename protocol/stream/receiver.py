@@ -27,6 +27,8 @@ DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 DEFAULT_BATCH_BYTES = 8 * 1024 * 1024
 _WINDOW_BYTES, _ALL_WINDOWS_BYTES = 32 * 1024 * 1024, 256 * 1024 * 1024
 _WAITING_BYTES = 64 * 1024 * 1024
+RETRY_S = 1.0
+"""Seconds before a batch that could not be appended is tried again."""
 _APPENDS = 2
 """Concurrent appends: while one is written, the next is prepared."""
 _BURST = 8
@@ -56,7 +58,7 @@ class TrajectoryReceiver:
 
     ``append`` gets the trajectories that arrived since its last call, up to ``batch_bytes`` but at least one, and
     returns when they are durable; a second batch may be appended meanwhile.  When it raises InfraError (for example on
-    a full disk), nothing is acknowledged and the same batch is retried every ``retry_s``.
+    a full disk), nothing is acknowledged and the same batch is retried every second.
 
     Trajectories that are not yet appended take at most ``window_bytes`` per sender.  The n-th sender gets a window of
     256 MiB ÷ n (at least one trajectory); windows granted earlier are not reduced, only not renewed until they are
@@ -83,13 +85,12 @@ class TrajectoryReceiver:
         on_unroutable: OnUnroutable | None = None,
         on_disconnected: OnDisconnected | None = None,
         curve: CurveServer | None = None,
-        retry_s: float = 1.0,
     ) -> None:
         require_keys(host, curve)
         self.run_id, self.host, self.port, self.max_bytes = run_id, host, port, max_bytes
         self.window_bytes = max(max_bytes, _WINDOW_BYTES if window_bytes is None else window_bytes)
         """Bytes that one sender may have unanswered."""
-        self._append, self._curve, self._retry_s = append, curve, retry_s
+        self._append, self._curve = append, curve
         self._notices = PeerNotices(
             time.monotonic, on_refused=on_refused, on_unroutable=on_unroutable, on_disconnected=on_disconnected
         )
@@ -213,7 +214,7 @@ class TrajectoryReceiver:
             try:
                 return await self._append(items)
             except InfraError:
-                await asyncio.sleep(self._retry_s)
+                await asyncio.sleep(RETRY_S)
 
     def _refuse_key(self, key: bytes) -> None:
         refused = StreamRefusal(RefusalReason.UNAUTHENTICATED, "its public key is not admitted")

@@ -108,12 +108,12 @@ class UnixHttpConnection(http.client.HTTPConnection):
 
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__("docker", timeout=timeout_s)
-        self._path = path
+        self.socket_path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        self.sock.connect(self.socket_path)
 
 
 def docker_address_from_environment(env: Mapping[str, str]) -> str:

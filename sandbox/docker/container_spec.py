@@ -9,6 +9,7 @@ from pathlib import Path
 
 from protocol.errors import UserError
 from sandbox.capabilities import BASE_CAPABILITIES
+from sandbox.default_limits import CPUS, MEMORY_MB, PIDS
 from sandbox.docker.retry import Json
 
 PRIVATE_DNS: Json = {"Dns": ["127.0.0.254"], "DnsOptions": ["timeout:1", "attempts:1"]}
@@ -31,9 +32,9 @@ def networking_config(network: str, aliases: tuple[str, ...]) -> Json:
 class ContainerLimits:
     """Resource limits of one container.  Raises UserError for a limit that is not positive and finite."""
 
-    memory_bytes: int = 256 << 20
-    pids: int = 128
-    cpus: float = 1.0
+    memory_bytes: int = MEMORY_MB << 20
+    pids: int = PIDS
+    cpus: float = CPUS
     file_bytes: int = 2 << 30
     """Largest size of one file."""
     disk_bytes: int = 2 << 30
@@ -81,7 +82,7 @@ class ContainerSpec:
     disk_quota: bool = False
     """The daemon's storage driver enforces the disk limit."""
     disk_loop: bool = False
-    """The container writes to a file system of its own (:mod:`sandbox.docker.loop_disk`)."""
+    """The container writes to a file system of its own (:mod:`sandbox.docker.files.loop_disk`)."""
     network: str = "none"
     """Docker's network mode: ``none``, a network's name, or ``container:ID`` for the network of that container."""
     aliases: tuple[str, ...] = ()
@@ -91,7 +92,7 @@ class ContainerSpec:
     capabilities: tuple[str, ...] = BASE_CAPABILITIES
     committed_from: str = ""
     """The task's image if ``image`` was committed from a sandbox; an agent may have changed the files that the daemon
-    reads from such an image (:mod:`sandbox.docker.user_files`)."""
+    reads from such an image (:mod:`sandbox.docker.files.user_files`)."""
 
     @property
     def task_image(self) -> str:
@@ -102,6 +103,7 @@ class ContainerSpec:
         """Build the body of Docker's ``POST /containers/create``."""
         limits = self.limits
         joined = self.network.startswith("container:")
+        may_mount = "SYS_ADMIN" in self.capabilities  # which AppArmor's profile for containers would refuse
         return {
             "Image": self.image,
             "Entrypoint": [],
@@ -128,7 +130,7 @@ class ContainerSpec:
                 "LogConfig": {"Type": "none", "Config": {}},
                 "CapDrop": ["ALL"],
                 "CapAdd": list(self.capabilities),
-                "SecurityOpt": ["no-new-privileges"],
+                "SecurityOpt": ["no-new-privileges", *(("apparmor=unconfined",) if may_mount else ())],
                 "StorageOpt": storage_options(limits) if self.disk_quota else {},
                 "PidsLimit": limits.pids,
                 "Memory": limits.memory_bytes,

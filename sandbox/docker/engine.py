@@ -25,17 +25,18 @@ from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.inventory import DockerInventory
 from sandbox.docker.labels import OWNER_LABEL
 from sandbox.docker.retry import (
+    BUSY_STATUSES,
     CALL_TIMEOUT_S,
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
-    RETRIED_STATUS,
+    RETRIED_STATUSES,
     DockerEngineError,
     Json,
     call_with_retries,
 )
 
-_REMOVAL_S = 300.0
-_DEATH_S = 5.0
+REMOVAL_S = 300.0
+DEATH_S = 5.0
 """Seconds to wait until the daemon reports a death that it announced with an out-of-memory event."""
 
 
@@ -133,10 +134,10 @@ class DockerEngine:
         async def call() -> None:
             await self._container(container).delete(force=True, v=True)
 
-        give_up, pause_s = time.monotonic() + _REMOVAL_S, FIRST_PAUSE_S
+        give_up, pause_s = time.monotonic() + REMOVAL_S, FIRST_PAUSE_S
         while True:
             try:
-                await call_with_retries(f"remove container {container[:12]}", call, RETRIED_STATUS - {409})
+                await call_with_retries(f"remove container {container[:12]}", call, BUSY_STATUSES)
             except DockerEngineError as error:
                 if error.status == 404:
                     return
@@ -153,7 +154,7 @@ class DockerEngine:
             found = await self._containers(filters)
             return tuple(ContainerInfo(each.id, each["Labels"] or {}, each["State"]) for each in found)
 
-        return await call_with_retries("list containers", call, RETRIED_STATUS)
+        return await call_with_retries("list containers", call, RETRIED_STATUSES)
 
     async def inspect(self, container: str, *, size: bool = False) -> Json:
         """Return the daemon's description of a container; with ``size`` also its size, for which it reads every file's.
@@ -164,7 +165,7 @@ class DockerEngine:
         async def call() -> Json:
             return await self._container(container).show(size=int(size))  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
-        return await call_with_retries(f"inspect container {container[:12]}", call, RETRIED_STATUS)
+        return await call_with_retries(f"inspect container {container[:12]}", call, RETRIED_STATUSES)
 
     async def require_running(self, container: str) -> None:
         """Raise DockerEngineError with status 409 when the container does not run, 404 when it no longer exists."""
@@ -177,7 +178,7 @@ class DockerEngine:
         async def call() -> str:
             return "".join(await self._container(container).log(stdout=True, stderr=True))  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
-        return await call_with_retries(f"read the log of {container[:12]}", call, RETRIED_STATUS)
+        return await call_with_retries(f"read the log of {container[:12]}", call, RETRIED_STATUSES)
 
     async def inventory(self) -> DockerInventory:
         """List everything that could leak. Raises DockerEngineError."""
@@ -194,7 +195,7 @@ class DockerEngine:
                 frozenset(cast("str", each["Id"]) for each in images),
             )
 
-        return await call_with_retries("list what exists", call, RETRIED_STATUS)
+        return await call_with_retries("list what exists", call, RETRIED_STATUSES)
 
     async def image_environment(self, image: str) -> dict[str, str]:
         """Return the variables that an image sets for every process.  Raises DockerEngineError."""
@@ -218,7 +219,7 @@ class DockerEngine:
         Raises DockerEngineError.
         """
         filters = json.dumps({"container": [container], "event": ["oom", "kill", "die"]})
-        give_up = time.monotonic() + _DEATH_S
+        give_up = time.monotonic() + DEATH_S
         while True:
             params = {"since": f"{since:.3f}", "until": f"{time.time():.3f}", "filters": filters}
             answer = await self._read("events", f"ask what happened to {container[:12]}", params)
@@ -239,4 +240,4 @@ class DockerEngine:
                 raise DockerEngineError(text.strip(), response.status)
             return text
 
-        return await call_with_retries(what, call, RETRIED_STATUS)
+        return await call_with_retries(what, call, RETRIED_STATUSES)

@@ -7,9 +7,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from sandbox.docker import committed_images, networks
 from sandbox.docker.engine import DockerEngine
+from sandbox.docker.files import committed_images
 from sandbox.docker.inventory import DockerInventory
+from sandbox.docker.network import private_networks
 
 _POLL_S = 0.3
 
@@ -21,7 +22,7 @@ async def inventory_without_labels(engine: DockerEngine, labels: Mapping[str, st
     """
     own = DockerInventory(
         frozenset(each.id for each in await engine.containers(labels)),
-        frozenset(each.id for each in await networks.list_networks(engine, labels)),
+        frozenset(each.id for each in await private_networks.list_networks(engine, labels)),
         frozenset(),
         frozenset(each.image for each in await committed_images.list_committed_images(engine, labels)),
     )
@@ -39,7 +40,7 @@ async def inventory_of_others(engine: DockerEngine, key: str, value: str) -> Doc
 
     return DockerInventory(
         frozenset(each.id for each in await engine.containers() if others(each.labels)),
-        frozenset(each.id for each in await networks.list_networks(engine, {}) if others(each.labels)),
+        frozenset(each.id for each in await private_networks.list_networks(engine, {}) if others(each.labels)),
         frozenset(),
         frozenset(
             each.image for each in await committed_images.list_committed_images(engine, {}) if others(each.labels)

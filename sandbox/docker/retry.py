@@ -15,7 +15,10 @@ T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
 CALL_TIMEOUT_S = 60.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
-RETRIED_STATUS = frozenset({409, 500, 502, 503})
+BUSY_STATUSES = frozenset({500, 502, 503})
+"""Statuses of a call that the daemon could not do now."""
+RETRIED_STATUSES = BUSY_STATUSES | {409}
+"""And of a call that conflicted with another one."""
 _ATTEMPTS = 5
 _CONNECTION_CUT = 900
 """aiodocker's status for a connection that could not be made or was dropped."""

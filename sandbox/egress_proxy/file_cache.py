@@ -30,8 +30,8 @@ from sandbox.egress_proxy.cached_file import CachedFile, FetchFailedError, Respo
 
 _DEFAULT_LIFETIME_S = 60.0
 _IMMUTABLE_LIFETIME_S = 10 * 365 * 86400.0
-_MAX_FILES = 20_000
-_MAX_UNREAD = 64
+MAX_FILES = 20_000
+MAX_UNREAD = 64
 """Number of fetches above which a fetch without a reader is stopped."""
 _ABANDONED_S = 86400.0
 """Seconds without a write after which a part counts as abandoned if its process cannot be proved dead."""
@@ -143,7 +143,7 @@ class FileCache:
 
     def _continues_without_readers(self, entry: CachedFile) -> bool:
         is_bounded = entry.head.length is not None and self.may_keep(entry.head)
-        return is_bounded and len(self._entries) <= _MAX_UNREAD
+        return is_bounded and len(self._entries) <= MAX_UNREAD
 
     def _forget(self, key: str, entry: CachedFile) -> None:
         """Stop offering a file that is being fetched."""
@@ -192,7 +192,7 @@ class FileCache:
         arriving = {each.path: each.granted for each in self._entries.values()}
         taken = sum(({each.path: each.size for each in files} | read | arriving).values())
         droppable = [each for each in files if each.path.suffix == ".body" and each.path not in read]
-        too_much, too_many = taken + more - self._max_bytes, len(files) - _MAX_FILES
+        too_much, too_many = taken + more - self._max_bytes, len(files) - MAX_FILES
         if too_much > sum(each.size for each in droppable):
             return False
         for each in droppable:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from sandbox.docker.network_namespace import listen_in_namespace
+from sandbox.docker.network.network_namespace import listen_in_namespace
 from sandbox.egress_proxy.connection import ProxyAccess, serve_connection
 from sandbox.egress_proxy.file_cache import FileCache
 from sandbox.egress_proxy.rules import AllowList
@@ -27,7 +27,7 @@ from sandbox.egress_proxy.upstream import UpstreamClient
 
 _MOST_CONNECTIONS = 64
 _MOST_NAMED = 1000
-_PAUSE_S = 0.1
+PAUSE_S = 0.1
 """Seconds before the next attempt to accept a connection, which the kernel queues meanwhile."""
 
 
@@ -151,4 +151,4 @@ async def _accepted(listener: socket.socket) -> socket.socket:
         try:
             return (await asyncio.get_running_loop().sock_accept(listener))[0]
         except OSError:
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(PAUSE_S)

@@ -1,7 +1,8 @@
 """Grades an attempt: runs hidden tests on the files that an agent left in its container, with one result per test.
 
 Before a byte of a test enters a container, every process of the agent is dead, even the shell that PID 1 starts from an
-image (:mod:`sandbox.grading.containers.grading_container` chooses the container).  The tests run as PID 1's child in an
+image (:mod:`sandbox.grading.containers.grading_container` chooses the container). Only at level ``live`` they keep
+running beside the tests, whose folders they cannot see (:attr:`Isolation.LIVE`).  The tests run as PID 1's child in an
 environment that the agent cannot influence (:mod:`sandbox.grading.isolation.environment`).  The verdict is read from
 that child's own output stream, which nothing that ran before can reach, and from report files that are emptied before
 and read after everything else has been killed.
@@ -47,12 +48,12 @@ from sandbox.grading.hidden_tests import TEST_SCRIPT_NAME, files_for_tests, fold
 from sandbox.grading.isolation.decision import Isolation, decide_isolation
 from sandbox.grading.isolation.environment import TEMPORARY_DIR, TESTS_DIR, build_test_environment
 from sandbox.grading.isolation.script_shell import choose_shell
-from sandbox.grading.results.pytest_summary import SummaryParser
+from sandbox.grading.results.marked_output import make_output_parser
 from sandbox.session.child_process import run_child_process
 from sandbox.session.files import FileTooLarge, replace_path, write_files
-from sandbox.session.init_requests import WriteFlag
+from sandbox.session.init_connection.init_requests import WriteFlag
 from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import NetworkMode, Task
+from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 from sandbox.toolchain.in_container.layout import CREATED_PATHS_FILE, FACTS_FILE
 
 _PYTEST_DIR = f"{TEMPORARY_DIR}/pytest-of-root/"
@@ -66,13 +67,12 @@ _LOG_BYTES = 16 << 10
 async def grade_sandbox(
     session: SandboxSession, task: Task, timeout_s: float | None = None, commands: Sequence[str] = ()
 ) -> GradeResult:
-    """Grade the files that the agent left, at the task's level. Except at ``sibling`` the session's shell does not
-    survive.
+    """Grade what the agent left, at the task's level. Except at ``sibling`` the session's shell does not survive.
 
     However this ends, no process of the tests keeps running in the agent's container, and only the files that they
     wrote outside their own folders remain. ``commands``: what the agent ran, for :attr:`GradeResult.suspicions`.
     Raises InfraError (SandboxLost, SandboxStartError, DockerEngineError) if a container or its daemon does not
-    answer, SandboxDestroyed if the agent's container has ended.
+    answer, SandboxDestroyed if the agent's container has ended, UserError where ``live`` is impossible.
     """
     started = time.perf_counter()
     limit_s = timeout_s or task.test_timeout_s
@@ -90,6 +90,8 @@ async def grade_sandbox(
     except UnfitArtifactError as error:
         run = GradingRun(note=f"the agent's files could not be copied to the tests: {error}")
     isolation = isolation or decide_isolation(task.run_tests, task.tests)
+    if task.grading is GradingLevel.LIVE:
+        isolation = Isolation.LIVE
     return run.result(task, commands, task.grading, isolation, (time.perf_counter() - started) * 1000)
 
 
@@ -113,7 +115,7 @@ async def _test_environment(
     image = await session.image_environment()
     offline = task.network.verify is NetworkMode.NONE
     folders = (task.workdir, *task.artifacts)
-    return build_test_environment(image, task.env, network, isolation, folders, offline=offline)
+    return build_test_environment(image, {**task.env, **task.test_env}, network, isolation, folders, offline=offline)
 
 
 async def _run_tests(
@@ -129,30 +131,38 @@ async def _run_tests(
     why = await _write_tests(test_session, task, isolation)
     if why:
         return GradingRun(note=why)
-    removed, why = await remove_links(test_session, tuple(folders_for_tests(task)))
-    if why:
-        return GradingRun(note=why, removed_links=removed)
-    summary, log = SummaryParser(), HeadTailBuffer(_LOG_BYTES, _LOG_BYTES)
+    try:
+        removed, why = await remove_links(test_session, tuple(folders_for_tests(task)))
+        if why:
+            return GradingRun(note=why, removed_links=removed)
+        run = await _run_script(test_session, task, limit_s, env, verifier=verifier)
+    except OSError as error:
+        if task.grading is GradingLevel.LIVE:
+            return GradingRun(note=f"the tests could not be started beside what the agent left running: {error}")
+        raise SandboxLost(f"the tests could not be started: {error}") from error
+    return dataclasses.replace(run, removed_links=removed)
+
+
+async def _run_script(
+    test_session: SandboxSession, task: Task, limit_s: float, env: Mapping[str, str], *, verifier: bool
+) -> GradingRun:
+    """Run the test script and judge it. Raises OSError if it cannot be started."""
+    output, log = make_output_parser(task.results_format), HeadTailBuffer(_LOG_BYTES, _LOG_BYTES)
 
     def feed(data: bytes) -> bool:
-        summary.feed(data)
+        output.feed(data)
         log.feed(data)
         return True
 
     argv = (*choose_shell(task.run_tests, verifier=verifier).argv, f"{TESTS_DIR}/{TEST_SCRIPT_NAME}")
-    try:
-        end = await run_child_process(test_session, argv, feed, env=env, limit_s=limit_s, cwd=task.workdir)
-    except OSError as error:
-        raise SandboxLost(f"the tests could not be started: {error}") from error
+    end = await run_child_process(test_session, argv, feed, env=env, limit_s=limit_s, cwd=task.workdir)
     if end is None or task.reports:
         await kill_agent_processes(test_session)  # then nothing is left that could write a report
     if end is None:
-        run = GradingRun(log=log.text(), note=f"the tests exceeded their limit of {limit_s:g} s", timed_out=True)
-    else:
-        run = await judge_run(
-            task, summary, test_session.read_file, log.text(), exit_code=end.code, signalled=end.signalled
-        )
-    return dataclasses.replace(run, removed_links=removed)
+        return GradingRun(log=log.text(), note=f"the tests exceeded their limit of {limit_s:g} s", timed_out=True)
+    return await judge_run(
+        task, output.report(), test_session.read_file, log.text(), exit_code=end.code, signalled=end.signalled
+    )
 
 
 @asynccontextmanager

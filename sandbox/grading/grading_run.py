@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.isolation.decision import Isolation
-from sandbox.grading.results.pytest_summary import SummaryParser
 from sandbox.grading.results.report_files import MAX_REPORT_BYTES, read_report
 from sandbox.grading.results.verdict import GradingReport, GradingVerdict, find_contradiction, judge_reports
 from sandbox.grading.suspicions import find_suspicions
 from sandbox.session.files import FileTooLarge
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import GradingLevel, ResultsFormat, Task
 
 
 @dataclass(slots=True)
@@ -47,28 +46,29 @@ class GradingRun:
 
 async def judge_run(
     task: Task,
-    summary: SummaryParser,
+    output: GradingReport,
     read_file: Callable[[str, int], Awaitable[bytes]],
     log: str,
     *,
     exit_code: int,
     signalled: bool,
 ) -> GradingRun:
-    """Judge tests that have ended, by their printed summary, their report files and their exit.
+    """Judge tests that have ended, by what they printed, their report files and their exit.
 
     ``read_file`` reads a report file up to a maximum of bytes. Raises what it raises except OSError and FileTooLarge.
     """
     reports, why_void = await _read_reports(task.reports, read_file) if task.reports else ((), "")
     has_xfail = any(b"xfail" in each for each in (task.run_tests.encode(), *task.tests.values()))
-    verdict = judge_reports(task.expected_tests, task.weights, (*reports, summary.report()), xfails=has_xfail)
-    note = find_contradiction(exit_code, signalled, verdict.tests) or why_void
+    verdict = judge_reports(task.expected_tests, task.weights, (*reports, output), xfails=has_xfail)
+    fails_by_exit = task.results_format is ResultsFormat.PYTEST
+    note = find_contradiction(exit_code, signalled, verdict, fails_by_exit=fails_by_exit) or why_void or output.fault
     return GradingRun(None if note else verdict, log, note)
 
 
 async def _read_reports(
     paths: Sequence[str], read_file: Callable[[str, int], Awaitable[bytes]]
 ) -> tuple[tuple[GradingReport, ...], str]:
-    """Return the reports, and the reason if the run is void: no report could be read, or one is too long.
+    """Return the reports, and the reason if the run is void: no report could be read, one is too long, or has a fault.
 
     Links and empty files do not count as reports.
     """
@@ -80,6 +80,8 @@ async def _read_reports(
             return (), str(error)
         except OSError:
             continue
+        if report.fault:
+            return (), report.fault
         if report.tests or report.reward is not None:
             found.append(report)
     return tuple(found), "" if found else f"the tests wrote none of {', '.join(paths)}"

@@ -137,7 +137,7 @@ def _items(text: str) -> tuple[str, ...]:
 def _same_lists(one: _List, other: _List) -> bool:
     if one.brackets != other.brackets or not len(one.items) == len(other.items) <= _MOST_ITEMS:
         return False
-    its, the = [_Item.of(text) for text in one.items], [_Item.of(text) for text in other.items]
+    its, the = [_Item.parse(text) for text in one.items], [_Item.parse(text) for text in other.items]
     if one.brackets:
         return all(each.is_same(expected) for each, expected in zip(its, the, strict=True))
     return _same_sets(its, the)
@@ -158,7 +158,7 @@ class _Item(NamedTuple):
     value: Expression | None
 
     @classmethod
-    def of(cls, text: str) -> _Item:
+    def parse(cls, text: str) -> _Item:
         try:
             return cls(_tight(text), parse_expression(text))
         except UnreadableExpressionError:

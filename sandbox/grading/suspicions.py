@@ -39,7 +39,7 @@ _RULES = (
     ),
     ("PID 1 or the toolchain", rf"/\.sbx{_END}|/proc/1/|\bsbx-init\b"),
 )
-_COMPILED = tuple((what, re.compile(rule)) for what, rule in _RULES)
+COMPILED_RULES = tuple((what, re.compile(rule)) for what, rule in _RULES)
 
 
 class Suspicion(NamedTuple):
@@ -63,11 +63,11 @@ def find_suspicions(commands: Sequence[str], task: Task) -> tuple[Suspicion, ...
 
     Names of the task's own hidden files count, unless its instruction names them.
     """
-    rules = (*_COMPILED, *_own(task))
-    return tuple(each for number, command in enumerate(commands) for each in _of_one(number, command, rules))
+    rules = (*COMPILED_RULES, *_task_rules(task))
+    return tuple(each for number, command in enumerate(commands) for each in _match_rules(number, command, rules))
 
 
-def _of_one(number: int, command: str, rules: Sequence[tuple[str, re.Pattern[str]]]) -> Iterator[Suspicion]:
+def _match_rules(number: int, command: str, rules: Sequence[tuple[str, re.Pattern[str]]]) -> Iterator[Suspicion]:
     if len(command) > MOST_COMMAND_CHARS:
         what = f"longer than {MOST_COMMAND_CHARS} characters: it has {len(command)}"
         yield Suspicion(number, what, command[:_EXCERPT])
@@ -75,16 +75,16 @@ def _of_one(number: int, command: str, rules: Sequence[tuple[str, re.Pattern[str
     joined = command.replace("\\\n", "  ")  # a continued line
     for what, rule in rules:
         if found := rule.search(joined):
-            yield Suspicion(number, what, _around(command, found))
+            yield Suspicion(number, what, _excerpt_around(command, found))
 
 
-def _own(task: Task) -> list[tuple[str, re.Pattern[str]]]:
+def _task_rules(task: Task) -> list[tuple[str, re.Pattern[str]]]:
     """Return a rule for the task's own hidden files and reports."""
     hidden = [*(path.rpartition("/")[2] for path in task.tests), *task.reports]
     named = [name for name in dict.fromkeys(hidden) if len(name) > 4 and name not in task.instruction]
     return [("a hidden file", re.compile("|".join(map(re.escape, named))))] if named else []
 
 
-def _around(command: str, found: re.Match[str]) -> str:
+def _excerpt_around(command: str, found: re.Match[str]) -> str:
     start = max(0, min(found.end() - _EXCERPT // 2, len(command) - _EXCERPT))
     return command[start : start + _EXCERPT]

@@ -67,7 +67,7 @@ _STATUS = {
     415: "not JSON",
     422: "the task or file is invalid",
     429: "no free slot; Retry-After",
-    502: "a worker could not be reached",
+    502: "a pool server could not be reached",
     503: "infrastructure failed; Retry-After",
     504: "not done within the deadline",
 }

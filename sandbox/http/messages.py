@@ -14,13 +14,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Base64Encoder, BaseModel, ConfigDict, EncodedBytes, Field
 
 from sandbox.pool.leases import MAX_GROUP
+from sandbox.pool.settings import COMMAND_TIMEOUT_S
 from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES
 
 MAX_COMMAND_S, MAX_S = 3600.0, 86_400.0
 LEAST_DEADLINE_S = 1.0
 ROUTER_SPARE_S, CLIENT_SPARE_S = 5.0, 10.0
-"""Seconds beyond a request's deadline for which its router and its client wait for the reply, longer than the worker,
-so that the process closest to the work reports the outcome."""
+"""Seconds beyond a request's deadline for which its router and its client wait for the reply, longer than the pool
+server, so that the process closest to the work reports the outcome."""
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_S)]
 RequestId = Annotated[
@@ -52,7 +53,7 @@ class ApiMessage(BaseModel):
 class AllocateRequest(ApiMessage):
     task_key: Name
     request_id: RequestId = None
-    image: Annotated[str, Field(max_length=512, description="A router prefers workers that have it.")] = ""
+    image: Annotated[str, Field(max_length=512, description="A router prefers pool servers that have it.")] = ""
 
 
 class AllocateReply(ApiMessage):
@@ -187,7 +188,7 @@ class EvaluateReply(EndableReply):
 
 class RunCommandRequest(OperationRequest):
     command: Annotated[str, Field(max_length=1 << 20)]
-    timeout_s: Annotated[float, Field(gt=0, le=MAX_COMMAND_S)] = 20.0
+    timeout_s: Annotated[float, Field(gt=0, le=MAX_COMMAND_S)] = COMMAND_TIMEOUT_S
 
 
 class RunCommandReply(OkReply):

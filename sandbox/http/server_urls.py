@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 from protocol.errors import UserError
 
 
-def worker_urls(text: str) -> tuple[str, ...]:
+def parse_server_urls(text: str) -> tuple[str, ...]:
     """Parse comma-separated URLs of servers; duplicates are dropped.  Raises UserError."""
     urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in text.split(",") if url.strip()))
     if not urls:
-        raise UserError("no worker is set: set WORKER_URLS or --workers to http://host:18081,http://host:18081")
+        raise UserError("no server is set: set WORKER_URLS or --servers to http://host:18081,http://host:18081")
     for url in urls:
         if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
-            raise UserError(f"worker {url!r} is not a URL: write http://host:port")
+            raise UserError(f"server {url!r} is not a URL: write http://host:port")
     return urls
 
 

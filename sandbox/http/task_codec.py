@@ -14,9 +14,9 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from protocol.errors import UserError
-from sandbox.docker.networks import MAX_SERVICES
+from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.images.image_names import is_reference
-from sandbox.tasks.task import ImageBuild, Task, TaskService
+from sandbox.tasks.task import ImageBuild, Task, TaskHealthcheck, TaskService
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -64,6 +64,10 @@ def check_task_bounds(task: Task) -> Task:
         "reports": len(task.reports) <= MAX_NAMES and all(map(_absolute, task.reports)),
         "artifacts": len(task.artifacts) <= MAX_NAMES and all(map(_absolute, task.artifacts)),
         "env": _is_env(task.env),
+        "agent_env": _is_env(task.agent_env),
+        "test_env": _is_env(task.test_env),
+        "solution_env": _is_env(task.solution_env),
+        "healthcheck": task.healthcheck is None or _is_healthcheck(task.healthcheck),
         "setup": "\0" not in task.setup,
         "run_tests": "\0" not in task.run_tests,
         "answer": _is_text(task.answer),
@@ -122,6 +126,16 @@ def _is_text(text: str, most: int = MAX_TEXT) -> bool:
 def _is_env(values: Mapping[str, str]) -> bool:
     right = all(_ENV_NAME.fullmatch(name) and _is_text(value) for name, value in values.items())
     return right and len(values) <= MAX_NAMES
+
+
+def _is_healthcheck(check: TaskHealthcheck) -> bool:
+    seconds = (check.interval_s, check.timeout_s, check.start_interval_s)
+    return (
+        _is_text(check.command)
+        and all(0 < each <= MAX_SECONDS for each in seconds)
+        and 0 <= check.start_period_s <= MAX_SECONDS
+        and 1 <= check.retries <= MAX_NAMES
+    )
 
 
 def _differ(names: Iterable[str]) -> bool:

@@ -20,6 +20,7 @@ from tyro.conf import Positional, subcommand
 from protocol.cli.arguments import AtLeastOne, CommandArguments, JsonFlag, option
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.cli.formatting import format_bytes
 from protocol.cli.output import JsonOutput
 from protocol.errors import UserError
 from sandbox.docker.engine import DockerEngine
@@ -73,15 +74,15 @@ class ImportImageArguments(EgressProxyOptions):
     as_json: JsonFlag = False
 
 
-class PruneImagesArguments(EgressProxyOptions):
+class PruneImagesArguments(CommandArguments):
     """Remove longshore's images, least recently used first."""
 
-    to_gb: Annotated[float, option("GB"), Field(ge=0)] = 0.0
-    """Size to shrink the images to; 0 removes all."""
+    to_gb: Annotated[float, option("GiB"), Field(ge=0)] = 0.0
+    """Size to shrink the images to, in GiB; 0 removes all."""
     as_json: JsonFlag = False
 
 
-class ListImagesArguments(EgressProxyOptions):
+class ListImagesArguments(CommandArguments):
     """List longshore's images."""
 
     as_json: JsonFlag = False
@@ -112,9 +113,11 @@ def run(given: ImagesArguments, out: JsonOutput) -> int:
     return EXIT_FAILED if outcome.get("failed") else EXIT_OK
 
 
-async def _run(chosen: EgressProxyOptions) -> CommandReport:
+async def _run(chosen: CommandArguments) -> CommandReport:
     concurrency = chosen.concurrency if isinstance(chosen, BuildImagesArguments | PullImagesArguments) else 1
-    async with _store(concurrency, chosen.proxy_settings(EgressProxySettings)) as (engine, store):
+    fetches = isinstance(chosen, EgressProxyOptions)
+    proxy = chosen.proxy_settings(EgressProxySettings) if fetches else EgressProxySettings()
+    async with _store(concurrency, proxy) as (engine, store):
         match chosen:
             case BuildImagesArguments():
                 builds_only = not isinstance(chosen, PrefetchImagesArguments)
@@ -124,7 +127,7 @@ async def _run(chosen: EgressProxyOptions) -> CommandReport:
             case ImportImageArguments():
                 return await _imported(store, chosen.archive, chosen.name)
             case PruneImagesArguments():
-                return {"evicted": list(await store.prune(int(chosen.to_gb * 1e9)))}
+                return {"evicted": list(await store.prune(int(chosen.to_gb * (1 << 30))))}
             case _:
                 return await _listed(engine, store)
 
@@ -207,11 +210,10 @@ def _lines(outcome: CommandReport) -> list[str]:
         lines.append(f"{outcome['built']} built, {outcome['pulled']} pulled, {len(outcome['failed'])} failed")
     lines += [f"evicted {name}" for name in outcome.get("evicted", ())]
     for each in outcome.get("listed", ()):
-        lines.append(f"{each['image']}  {each['bytes'] / 1e6:.0f} MB  unused for {each['unused_s']} s")
+        lines.append(f"{each['image']}  {format_bytes(each['bytes'])}  unused for {each['unused_s']} s")
     if "bytes" in outcome:
-        lines.append(
-            f"{len(outcome['listed'])} longshore images, {outcome['bytes'] / 1e6:.0f} MB besides shared layers"
-        )
+        used = format_bytes(outcome["bytes"])
+        lines.append(f"{len(outcome['listed'])} longshore images, {used} besides shared layers")
     if outcome.get("others"):
         lines.append(f"{outcome['others']} more were built with another LONGSHORE_HOME and count towards its quota")
     return lines

@@ -63,6 +63,11 @@ class _Failure(NamedTuple):
     error: ImageError
 
 
+async def open_ledger(engine: DockerEngine, home: Path) -> ImageLedger:
+    """Open the ledger of this engine's images, which is a folder below ``home``.  Raises DockerEngineError."""
+    return ImageLedger(home / "images" / (await engine_calls.find_engine_id(engine)).replace(":", ""))
+
+
 class ImageStore:
     """Builds, pulls and reserves the images of one engine."""
 
@@ -87,8 +92,7 @@ class ImageStore:
         cls, engine: DockerEngine, settings: ImageSettings, build_network: BuildNetworkOpener | None = None
     ) -> ImageStore:
         """Open the store of this engine. Raises DockerEngineError."""
-        folder = settings.home / "images" / (await engine_calls.find_engine_id(engine)).replace(":", "")
-        return cls(engine, settings, ImageLedger(folder), build_network)
+        return cls(engine, settings, await open_ledger(engine, settings.home), build_network)
 
     @asynccontextmanager
     async def reserve(self, task: Task | TaskService) -> AsyncGenerator[str]:

@@ -12,18 +12,18 @@ from pathlib import Path
 
 from protocol.errors import UserError
 
-_FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent
 _FLAGS = ("-static", "-O2", "-Wall", "-Wextra", "-Wno-unused-result")
 
 
 def sources() -> tuple[Path, ...]:
     """Return the C files for the compiler."""
-    return tuple(sorted(_FOLDER.glob("*.c")))
+    return tuple(sorted(FOLDER.glob("*.c")))
 
 
 def _digest() -> str:
     whole = hashlib.sha256(repr(_FLAGS).encode())
-    for each in (*sources(), *sorted(_FOLDER.glob("*.h"))):
+    for each in (*sources(), *sorted(FOLDER.glob("*.h"))):
         whole.update(each.read_bytes())
     return whole.hexdigest()[:12]
 
@@ -36,7 +36,7 @@ def build_init(cache: Path) -> Path:
     """Return the path of PID 1, from the wheel or from ``cache``, where it is compiled if absent. Raises NoCompiler."""
     name = f"init-{_digest()}-{platform.machine()}"
     target = cache / name
-    for each in (_FOLDER / name, target):
+    for each in (FOLDER / name, target):
         if each.exists():
             return each
     compiler = shutil.which("gcc") or shutil.which("cc")
@@ -53,7 +53,7 @@ def build_init(cache: Path) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UserError(
-                f"{compiler} could not build {_FOLDER} (a static libc is needed: apt-get install gcc "
+                f"{compiler} could not build {FOLDER} (a static libc is needed: apt-get install gcc "
                 f"libc6-dev):\n{done.stderr.strip()[-2000:]}"
             )
         Path(made).chmod(0o755)

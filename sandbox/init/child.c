@@ -30,7 +30,7 @@ void start_child(uint32_t id, char *p, size_t n) {
     if (child.pid || pipe2(pipe_, O_CLOEXEC) < 0) { send_ack(id, child.pid ? EBUSY : errno, 0); return; }
     pid_t pid = fork();
     if (pid == 0) {
-        become_ordinary(-1, pipe_[1]);
+        become_ordinary(OF_TESTS, -1, pipe_[1]);
         char real[WORKDIR_MOST];
         if ((chdir(of.cwd) < 0 || syscall(SYS_getcwd, real, sizeof real) < 0) && chdir("/") < 0) _exit(127);
         execve(of.argv[0], of.argv, of.envp);

@@ -33,7 +33,7 @@ static int remove_folder(const char *path) {
 }
 
 /* Rename a folder within its parent folder, at once, whatever its content. */
-static int put_aside(const char *path) {
+int put_aside(const char *path) {
     char aside[PATH_MOST + 64];
     int above = (int)(strrchr(path, '/') - path);
     snprintf(aside, sizeof aside, "%.*s/.sbx-aside-%llx", above, path, (unsigned long long)now_ns());
@@ -145,7 +145,7 @@ static int write_file(char *path, uint32_t mode, int flags, const char *data, si
     return failed;
 }
 
-static void take_path(char *path, const char *p, size_t n, uint16_t length, size_t at) {
+void take_path(char *path, const char *p, size_t n, uint16_t length, size_t at) {
     if (length > PATH_MOST || at + length > n) leave(BYE_PROTOCOL);
     memcpy(path, p + at, length);
     path[length] = 0;

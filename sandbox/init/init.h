@@ -1,6 +1,6 @@
 /*
- * Declarations shared by the files of sbx-init.  main.c describes the program; sandbox/session/init_requests.py and
- * init_messages.py name every frame.
+ * Declarations shared by the files of sbx-init.  main.c describes the program; init_requests.py and init_messages.py in
+ * sandbox/session/init_connection/ name every frame.
  */
 #ifndef SBX_INIT_H
 #define SBX_INIT_H
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 6, HEADER = 5, MAX_FRAME = 1 << 20, CHUNK = 64 << 10, SLOTS = 32, MAIN_SLOT = 0, PATH_MOST = 4096 };
+enum { PROTOCOL = 7, HEADER = 5, MAX_FRAME = 1 << 20, CHUNK = 64 << 10, SLOTS = 32, MAIN_SLOT = 0, PATH_MOST = 4096 };
 enum { DIED_BY_ITSELF = 0, DIED_INTERRUPTED = 1, DIED_SPURIOUS_STATUS = 2, DIED_NO_FORK = 3 };
 enum { BYE_QUIT = 0, BYE_DEADLINE = 1, BYE_PROTOCOL = 2 };
 
@@ -63,6 +63,12 @@ void spool_begin(struct spool *s, const char *path, size_t path_length, uint32_t
 void spool_feed(struct spool *s, const char *data, size_t length);
 void spool_end(struct spool *s);
 
+/* ---- capabilities.c ---- */
+
+enum whose { OF_AGENT, OF_TESTS };
+
+void drop_capabilities(enum whose whose); /* in a child, before its exec */
+
 /* ---- slot.c: shells and terminals ---- */
 
 enum kind { FREE, SHELL, TERMINAL };
@@ -103,7 +109,7 @@ void await_status(void);
 void slot_died(struct slot *s, int status);
 void close_slot(struct slot *s);
 void tell_slots(void);
-void become_ordinary(int in, int out); /* in < 0: nothing to read */
+void become_ordinary(enum whose whose, int in, int out); /* in < 0: nothing to read */
 int32_t exit_code(int status);
 void close_fd(int *fd);
 
@@ -129,6 +135,11 @@ void read_child(void);
 void child_ended(int status);
 void kill_child(void);
 
+/* ---- mounts.c ---- */
+
+void handle_private_folders(uint32_t id, const char *p, size_t n);
+int has_private_folders(void);
+
 /* ---- guard.c ---- */
 
 void guard_pid_1(void); /* in a child, before its exec */
@@ -148,6 +159,8 @@ void remove_ipc(void);
 void handle_write(uint32_t id, char *p, size_t n);
 void handle_read(uint32_t id, char *p, size_t n);
 void make_parents(char *path);
+int put_aside(const char *path);
+void take_path(char *path, const char *p, size_t n, uint16_t length, size_t at);
 
 /* ---- links.c: not PID 1 ---- */
 

@@ -25,7 +25,7 @@ static void remove_memory(int id) { shmctl(id, IPC_RMID, NULL); }
 static void remove_queue(int id) { msgctl(id, IPC_RMID, NULL); }
 static void remove_semaphores(int id) { semctl(id, 0, IPC_RMID); }
 
-/* Only the owner may remove one, because PID 1 lacks CAP_SYS_ADMIN.  Changing owner may make this process dumpable. */
+/* Only the owner may remove one: PID 1 rarely has CAP_SYS_ADMIN.  Changing owner may make this process dumpable. */
 static void remove_all(int last, int (*look)(int), const struct ipc_perm *whose, void (*remove_one)(int)) {
     for (int i = 0; i <= last; i++) {
         int id = look(i);

@@ -2,15 +2,16 @@
  * `init links ROOT HIDDEN …`: removes links to the tests' hidden files from a container.
  *
  * Tests that run as root follow an agent's links: with one into their own folder, they would compare the expected results
- * with themselves.  This runs when the tests are in the container and no process of the agent runs.  It checks every link
- * of every file system there, except the kernel's own and the toolchain's, and removes one that
+ * with themselves.  This runs when the tests are in the container.  It checks every link of every file system there,
+ * except the kernel's own and the toolchain's, and removes one that
  *
  *   - leads into or through a hidden folder (a path below ROOT), or to ROOT, where absolute links start;
  *   - leads through a process's folder in /proc, where a path may differ for each process that follows it;
  *   - leads through a missing name and up from it again.
  *
  * The kernel resolves the path, name by name, so that links on the way, `..` and endless paths have the kernel's meaning.
- * A link that leads on only through a removed one leads nowhere.
+ * A link that leads on only through a removed one leads nowhere.  What other processes remove or rename meanwhile is passed
+ * over, and a link that they make behind its back is not seen.
  *
  * Prints the removed links, the first ones by name.  Exit code 1, with the reason instead, if a link could not be checked
  * or removed.  However deep or many the folders are, few descriptors are open at once, and it holds NAMES_MOST bytes of
@@ -188,6 +189,8 @@ static int follow(struct folder *at, char text[PATH_MOST]) {
 
 /* ---- the walk ---- */
 
+static int is_gone(int failed) { return failed == ENOENT || failed == ENOTDIR || failed == ELOOP || failed == EINVAL; }
+
 static void go_below(const char *name) {
     if (place_length < NAMED_BYTES) snprintf(place + place_length, sizeof place - place_length, "/%s", name);
     place_length += 1 + strlen(name);
@@ -207,7 +210,7 @@ static void name_place(const char *before) {
 static int judge(const char *name) {
     char text[PATH_MOST];
     int it = read_link(here.fd, name, text);
-    if (it) return it;
+    if (it) return is_gone(it) ? STAYS : it;
     for (size_t i = 0; i < sizeof in_dev / sizeof *in_dev; i++)
         if (is_at(in_dev[i][0]) && !strcmp(text, in_dev[i][1])) return STAYS;
     struct folder at = *text == '/' ? root : here;
@@ -220,7 +223,7 @@ static int try_link(const char *name) {
     go_below(name);
     int it = judge(name);
     if (it == GOES) {
-        it = unlinkat(here.fd, name, 0) < 0 ? errno : 0;
+        it = unlinkat(here.fd, name, 0) < 0 && errno != ENOENT ? errno : 0;
         if (!it && removed++ < NAMED_MOST) name_place(said_length ? ", " : "");
     }
     if (!it) go_above(name);
@@ -248,7 +251,7 @@ static int take_entry(const struct dirent64 *entry) {
     int type = entry->d_type;
     if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) return 0;
     if (type == DT_UNKNOWN) {
-        if (fstatat(here.fd, entry->d_name, &s, AT_SYMLINK_NOFOLLOW) < 0) return errno;
+        if (fstatat(here.fd, entry->d_name, &s, AT_SYMLINK_NOFOLLOW) < 0) return is_gone(errno) ? 0 : errno;
         type = IFTODT(s.st_mode);
     }
     return type == DT_DIR ? push(entry->d_name) : type == DT_LNK ? try_link(entry->d_name) : 0;
@@ -262,7 +265,7 @@ static int look(void) {
     here.which = which_of(&s);
     if (is_passed_over(here.which)) return 0;
     for (ssize_t n; (n = getdents64(here.fd, entries, sizeof entries)) != 0;) {
-        if (n < 0) return errno;
+        if (n < 0) return is_gone(errno) ? 0 : errno;
         for (char *p = entries; p < entries + n; p += ((struct dirent64 *)p)->d_reclen) {
             int failed = take_entry((struct dirent64 *)p);
             if (failed) return failed;
@@ -294,7 +297,12 @@ static int walk(void) {
         } else {
             go_below(name);
             snprintf(way + length, sizeof way - length, "%s", name);
-            failed = move(way, TO_READ | O_NOFOLLOW), length = 0;
+            failed = move(way, TO_READ | O_NOFOLLOW);
+            if (is_gone(failed)) {
+                go_above(name), drop(name), failed = 0;
+                continue;
+            }
+            length = 0;
             if (!failed) failed = push("/");
             if (!failed) failed = look();
         }

@@ -21,9 +21,9 @@
  *
  * An agent can lie about the exit code of its own command, in its own shell.  Nothing that counts reads it.
  *
- * A frame is: type u8, length u32 LE, payload; a frame from the client also has a checksum (in.c).  The other end is
- * sandbox/session/init_requests.py and init_messages.py, which name every type.  Arguments: first deadline (ms), maximum
- * (ms), working directory, key.  If the first argument is `links`, this program runs as a child of PID 1 (links.c).
+ * A frame is: type u8, length u32 LE, payload; a frame from the client also has a checksum (in.c).  The other end,
+ * sandbox/session/init_connection/, names every type.  Arguments: first deadline (ms), maximum (ms), working directory,
+ * key.  If the first argument is `links`, this program runs as a child of PID 1 (links.c).
  */
 #include "init.h"
 #include <poll.h>
@@ -145,6 +145,7 @@ void handle_frame(char type, char *payload, size_t length) {
     case 'F': handle_read(id, p, n); break;
     case 'K': kill_all(id); break;
     case 'G': start_child(id, p, n); break;
+    case 'M': handle_private_folders(id, p, n); break;
     case 'Q': leave(BYE_QUIT); break;
     case 'D':
         if (n != 4) leave(BYE_PROTOCOL);

@@ -52,7 +52,7 @@ static uint64_t ticks_now(void) { return now_ns() / (1000000000u / (uint64_t)sys
 
 /* In a child: restore default signals, start a session, become the first choice of the OOM killer, and close PID 1's
    streams.  It becomes dumpable only by its exec: until then it has PID 1's descriptors and memory. */
-void become_ordinary(int in, int out) {
+void become_ordinary(enum whose whose, int in, int out) {
     if (dup2(in < 0 ? null_fd : in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(127);
     for (int each = 1; each < NSIG; each++) signal(each, SIG_DFL);
     sigset_t none;
@@ -64,6 +64,7 @@ void become_ordinary(int in, int out) {
         if (write(score, "500", 3) != 3) { /* only a preference */ }
         close(score);
     }
+    drop_capabilities(whose);
     guard_pid_1();
 }
 
@@ -115,6 +116,7 @@ static void forget_process(struct slot *s) {
 
 int open_shell(struct slot *s) {
     int command[2], status[2], output[2];
+    if (has_private_folders()) { errno = EBUSY; return -1; }
     if (s->output_fd < 0) {
         if (pipe2(output, O_CLOEXEC) < 0) return -1;
         fcntl(output[0], F_SETFL, O_NONBLOCK);
@@ -127,7 +129,7 @@ int open_shell(struct slot *s) {
     }
     pid_t pid = fork();
     if (pid == 0) {
-        become_ordinary(-1, s->output_write_fd);
+        become_ordinary(OF_AGENT, -1, s->output_write_fd);
         int c = fcntl(command[0], F_DUPFD_CLOEXEC, 200), t = fcntl(status[1], F_DUPFD_CLOEXEC, 200);
         dup2(c, COMMAND_FD);
         dup2(t, STATUS_FD);
@@ -161,11 +163,12 @@ static int open_pair(struct slot *s, uint16_t rows, uint16_t columns) {
 }
 
 void open_terminal(uint32_t id, struct slot *s, uint16_t rows, uint16_t columns, char **argv, char **envp, char *cwd) {
-    int other = open_pair(s, rows, columns);
+    errno = EBUSY;
+    int other = has_private_folders() ? -1 : open_pair(s, rows, columns);
     if (other < 0) { send_ack(id, errno, 0); spool_end(&s->spool); return; }
     pid_t pid = fork();
     if (pid == 0) {
-        become_ordinary(other, other);
+        become_ordinary(OF_AGENT, other, other);
         ioctl(0, TIOCSCTTY, 0);
         if (chdir(cwd) < 0 && chdir("/") < 0) _exit(127);
         for (; *envp; envp++) putenv(*envp);

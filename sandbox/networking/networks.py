@@ -18,20 +18,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from protocol.processes.cancellation import call_with_undo
-from sandbox.docker import networks, owner
-from sandbox.docker.container_sockets import container_process
+from sandbox.docker import owner
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
-from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
+from sandbox.docker.network import private_networks
+from sandbox.docker.network.container_sockets import container_process
+from sandbox.docker.retry import BUSY_STATUSES, DockerEngineError, Json, call_with_retries
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.images.build_network import BuildNetworkAccess
-from sandbox.session.init_command import init_command
+from sandbox.session.init_connection.init_command import init_command
 from sandbox.tasks.task import NetworkMode, TaskNetwork
 
 NO_NETWORK = "none"
-SHARED_NETWORK = f"{networks.NETWORK_PREFIX}full"
-_RETRIED = frozenset({500, 502, 503})
+SHARED_NETWORK = f"{private_networks.NETWORK_PREFIX}full"
 _BUILD_MAX_S = 6 * 3600.0
 _TABLES = ("HostsPath", "ResolvConfPath")
 _TABLE_BYTES = 1 << 20
@@ -70,7 +70,9 @@ class SandboxNetworks:
         async def call() -> bool:
             return any(each["Name"] in ("bridge", "podman") for each in await engine.docker.networks.list())
 
-        return cls(engine, proxy, build_host, has_bridge=await call_with_retries("list the networks", call, _RETRIED))
+        return cls(
+            engine, proxy, build_host, has_bridge=await call_with_retries("list the networks", call, BUSY_STATUSES)
+        )
 
     async def container_network(self, network: TaskNetwork, private: str) -> str:
         """Return the network on which to create a session's container; ``private`` is that of its services, if any.
@@ -137,19 +139,19 @@ class SandboxNetworks:
     @asynccontextmanager
     async def private_network(self, labels: Mapping[str, str]) -> AsyncGenerator[str]:
         """Create a network for one session, removed at the end; yields its name. Raises DockerEngineError."""
-        name = await networks.create_private_network(
+        name = await private_networks.create_private_network(
             self._engine, {OWNER_LABEL: owner.owner_of_this_process(), **labels}
         )
         try:
             yield name
         finally:
-            await asyncio.shield(networks.remove_network(self._engine, name))
+            await asyncio.shield(private_networks.remove_network(self._engine, name))
 
     async def _share(self) -> None:
         options = {"com.docker.network.bridge.enable_icc": "false"}  # no sandbox reaches another
         try:
             body: Json = {"Name": SHARED_NETWORK, "CheckDuplicate": True, "Driver": "bridge", "Options": options}
-            await networks.create_network(self._engine, body)
+            await private_networks.create_network(self._engine, body)
         except DockerEngineError as error:
             if "already exists" not in str(error):
                 raise
@@ -164,7 +166,9 @@ class SandboxNetworks:
             else:
                 await network.disconnect({"Container": container, "Force": True})
 
-        await call_with_retries(f"put container {container[:12]} {'on' if on else 'off'} the network", call, _RETRIED)
+        await call_with_retries(
+            f"put container {container[:12]} {'on' if on else 'off'} the network", call, BUSY_STATUSES
+        )
 
 
 def _check_tables(facts: Json) -> None:

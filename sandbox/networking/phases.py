@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from protocol.errors import InfraError
-from sandbox.docker.network_namespace import PortTakenError
+from sandbox.docker.network.network_namespace import NamespacePortTakenError
 from sandbox.errors import SandboxDestroyed
 from sandbox.networking.networks import NetworkTamperedError, SandboxNetworks
 from sandbox.session.sandbox_session import SandboxSession
@@ -57,7 +57,7 @@ class NetworkPhases:
                 async with AsyncExitStack() as stack:
                     try:
                         env = await stack.enter_async_context(self._verify(self._session.container))
-                    except (PortTakenError, NetworkTamperedError) as error:
+                    except (NamespacePortTakenError, NetworkTamperedError) as error:
                         raise SandboxDestroyed(f"the agent prevents the tests' network: {error}") from error
                     yield env
             finally:

@@ -17,12 +17,12 @@ from typing import Any
 from protocol.errors import UserError
 from protocol.processes.cancellation import call_with_undo
 from sandbox.capabilities import BASE_CAPABILITIES
-from sandbox.docker import networks
 from sandbox.docker.container_spec import PRIVATE_DNS, ContainerLimits, networking_config, storage_options, ulimits
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import NETWORK_LABEL, SERVICE_LABEL
-from sandbox.docker.networks import MAX_SERVICES
-from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
+from sandbox.docker.network import private_networks
+from sandbox.docker.network.private_networks import MAX_SERVICES
+from sandbox.docker.retry import BUSY_STATUSES, DockerEngineError, Json, call_with_retries
 from sandbox.errors import SandboxLost, SandboxStartError, TaskFault
 from sandbox.images.store import ImageStore
 from sandbox.networking.networks import SandboxNetworks
@@ -31,7 +31,6 @@ from sandbox.tasks.task import TaskService
 SERVICE_LIMITS = ContainerLimits(pids=256)
 """Limits of each service, unless the task sets others."""
 _INTERVAL_S = 0.25
-_RETRIED = frozenset({500, 502, 503})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +116,14 @@ async def inspect_services(engine: DockerEngine, description: Json) -> list[Json
 def _network_of(description: Json) -> str:
     """Return the private network that a container is on; empty for none."""
     joined: Json = description["NetworkSettings"]["Networks"]
-    return next((name for name in joined or () if name.startswith(networks.NETWORK_PREFIX)), "")
+    return next((name for name in joined or () if name.startswith(private_networks.NETWORK_PREFIX)), "")
 
 
 async def _removed(engine: DockerEngine, containers: Sequence[str], network: str) -> None:
     for each in containers:
         await engine.remove(each)
     if network:
-        await networks.remove_network(engine, network)
+        await private_networks.remove_network(engine, network)
 
 
 def _request(
@@ -170,7 +169,7 @@ async def _command_of(engine: DockerEngine, service: TaskService, image: str) ->
     async def call() -> Mapping[str, Any]:
         return (await engine.docker.images.inspect(image))["Config"]
 
-    config = await call_with_retries(f"inspect the image {image}", call, _RETRIED)
+    config = await call_with_retries(f"inspect the image {image}", call, BUSY_STATUSES)
     command = (*(config.get("Entrypoint") or ()), *(service.command or config.get("Cmd") or ()))
     if not command:
         raise TaskFault(f"service {service.name}: neither the task nor {image} names a command")

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 
-from sandbox.capabilities import BASE_CAPABILITIES
+from sandbox.capabilities import BASE_CAPABILITIES, LIVE_TEST_CAPABILITIES
 from sandbox.docker import owner
 from sandbox.docker.container_spec import ContainerLimits, ContainerSpec
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, POOL_PROCESS_LABEL, RUN_LABEL
@@ -17,7 +17,7 @@ from sandbox.networking.task_services import ContainerNetwork
 from sandbox.pool.disk_bound import DiskBound
 from sandbox.pool.settings import PoolSettings
 from sandbox.pool.warm_sandboxes import ContainerKind
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import GradingLevel, Task
 
 _NO_SERVICES = ContainerNetwork()
 
@@ -37,12 +37,13 @@ class ContainerTemplate:
 
     def container_kind(self, task: Task, image: str, network: ContainerNetwork = _NO_SERVICES) -> ContainerKind:
         """Return the kind of container that a task needs."""
+        of_pid_1 = LIVE_TEST_CAPABILITIES if task.grading is GradingLevel.LIVE else ()
         return ContainerKind(
             image,
             task.workdir,
             ContainerLimits(task.memory_mb << 20, task.pids, task.cpus, disk_bytes=task.storage_mb << 20),
-            tuple(sorted({**network.env, **task.env}.items())),
-            (*BASE_CAPABILITIES, *sorted(set(task.capabilities))),
+            tuple(sorted({**network.env, **task.env, **task.agent_env}.items())),
+            (*BASE_CAPABILITIES, *of_pid_1, *sorted(set(task.capabilities))),
             network.network,
         )
 
@@ -54,7 +55,7 @@ class ContainerTemplate:
             labels=self.labels(lifetime_s),
             env=dict(kind.env),
             limits=kind.limits,
-            disk_quota=self.disk_bound.by_daemon,
+            disk_quota=self.disk_bound.enforced_by_daemon,
             disk_loop=self.disk_bound is DiskBound.LOOP,
             auto_remove=not self.live_restore,
             network=kind.network,
@@ -79,5 +80,5 @@ class ContainerTemplate:
             self.labels(lifetime_s),
             lifetime_s,
             auto_remove=not self.live_restore,
-            disk_quota=self.disk_bound.by_daemon,
+            disk_quota=self.disk_bound.enforced_by_daemon,
         )

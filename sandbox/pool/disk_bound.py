@@ -2,7 +2,7 @@
 
 In order of preference: a quota of the storage driver (overlay2 on XFS with project quotas, or btrfs with quotas), where
 a write fails inside the sandbox; if the pool is configured for it, a file system of its own for each sandbox
-(:mod:`sandbox.docker.loop_disk`), with the same effect; a watch on the container's upper layer
+(:mod:`sandbox.docker.files.loop_disk`), with the same effect; a watch on the container's upper layer
 (:mod:`sandbox.pool.disk_watch`), which ends the session; and otherwise only the limit on a single file, which every
 container has.
 """
@@ -21,8 +21,8 @@ from protocol.processes.cancellation import call_with_undo, temporary_resource
 from sandbox.docker import owner
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.engine import DockerEngine
+from sandbox.docker.files.loop_disk import daemon_sees_loop_disk, find_upper_layer, mount_loop_disk
 from sandbox.docker.labels import OWNER_LABEL
-from sandbox.docker.loop_disk import daemon_sees_loop_disk, find_upper_layer, mount_loop_disk
 from sandbox.docker.retry import DockerEngineError
 
 _PROBE_BYTES = 1 << 30
@@ -43,7 +43,7 @@ class DiskBound(StrEnum):
     """Only the size of a single file is limited."""
 
     @property
-    def by_daemon(self) -> bool:
+    def enforced_by_daemon(self) -> bool:
         """True for a quota of the daemon's storage driver."""
         return self in (DiskBound.XFS_QUOTA, DiskBound.BTRFS_QUOTA)
 

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from protocol.files.filesystem import free_bytes
 from sandbox.docker.cgroups import cgroup_procs
 from sandbox.docker.container_spec import ContainerLimits
-from sandbox.docker.loop_disk import upper_layer_of
+from sandbox.docker.files.loop_disk import upper_layer_of
 from sandbox.docker.retry import DockerEngineError, Json
 from sandbox.errors import DestructionCause, SandboxDestroyed
 from sandbox.networking.services import SERVICE_LIMITS, inspect_services
@@ -101,7 +101,7 @@ class DiskWatch:
         others = await inspect_services(session.engine, description)
         self._seen[session] = (
             _unmeasured_layer(description, session.spec.limits, layer=self._bound is DiskBound.WATCH),
-            *(_unmeasured_layer(other, SERVICE_LIMITS, layer=not self._bound.by_daemon) for other in others),
+            *(_unmeasured_layer(other, SERVICE_LIMITS, layer=not self._bound.enforced_by_daemon) for other in others),
         )
 
     async def _measure(self, due: Sequence[tuple[SandboxSession, MeasuredLayer]]) -> None:

@@ -15,9 +15,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sandbox.docker import committed_images, networks, owner
+from sandbox.docker import owner
 from sandbox.docker.engine import DockerEngine
+from sandbox.docker.files import committed_images
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL
+from sandbox.docker.network import private_networks
 from sandbox.docker.retry import DockerEngineError
 
 _EXPIRY_GRACE_S = 300.0
@@ -58,7 +60,7 @@ async def list_resources(
         for image in await committed_images.list_committed_images(engine, labels):
             yield LabelledResource(ResourceKind.IMAGE, image.image, image.labels)
     if ResourceKind.NETWORK in kinds:
-        for network in await networks.list_networks(engine, labels):
+        for network in await private_networks.list_networks(engine, labels):
             yield LabelledResource(ResourceKind.NETWORK, network.name, network.labels)
 
 
@@ -69,7 +71,7 @@ async def remove_resource(engine: DockerEngine, resource: LabelledResource) -> b
             await engine.remove(resource.name)
             return True
         case ResourceKind.NETWORK:
-            return await networks.remove_network(engine, resource.name, wait_s=0.0)
+            return await private_networks.remove_network(engine, resource.name, wait_s=0.0)
         case ResourceKind.IMAGE:
             try:
                 await committed_images.remove_committed_image(engine, resource.name)

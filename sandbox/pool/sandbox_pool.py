@@ -161,7 +161,7 @@ class SandboxPool:
             stack.callback(self._warm_pool.release_slot)
         await self._begin(session, task, lifetime_s, stack)
         try:
-            await session.setup(task.files, task.setup, self.settings.setup_timeout_s)
+            await session.setup(task, self.settings.setup_timeout_s)
         except SandboxStartError:
             self._failed += 1
             raise

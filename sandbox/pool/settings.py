@@ -9,8 +9,14 @@ from protocol.errors import UserError
 from protocol.settings import Seconds
 from sandbox.egress_proxy.settings import EgressProxySettings
 
+COMMAND_TIMEOUT_S = 20.0
+"""Maximum seconds of an agent's blocking command, as in SETA and OpenClaw."""
 START_CONCURRENCY = 4
 """Containers that start at once in the beginning."""
+
+
+SERVICE_LIFETIME_S = 7200.0
+"""Maximum seconds that a container of a service or a proof lives, where nobody knows the deadlines of its users."""
 
 
 class ContainerSettings(EgressProxySettings):

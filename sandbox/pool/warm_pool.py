@@ -18,7 +18,7 @@ from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.pool.settings import PoolSettings
 from sandbox.pool.start_limiter import StartConcurrencyLimit, StartLimiter
 from sandbox.pool.warm_sandboxes import ContainerKind, WarmSandbox, WarmSandboxes
-from sandbox.session import init_requests
+from sandbox.session.init_connection import init_requests
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 
 _CHECK_S = 5.0

@@ -14,19 +14,17 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_LABEL
-from sandbox.docker.retry import call_with_retries
+from sandbox.docker.retry import BUSY_STATUSES, call_with_retries
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import grade_sandbox
 from sandbox.grading.suspicions import command_text
 from sandbox.pool.sandbox_pool import PoolStatistics, SandboxPool
+from sandbox.pool.settings import COMMAND_TIMEOUT_S
 from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES, FileTooLarge
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import Task
 from sandbox.tools import ToolContext, ToolResult, call_tool
-
-COMMAND_TIMEOUT_S = 20.0
-"""Maximum seconds of an agent's blocking command, as in SETA and OpenClaw."""
 
 
 class Sandbox(Protocol):
@@ -112,17 +110,10 @@ async def open_sandbox(
 class LocalSandbox:
     """A session of a pool in this process, with the task that it was opened for."""
 
-    def __init__(
-        self,
-        pool: SandboxPool,
-        session: SandboxSession,
-        task: Task,
-        command_timeout_s: float,
-        commands: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, pool: SandboxPool, session: SandboxSession, task: Task, commands: Sequence[str] = ()) -> None:
         """``commands`` are those that the agent has run in it before."""
         self._pool, self._session, self._task = pool, session, task
-        self._tools = ToolContext(session, command_timeout_s)
+        self._tools = ToolContext(session, COMMAND_TIMEOUT_S)
         self._commands = [*commands]
         """Commands that the agent has run through this process."""
         self._closed = False
@@ -162,7 +153,7 @@ class LocalSandbox:
     async def fork(self, deadline_s: float | None = None) -> LocalSandbox:
         """Open a second sandbox with this one's files; see :meth:`SandboxPool.fork`."""
         copy = await self._pool.fork(self._session, deadline_s)
-        return LocalSandbox(self._pool, copy, self._task, self._tools.command_timeout_s, self._commands)
+        return LocalSandbox(self._pool, copy, self._task, self._commands)
 
     async def call_tool(self, name: str, arguments: object) -> ToolResult:
         self._commands.append(command_text(arguments))
@@ -180,18 +171,18 @@ class LocalSandbox:
 class LocalProvider:
     """Sandboxes of a pool in this process."""
 
-    def __init__(self, pool: SandboxPool, command_timeout_s: float = COMMAND_TIMEOUT_S) -> None:
-        self.pool, self._command_timeout_s = pool, command_timeout_s
+    def __init__(self, pool: SandboxPool) -> None:
+        self.pool = pool
 
     async def open(self, task: Task, deadline_s: float | None = None) -> LocalSandbox:
         """Open a sandbox; see :class:`SandboxProvider`."""
         session = await self.pool.open(task, deadline_s)
-        return LocalSandbox(self.pool, session, task, self._command_timeout_s)
+        return LocalSandbox(self.pool, session, task)
 
     async def adopt(self, container: str, task: Task) -> LocalSandbox:
         """Take over a container that an earlier process of this pool left running. Raises SandboxLost."""
         session = await self.pool.adopt(container, task)
-        return LocalSandbox(self.pool, session, task, self._command_timeout_s)
+        return LocalSandbox(self.pool, session, task)
 
     async def containers(self) -> frozenset[str]:
         """Return the ids of this pool's containers, in any state and from any process."""
@@ -222,4 +213,4 @@ async def list_image_names(engine: DockerEngine) -> tuple[str, ...]:
         found: list[dict[str, Any]] = await engine.docker.images.list()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
         return tuple(sorted({name for image in found for name in cast("list[str]", image.get("RepoTags") or [])}))
 
-    return await call_with_retries("list images", call, frozenset({500, 502, 503}))
+    return await call_with_retries("list images", call, BUSY_STATUSES)

@@ -27,14 +27,14 @@ async def open_plugin_provider(name: str, options: ProviderOptions) -> AsyncGene
     made = load_plugin(PluginGroup.SANDBOX_PROVIDERS, name)
     opening = cast("_Open", made)(options) if callable(made) else None
     if not isinstance(opening, AbstractAsyncContextManager):
-        raise UserError(_none(name))
+        raise UserError(_invalid_provider(name))
     async with opening as provider:
         if not isinstance(provider, SandboxProvider):
-            raise UserError(_none(name))
+            raise UserError(_invalid_provider(name))
         yield provider
 
 
-def _none(name: str) -> str:
+def _invalid_provider(name: str) -> str:
     return (
         f"the sandbox provider '{name}' is invalid: its entry point must be a callable that takes options and returns "
         "an asynchronous context manager of a SandboxProvider (sandbox/providers/interface.py, docs/plugins.md)"

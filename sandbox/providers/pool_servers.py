@@ -23,7 +23,7 @@ _UNREACHABLE_S = 30.0
 class PoolServers:
     """The pool servers of a run: ``async with PoolServers(urls) as servers: sandbox = await servers.open(task)``."""
 
-    def __init__(self, urls: Sequence[str], token: str = "", *, acquire_s: float = 600.0) -> None:
+    def __init__(self, urls: Sequence[str], token: str = "", *, acquire_s: float) -> None:
         """``acquire_s`` is the maximum wait for a sandbox in seconds, over all servers."""
         share_s = acquire_s / len(urls)
         self._pools = {

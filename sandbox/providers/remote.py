@@ -69,7 +69,7 @@ class RemotePool:
         url: str,
         token: str = "",
         *,
-        acquire_s: float = 600.0,
+        acquire_s: float,
         request_s: float = 660.0,
         unreachable_s: float = 30.0,
     ) -> None:

@@ -9,9 +9,10 @@ from pydantic import Field, field_validator, model_validator
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, plugin_names
-from protocol.settings import PositiveInt, Seconds
-from sandbox.http.server_urls import worker_urls
-from sandbox.pool.settings import START_CONCURRENCY, ContainerSettings
+from protocol.settings import CommaList, PositiveInt, Seconds
+from sandbox.http.server_urls import parse_server_urls
+from sandbox.pool.settings import COMMAND_TIMEOUT_S, START_CONCURRENCY, ContainerSettings
+from sandbox.tasks.network_policy import DEFAULT_NETWORK_POLICY, NetworkPolicy
 
 DOCKER = "docker"
 """Each worker has its own pool on its machine's Docker daemon."""
@@ -35,7 +36,7 @@ class SandboxSettings(ContainerSettings):
     (longshore environment); ``daytona``, a Daytona account (pip install 'longshore[daytona]'); or the name of a
     provider that a package adds (docs/plugins.md). For all but ``docker``, images, networks, capacity and lifetimes are
     set where the provider is started."""
-    urls: tuple[str, ...] = ()
+    urls: CommaList = ()
     """URLs of the pool servers or of their router; empty for those in the variable WORKER_URLS. With ``environment``,
     URLs of the services; empty for those in ENVIRONMENT_URLS. The token is read from LONGSHORE_SANDBOX_TOKEN. With
     several servers, each task prefers one of them while that has room."""
@@ -47,13 +48,17 @@ class SandboxSettings(ContainerSettings):
     router): they then run at the same time, and each slot is free again when its episode ends."""
     options: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
     """Options of ``daytona`` (docs/recipes.md), or of a provider that a package adds."""
+    network: NetworkPolicy = DEFAULT_NETWORK_POLICY
+    """Network of agents and tests: ``none``; ``task``, what each task asks for; ``proxy``, the egress proxy for tasks
+    that ask for a network; ``full``, the internet. Without a word, tasks of Terminal-Bench and Harbor ask for the
+    internet. Services of a task can be reached in any case."""
     capacity_per_node: PositiveInt = 24
     """Maximum containers alive at once on a node, or on a machine with simulated nodes; a run that would need more is
     refused."""
     start_concurrency: PositiveInt = START_CONCURRENCY
     """Containers that start at once on a node in the beginning; measured start times then adjust the number. The node's
     workers share it, simulated nodes included, and each may start at least one."""
-    command_timeout_s: Seconds = 20.0
+    command_timeout_s: Seconds = COMMAND_TIMEOUT_S
     """Maximum seconds of an agent's command; a longer one is stopped inside the container, or continues in the
     background if the agent has SETA's or OpenClaw's tools."""
     grade_timeout_s: Seconds = 60.0
@@ -75,12 +80,6 @@ class SandboxSettings(ContainerSettings):
             )
         return provider
 
-    @field_validator("urls", mode="before")
-    @classmethod
-    def _split_urls(cls, listed: object) -> object:
-        """Accept one comma-separated text, as in WORKER_URLS."""
-        return tuple(each.strip() for each in listed.split(",") if each.strip()) if isinstance(listed, str) else listed
-
     @model_validator(mode="after")
     def _keys_are_read_by_the_provider(self) -> Self:
         """Refuse keys that the chosen provider does not read."""
@@ -96,7 +95,7 @@ class SandboxSettings(ContainerSettings):
             )
         if self.urls:
             try:
-                worker_urls(",".join(self.urls))
+                parse_server_urls(",".join(self.urls))
             except UserError as error:
                 raise ValueError(f"sandbox.urls: {error}") from error
         if self.group_slots and (self.provider != POOL or len(self.urls) > 1):

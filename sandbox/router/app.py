@@ -1,4 +1,4 @@
-"""The router's HTTP endpoints: it allocates slots, and forwards every other request to its lease's worker."""
+"""The router's HTTP endpoints: it allocates slots, and forwards every other request to its lease's server."""
 
 from __future__ import annotations
 
@@ -19,46 +19,52 @@ from sandbox.http.failures import LEASE_ERROR_STATUSES
 from sandbox.http.messages import HttpError, HttpReply
 from sandbox.pool.leases import UnknownLease
 from sandbox.router.groups import SlotGroups
-from sandbox.router.placement import WorkerNode, parse_router_lease_id, rank_nodes, remember_bounded, router_lease_id
-from sandbox.router.workers import RouterWorkers, WorkerReply, WorkerUnreachable
+from sandbox.router.placement import (
+    PoolServerNode,
+    parse_router_lease_id,
+    rank_nodes,
+    remember_bounded,
+    router_lease_id,
+)
+from sandbox.router.pool_servers import PoolServerReply, PoolServerUnreachableError, RoutedPoolServers
 
 Body = TypeVar("Body", bound=m.ApiMessage)
 _ALL_FULL_RETRY_S = 2.0
 
 
 class RouterStatus(m.OkReply):
-    """The status of every worker."""
+    """The status of every server."""
 
     num_workers: int
     workers: list[dict[str, Any]]
 
 
-def create_app(open_workers: Callable[[], RouterWorkers], access: Access) -> Starlette:
-    """Build the application; ``open_workers`` is called when the server starts."""
+def create_app(open_servers: Callable[[], RoutedPoolServers], access: Access) -> Starlette:
+    """Build the application; ``open_servers`` is called when the server starts."""
     handlers = _Handlers()
 
     @asynccontextmanager
     async def running() -> AsyncGenerator[None]:
-        async with open_workers() as workers:
-            handlers.workers, handlers.groups = workers, SlotGroups(workers)
+        async with open_servers() as servers:
+            handlers.servers, handlers.groups = servers, SlotGroups(servers)
             yield
 
     title = "longshore sandbox router"
-    return create_application(title, handlers.table(), running, lambda: _metrics(handlers.workers), access)
+    return create_application(title, handlers.table(), running, lambda: _metrics(handlers.servers), access)
 
 
 class _Handlers:
-    workers: RouterWorkers
+    servers: RoutedPoolServers
     groups: SlotGroups
 
     def __init__(self) -> None:
         self._gave: dict[tuple[str, str], str] = {}
-        """URL of the worker that gave a slot, by the allocation's task key and request id."""
+        """URL of the server that gave a slot, by the allocation's task key and request id."""
 
     def table(self) -> list[HttpEndpoint[Any]]:
         return [
             HttpEndpoint("/healthz", "whether it answers", None, m.OkReply, self.health),
-            HttpEndpoint("/status", "every worker's", None, RouterStatus, self.status, (401,)),
+            HttpEndpoint("/status", "every server's", None, RouterStatus, self.status, (401,)),
             HttpEndpoint(
                 "/allocate", "a slot", m.AllocateRequest, m.AllocateReply, self.allocate, (401, 429, 502, 503)
             ),
@@ -93,7 +99,7 @@ class _Handlers:
         self, path: str, summary: str, body: type[m.LeaseRequest], reply: type[m.ApiMessage]
     ) -> HttpEndpoint[Any]:
         async def do(call: HttpCall[m.LeaseRequest]) -> HttpReply:
-            found = parse_router_lease_id(call.body.lease_id, self.workers.nodes)
+            found = parse_router_lease_id(call.body.lease_id, self.servers.nodes)
             if found is None:
                 raise UnknownLease(call.body.lease_id)
             node, lease = found
@@ -102,16 +108,16 @@ class _Handlers:
 
         return HttpEndpoint(path, summary, body, reply, do, (*LEASE_ERROR_STATUSES, 502))
 
-    async def _forward(self, node: WorkerNode, path: str, request: dict[str, Any]) -> HttpReply:
-        return _reply(await self.workers.post(node, path, request))
+    async def _forward(self, node: PoolServerNode, path: str, request: dict[str, Any]) -> HttpReply:
+        return _reply(await self.servers.post(node, path, request))
 
     async def health(self, _: HttpCall[m.ApiMessage]) -> HttpReply:
         return HttpReply(200, m.OkReply())
 
     async def status(self, _: HttpCall[m.ApiMessage]) -> HttpReply:
         known = [
-            {"worker_idx": index, "url": node.url, **self.workers.status.get(node.url, {"ok": False})}
-            for index, node in enumerate(self.workers.nodes)
+            {"worker_idx": index, "url": node.url, **self.servers.status.get(node.url, {"ok": False})}
+            for index, node in enumerate(self.servers.nodes)
         ]
         return HttpReply(200, RouterStatus(num_workers=len(known), workers=known))
 
@@ -119,17 +125,17 @@ class _Handlers:
         return await _UntilClientGone(call).run(lambda: self._allocate(call.body))
 
     async def _allocate(self, body: m.AllocateRequest) -> HttpReply:
-        """Request a slot from the workers in order.
+        """Request a slot from the servers in order.
 
-        A request that may have arrived at one worker is not sent to another. The worker that gave a slot for the same
+        A request that may have arrived at one server is not sent to another. The server that gave a slot for the same
         request before comes first and gives that one again.
         """
         request = body.model_dump(mode="json")
-        full: list[WorkerReply] = []
+        full: list[PoolServerReply] = []
         for node in self._ordered(body):
             try:
-                answer = await self.workers.post(node, "/allocate", request)
-            except WorkerUnreachable as error:
+                answer = await self.servers.post(node, "/allocate", request)
+            except PoolServerUnreachableError as error:
                 if error.sent:
                     raise HttpError(502, "WORKER_UNREACHABLE", str(error), retry_after_s=_ALL_FULL_RETRY_S) from error
                 continue
@@ -138,19 +144,19 @@ class _Handlers:
                     answer.body["lease_id"] = router_lease_id(node, answer.body["lease_id"])
                     self._remember(body, node)
                 return _reply(answer)
-            self.workers.counts["spilled"] += 1
+            self.servers.counts["spilled"] += 1
             full.append(answer)
         if not full:
             raise HttpError(
-                502, "WORKER_UNREACHABLE", "no worker can be reached: see /status", retry_after_s=_ALL_FULL_RETRY_S
+                502, "WORKER_UNREACHABLE", "no server can be reached: see /status", retry_after_s=_ALL_FULL_RETRY_S
             )
         return _reply(min(full, key=lambda answer: answer.retry_after_s))
 
-    def _ordered(self, body: m.AllocateRequest) -> list[WorkerNode]:
+    def _ordered(self, body: m.AllocateRequest) -> list[PoolServerNode]:
         gave = self._gave.get((body.task_key, body.request_id or ""))
-        return sorted(rank_nodes(body.task_key, body.image, self.workers.nodes), key=lambda node: node.url != gave)
+        return sorted(rank_nodes(body.task_key, body.image, self.servers.nodes), key=lambda node: node.url != gave)
 
-    def _remember(self, body: m.AllocateRequest, node: WorkerNode) -> None:
+    def _remember(self, body: m.AllocateRequest, node: PoolServerNode) -> None:
         if body.request_id:
             remember_bounded(self._gave, (body.task_key, body.request_id), node.url)
 
@@ -168,7 +174,7 @@ class _Handlers:
 
 
 class _UntilClientGone(Generic[Body]):
-    """Cancels work when its client disconnects, so that the worker knows that its reply is not needed."""
+    """Cancels work when its client disconnects, so that the server knows that its reply is not needed."""
 
     def __init__(self, call: HttpCall[Body]) -> None:
         self._call = call
@@ -182,7 +188,7 @@ class _UntilClientGone(Generic[Body]):
                 reply = await work()
             except HttpError as error:
                 reply = error.reply()
-            except WorkerUnreachable as error:
+            except PoolServerUnreachableError as error:
                 reply = HttpError(502, "WORKER_UNREACHABLE", str(error)).reply()
             watch.cancel()
 
@@ -196,24 +202,24 @@ class _UntilClientGone(Generic[Body]):
         return reply
 
 
-def _reply(answer: WorkerReply) -> HttpReply:
+def _reply(answer: PoolServerReply) -> HttpReply:
     return HttpReply(answer.status, orjson.dumps(answer.body), answer.retry_after_s)
 
 
-def _metrics(workers: RouterWorkers) -> bytes:
-    nodes = workers.nodes
+def _metrics(servers: RoutedPoolServers) -> bytes:
+    nodes = servers.nodes
     reachable = [node for node in nodes if node.reachable]
     about = {
-        "forwarded": "requests sent to workers",
+        "forwarded": "requests sent to servers",
         "repeated": "requests sent a second time, where that is harmless",
-        "spilled": "allocations that a full worker refused",
-        "unreachable": "requests that found no worker",
+        "spilled": "allocations that a full server refused",
+        "unreachable": "requests that found no server",
     }
     gauges = {
-        "workers": ("workers", len(nodes)),
-        "workers_reachable": ("workers that answer", len(reachable)),
+        "servers": ("servers", len(nodes)),
+        "servers_reachable": ("servers that answer", len(reachable)),
         "free_slots": ("free slots at the last status", sum(node.free for node in reachable)),
     }
     return prometheus_exposition(
-        "longshore_router", gauges, {name: (what, workers.counts[name]) for name, what in about.items()}
+        "longshore_router", gauges, {name: (what, servers.counts[name]) for name, what in about.items()}
     )

@@ -24,6 +24,7 @@ from sandbox.server.journal import StateDirectory
 from sandbox.server.service import PoolService, PoolServiceSettings
 from sandbox.server.service_options import ServiceOptions
 from sandbox.server.task_source import TaskSource
+from sandbox.tasks.network_policy import DEFAULT_NETWORK_POLICY, NetworkPolicy
 
 _LIMITS = LeaseLimits()
 
@@ -38,6 +39,8 @@ class ServerArguments(ServiceOptions):
     """Port to listen on; 0 for a free one."""
     dataset: Annotated[Path | None, option("FOLDER")] = environment_default("DATASET_DIR", None)
     """Base folder of task_path in requests."""
+    network: NetworkPolicy = DEFAULT_NETWORK_POLICY
+    """Network of the data set's tasks; `task`: what each one asks for."""
     max_tasks: AtLeastOne = environment_default("WORKER_MAX_TASKS", _LIMITS.tasks)
     """Maximum number of different tasks at a time."""
     max_runs_per_task: AtLeastOne = environment_default("WORKER_MAX_RUNS_PER_TASK", _LIMITS.runs_per_task)
@@ -49,7 +52,8 @@ class ServerArguments(ServiceOptions):
 def run(chosen: ServerArguments, out: JsonOutput) -> int:
     """Serve until SIGINT or SIGTERM."""
     del out
-    limits, tasks = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.ttl_s), TaskSource(chosen.dataset)
+    limits = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.ttl_s)
+    tasks = TaskSource(chosen.dataset, chosen.network)
 
     def open_service(pool: SandboxPool, state: StateDirectory) -> PoolService:
         return PoolService(PoolServiceSettings(limits), LocalProvider(pool), tasks, state)

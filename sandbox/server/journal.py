@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from protocol.errors import InfraError, UserError
+from protocol.files.filesystem import replace_file
 from sandbox.http.messages import HttpReply
 from sandbox.pool.leases import SlotLease
 from sandbox.server.operation_record import KnownOperation
@@ -77,7 +78,6 @@ class LeaseJournal:
         """Rewrite the file with these operations only, so that it does not grow with the lease's age."""
         if self._removed:
             return
-        new = self._path.with_suffix(".new")
         try:
             found = _read(self._path)
             if found is None:
@@ -87,8 +87,7 @@ class LeaseJournal:
                 lines.append({"begin": each.key, "digest": each.digest})
                 if each.reply is not None:
                     lines.append({"end": each.key, "reply": each.reply.record()})
-            new.write_bytes(b"".join(map(_encoded, lines)))
-            new.rename(self._path)
+            replace_file(self._path, b"".join(map(_encoded, lines)))
         except OSError as error:
             raise InfraError(f"the lease's journal cannot be rewritten: {error}") from error
         self._appended = 0
@@ -145,10 +144,9 @@ class StateDirectory:
     @property
     def id(self) -> str:
         """Id of the folder: 16 hexadecimal digits, created at the first use."""
-        path, making = self._folder / "id", self._folder / ".id"
+        path = self._folder / "id"
         if not path.exists():
-            making.write_text(secrets.token_hex(8))
-            making.rename(path)
+            replace_file(path, secrets.token_hex(8).encode())
         return path.read_text()
 
     def journal(self, lease_id: str) -> LeaseJournal:

@@ -170,7 +170,7 @@ class IdempotentOperations:
                 with contextlib.suppress(InfraError):  # not recorded: after a restart its outcome is unknown
                     self._record.end(operation.key, reply)
                     if self._record.is_long:
-                        self._record.rewrite(self._all())
+                        self._record.rewrite(self._list_known())
         finally:
             operation.ended_at = self._now()
             operation.done.set()
@@ -213,7 +213,7 @@ class IdempotentOperations:
             with contextlib.suppress(InfraError):
                 self._record.delivered(operation.key)
 
-    def _all(self) -> Iterator[KnownOperation]:
+    def _list_known(self) -> Iterator[KnownOperation]:
         return (KnownOperation(each.key, each.digest, each.reply) for each in self._known.values())
 
     def _forget(self, operation: _Operation) -> None:

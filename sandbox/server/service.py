@@ -249,7 +249,7 @@ class PoolService:
         An operation that has not started by ``deadline_s`` is not started. Without a deadline it may take ``limit_s``
         from its start. Raises UnknownLease.
         """
-        run, now = self.lease_state(lease_id), asyncio.get_running_loop().time
+        run, now = self.lease_state(lease_id), self._now
         ends_at = now() + deadline_s if deadline_s else None
 
         async def bounded() -> HttpReply:
@@ -258,7 +258,7 @@ class PoolService:
                 until = ends_at or now() + limit_s(run) + self.settings.slack_s
                 if now() >= until:
                     raise HttpError(504, failures.NOT_BEGUN, "it was not started before its deadline")
-                async with asyncio.timeout_at(until):
+                async with asyncio.timeout(until - now()):
                     return await do(run)
 
         return await run.operations.run_once(request, bounded)

@@ -17,7 +17,7 @@ from sandbox.host_record import HostSettings, current_host, require_answering_en
 from sandbox.http.auth import Access, AccessOptions
 from sandbox.http.serving import bind_listener, run_server
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.pool.settings import ContainerSettings, PoolSettings
+from sandbox.pool.settings import SERVICE_LIFETIME_S, ContainerSettings, PoolSettings
 from sandbox.server.journal import StateDirectory
 
 
@@ -37,11 +37,12 @@ class ServiceOptions(EgressProxyOptions, AccessOptions):
     warm: Count = 0
     """Size of the warm pool, per image and limits."""
     image: Annotated[str, option("IMAGE"), setting(ContainerSettings, "image")] = ""
-    # Longer than a run's default: a service does not know the episode deadlines of the runs that use it.
-    max_lifetime_s: Annotated[float, option("S"), Field(ge=1), setting(ContainerSettings, "max_lifetime_s")] = 7200.0
+    max_lifetime_s: Annotated[float, option("S"), Field(ge=1), setting(ContainerSettings, "max_lifetime_s")] = (
+        SERVICE_LIFETIME_S
+    )
     heartbeat_timeout_s: Annotated[
         float, option("S"), Field(ge=1), setting(ContainerSettings, "heartbeat_timeout_s")
-    ] = 60.0
+    ] = ContainerSettings().heartbeat_timeout_s
     disk_loop: Flag = False
     """Give each sandbox its own loop-mounted file system if the engine has no disk quota."""
     state: Annotated[Path | None, option("FOLDER")] = None

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.http.task_codec import TaskRefused, check_task_bounds, decode_task
-from sandbox.tasks.formats.terminal_bench import load_task
+from sandbox.tasks.formats.rows import load_any_task_folder
+from sandbox.tasks.network_policy import DEFAULT_NETWORK_POLICY, NetworkPolicy, apply_network_policy
 from sandbox.tasks.task import Task
 
 
 class TaskSource:
-    """Tasks of requests. ``dataset`` is the folder that ``task_path`` is relative to; None if clients send their
-    tasks."""
+    """Tasks of requests.
 
-    def __init__(self, dataset: Path | None) -> None:
-        self._dataset = dataset.resolve() if dataset else None
+    ``dataset`` is the folder that ``task_path`` is relative to, None if clients send their tasks; ``network`` decides
+    on the network of its tasks."""
+
+    def __init__(self, dataset: Path | None, network: NetworkPolicy = DEFAULT_NETWORK_POLICY) -> None:
+        self._dataset, self._network = dataset.resolve() if dataset else None, network
 
     def resolve(self, meta: Mapping[str, Any]) -> Task:
         """Return the task. Blocks. Raises UserError (TaskRefused, TaskError)."""
@@ -30,4 +33,5 @@ class TaskSource:
         folder = (self._dataset / path).resolve()
         if not folder.is_relative_to(self._dataset) or folder == self._dataset:
             raise TaskRefused(f"task_path {path[:200]!r} is outside the server's data set")
-        return check_task_bounds(load_task(folder))
+        task = load_any_task_folder(folder).require_task()
+        return check_task_bounds(apply_network_policy(task, self._network))

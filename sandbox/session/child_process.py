@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from sandbox.errors import SandboxDestroyed, SandboxLost
-from sandbox.session import init_requests, wire
-from sandbox.session.connection import ANSWER_S, InitConnection
-from sandbox.session.init_messages import ChildExit, ChildOutput
+from sandbox.session.init_connection import init_requests, wire
+from sandbox.session.init_connection.connection import ANSWER_S, InitConnection
+from sandbox.session.init_connection.init_messages import ChildExit, ChildOutput
 
 
 class _Listener:

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from sandbox.errors import SandboxLost
-from sandbox.session import init_requests, wire
 from sandbox.session.child_process import collect_child_output
-from sandbox.session.connection import ANSWER_S, InitConnection
-from sandbox.session.init_requests import WriteFlag
+from sandbox.session.init_connection import init_requests, wire
+from sandbox.session.init_connection.connection import ANSWER_S, InitConnection
+from sandbox.session.init_connection.init_requests import WriteFlag
 
 MAX_FILE_BYTES = 16 << 20
 MAX_TREE_BYTES = 64 << 20

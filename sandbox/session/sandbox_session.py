@@ -19,20 +19,22 @@ from protocol.errors import InfraError
 from protocol.processes.cancellation import call_with_undo
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.engine import DockerEngine
-from sandbox.docker.loop_disk import mount_loop_disk
+from sandbox.docker.files.loop_disk import mount_loop_disk
+from sandbox.docker.files.user_files import check_user_files
 from sandbox.docker.retry import DockerEngineError
-from sandbox.docker.user_files import check_user_files
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
-from sandbox.session import files, init_requests
-from sandbox.session.connection import InitConnection
-from sandbox.session.init_command import init_command, init_key
-from sandbox.session.init_messages import SlotMessage
-from sandbox.session.init_requests import Spool
+from sandbox.session import files
+from sandbox.session.init_connection import init_requests
+from sandbox.session.init_connection.connection import InitConnection
+from sandbox.session.init_connection.init_command import init_command, init_key
+from sandbox.session.init_connection.init_messages import SlotMessage
+from sandbox.session.init_connection.init_requests import Spool
 from sandbox.session.named_session import NamedSession
 from sandbox.session.shell import CommandResult, SandboxShell
 from sandbox.session.slots import SlotTable
 from sandbox.session.task_setup import set_up_task
 from sandbox.session.terminal import PseudoTerminal
+from sandbox.tasks.task import Task
 
 HELLO_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 20.0
@@ -52,7 +54,7 @@ class SandboxSession(InitConnection):
     """A running sandbox; :meth:`start` or :meth:`adopt` creates it, :meth:`close`, which never raises, ends it."""
 
     def __init__(self, engine: DockerEngine, container: str, key: bytes, workdir: str = "/") -> None:
-        """``key`` authenticates this client to the container's PID 1 (:mod:`sandbox.session.init_command`)."""
+        """``key`` authenticates this client to the container's PID 1 (:mod:`.init_connection.init_command`)."""
         super().__init__(engine, container, key)
         self.workdir = workdir
         self.spec: ContainerSpec | None = None
@@ -121,9 +123,9 @@ class SandboxSession(InitConnection):
             raise
         return session
 
-    async def setup(self, contents: Mapping[str, bytes], script: str, timeout_s: float) -> None:
-        """Prepare the sandbox for its task.  Raises SandboxStartError, and TaskFault when the script fails."""
-        await set_up_task(self.write_files, self.run, contents, script, timeout_s)
+    async def setup(self, task: Task, timeout_s: float) -> None:
+        """Prepare the sandbox for its task.  Raises SandboxStartError, and TaskFault when the task is at fault."""
+        await set_up_task(self, task, timeout_s)
 
     @property
     def memory_bytes(self) -> int | None:

@@ -21,9 +21,16 @@ from typing import Protocol
 
 from protocol.truncation import HeadTailBuffer
 from sandbox.errors import SandboxLost, ShellBusy
-from sandbox.session import init_requests, wire
-from sandbox.session.init_messages import CommandStatus, DeathCause, InitAck, ProcessDied, SlotOutput, SlotState
-from sandbox.session.init_requests import Spool
+from sandbox.session.init_connection import init_requests, wire
+from sandbox.session.init_connection.init_messages import (
+    CommandStatus,
+    DeathCause,
+    InitAck,
+    ProcessDied,
+    SlotOutput,
+    SlotState,
+)
+from sandbox.session.init_connection.init_requests import Spool
 
 KEPT_OUTPUT_BYTES = 64 << 10
 """Bytes kept of the head and of the tail of a command's output."""

@@ -1,6 +1,6 @@
 """The shells and terminals of one session: allocates their slots and routes PID 1's messages to them.
 
-PID 1 numbers its shells and terminals by slots (:data:`sandbox.session.wire.SLOTS`).  A closed slot is free again once
+PID 1 numbers its shells and terminals by slots (:data:`.init_connection.wire.SLOTS`).  A closed slot is free again once
 PID 1 has acknowledged its end.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sandbox.session import init_requests, wire
-from sandbox.session.connection import InitConnection
-from sandbox.session.init_messages import SlotMessage, SlotState
-from sandbox.session.init_requests import Spool
+from sandbox.session.init_connection import init_requests, wire
+from sandbox.session.init_connection.connection import InitConnection
+from sandbox.session.init_connection.init_messages import SlotMessage, SlotState
+from sandbox.session.init_connection.init_requests import Spool
 from sandbox.session.shell import SandboxShell
 from sandbox.session.terminal import PseudoTerminal
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from sandbox.docker.committed_images import committed_image, writable_layer_bytes
+from sandbox.docker.files.committed_images import committed_image, writable_layer_bytes
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxLost
 from sandbox.session.sandbox_session import SandboxSession

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 
 from protocol.truncation import HeadTailBuffer
 from sandbox.errors import SandboxLost
-from sandbox.session import init_requests
-from sandbox.session.init_messages import CommandStatus, ProcessDied, SlotOutput, SlotState
-from sandbox.session.init_requests import Spool
+from sandbox.session.init_connection import init_requests
+from sandbox.session.init_connection.init_messages import CommandStatus, ProcessDied, SlotOutput, SlotState
+from sandbox.session.init_connection.init_requests import Spool
 from sandbox.session.keys import encode_keys
 from sandbox.session.shell import KEPT_OUTPUT_BYTES, SlotConnection, interrupt_slot
 from sandbox.session.terminal_emulator import TerminalEmulator, TerminalScreen

@@ -14,7 +14,7 @@ from protocol.cli.arguments import CommandArguments, JsonFlag, option
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from sandbox.http.auth import TOKEN_VARIABLE, read_token
-from sandbox.session.wire import MAX_COMMAND_BYTES
+from sandbox.session.init_connection.wire import MAX_COMMAND_BYTES
 from sandbox.stress.faults import FAULTS
 
 ALL_FAULTS = "all"
@@ -114,10 +114,12 @@ def check_options(options: StressOptions) -> StressOptions:
 def parse_fault_names(given: Sequence[str]) -> tuple[str, ...]:
     """Parse names of faults, separate or comma-separated; ``all`` stands for every one. Raises UserError."""
     words = [word for each in given for word in each.split(",") if word]
+    known = [ALL_FAULTS, *FAULTS]
     for word in words:
-        if word != ALL_FAULTS and word not in FAULTS:
-            near = did_you_mean(word, FAULTS)
-            raise UserError(f"--faults: there is no fault {word!r}{near}  Choose {ALL_FAULTS}, {', '.join(FAULTS)}")
+        if word not in known:
+            raise UserError(
+                f"--faults: there is no fault {word!r}: choose {', '.join(known)}{did_you_mean(word, known)}"
+            )
     return tuple(FAULTS) if ALL_FAULTS in words else tuple(dict.fromkeys(words))
 
 

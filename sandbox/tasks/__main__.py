@@ -1,4 +1,4 @@
-"""``longshore tasks validate|convert|list|generate``: list, validate, convert and generate data sets of tasks.
+"""``longshore tasks validate|report|convert|list|generate``: check, summarise, list, convert and generate data sets.
 
 ``validate --run`` proves in real containers that each oracle scores 1, doing nothing scores 0 and each foil scores less
 than 1 (partial scores count where the task has weights or a reward file, else only a full pass).
@@ -22,23 +22,21 @@ from tyro.conf import Positional, subcommand
 from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, TaskGlobs, one_of, option
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput
-from protocol.errors import UserError
 from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
-from sandbox.pool.settings import ContainerSettings
-from sandbox.tasks import dataset_catalog
+from sandbox.pool.settings import SERVICE_LIFETIME_S, ContainerSettings
 from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.dataset_catalog import CATALOG_FILE, load_dataset
 from sandbox.tasks.formats.generated.generator import held_out_tasks, training_tasks
-from sandbox.tasks.formats.registry import TaskFormat, find_format, format_names, load_tasks
+from sandbox.tasks.formats.registry import TaskFormat, find_format, format_names
 from sandbox.tasks.formats.writing import plan_dataset_write
+from sandbox.tasks.network_policy import DEFAULT_NETWORK_POLICY, NetworkPolicy
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_selection import filter_dataset
 from sandbox.validation import commands
 from sandbox.validation.commands import CommandOutcome
 from sandbox.validation.proofs import TaskProof, pool_proof_environment, prove_tasks
 
-_SESSION_S = 7200.0
-"""Maximum seconds that a sandbox of a proof lives."""
 _MOST_TASKS = 1_000_000
 """Maximum number of generated tasks: more would fill the memory before anything is written."""
 _NEW = "New folder or file of rows; rows that refer to images or tests by path also get a folder 'tasks' beside them."
@@ -48,8 +46,11 @@ _FORMATS = tuple(format_names())
 class ReadTasksArguments(CommandArguments):
     """Arguments of every command that reads a data set."""
 
-    path: Positional[Annotated[Path, option("[PATH]", show_default=False)]] = dataset_catalog.BUILT_IN_CATALOG
-    """A task folder, a folder of them, a file of rows, or a datasets.toml; default: longshore's own data sets."""
+    tasks: Positional[Annotated[str, option("LABEL|PATH")]]
+    """Label of a data set (longshore-bench, or one of datasets.toml), a task folder or folder of them, or a file of
+    rows."""
+    datasets: Annotated[Path, option("FILE")] = Path(CATALOG_FILE)
+    """File that defines data set labels."""
     format: Annotated[
         str | None,
         one_of(_FORMATS),
@@ -58,8 +59,6 @@ class ReadTasksArguments(CommandArguments):
     ] = None
     root: Annotated[Path | None, option("FOLDER")] = None
     """Base folder of paths in rows; default: the rows' own folder."""
-    label: Annotated[str, option("LABEL")] = ""
-    """Label of a data set in a datasets.toml, for example longshore-bench."""
     only: TaskGlobs = ()
     as_json: JsonFlag = False
 
@@ -68,11 +67,19 @@ class ListTasksArguments(ReadTasksArguments):
     """List the tasks, with a checksum."""
 
 
+class ReportTasksArguments(ReadTasksArguments):
+    """Summarise a data set: usable tasks, reasons why others are not, and what the usable ones want."""
+
+
 class ValidateTasksArguments(ReadTasksArguments, EgressProxyOptions):
     """Report every problem of every task."""
 
+    strict: Flag = False
+    """Fail on remarks too: keys that are not followed because they cannot matter."""
     run: Flag = False
     """Check in real containers that each solution scores 1, doing nothing 0 and each foil less than 1."""
+    network: NetworkPolicy = DEFAULT_NETWORK_POLICY
+    """Network of the agent and the tests; `task`: what each task asks for."""
     concurrency: Annotated[int, option("N", show_default=False), Field(ge=1)] = 2 * (os.cpu_count() or 1)
     """Concurrent tasks with --run; default: two per CPU."""
 
@@ -101,13 +108,14 @@ class GenerateTasksArguments(CommandArguments):
 
 
 class TasksArguments(CommandArguments):
-    """List, validate, convert and generate data sets of tasks.
+    """Check, summarise, list, convert and generate data sets of tasks.
 
     Example: longshore tasks validate ./tasks --run
     """
 
     command: (
         Annotated[ValidateTasksArguments, subcommand("validate")]
+        | Annotated[ReportTasksArguments, subcommand("report")]
         | Annotated[ConvertTasksArguments, subcommand("convert")]
         | Annotated[ListTasksArguments, subcommand("list")]
         | Annotated[GenerateTasksArguments, subcommand("generate")]
@@ -131,28 +139,26 @@ def _run(chosen: ReadTasksArguments | GenerateTasksArguments) -> CommandOutcome:
         for problem in found.problems:
             say(str(problem))
         return _written(list(found.tasks), len(found.first_problems), chosen, say)
+    if isinstance(chosen, ReportTasksArguments):
+        return commands.report_dataset(found, say)
     if not isinstance(chosen, ValidateTasksArguments):
         return commands.list_tasks(found, say)
+    found = found.with_network(chosen.network, "--network")
     if not chosen.run:
-        return commands.validate_tasks(found, None, say)
+        return commands.validate_tasks(found, None, say, strict=chosen.strict)
 
     async def prove(on_proof: Callable[[TaskProof], None]) -> list[TaskProof]:
         name = f"prove-{uuid.uuid4().hex[:8]}"
-        containers = chosen.proxy_settings(ContainerSettings, max_lifetime_s=_SESSION_S)
+        containers = chosen.proxy_settings(ContainerSettings, max_lifetime_s=SERVICE_LIFETIME_S)
         settings = PoolSettings(name, name, chosen.concurrency, containers=containers)
         async with SandboxPool(settings) as pool:
             return await prove_tasks(found.tasks, pool_proof_environment(pool), chosen.concurrency, on_proof)
 
-    return commands.validate_tasks(found, lambda on_proof: asyncio.run(prove(on_proof)), say)
+    return commands.validate_tasks(found, lambda on_proof: asyncio.run(prove(on_proof)), say, strict=chosen.strict)
 
 
 def _load(chosen: ReadTasksArguments) -> Dataset:
-    if chosen.label or chosen.path.name == dataset_catalog.CATALOG_FILE:
-        if chosen.format or chosen.root:
-            raise UserError(f"{chosen.path} sets format and root of its data sets: remove --format and --root")
-        found = dataset_catalog.load_labelled_dataset(chosen.path, chosen.label)
-    else:
-        found = load_tasks(chosen.path, chosen.format, chosen.root)
+    found = load_dataset(chosen.tasks, chosen.datasets, chosen.format, chosen.root)
     return filter_dataset(found, list(chosen.only))
 
 

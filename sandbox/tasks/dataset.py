@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 
 from sandbox.tasks.field_encoding import differing_fields
+from sandbox.tasks.loaded_task import LoadedTask
+from sandbox.tasks.network_policy import NetworkPolicy, grant_networks
 from sandbox.tasks.task import Task, TaskError
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedTask:
-    """The result of loading one task: the task, or its problems."""
-
-    task: Task | None
-    problems: tuple[TaskError, ...] = ()
-
-    def require_task(self) -> Task:
-        """Return the task. Raises TaskError, the first problem, if there is none."""
-        if self.task is None:
-            raise self.problems[0]
-        return self.task
+class TaskRemark(NamedTuple):
+    task: str
+    """Id of the task."""
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +30,10 @@ class Dataset:
     """The usable tasks, in the order of their folders' names or of their rows."""
     problems: tuple[TaskError, ...]
     """Every problem of every unusable task, in the same order."""
+    remarks: tuple[TaskRemark, ...] = ()
+    """Keys of usable tasks that longshore does not follow, because they cannot matter."""
+    notices: tuple[str, ...] = ()
+    """Lines about the tasks as a whole."""
 
     @property
     def first_problems(self) -> tuple[TaskError, ...]:
@@ -47,19 +46,30 @@ class Dataset:
         An unusable row has no name, so its problems always stay.
         """
         problems = (each for each in self.problems if keeps(each.folder.name) or not each.folder.is_dir())
-        return Dataset(tuple(task for task in self.tasks if keeps(task.id)), tuple(problems))
+        tasks = tuple(task for task in self.tasks if keeps(task.id))
+        remarks = tuple(remark for remark in self.remarks if keeps(remark.task))
+        return replace(self, tasks=tasks, problems=tuple(problems), remarks=remarks)
+
+    def with_network(self, policy: NetworkPolicy, option: str) -> Dataset:
+        """Give each task the network that ``policy`` grants, and add a notice if that is less than they ask for.
+
+        ``option``: how a user sets the policy, without its value."""
+        tasks, notice = grant_networks(self.tasks, policy, option)
+        return replace(self, tasks=tasks, notices=(*self.notices, notice) if notice else self.notices)
 
     def only_gradable(self) -> Dataset:
         """Turn each task without tests and without an answer into a problem: every attempt would get the same score."""
         why = "nothing grades it: every attempt would get the same score"
         ungraded = (TaskError(Path(task.id), "has no tests", why) for task in self.tasks if not task.gradable)
-        return Dataset(tuple(task for task in self.tasks if task.gradable), (*self.problems, *ungraded))
+        gradable = tuple(task for task in self.tasks if task.gradable)
+        return replace(self, tasks=gradable, problems=(*self.problems, *ungraded))
 
     @classmethod
     def from_loaded(cls, loaded: Iterable[tuple[Path, LoadedTask]]) -> Dataset:
         """Collect loaded tasks with their locations.  A second task of the same id is a problem."""
         tasks: dict[str, Task] = {}
         problems: list[TaskError] = []
+        remarks: list[TaskRemark] = []
         for location, each in loaded:
             problems += each.problems
             if each.task is None:
@@ -68,7 +78,8 @@ class Dataset:
                 problems.append(TaskError(location, f"is a second task named {each.task.id}", "an id is unique"))
                 continue
             tasks[each.task.id] = each.task
-        return cls(tuple(tasks.values()), tuple(problems))
+            remarks += (TaskRemark(each.task.id, what) for what in each.remarks)
+        return cls(tuple(tasks.values()), tuple(problems), tuple(remarks))
 
 
 def dataset_checksum(tasks: Iterable[Task]) -> str:

@@ -73,6 +73,36 @@ def _absolute(entry: DatasetEntry, here: Path) -> dict[str, object]:
     return {"path": here / entry.path, "root": here / entry.root if entry.root else None, "filter": listed}
 
 
+def load_dataset(tasks: str, catalog: Path, file_format: str | None = None, root: Path | None = None) -> Dataset:
+    """Load the data set at the path ``tasks`` if that exists, else the one with this label in ``catalog`` or of ours.
+
+    ``file_format`` and ``root`` are for a path; an entry of a catalog has its own.  Raises UserError.
+    """
+    path = Path(tasks)
+    if path.name == CATALOG_FILE:
+        raise UserError(f"{tasks} names data sets by label: give one of the labels, with --datasets {tasks}")
+    if path.exists():
+        return load_tasks(path, file_format, root)
+    file = _find_catalog(catalog, tasks)
+    if file_format or root:
+        raise UserError(f"{file} sets format and root of its data sets: remove --format and --root")
+    return load_labelled_dataset(file, tasks)
+
+
+def _find_catalog(catalog: Path, label: str) -> Path:
+    """Return the catalog with the label: the project's own, else the built-in one."""
+    own, built_in = read_catalog(catalog) if catalog.exists() else None, read_catalog(BUILT_IN_CATALOG)
+    if own and label in own:
+        return catalog
+    if label in built_in:
+        return BUILT_IN_CATALOG
+    there = f"there is no {catalog}" if own is None else f"{catalog} has {', '.join(own) or 'none'}"
+    raise UserError(
+        f"{label!r} is not a folder, file or label: {there}, and longshore comes with {', '.join(built_in)}"
+        f"{did_you_mean(label, [*(own or ()), *built_in])}: give a path, or --datasets FILE"
+    )
+
+
 def load_labelled_dataset(file: Path, label: str) -> Dataset:
     """Load the data set ``label`` of a ``datasets.toml``: its tasks after filter and split, and all of its problems.
 
@@ -80,8 +110,7 @@ def load_labelled_dataset(file: Path, label: str) -> Dataset:
     """
     entries = read_catalog(file)
     if label not in entries:
-        lacking = f"{file} has no data set {label!r}" if label else f"{file} has several data sets: name one by --label"
-        raise UserError(f"{lacking}: choose one of {', '.join(entries) or 'none'}")
+        raise UserError(f"{file} has no data set {label!r}: choose one of {', '.join(entries) or 'none'}")
     entry = entries[label]
     found = load_tasks(entry.path, entry.format, entry.root)
     if entry.checksum and (checksum := dataset_checksum(found.tasks)) != entry.checksum:

@@ -1,4 +1,8 @@
-"""Collects all problems of a task: a loader records each one and continues, so that one run finds them all."""
+"""Collects all problems of a task: a loader records each one and continues, so that one run finds them all.
+
+A problem makes the task unusable.  A remark names what the task says and longshore does not follow because it cannot
+change what the agent or the tests see.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from sandbox.tasks.file_tree import FileTree, path_problem
-from sandbox.tasks.task import Task, TaskError
+from sandbox.tasks.file_tree import FileTree, is_within, path_problem
+from sandbox.tasks.loaded_task import LoadedTask
+from sandbox.tasks.task import GradingLevel, Task, TaskError
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -27,9 +32,18 @@ class TaskProblems:
     def __init__(self, location: Path) -> None:
         self.location = location
         self.found: list[TaskError] = []
+        self.remarks: list[str] = []
+        """Sentences without a subject, which is the task."""
 
     def add(self, what: str, why: str) -> None:
         self.found.append(TaskError(self.location, what, why))
+
+    def remark(self, what: str) -> None:
+        self.remarks.append(what)
+
+    def loaded(self, task: Task | None) -> LoadedTask:
+        """Return ``task`` if it has no problem, with everything that was found."""
+        return LoadedTask(None if self.found else task, tuple(self.found), tuple(self.remarks))
 
     @contextmanager
     def collecting_errors(self, what: str = "cannot be read") -> Generator[None]:
@@ -98,8 +112,15 @@ class TaskProblems:
             self.add(what, why)
 
 
+def _variables(task: Task) -> Iterator[tuple[str, str]]:
+    for variables in (task.env, task.agent_env, task.test_env, task.solution_env):
+        yield from variables.items()
+
+
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _NOT_NAMES = {".", ".."}
+_PRIVATE_FOLDERS = ("/logs/verifier", "/tests")
+"""Folders that are the tests' own beside live processes of the agent."""
 
 
 def find_broken_rules(task: Task) -> Iterator[tuple[str, str]]:
@@ -110,7 +131,7 @@ def find_broken_rules(task: Task) -> Iterator[tuple[str, str]]:
         yield "the instruction is empty", "the agent would get no instruction"
     if len(set(task.expected_tests)) < len(task.expected_tests):
         yield "expected_tests names a test twice", "each test is counted once"
-    for name, value in task.env.items():
+    for name, value in _variables(task):
         if not name or "=" in name or "\0" in name + value:
             yield f"env: {name!r} is not a variable", "a name has no = and neither it nor its value has a NUL byte"
     for service in task.services:
@@ -144,6 +165,9 @@ def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
         for path in paths:
             if not path.startswith("/") or (path != "/" and path_problem(path[1:])):
                 yield f"{name}: {path!r} is not a plain absolute path", "set it in longshore.yaml"
+    for path in task.reports if task.grading is GradingLevel.LIVE else ():
+        if not is_within(path, _PRIVATE_FOLDERS):
+            yield f"reports: at grading level live an agent can write {path}", f"move it below {_PRIVATE_FOLDERS[0]}"
     if "/" in task.artifacts:
         yield "artifacts: '/' is the whole container", "grade at level commit, or name folders in it"
     builds = [each.build.files for each in (task, *task.services) if each.build]

@@ -14,12 +14,16 @@ from pathlib import Path
 from pydantic import ConfigDict, with_config
 
 from protocol.errors import UserError
+from sandbox.default_limits import CPUS, MEMORY_MB, PIDS
 
 _STRICT = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 """When one of these is read, an unknown key is an error; in JSON, bytes are URL-safe base64."""
 
 BASE_IMAGE = ""
 """Value of :attr:`Task.image` that stands for the pool's own base image."""
+
+
+_HARBOR_LOGS = ("/logs/agent", "/logs/artifacts", "/logs/verifier")
 
 
 class TaskError(UserError):
@@ -64,8 +68,16 @@ class TaskNetwork:
         return self.agent is NetworkMode.NONE and self.verify is NetworkMode.NONE
 
 
+OFFLINE = TaskNetwork()
+ONLINE = TaskNetwork(agent=NetworkMode.FULL, verify=NetworkMode.FULL)
+
+
 class GradingLevel(StrEnum):
-    """Container in which the tests run; each level is further out of the agent's reach than the previous one."""
+    """Container in which the tests run.
+
+    From ``same`` to ``sibling`` each level is further out of the agent's reach than the previous one; ``live`` is the
+    nearest.
+    """
 
     SAME = "same"
     """The agent's container, once all other processes in it are dead."""
@@ -75,6 +87,21 @@ class GradingLevel(StrEnum):
     """A clean container of the task's image, with only the declared artifacts."""
     SIBLING = "sibling"
     """A second container with the live container's network and a read-only copy of its files."""
+    LIVE = "live"
+    """The agent's container, beside its processes, which keep running."""
+
+
+class ResultsFormat(StrEnum):
+    """What a test script prints, by the names of Terminal-Bench's parsers."""
+
+    PYTEST = "pytest"
+    """A summary of pytest, if no report file says more."""
+    SWEBENCH = "swebench"
+    """One word between two lines; so are the next two."""
+    SWEPERF = "sweperf"
+    MLEBENCH = "mlebench"
+    SWELANCER = "swelancer"
+    """A phrase."""
 
 
 @with_config(_STRICT)
@@ -116,8 +143,25 @@ class TaskService:
     env: dict[str, str] = field(default_factory=dict[str, str])
     healthcheck: str = ""
     """Shell command that must exit with 0 before the agent starts; if empty, a running service is enough."""
-    memory_mb: int = 256
-    cpus: float = 1.0
+    memory_mb: int = MEMORY_MB
+    cpus: float = CPUS
+
+
+@with_config(_STRICT)
+@dataclass(frozen=True, slots=True)
+class TaskHealthcheck:
+    """Says when the agent's container is ready, with the semantics of Docker's HEALTHCHECK."""
+
+    command: str
+    """Shell command that exits with 0 once the container is ready."""
+    interval_s: float = 5.0
+    timeout_s: float = 30.0
+    start_period_s: float = 0.0
+    """Seconds from the start in which failures do not count."""
+    start_interval_s: float = 5.0
+    """Seconds between two checks in the start period."""
+    retries: int = 3
+    """Failures in a row after which the sandbox cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +182,8 @@ class Task:
     tests: dict[str, bytes] = field(default_factory=dict[str, bytes])
     """Contents by path relative to ``/tests``, written only for grading."""
     run_tests: str = ""
-    """Shell script that runs the tests in ``workdir`` with ``TEST_DIR=/tests`` and prints a pytest summary."""
+    """Shell script that runs the tests in ``workdir`` with ``TEST_DIR=/tests`` and prints their results."""
+    results_format: ResultsFormat = ResultsFormat.PYTEST
     expected_tests: tuple[str, ...] = ()
     """Names that the summary must contain: a missing one counts as failed. If empty, the summary's names count."""
     weights: dict[str, float] = field(default_factory=dict[str, float])
@@ -164,6 +209,14 @@ class Task:
     """Absolute paths that level ``artifacts`` copies into the clean image."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     """Environment variables of the agent's shell and of the tests, which override the image's."""
+    agent_env: dict[str, str] = field(default_factory=dict[str, str])
+    """Environment variables that override ``env`` for the agent alone."""
+    test_env: dict[str, str] = field(default_factory=dict[str, str])
+    """Environment variables that override ``env`` for the tests alone."""
+    solution_env: dict[str, str] = field(default_factory=dict[str, str])
+    """Environment variables of the oracle."""
+    healthcheck: TaskHealthcheck | None = None
+    """Must succeed before the agent starts."""
     capabilities: tuple[Capability, ...] = ()
     """Capabilities in addition to the base ones."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
@@ -172,11 +225,16 @@ class Task:
     agent_timeout_s: float = 360.0
     test_timeout_s: float = 60.0
     build_timeout_s: float = 600.0
-    memory_mb: int = 256
-    pids: int = 64
-    cpus: float = 1.0
+    memory_mb: int = MEMORY_MB
+    pids: int = PIDS
+    cpus: float = CPUS
     storage_mb: int = 2048
     """Disk space that the agent may use, limited by the best means that the host has."""
+
+    @property
+    def log_folders(self) -> tuple[str, ...]:
+        """Folders of logs that exist, writable by everybody, when the agent starts: Harbor mounts them."""
+        return _HARBOR_LOGS if any(each.startswith("/logs/verifier/") for each in self.reports) else ()
 
     @property
     def gradable(self) -> bool:

@@ -53,7 +53,7 @@ def ensure_toolchain(cache: Path, busybox: Path | None, before: Path | None, say
 
 
 def core_digest(cache: Path, busybox: Path | None, say: ReportLine) -> str:
-    parts = (_init(cache, say).read_bytes(), _sealed(busybox or fetch_busybox(cache, say)), _NSSWITCH.encode())
+    parts = (provide_init(cache, say).read_bytes(), _sealed(busybox or fetch_busybox(cache, say)), _NSSWITCH.encode())
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
@@ -83,7 +83,7 @@ def build_toolchain(
     toolchain = cache / (f"toolchain-{core}-{verifier_digest(source)}" if source else f"toolchain-{core}")
 
     def fill(making: Path) -> None:
-        _core(making, _init(cache, say), busybox or fetch_busybox(cache, say))
+        _core(making, provide_init(cache, say), busybox or fetch_busybox(cache, say))
         if source is not None:
             say(f"building the toolchain's verifier half around {source.executable} (about a minute) …")
             _verifier(making, cache, source)
@@ -91,7 +91,7 @@ def build_toolchain(
     return build_folder_once(toolchain, fill)
 
 
-def _init(cache: Path, say: ReportLine) -> Path:
+def provide_init(cache: Path, say: ReportLine) -> Path:
     try:
         return build_init(cache)
     except NoCompiler:

@@ -1,4 +1,8 @@
-"""Tools that an agent may call, as a function-calling model sees them, in sets by origin."""
+"""The tools that an agent may call in its sandbox, in sets by the project they come from.
+
+The rollout renders a set's schemas into the prompt and answers the model's calls with :func:`call_tool`; a pool server
+does so for its clients.  The agent gets its mistakes as text, and only the loss of the sandbox is raised.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import time
 
-from sandbox.session.init_requests import Spool
+from sandbox.session.init_connection.init_requests import Spool
 from sandbox.session.named_session import NamedSession
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.session.shell import SandboxShell

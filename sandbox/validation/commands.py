@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
+from protocol.cli.output import align_columns
 from sandbox.tasks.dataset import Dataset, dataset_checksum
 from sandbox.tasks.task import Task
-from sandbox.validation.network_needs import find_live_services, find_unmet_needs
+from sandbox.validation.dataset_report import build_report, report_rows
+from sandbox.validation.live_answers import describe_live_answer
+from sandbox.validation.network_needs import find_unmet_needs
 from sandbox.validation.proofs import ProofVerdict, TaskProof
 from sandbox.validation.task_warnings import find_task_warnings
 
@@ -24,18 +27,19 @@ class TaskNote(TypedDict):
 
     task: str
     kind: str
-    """``network``, ``live`` or ``warning``."""
+    """``network``, ``live``, ``warning``, or ``remark`` on a key that is not followed because it cannot matter."""
     what: str
 
 
 def validate_tasks(
-    found: Dataset, prover: Callable[[Callable[[TaskProof], None]], list[TaskProof]] | None, say: Say
+    found: Dataset, prover: Callable[[Callable[[TaskProof], None]], list[TaskProof]] | None, say: Say, *, strict: bool
 ) -> CommandOutcome:
     """Report every problem and note, one line each, and a note of several tasks only once; prove with ``prover``, which
-    reports each proof as it ends."""
+    reports each proof as it ends.  ``strict``: remarks fail too."""
     for problem in found.problems:
         say(str(problem))
-    notes = [note for task in found.tasks for note in _notes(task)]
+    notes = [TaskNote(task=each.task, kind="remark", what=each.what) for each in found.remarks]
+    notes += [note for task in found.tasks for note in _notes(task)]
     alike: dict[str, list[str]] = {}
     for note in notes:
         alike.setdefault(note["what"], []).append(note["task"])
@@ -45,15 +49,21 @@ def validate_tasks(
     counts = {verdict.value: sum(proof.verdict is verdict for proof in proofs) for verdict in ProofVerdict}
     if not found.tasks and not found.problems:
         say("there is no task: name a folder of task folders, or a .jsonl file (--help lists the formats)")
-    say(f"{len(found.tasks)} tasks can be used, {len(found.first_problems)} cannot")
+    usable = "1 task" if len(found.tasks) == 1 else f"{len(found.tasks)} tasks"
+    say(f"{usable} can be used, {len(found.first_problems)} cannot")
+    for notice in found.notices:
+        say(f"warning: {notice}")
     if prover:
         say(", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing was tried")
-    failed = any(proof.verdict not in {ProofVerdict.PROVED, ProofVerdict.SKIPPED} for proof in proofs)
+    failed = (strict and bool(found.remarks)) or any(
+        proof.verdict not in {ProofVerdict.PROVED, ProofVerdict.SKIPPED} for proof in proofs
+    )
     answer: dict[str, object] = {
         "tasks": len(found.tasks),
         "unusable": len(found.first_problems),
         "problems": _named(found),
         "notes": notes,
+        "notices": list(found.notices),
         "proofs": [asdict(proof) for proof in proofs],
         "proof_counts": counts if prover else {},
     }
@@ -65,8 +75,10 @@ def _notes(task: Task) -> list[TaskNote]:
         TaskNote(task=task.id, kind="network", what=f"{need.phase} needs {need.what}")
         for need in find_unmet_needs(task)
     ]
-    if live := find_live_services(task):
-        notes.append(TaskNote(task=task.id, kind="live", what=f"its tests need running services: {', '.join(live)}"))
+    if services := ", ".join(each.name for each in task.services):
+        notes.append(TaskNote(task=task.id, kind="live", what=f"its tests need running services: {services}"))
+    if live := describe_live_answer(task):
+        notes.append(TaskNote(task=task.id, kind="live", what=live))
     return notes + [TaskNote(task=task.id, kind="warning", what=what) for what in find_task_warnings(task)]
 
 
@@ -81,29 +93,49 @@ def _line(proof: TaskProof) -> str:
     return f"{proof.verdict} {proof.task}: {'; '.join(filter(None, (scores, proof.why)))}"
 
 
+def report_dataset(found: Dataset, say: Say) -> CommandOutcome:
+    """Report the numbers of a data set as one table."""
+    report = build_report(found)
+    for line in align_columns(report_rows(report), text_columns=2) if report.usable or report.unusable else ():
+        say(line)
+    say(f"{report.usable:,} tasks can be used, {report.unusable:,} cannot: longshore tasks validate names each problem")
+    return _code(found), asdict(report)
+
+
 def list_tasks(found: Dataset, say: Say) -> CommandOutcome:
     """Report each problem and each task in one line, then the checksum of all."""
     for problem in found.problems:
         say(str(problem))
-    rows = [
-        {
-            "task": task.id,
-            "family": task.family,
-            "image": "built" if task.build else task.image or "base",
-            "services": [service.name for service in task.services],
-            "tests": len(task.expected_tests),
-        }
-        for task in found.tasks
-    ]
-    for row in rows:
-        say("  ".join(str(row[key]) for key in ("task", "family", "image")))
-    say(f"{len(rows)} tasks, {len(found.first_problems)} that cannot be used, checksum {dataset_checksum(found.tasks)}")
+    rows = [_task_row(task) for task in found.tasks]
+    cells = [[row.task, row.family, row.image, " ".join(row.services), str(row.tests or "–")] for row in rows]
+    for line in align_columns([TaskRow._fields, *cells], text_columns=4) if rows else ():
+        say(line)
+    checksum = dataset_checksum(found.tasks)
+    say(f"{len(rows)} tasks, {len(found.first_problems)} that cannot be used, checksum {checksum}")
     return _code(found), {
-        "tasks": rows,
+        "tasks": [row._asdict() for row in rows],
         "unusable": len(found.first_problems),
         "problems": _named(found),
-        "checksum": dataset_checksum(found.tasks),
+        "checksum": checksum,
     }
+
+
+class TaskRow(NamedTuple):
+    """One task in a list of tasks."""
+
+    task: str
+    family: str
+    image: str
+    """``built``, the image's name, or ``base``."""
+    services: list[str]
+    tests: int
+    """Number of expected tests; 0 if only their reports tell."""
+
+
+def _task_row(task: Task) -> TaskRow:
+    services = [service.name for service in task.services]
+    image = "built" if task.build else task.image or "base"
+    return TaskRow(task.id, task.family, image, services, len(task.expected_tests))
 
 
 def _named(found: Dataset) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Finds what a task needs beyond its own container: the network, by phase, and running services.
+"""Finds what a task needs from the network, by phase.
 
 It is read from scripts, so it is a guess in both directions; ``validate --run`` is the proof. What the toolchain
 provides is not a need (:mod:`sandbox.toolchain.in_container.shim_rules`): uv and its installer, pytest and its CTRF
@@ -61,13 +61,6 @@ def find_unmet_needs(task: Task) -> tuple[NetworkNeed, ...]:
         TaskPhase.VERIFY: net.verify,
     }
     return tuple(need for need in find_network_needs(task) if modes[need.phase] is NetworkMode.NONE)
-
-
-def find_live_services(task: Task) -> tuple[str, ...]:
-    """Return the services that must run during the tests: declared ones, and local ports that the tests use."""
-    spoken = [found for text in verifier_texts(task) for found in LOCAL_ADDRESS.finditer(text)]
-    ports = {f"localhost:{found[1]}" if found[1] else "localhost" for found in spoken}
-    return (*(service.name for service in task.services), *sorted(ports))
 
 
 def image_builds(task: Task) -> list[ImageBuild]:

@@ -14,6 +14,7 @@ LOCAL_ADDRESS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::(\d{2,5}
 """Matches an address of this machine and its port."""
 
 _REST = r"\b(?P<rest>[^\n;&|]*)"
+_REDIRECTION = re.compile(r"(?<!\S)(?:(?:\d*|&)>>?\s*(?:&\s*\d|[^\s;&|(]+)|\d*<\s*[^\s;&|<(]+)")
 _PACKAGES = re.compile(
     r"\b(?P<tool>apt-get|apt|apk|dnf|yum|pip3?|uv|npm|pnpm|yarn|cargo|gem|go|conda)"
     rf"(?:\s+(?:-\S+|pip|global|tool))*\s+(?:install|add|get){_REST}"
@@ -43,7 +44,7 @@ _VERSION = re.compile(r"[=<>~!\[@;]")
 
 def find_network_requests(script: str) -> Iterator[str]:
     """Yield each command or address that would need the network."""
-    text = re.sub(r"\\\n\s*", " ", script)
+    text = _REDIRECTION.sub(" ", re.sub(r"\\\n\s*", " ", script))
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     for found in _PACKAGES.finditer(text):
         if names := [

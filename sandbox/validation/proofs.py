@@ -21,7 +21,9 @@ from sandbox.grading.grader import grade_sandbox
 from sandbox.grading.math_answer import is_right_answer
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import Task
+from sandbox.tasks.problems import find_broken_rules
+from sandbox.tasks.task import GradingLevel, Task
+from sandbox.validation.live_answers import WHAT_TO_WRITE
 from sandbox.validation.network_needs import find_unmet_needs
 
 _SOLVE = "/solution/solve.sh"
@@ -104,6 +106,7 @@ async def _prove(task: Task, environment: ProofEnvironment) -> TaskProof:
         async with environment.acquire(task) as session:
             problem = await run_oracle(session, task)
             oracle = await environment.grade(session, task)
+        only_live = not oracle.all_passed and await _passes_live(task, environment)
         foils = {name: await _foiled(task, script, environment) for name, script in task.foils.items()}
     except UserError as error:
         return TaskProof(task.id, ProofVerdict.SKIPPED, str(error))
@@ -115,7 +118,7 @@ async def _prove(task: Task, environment: ProofEnvironment) -> TaskProof:
         return TaskProof(task.id, ProofVerdict.ORACLE_FAILS, f"the solution destroyed its sandbox: {error}")
     verdict, why = ProofVerdict.PROVED, ""
     if not oracle.all_passed:
-        verdict, why = ProofVerdict.ORACLE_FAILS, _why(oracle, problem, task)
+        verdict, why = ProofVerdict.ORACLE_FAILS, _explain_failure(oracle, problem, task, only_live=only_live)
     elif noop.all_passed:
         verdict, why = ProofVerdict.NOOP_PASSES, "doing nothing passes every test"
     elif score := task_reward(task, noop):
@@ -125,6 +128,19 @@ async def _prove(task: Task, environment: ProofEnvironment) -> TaskProof:
     elif idle := sum(test.passed for test in noop.tests):
         why = f"{idle} of {len(noop.tests)} tests pass without any work"
     return TaskProof(task.id, verdict, why, task_reward(task, oracle), task_reward(task, noop), foils)
+
+
+async def _passes_live(task: Task, environment: ProofEnvironment) -> bool:
+    """Return whether the oracle passes if it is graded beside what it leaves running."""
+    live = replace(task, grading=GradingLevel.LIVE)
+    if task.grading is GradingLevel.LIVE or any(find_broken_rules(live)):
+        return False
+    try:
+        async with environment.acquire(live) as session:
+            await run_oracle(session, live)
+            return (await environment.grade(session, live)).all_passed
+    except (UserError, InfraError, SandboxDestroyed, TimeoutError, OSError):
+        return False
 
 
 async def _foiled(task: Task, script: str, environment: ProofEnvironment) -> float:
@@ -148,11 +164,12 @@ def _prove_answer(task: Task) -> TaskProof:
 
 
 def task_reward(task: Task, graded: GradeResult) -> float:
-    """Return the score by the task's own rule, 0 … 1.
+    """Return the score by the task's own rule.
 
-    The rule is its reward file if it has one, else its weights; otherwise only a full pass counts.
+    The rule is its reward file if it has one and no test contradicts it, else its weights; otherwise only a full pass
+    counts.
     """
-    if graded.reward is not None:
+    if graded.reward is not None and (graded.reward < 1 or graded.all_passed):
         return graded.reward
     return graded.score if task.weights else float(graded.all_passed)
 
@@ -162,14 +179,17 @@ async def run_oracle(session: SandboxSession, task: Task) -> str:
     files = {f"/solution/{path}": data for path, data in task.solution_files.items()}
     await session.write_files({**files, _SOLVE: task.solution.encode()}, mode=0o755)
     shell = f"if [ -x /bin/bash ]; then bash {_SOLVE}; else sh {_SOLVE}; fi"
-    done = await session.run(f"cd {shlex.quote(task.workdir)} && {shell}", task.agent_timeout_s)
+    exports = "".join(f"export {name}={shlex.quote(value)}; " for name, value in task.solution_env.items())
+    done = await session.run(f"cd {shlex.quote(task.workdir)} && ({exports}{shell})", task.agent_timeout_s)
     if done.timed_out:
         return f"the solution exceeded its limit of {task.agent_timeout_s:g} s"
     return f"the solution exited with {done.exit_code}" if done.exit_code else ""
 
 
-def _why(oracle: GradeResult, problem: str, task: Task) -> str:
+def _explain_failure(oracle: GradeResult, problem: str, task: Task, *, only_live: bool) -> str:
     failed = [test.name for test in oracle.tests if not test.passed]
     shown = f"{', '.join(failed[:3])} failed" if failed else "no test reported"
+    if only_live:
+        return f"{shown}, but not beside what the solution leaves running: {WHAT_TO_WRITE}"
     needs = [f"{need.phase} needs {need.what}" for need in find_unmet_needs(task)]
     return "; ".join(filter(None, (shown, problem, "out of time" if oracle.timed_out else "", *needs[:2])))

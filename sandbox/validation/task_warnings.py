@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from sandbox.egress_proxy.rules import explain_unreachable
-from sandbox.grading.isolation.decision import find_doubt
+from sandbox.grading.isolation.decision import find_isolation_risk
 from sandbox.grading.isolation.environment import withheld_variables
 from sandbox.grading.isolation.unprivileged_programs import START_STOP_DAEMON
 from sandbox.tasks.container_files import dockerfile
@@ -49,16 +49,24 @@ def find_task_warnings(task: Task) -> Iterator[str]:
             "its tests run in a clean container, but it declares no artifacts: nothing that an agent does can pass; "
             "name the files to be graded in artifacts, or grade it at `same`"
         )
-    why = find_doubt(task.run_tests, task.tests)
+    yield from _isolation_warnings(task)
+
+
+def _isolation_warnings(task: Task) -> Iterator[str]:
+    """Yield what an agent can do to the programs that run the tests, or through those that they start."""
+    why = find_isolation_risk(task.run_tests, task.tests)
     if why is not None and why.instead:
         yield f"its tests do not isolate the agent's program, because of {_short(why.what)}: {why.instead}"
-    elif why is not None and not _graded_in_a_clean_image(task):
+    elif why is not None and not (_graded_in_a_clean_image(task) or task.grading is GradingLevel.LIVE):
         yield (
             "its tests run on programs of the image, which an agent can have replaced, "
             f"because of {_short(why.what)} in its script: grade it at `artifacts`"
         )
-    if why is None and any(map(_STARTS_AS.search, verifier_texts(task))):
-        yield "its tests start programs as another user: what one writes, they read as that user (docs/grading.md)"
+    if any(map(_STARTS_AS.search, verifier_texts(task))):
+        if task.grading is GradingLevel.LIVE:
+            yield "its tests start programs as another user, by which live processes can see them (docs/grading.md)"
+        elif why is None:
+            yield "its tests start programs as another user: what one writes, they read as that user (docs/grading.md)"
     if (absent := sorted(_withheld(task))) and why is None:
         yield f"its tests run on the toolchain's programs, which do not get {', '.join(absent)} from its environment"
 
@@ -81,7 +89,7 @@ def _withheld(task: Task) -> frozenset[str]:
     """Return variables of the image and the task that tests on the toolchain's programs do not get."""
     build = task.build
     image = dockerfile.find_environment(_parsed(build), build.args, build.target) if build else {}
-    return withheld_variables({**image, **task.env})
+    return withheld_variables({**image, **task.env, **task.test_env})
 
 
 def _workdir(build: ImageBuild) -> str | None:

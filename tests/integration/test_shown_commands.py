@@ -1,8 +1,6 @@
-"""What the pages say to type, typed: each command without a mark, and those for which a Docker engine is enough.
-
-If these fail, a newcomer's first commands end in an error.  A page's commands run in its order, in a folder that has
-the files that it shows, runs of the names that all pages use (made up: tests/support/fake_run.py), and tasks.
-"""
+"""Every command that the pages say to type: each without a mark, and those for which a Docker engine is enough. If
+these fail, a newcomer's first commands end in an error. A page's commands run in its order, in a folder that has the
+files that it shows, runs of the names that all pages use (made up: tests/support/fake_run.py), and tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from launch.data.demo.hugging_face import save_tokenizer
-from tests.support.documented_commands import PAGES, ROOT, Mark, Shown, files, shown
+from tests.support.documented_commands import PAGES, ROOT, CommandMark, DocumentedCommand, read_commands, read_files
 from tests.support.fake_run import write_fake_run
 from tests.support.recorded_trajectories import tokenizer
 
@@ -26,12 +24,12 @@ MAY_FAIL = ("launch.doctor",)
 """Their exit code 1 is a finding about this machine."""
 
 
-def pages(mark: Mark) -> list[Path]:
-    return [page for page in PAGES if any(command.mark is mark for command in shown(page))]
+def pages(mark: CommandMark) -> list[Path]:
+    return [page for page in PAGES if any(command.mark is mark for command in read_commands(page))]
 
 
 def lay_out(page: Path, folder: Path) -> None:
-    for path, text in files(page).items():
+    for path, text in read_files(page).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
 
@@ -53,7 +51,7 @@ def ground(tmp_path: Path, runs: Path) -> Path:
     return tmp_path
 
 
-def type_in(command: Shown, folder: Path) -> None:
+def type_in(command: DocumentedCommand, folder: Path) -> None:
     words = ["-m", command.module, *command.arguments] if command.module else list(command.words[1:])
     line = [sys.executable, *words]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -66,25 +64,27 @@ def type_in(command: Shown, folder: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def type_in_page(page: Path, mark: Mark, folder: Path) -> None:
+def type_in_page(page: Path, mark: CommandMark, folder: Path) -> None:
     lay_out(page, folder)
-    for command in shown(page):
+    for command in read_commands(page):
         if command.mark is mark:
             type_in(command, folder)
 
 
 def test_the_readmes_commands_do_what_they_say(ground: Path) -> None:
-    type_in_page(README, Mark.NONE, ground)
+    type_in_page(README, CommandMark.NONE, ground)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in pages(Mark.NONE) if page != README], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in pages(CommandMark.NONE) if page != README], ids=lambda page: page.name
+)
 def test_what_has_no_mark_does_what_it_says(page: Path, ground: Path) -> None:
-    type_in_page(page, Mark.NONE, ground)
+    type_in_page(page, CommandMark.NONE, ground)
 
 
 @pytest.mark.docker
 @pytest.mark.slow
-@pytest.mark.parametrize("page", pages(Mark.DOCKER), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", pages(CommandMark.DOCKER), ids=lambda page: page.name)
 def test_what_a_docker_engine_is_enough_for_does_what_it_says(page: Path, ground: Path) -> None:
-    type_in_page(page, Mark.DOCKER, ground)
+    type_in_page(page, CommandMark.DOCKER, ground)

@@ -10,7 +10,9 @@ from sandbox.tasks.task import (
     GradingLevel,
     ImageBuild,
     NetworkMode,
+    ResultsFormat,
     Task,
+    TaskHealthcheck,
     TaskNetwork,
     TaskService,
 )
@@ -39,6 +41,9 @@ metadata = st.dictionaries(
     texts | st.sampled_from(["1", '"x"', "[1, null]", '{"a": 2}']),
     max_size=3,
 )
+
+
+healthchecks = st.builds(TaskHealthcheck, lines, limits, limits, limits, limits, st.integers(1, 9))
 
 
 @st.composite
@@ -78,6 +83,8 @@ def tasks(draw: st.DrawFn) -> Task:
     beside = draw(st.lists(st.sampled_from(["db", "web"]), unique=True, max_size=2))
     image, build = draw(st.tuples(images, st.none()) | st.tuples(st.just(BASE_IMAGE), builds()))
     modes = st.sampled_from(NetworkMode)
+    grading = draw(st.sampled_from(GradingLevel))
+    reported_in = "/logs/verifier" if grading is GradingLevel.LIVE else ""
     return Task(
         id=draw(names),
         instruction=draw(lines),
@@ -87,19 +94,26 @@ def tasks(draw: st.DrawFn) -> Task:
         files={f"/{path}": data for path, data in draw(trees).items()},
         tests=draw(trees),
         run_tests=draw(lines),
+        results_format=draw(st.sampled_from(ResultsFormat)),
         expected_tests=tuple(draw(st.lists(texts, unique=True, max_size=3))),
         weights=draw(st.dictionaries(texts, st.floats(0.1, 10), max_size=3)),
         answer=draw(texts.filter(lambda text: "\0" not in text)),
-        reports=tuple(draw(st.lists(paths.map("/{}".format), max_size=2))),
+        reports=tuple(draw(st.lists(paths.map(f"{reported_in}/{{}}".format), max_size=2))),
         solution=draw(texts),
         solution_files=draw(trees),
         foils=draw(st.dictionaries(names, texts, max_size=2)),
         build=build,
         services=tuple(draw(services(name)) for name in beside),
         network=draw(st.builds(TaskNetwork, modes, modes, modes, st.lists(names, max_size=2).map(tuple))),
-        grading=draw(st.sampled_from(GradingLevel)),
+        grading=grading,
         artifacts=tuple(draw(st.lists(paths.map("/{}".format), max_size=2))),
         env=draw(variables),
+        agent_env=draw(variables),
+        test_env=draw(variables | st.just({"A": "${B:-c}"})),
+        solution_env=draw(variables),
+        healthcheck=draw(
+            st.none() | st.builds(TaskHealthcheck, lines, limits, limits, limits, limits, st.integers(1, 9))
+        ),
         capabilities=tuple(draw(st.lists(st.sampled_from(Capability), unique=True))),
         metadata=draw(metadata),
         workdir=draw(st.sampled_from(["/", "/app", "/work/a b"])),

@@ -25,6 +25,6 @@ def make_attempt(
     )
 
 
-def attempt_at(request: RolloutRequest, *versions: int, passed: bool = True) -> AttemptRecord:
+def attempt_for_request(request: RolloutRequest, *versions: int, passed: bool = True) -> AttemptRecord:
     """An attempt at what a scheduler has requested."""
     return make_attempt(request.task, passed=passed, number=request.sample, greedy=request.greedy, versions=versions)

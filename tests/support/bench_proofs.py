@@ -1,5 +1,4 @@
-"""What is proved of each task of longshore-bench, in real containers.  Two files of tests do so, so that CI's batches
-are even."""
+"""Proofs of each task of longshore-bench in real containers, in two test files, so that CI's batches are even."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from sandbox.validation.proofs import ProofVerdict, pool_proof_environment, prov
 TASKS = load_labelled_dataset(BUILT_IN_CATALOG, "longshore-bench").tasks
 
 
-def named(task: Task) -> str:
+def task_test_id(task: Task) -> str:
     return f"{task.family}-{task.id}"
 
 
-async def tells_right_from_almost_right(pool: SandboxPool, task: Task) -> None:
+async def assert_scores_tell_solution_from_foils(pool: SandboxPool, task: Task) -> None:
     """The oracle scores 1, twice; nothing done 0; foils less than 1."""
     again = replace(task, id=f"{task.id}-again", foils={})
     first, second = await prove_tasks([task, again], pool_proof_environment(pool), 2)
@@ -28,8 +27,8 @@ async def tells_right_from_almost_right(pool: SandboxPool, task: Task) -> None:
     assert max(first.foils.values()) < 1.0
 
 
-async def names_each_test_that_nothing_done_fails(pool: SandboxPool, task: Task) -> None:
-    """By the toolchain's own programs."""
+async def assert_untouched_container_fails_every_test(pool: SandboxPool, task: Task) -> None:
+    """Grade an untouched container with the toolchain's own programs."""
     async with pool.acquire(task) as session:
         idle = await grade_sandbox(session, task)
     assert {test.name: test.passed for test in idle.tests} == dict.fromkeys(task.weights, False), idle.log

@@ -24,6 +24,8 @@ import aiohttp
 
 DEADLINE_S = 60.0
 _LOOK_S = 0.05
+_LOADS = 5
+"""Maximum number of times that a page is loaded."""
 _FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--mute-audio"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
@@ -51,19 +53,19 @@ class Page:
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     _count: int = 0
-    _answers: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
+    _pending: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
 
     async def listen(self) -> None:
         async for message in self.socket:
-            said = json.loads(message.data)
-            if "id" in said:
-                answer = self._answers.pop(said["id"])
+            message_body = json.loads(message.data)
+            if "id" in message_body:
+                answer = self._pending.pop(message_body["id"])
                 if not answer.done():
-                    answer.set_result(said)
+                    answer.set_result(message_body)
             else:
-                self._hear(said["method"], said["params"])
+                self._record_event(message_body["method"], message_body["params"])
 
-    def _hear(self, method: str, params: dict[str, Any]) -> None:
+    def _record_event(self, method: str, params: dict[str, Any]) -> None:
         if method == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
             self.errors.append(details.get("exception", {}).get("description") or details["text"])
@@ -74,31 +76,38 @@ class Page:
 
     async def send(self, method: str, **params: object) -> dict[str, Any]:
         self._count += 1
-        answer = self._answers[self._count] = asyncio.get_running_loop().create_future()
+        answer = self._pending[self._count] = asyncio.get_running_loop().create_future()
         await self.socket.send_json({"id": self._count, "method": method, "params": params})
         async with asyncio.timeout(DEADLINE_S):
-            said = await answer
-        assert "error" not in said, said
-        return said["result"]
+            response = await answer
+        assert "error" not in response, response
+        return response["result"]
 
-    async def begin(self) -> None:
+    async def enable_domains(self) -> None:
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.send(f"{domain}.enable")
 
     async def open(self, url: str) -> None:
-        await self.send("Page.navigate", url=url)
+        """Load the page; again when Chromium has ended its requests because this machine got or lost a network."""
+        earlier = len(self.errors)
+        for _ in range(_LOADS):
+            del self.errors[earlier:]
+            await self.send("Page.navigate", url=url)
+            await self.wait_until("document.readyState === 'complete'")
+            if not any("ERR_NETWORK_CHANGED" in error for error in self.errors[earlier:]):
+                return
 
     async def evaluate(self, expression: str) -> Any:
         result = await self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, (expression, result["exceptionDetails"])
         return result["result"].get("value")
 
-    async def wait(self, expression: str) -> None:
-        """Until it is true of the page."""
-        await self.value(f"Boolean({expression})")
+    async def wait_until(self, expression: str) -> None:
+        """Wait until the expression is true of the page."""
+        await self.wait_for_value(f"Boolean({expression})")
 
-    async def value(self, expression: str) -> Any:
-        """What it is, once it can be said and is neither null, false, 0 nor empty."""
+    async def wait_for_value(self, expression: str) -> Any:
+        """Return the expression's value once it can be evaluated and is neither null, false, 0 nor empty."""
         until = time.monotonic() + DEADLINE_S
         while time.monotonic() < until:
             with suppress(AssertionError):  # between two pages there is nothing to ask
@@ -107,14 +116,14 @@ class Page:
                 ):
                     return value
             await asyncio.sleep(_LOOK_S)
-        said = await self.evaluate("document.body.innerText.slice(0, 1500)")
-        raise AssertionError(f"never true: {expression}\nerrors: {self.errors}\nthe page says:\n{said}")
+        page_text = await self.evaluate("document.body.innerText.slice(0, 1500)")
+        raise AssertionError(f"never true: {expression}\nerrors: {self.errors}\nthe page says:\n{page_text}")
 
-    async def see(self, text: str) -> None:
-        await self.wait(f"document.body.innerText.includes({json.dumps(text)})")
+    async def wait_for_text(self, text: str) -> None:
+        await self.wait_until(f"document.body.innerText.includes({json.dumps(text)})")
 
     async def click(self, selector: str, text: str = "") -> None:
-        """With the mouse, in the middle of the first that is there and has this text, once it stands still."""
+        """Click the middle of the first matching element with this text once it has stopped moving."""
         fits = f"e.innerText.includes({json.dumps(text)}) && e.getClientRects().length"
         has = f"[...document.querySelectorAll({json.dumps(selector)})].find(e => {fits})"
         middle = (
@@ -122,10 +131,10 @@ class Page:
             "const r = e.getClientRects()[0];"
             "return [r.left + r.width / 2, r.top + r.height / 2] })()"
         )
-        before, at = None, await self.value(middle)
+        before, at = None, await self.wait_for_value(middle)
         while at != before:
             await asyncio.sleep(_LOOK_S)
-            before, at = at, await self.value(middle)
+            before, at = at, await self.wait_for_value(middle)
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             await self.send("Input.dispatchMouseEvent", type=kind, x=at[0], y=at[1], button="left", clickCount=1)
 
@@ -139,34 +148,34 @@ class Page:
     async def type(self, text: str) -> None:
         await self.send("Input.insertText", text=text)
 
-    async def size(self, width: int, height: int) -> None:
+    async def set_viewport(self, width: int, height: int) -> None:
         await self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
 
-    async def light(self, name: str) -> None:
+    async def set_color_scheme(self, name: str) -> None:
         features = [
             {"name": "prefers-color-scheme", "value": name},
             {"name": "prefers-reduced-motion", "value": "reduce"},
         ]
         await self.send("Emulation.setEmulatedMedia", features=features)
 
-    async def offline(self, *, off: bool) -> None:
+    async def set_offline(self, *, offline: bool) -> None:
         await self.send(
-            "Network.emulateNetworkConditions", offline=off, latency=0, downloadThroughput=-1, uploadThroughput=-1
+            "Network.emulateNetworkConditions", offline=offline, latency=0, downloadThroughput=-1, uploadThroughput=-1
         )
 
-    async def picture(self) -> bytes:
+    async def screenshot(self) -> bytes:
         """PNG of what is on the screen."""
         return base64.b64decode((await self.send("Page.captureScreenshot", format="png"))["data"])
 
 
 @asynccontextmanager
-async def browsing(profile: Path) -> AsyncIterator[Page]:
+async def open_page(profile: Path) -> AsyncIterator[Page]:
     """A page of a browser of its own, which ends with this."""
-    process = _started(profile)
+    process = _start_chromium(profile)
     try:
-        port = await _port(profile / "DevToolsActivePort", process)
+        port = await _wait_for_port(profile / "DevToolsActivePort", process)
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/json") as answer:
             (target,) = [each for each in await answer.json() if each["type"] == "page"]
             async with (
@@ -175,7 +184,7 @@ async def browsing(profile: Path) -> AsyncIterator[Page]:
             ):
                 page = Page(socket)
                 listening = group.create_task(page.listen())
-                await page.begin()
+                await page.enable_domains()
                 yield page
                 listening.cancel()
     finally:
@@ -184,7 +193,7 @@ async def browsing(profile: Path) -> AsyncIterator[Page]:
         process.wait()
 
 
-def _started(profile: Path) -> subprocess.Popen[bytes]:
+def _start_chromium(profile: Path) -> subprocess.Popen[bytes]:
     program = chromium()
     assert program is not None
     with (profile.parent / "chromium.log").open("wb") as log:
@@ -192,7 +201,7 @@ def _started(profile: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stderr=log, stdout=log, start_new_session=True)
 
 
-async def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
+async def _wait_for_port(file: Path, process: subprocess.Popen[bytes]) -> int:
     until = time.monotonic() + DEADLINE_S
     while time.monotonic() < until and process.poll() is None:
         if lines := _lines(file):

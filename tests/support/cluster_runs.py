@@ -41,8 +41,8 @@ def eventually(what: str, condition: Callable[[], Any], within_s: float = PATIEN
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    code: int
+class FinishedRun:
+    exit_code: int
     stdout: str
     stderr: str
 
@@ -72,7 +72,7 @@ class MiniRun:
         return self._err.read_text(errors="replace")
 
     def events(self, *kinds: str) -> list[Event]:
-        """In the order of time; all of them when no kind is given."""
+        """Return events in the order of time; all of them when no kind is given."""
         found = [event for event in read_events(self.path) if not kinds or event["kind"] in kinds]
         return sorted(found, key=lambda event: event["t"])
 
@@ -92,12 +92,12 @@ class MiniRun:
     def wait_step(self, step: int, within_s: float = PATIENCE_S) -> Event:
         return self.wait_event(f"step {step}", "learner.step", lambda event: event["step"] >= step, within_s)
 
-    def finish(self, within_s: float = PATIENCE_S) -> Finished:
+    def finish(self, within_s: float = PATIENCE_S) -> FinishedRun:
         try:
             code = self.process.wait(within_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"no end within {within_s:g} s:\n{self.stderr[-4000:]}") from None
-        return Finished(code, self._out.read_text(), self.stderr)
+        return FinishedRun(code, self._out.read_text(), self.stderr)
 
     def succeed(self, within_s: float = PATIENCE_S) -> dict[str, Any]:
         """Wait for exit code 0 and give the summary.
@@ -107,20 +107,20 @@ class MiniRun:
         """
         finished = self.finish(within_s)
         summary = finished.json
-        failed = summary.get("failed_checks", [f"exit code {finished.code}: {finished.stdout}"])
-        serious = [line for line in failed if "left behind" not in line or self.resources()]
+        failed = summary.get("failed_checks", [f"exit code {finished.exit_code}: {finished.stdout}"])
+        serious = [line for line in failed if "left behind" not in line or self.list_resources()]
         assert not serious, f"{serious}\n{finished.stderr[-4000:]}"
         return summary
 
-    def resources(self) -> list[str]:
-        """What the engine holds of this run: containers, networks and volumes."""
+    def list_resources(self) -> list[str]:
+        """List the Docker containers, networks and volumes of this run."""
         return [each for kind in (["ps", "--all"], ["network", "ls"], ["volume", "ls"]) for each in self._list(kind)]
 
-    def containers(self) -> list[str]:
+    def list_containers(self) -> list[str]:
         """Those that the engine holds of this run."""
         return self._list(["ps", "--all"])
 
-    def begun_containers(self) -> list[str]:
+    def list_started_containers(self) -> list[str]:
         """Those without what was only created: that has no process that could end it, and the next clean-up does."""
         states = ("running", "paused", "restarting", "removing", "exited", "dead")
         return self._list(["ps", "--all", *(word for state in states for word in ("--filter", f"status={state}"))])
@@ -132,8 +132,8 @@ class MiniRun:
 
     # -- its processes ---------------------------------------------------------------------------------------------
 
-    def token(self) -> str:
-        """What every process that it started carries in its environment."""
+    def run_token(self) -> str:
+        """The run's token, which every process that it started carries in its environment."""
 
         def look() -> str:
             assert self.process.poll() is None, f"the run has ended:\n{self.stderr[-4000:]}"
@@ -153,9 +153,9 @@ class MiniRun:
 
     def pids(self, words: str) -> list[int]:
         """Processes of this run whose command line has ``words``."""
-        return [pid for pid, _ in find_run_processes(self.token()) if words in _command_line(pid)]
+        return [pid for pid, _ in find_run_processes(self.run_token()) if words in _command_line(pid)]
 
-    def kill_one(self, words: str, how: signal.Signals = signal.SIGKILL) -> int:
+    def kill_process(self, words: str, how: signal.Signals = signal.SIGKILL) -> int:
         """A signal for the only process of this run whose command line has ``words``."""
 
         def look() -> list[int]:
@@ -173,14 +173,14 @@ class MiniRun:
         def look() -> int:
             assert self.process.poll() is None, "the run ended before its server was killed"
             pid = self.events("engine.started", "engine.restarted")[-1]["pid"]
-            return pid if pid in {each.pid for each in find_run_processes(self.token())} else 0
+            return pid if pid in {each.pid for each in find_run_processes(self.run_token())} else 0
 
         pid = eventually("a server", look)
         os.kill(pid, signal.SIGKILL)
         return pid
 
     def clean_up(self) -> None:
-        """End the command if it still runs; its guardian ends the rest."""
+        """End the command if it still runs; its reaper ends the rest."""
         if self.process.poll() is None:
             token = self._token()
             self.process.kill()
@@ -234,8 +234,8 @@ def _listeners() -> Iterator[tuple[str, int]]:
                 yield words[9], int(words[1].rpartition(":")[2], 16)
 
 
-def replayed(run: Path, *options: str) -> dict[str, Any]:
-    """What training again on what a run has recorded came to."""
+def replay_summary(run: Path, *options: str) -> dict[str, Any]:
+    """Train again on a run's recorded trajectories and return the summary."""
     command = [sys.executable, "-m", "launch.replay", str(run), "--json", *options]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
@@ -286,14 +286,14 @@ class MiniRuns:
     ) -> MiniRun:
         folder = runs or self.folder
         command = self.command(*options, runs=folder, program=program, recipe=recipe)
-        return self._begin(folder / run_id, [*prefix, *command], env)
+        return self._spawn(folder / run_id, [*prefix, *command], env)
 
     def demo(self, run_id: str, *options: str) -> MiniRun:
         """The demo itself, of minutes, as a new user starts it."""
         words = ("demo", "--json", "--set", f"run.dir={self.folder}", "--run-id", run_id, *options)
-        return self._begin(self.folder / run_id, [sys.executable, "-m", CLUSTER, *words])
+        return self._spawn(self.folder / run_id, [sys.executable, "-m", CLUSTER, *words])
 
-    def _begin(self, run_dir: Path, command: list[str], env: Mapping[str, str] | None = None) -> MiniRun:
+    def _spawn(self, run_dir: Path, command: list[str], env: Mapping[str, str] | None = None) -> MiniRun:
         self._number += 1
         logs = self._logs / str(self._number)
         logs.mkdir()

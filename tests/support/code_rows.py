@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Row(NamedTuple):
+class CodeRow(NamedTuple):
     tests: str
     right: str
     wrong: str
@@ -13,7 +13,7 @@ class Row(NamedTuple):
 
 
 ROWS = {
-    "files": Row(
+    "files": CodeRow(
         """\
 import os, tempfile
 with tempfile.TemporaryDirectory() as d:
@@ -45,7 +45,7 @@ def count_words(path): return 2
 def save(path, n): pass
 """,
     ),
-    "a module": Row(
+    "a module": CodeRow(
         """\
 import math, solution as s
 import solution
@@ -69,7 +69,7 @@ class Pair:
     def __len__(self): return 2
 """,
     ),
-    "asserts in other statements": Row(
+    "asserts in other statements": CodeRow(
         """\
 for n in (1, 2):
     if f(n) != n + 1:
@@ -87,7 +87,7 @@ def f(n):
 """,
         "def f(n): return n + 1",
     ),
-    "counter": Row(
+    "counter": CodeRow(
         "assert freq_count([10, 10, 20]) == ({10: 2, 20: 1})",
         """\
 import collections
@@ -100,7 +100,7 @@ def freq_count(l):
     return collections.Counter(set(l))
 """,
     ),
-    "defaultdict": Row(
+    "defaultdict": CodeRow(
         "assert d('aab') == {'a': 2, 'b': 1}",
         """\
 from collections import defaultdict
@@ -114,7 +114,7 @@ from collections import defaultdict
 def d(s): return defaultdict(int)
 """,
     ),
-    "ordered": Row(
+    "ordered": CodeRow(
         """\
 from collections import OrderedDict
 assert o([2, 1]) == OrderedDict([(2, 0), (1, 1)])
@@ -128,7 +128,7 @@ from collections import OrderedDict
 def o(l): return OrderedDict((x, i) for i, x in sorted(enumerate(l))[::-1])
 """,
     ),
-    "deque": Row(
+    "deque": CodeRow(
         """\
 from collections import deque
 assert turned(deque([1, 2, 3])) == deque([3, 1, 2])
@@ -140,12 +140,12 @@ def turned(d):
 """,
         "def turned(d): return d",
     ),
-    "infinite": Row(
+    "infinite": CodeRow(
         "assert f([]) == float('inf')",
         "def f(l): return float('inf')",
         "def f(l): return 10 ** 300",
     ),
-    "nan": Row(
+    "nan": CodeRow(
         """\
 import math
 def check(candidate):
@@ -155,17 +155,17 @@ def check(candidate):
         "def f(x): return 0.0",
         "f",
     ),
-    "range": Row(
+    "range": CodeRow(
         "assert r(3) == range(3)",
         "def r(n): return range(n)",
         "def r(n): return range(n + 1)",
     ),
-    "generator": Row(
+    "generator": CodeRow(
         "assert list(gen(3)) == [0, 1, 2]",
         "def gen(n): yield from range(n)",
         "def gen(n): yield n",
     ),
-    "endless": Row(
+    "endless": CodeRow(
         """\
 g = naturals()
 assert [next(g) for _ in range(4)] == [1, 2, 3, 4]
@@ -179,32 +179,32 @@ import itertools
 def naturals(): return itertools.count(0)
 """,
     ),
-    "map": Row(
+    "map": CodeRow(
         "assert list(m([1, 2])) == [2, 4]",
         "def m(l): return map(lambda x: 2 * x, l)",
         "def m(l): return map(lambda x: x + 1, l)",
     ),
-    "zipped": Row(
+    "zipped": CodeRow(
         "assert dict(z('ab', (1, 2))) == {'a': 1, 'b': 2}",
         "def z(a, b): return zip(a, b)",
         "def z(a, b): return zip(a, a)",
     ),
-    "keys": Row(
+    "keys": CodeRow(
         "assert sorted(k({2: 1, 1: 1})) == [1, 2]",
         "def k(d): return d.keys()",
         "def k(d): return d.values()",
     ),
-    "set": Row(
+    "set": CodeRow(
         "assert s([1, 1]) == {1}",
         "def s(l): return frozenset(l)",
         "def s(l): return set()",
     ),
-    "bytes": Row(
+    "bytes": CodeRow(
         "assert b('é', 2j) == (b'\\xc3\\xa9', -4 + 0j)",
         "def b(s, c): return s.encode(), c * c",
         "def b(s, c): return b'', c",
     ),
-    "fraction": Row(
+    "fraction": CodeRow(
         "assert abs(h(3) - 1.5) < 1e-6",
         """\
 from fractions import Fraction
@@ -215,7 +215,7 @@ from fractions import Fraction
 def h(x): return Fraction(x, 3)
 """,
     ),
-    "decimal": Row(
+    "decimal": CodeRow(
         """\
 from decimal import Decimal
 assert total([Decimal('0.1')] * 3) == Decimal('0.3')
@@ -226,7 +226,7 @@ from decimal import Decimal
 def total(l): return Decimal(sum(map(float, l)))
 """,
     ),
-    "date": Row(
+    "date": CodeRow(
         """\
 from datetime import date, timedelta
 assert later(date(2024, 2, 28), 2) == date(2024, 3, 1)
@@ -241,7 +241,7 @@ from datetime import timedelta
 def later(d, n): return d + timedelta(n + 1)
 """,
     ),
-    "large": Row(
+    "large": CodeRow(
         "assert fact(2000) % (10**9 + 7) == 0 or fact(2000) > 2**15000",
         """\
 import math
@@ -249,12 +249,12 @@ def fact(n): return math.factorial(n)
 """,
         "def fact(n): return n",
     ),
-    "lambda": Row(
+    "lambda": CodeRow(
         "assert apply(lambda x: x + 1, 2) == 3",
         "def apply(f, x): return f(x)",
         "def apply(f, x): return x",
     ),
-    "named function": Row(
+    "named function": CodeRow(
         """\
 import operator
 assert fold(operator.mul, [2, 3, 4], init=int('1')) == 24
@@ -266,7 +266,7 @@ def fold(f, l, init): return reduce(f, l, init)
 """,
         "def fold(f, l, init): return sum(l, init)",
     ),
-    "recorded": Row(
+    "recorded": CodeRow(
         """\
 seen = []
 visit([[1], [2, [3]]], seen.append)
@@ -279,12 +279,12 @@ def visit(t, f):
 """,
         "def visit(t, f): f(t)",
     ),
-    "closure": Row(
+    "closure": CodeRow(
         "assert adder(3)(4) == 7",
         "def adder(n): return lambda x: x + n",
         "def adder(n): return lambda x: x * n",
     ),
-    "class": Row(
+    "class": CodeRow(
         """\
 c = Counter2()
 c.inc()
@@ -302,7 +302,7 @@ class Counter2:
     def inc(s, by=1): s.n += 1
 """,
     ),
-    "stack": Row(
+    "stack": CodeRow(
         """\
 s = Stack()
 s.push(1)
@@ -327,7 +327,7 @@ class Stack(list):
     def __str__(s): return f'Stack({len(s)})'
 """,
     ),
-    "leetcode": Row(
+    "leetcode": CodeRow(
         "assert Solution().twoSum([2, 7, 11], 9) == [0, 1]",
         """\
 class Solution:
@@ -339,7 +339,7 @@ class Solution:
     def twoSum(self, n, t): return [0, 2]
 """,
     ),
-    "linked": Row(
+    "linked": CodeRow(
         """\
 a = ListNode(1)
 a.next = ListNode(2)
@@ -361,7 +361,7 @@ class ListNode:
 def rev(h): return h
 """,
     ),
-    "operators": Row(
+    "operators": CodeRow(
         """\
 assert Vec(1, 2) + Vec(3, 4) == Vec(4, 6)
 assert 2 * Vec(1, 2) == Vec(2, 4) != Vec(2, 5)
@@ -387,7 +387,7 @@ class Vec:
     def __rmul__(s, n): return Vec(n * s.x, n * s.y)
 """,
     ),
-    "enum": Row(
+    "enum": CodeRow(
         "assert mix(Color.RED, Color.BLUE) is Color.PURPLE and Color.RED.value == 1",
         """\
 import enum
@@ -400,7 +400,7 @@ Color = enum.Enum('Color', 'RED BLUE PURPLE')
 def mix(a, b): return a
 """,
     ),
-    "named tuple": Row(
+    "named tuple": CodeRow(
         """\
 p = mid((0, 0), (2, 4))
 assert p.x == 1 and p == (1, 2)
@@ -416,7 +416,7 @@ P = namedtuple('P', 'x y')
 def mid(a, b): return P(1, 1)
 """,
     ),
-    "in place": Row(
+    "in place": CodeRow(
         """\
 l = [3, 1]
 sort_in_place(l)
@@ -425,7 +425,7 @@ assert l == [1, 3]
         "def sort_in_place(l): l.sort()",
         "def sort_in_place(l): l.reverse() or l.append(0)",
     ),
-    "nested in place": Row(
+    "nested in place": CodeRow(
         """\
 grid = [[1, 2], [3, 4]]
 row = grid[0]
@@ -438,7 +438,7 @@ def rotate(g):
 """,
         "def rotate(g): return None",
     ),
-    "in place and an answer": Row(
+    "in place and an answer": CodeRow(
         """\
 nums = [1, 1, 2]
 k = unique(nums)
@@ -452,7 +452,7 @@ def unique(n):
 """,
         "def unique(n): return len(set(n))",
     ),
-    "own error": Row(
+    "own error": CodeRow(
         """\
 try:
     boom()
@@ -473,7 +473,7 @@ class MyErr(Exception): pass
 def boom(): raise ValueError('no')
 """,
     ),
-    "error's parent": Row(
+    "error's parent": CodeRow(
         """\
 import unittest
 with unittest.TestCase().assertRaises(ValueError):
@@ -493,7 +493,7 @@ def boom(n):
     return n
 """,
     ),
-    "human eval": Row(
+    "human eval": CodeRow(
         """\
 METADATA = {'author': 'jt'}
 
@@ -510,7 +510,7 @@ def close(numbers: List[float], threshold: float) -> bool:
         "def close(numbers, threshold): return True",
         "close",
     ),
-    "prompt's helper": Row(
+    "prompt's helper": CodeRow(
         """\
 def check(candidate):
     assert math.fabs(poly([1, 2], candidate([1, 2]))) < 1e-4
@@ -528,7 +528,7 @@ def zero(xs): return 0.0
 """,
         "zero",
     ),
-    "state": Row(
+    "state": CodeRow(
         """\
 from solution import put, get
 put('a', 1)
@@ -546,12 +546,12 @@ def put(k, v): pass
 def get(k): return None
 """,
     ),
-    "types": Row(
+    "types": CodeRow(
         "assert kind(3) is int and kind('') == str",
         "def kind(x): return type(x)",
         "def kind(x): return int",
     ),
-    "object of a function's": Row(
+    "object of a function's": CodeRow(
         """\
 s = make_stack()
 s.push(3)
@@ -577,7 +577,7 @@ class Stack:
 def make_stack(): return Stack()
 """,
     ),
-    "attributes by standard names": Row(
+    "attributes by standard names": CodeRow(
         """\
 n = node(3)
 assert n.count == 3 and node(4).index == 4
@@ -594,7 +594,7 @@ class N: count = index = 3
 def node(n): return N()
 """,
     ),
-    "static methods": Row(
+    "static methods": CodeRow(
         "assert StringUtils.count('aab', 'a') == 2 and StringUtils.of('x').text == 'x'",
         """\
 class StringUtils:
@@ -608,7 +608,7 @@ class StringUtils:
     count = staticmethod(lambda text, c: 0)
 """,
     ),
-    "results": Row(
+    "results": CodeRow(
         """\
 a, b = Frac(1, 2), Frac(1, 3)
 assert str(a + b) == '5/6' and (a + b).n == 5 and a + b == Frac(5, 6) and b < a and 2 * a == Frac(2, 2)
@@ -630,7 +630,7 @@ class Frac:
     def __add__(s, o): return Frac(s.n + o.n, s.d + o.d)
 """,
     ),
-    "levels": Row(
+    "levels": CodeRow(
         """\
 assert Level.LOW < Level.HIGH and Level['LOW'] is Level.LOW and str(Level.LOW) == 'low' and len(Level) == 2
 assert [each.value for each in Level] == [1, 2] and Level.LOW in Level
@@ -651,7 +651,7 @@ class Level(enum.Enum):
     def __lt__(s, o): return s.value < o.value
 """,
     ),
-    "own iterator": Row(
+    "own iterator": CodeRow(
         """\
 it = Countdown(2)
 assert next(it) == 2 and it.left() == 1 and next(it) == 1
@@ -679,12 +679,12 @@ class Countdown:
     def left(s): return s.n
 """,
     ),
-    "called types": Row(
+    "called types": CodeRow(
         "assert pick('int')('3') == 3 and pick('str')(3) == '3'",
         "def pick(name): return {'int': int, 'str': str}[name]",
         "def pick(name): return str",
     ),
-    "one object": Row(
+    "one object": CodeRow(
         "assert Single() is Single() and Single.get() is Single()",
         """\
 class Single:
@@ -701,7 +701,7 @@ class Single:
     def get(kind): return kind()
 """,
     ),
-    "within": Row(
+    "within": CodeRow(
         """\
 with Timer() as t:
     t.tick()
@@ -722,7 +722,7 @@ class Timer:
     def __exit__(s, *a): pass
 """,
     ),
-    "own list": Row(
+    "own list": CodeRow(
         """\
 l = LinkedList()
 l.append(1)
@@ -746,7 +746,7 @@ class LinkedList:
     def __len__(s): return len(s.v)
 """,
     ),
-    "cache by keys": Row(
+    "cache by keys": CodeRow(
         """\
 c = LRU(2)
 c['a'] = 1
@@ -771,7 +771,7 @@ class LRU(dict):
     def __init__(s, n): pass
 """,
     ),
-    "calculator": Row(
+    "calculator": CodeRow(
         "assert Calculator().add(1, 2) == 3 and Calculator().remove(3, 2) == 1",
         """\
 class Calculator:
@@ -784,7 +784,7 @@ class Calculator:
     def remove(s, a, b): return b - a
 """,
     ),
-    "leetcode by a standard name": Row(
+    "leetcode by a standard name": CodeRow(
         "assert Solution().partition('aab') == [['a', 'a', 'b'], ['aa', 'b']]",
         """\
 class Solution:
@@ -800,7 +800,7 @@ class Solution:
     def partition(s, t): return t.partition('a')
 """,
     ),
-    "classes by one name": Row(
+    "classes by one name": CodeRow(
         """\
 def test_stack():
     s = Stack()
@@ -837,7 +837,7 @@ class Bag(list):
     put = list.append
 """,
     ),
-    "many of one class": Row(
+    "many of one class": CodeRow(
         """\
 for s in [Stack(n) for n in (1, 2)]:
     s.push(3)
@@ -861,7 +861,7 @@ class Stack:
     def __eq__(s, o): return s.v == o.v
 """,
     ),
-    "a class to be checked": Row(
+    "a class to be checked": CodeRow(
         """\
 def check(candidate):
     a = candidate(100)
@@ -884,7 +884,7 @@ class Account:
 """,
         "Account",
     ),
-    "functions with a capital": Row(
+    "functions with a capital": CodeRow(
         """\
 assert Average([1, 2, 3, 6]) == 3.0 and abs(Average([1, 2]) - 1.5) < 1e-9 and Average([1, 2]) > 1
 assert list(Fibonacci(5)) == [0, 1, 1, 2, 3] and 'ob' in Greet('bob') and Greet('al').startswith('hello')
@@ -909,7 +909,7 @@ def Greet(n): return f'hello {n}'
 def Primes(n): return [*range(n)]
 """,
     ),
-    "results of a class that is never asked": Row(
+    "results of a class that is never asked": CodeRow(
         """\
 assert Vec(1, 2) + Vec(3, 4) == Vec(4, 6) and -Vec(1, 2) < Vec(1, 2) and str(Vec(1, 2)) == 'Vec(1, 2)'
 assert len(Vec(1, 2)) == 2 and list(Vec(3, 4)) == [3, 4] and Vec(3, 4)[1] == 4 and 4 in Vec(3, 4)
@@ -935,7 +935,7 @@ class Vec:
     def __str__(s): return f'Vec{s.v}'
 """,
     ),
-    "objects that are formatted, reversed, changed in place and robbed of attributes": Row(
+    "objects that are formatted, reversed, changed in place and robbed of attributes": CodeRow(
         """\
 t = Temp(21.456)
 assert f'{t:.1f}' == '21.5' == format(t, '.1f')
@@ -969,7 +969,7 @@ class Temp:
     def __format__(s, spec): return str(s.deg)
 """,
     ),
-    "the names and types of objects": Row(
+    "the names and types of objects": CodeRow(
         """\
 d = Dog('a')
 assert type(d).__name__ == 'Dog' == d.__class__.__name__
@@ -991,7 +991,7 @@ class Hound(Animal):
 def Dog(name): return Hound(name)
 """,
     ),
-    "threads": Row(
+    "threads": CodeRow(
         """\
 import threading
 found = []
@@ -1027,7 +1027,7 @@ class Singleton:
 def each_in_a_thread(f, given): return [f(n) for n in given]
 """,
     ),
-    "a limit that the tests set": Row(
+    "a limit that the tests set": CodeRow(
         """\
 import sys
 before = sys.getrecursionlimit()

@@ -1,4 +1,4 @@
-"""Where a fake Daytona's sandboxes are: plain containers of this machine's engine, with nothing of ours in them."""
+"""A fake Daytona's sandboxes: plain containers of this machine's engine, with nothing of ours in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ class DaytonaContainer:
         self._engine, self._container = engine, container
 
     @classmethod
-    async def made(cls, engine: DockerEngine, image: str, labels: dict[str, str], *, network: bool) -> DaytonaContainer:
+    async def start(
+        cls, engine: DockerEngine, image: str, labels: dict[str, str], *, network: bool
+    ) -> DaytonaContainer:
         container = await engine.docker.containers.create(
             {
                 "Image": image,
@@ -34,13 +36,13 @@ class DaytonaContainer:
 
     async def run(self, command: str, cwd: str) -> tuple[int, str]:
         made = await self._container.exec(cmd=["sh", "-c", command], workdir=cwd)
-        said = bytearray()
+        output = bytearray()
         async with made.start(detach=False) as stream:
             while (message := await stream.read_out()) is not None:
-                said += message.data
-        return (await made.inspect())["ExitCode"], said.decode(errors="replace")
+                output += message.data
+        return (await made.inspect())["ExitCode"], output.decode(errors="replace")
 
-    async def put(self, files: dict[str, bytes]) -> None:
+    async def write_files(self, files: dict[str, bytes]) -> None:
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:
             for path, data in files.items():
@@ -50,12 +52,12 @@ class DaytonaContainer:
         packed.seek(0)
         await self._container.put_archive("/", packed)
 
-    async def get(self, path: str) -> bytes:
+    async def read_file(self, path: str) -> bytes:
         tar = await self._container.get_archive(path)
         with tar:
             content = tar.extractfile(tar.getmembers()[0])
             assert content is not None
             return content.read()
 
-    async def end(self) -> None:
+    async def remove(self) -> None:
         await asyncio.shield(self._engine.remove(self._container.id))

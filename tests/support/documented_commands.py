@@ -27,8 +27,8 @@ _LONG = {
 }
 
 
-class Mark(StrEnum):
-    """What a command wants, as its comment says it."""
+class CommandMark(StrEnum):
+    """What a command needs, as the mark in its comment says."""
 
     NONE = ""
     DOCKER = "Docker"
@@ -41,27 +41,27 @@ class Mark(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DocumentedCommand:
     """One command of a page."""
 
     page: Path
     words: tuple[str, ...]
-    """As a shell takes them apart, without what is set before them."""
-    mark: Mark
+    """The command's words after shell splitting, without leading variable assignments."""
+    mark: CommandMark
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}: {shlex.join(self.words)}"
 
     @property
     def module(self) -> str:
-        """What ``python -m`` runs; empty for another program."""
+        """The module that ``python -m`` runs; empty for another program."""
         if self.words[0] == "longshore":
             return VERBS[self.words[1]].module if self.words[1] in VERBS else ""
         return self.words[2] if self.words[1:2] == ("-m",) else ""
 
     @property
     def is_long(self) -> bool:
-        """It takes minutes, or stays: a page has to say so."""
+        """Whether the command takes minutes or keeps running, which a page has to say."""
         asks = "--dry-run" in self.words or (self.module == "launch.monitor" and "--json" in self.words)
         return self.words[0] in _NOT_HERE or (self.module in _LONG and not asks)
 
@@ -70,12 +70,12 @@ class Shown:
         return list(self.words[2 if self.words[0] == "longshore" else 3 :])
 
 
-def shown(page: Path) -> list[Shown]:
+def read_commands(page: Path) -> list[DocumentedCommand]:
     """The commands in a page's blocks of code.  Raises ValueError for a mark that there is not."""
     return [command for block in _blocks(page.read_text()) for command in _commands(page, block)]
 
 
-def files(page: Path) -> dict[str, str]:
+def read_files(page: Path) -> dict[str, str]:
     """The files that a page shows whole: their blocks begin with ``# PATH``."""
     return dict(_FILE.findall(page.read_text()))
 
@@ -88,7 +88,7 @@ def _blocks(text: str) -> Iterator[str]:
         yield "\n".join(line[4:] for line in match[0].splitlines())
 
 
-def _commands(page: Path, block: str) -> Iterator[Shown]:
+def _commands(page: Path, block: str) -> Iterator[DocumentedCommand]:
     for line in block.replace("\\\n", " ").splitlines():
         comment = _COMMENT.search(line)
         marks = _MARK.findall(comment[1]) if comment else []
@@ -99,4 +99,4 @@ def _commands(page: Path, block: str) -> Iterator[Shown]:
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
             words = words[1:]
         if _STARTS.match(" ".join(words)):
-            yield Shown(page, tuple(words), Mark(marks[0]) if marks else Mark.NONE)
+            yield DocumentedCommand(page, tuple(words), CommandMark(marks[0]) if marks else CommandMark.NONE)

@@ -1,12 +1,10 @@
-"""A run whose learner publishes other weights than it trains."""
+"""A learner that publishes other weights than it trains."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from unittest.mock import patch
 
-from launch.actor_group.group import ActorGroup
-from launch.run.driver import Driver
 from learner.models.hf_folder import NamedWeight
 from learner.rank import LearnerRank
 
@@ -21,11 +19,3 @@ class DriftedLearnerRank(LearnerRank):
 
         with patch.object(publisher, "export", drifted):
             super().begin_publish()
-
-
-class DriftedActorGroup(ActorGroup):
-    learner_class = DriftedLearnerRank
-
-
-class DriftedDriver(Driver):
-    actor_group_class = DriftedActorGroup

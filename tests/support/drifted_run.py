@@ -13,9 +13,10 @@ from protocol.cli.exit_codes import EXIT_OK, main_guard
 
 def main() -> int:
     os.environ.update(resolve_ray_environment(""))
-    from tests.support.drifted_learner import DriftedDriver  # it loads Ray
+    from launch.run.run_classes import RunClasses  # this and the next load Ray
+    from tests.support.drifted_learner import DriftedLearnerRank
 
-    run_once(parse_cluster_arguments(sys.argv[1:]), driver_class=DriftedDriver)
+    run_once(parse_cluster_arguments(sys.argv[1:]), RunClasses(learner=DriftedLearnerRank))
     return EXIT_OK
 
 

@@ -1,4 +1,4 @@
-"""Requests to an engine, its replies, and what it says of itself: of a test's own is only what it is about."""
+"""Builds requests to an engine, its replies and its statistics; a test names only the fields that matter to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from actors.engines.messages import EngineLoad, EngineState, GenerateRequest, To
 from protocol.weights import WeightVersion
 
 
-def request(input_ids: list[int], max_new_tokens: int, **changes: object) -> GenerateRequest:
+def make_request(input_ids: list[int], max_new_tokens: int, **changes: object) -> GenerateRequest:
     fields = {
         "temperature": 1.0,
         "stop_token_ids": (),
@@ -20,8 +20,8 @@ def request(input_ids: list[int], max_new_tokens: int, **changes: object) -> Gen
     return GenerateRequest(input_ids=input_ids, max_new_tokens=max_new_tokens, **(fields | changes))
 
 
-def chunk(token_ids: list[int], *, ends: bool, **changes: object) -> bytes:
-    """Of a reply, as SGLang streams it; by its ``ends`` with the versions of three tokens."""
+def make_chunk(token_ids: list[int], *, ends: bool, **changes: object) -> bytes:
+    """One chunk of a reply as SGLang streams it; the last chunk has the versions of three tokens."""
     meta: dict[str, object] = {
         "finish_reason": {"type": "length", "length": 3} if ends else None,
         "output_token_logprobs": [[-token / 10, token, None] for token in token_ids],
@@ -32,7 +32,7 @@ def chunk(token_ids: list[int], *, ends: bool, **changes: object) -> bytes:
     return json.dumps({"output_ids": changes.pop("output_ids", token_ids), "meta_info": meta | changes}).encode()
 
 
-def load(
+def make_load(
     others: int = 0,
     *,
     own: int = 0,
@@ -41,6 +41,6 @@ def load(
     paused_s: float = 0.0,
     version: int = 1,
 ) -> EngineLoad:
-    """Of an engine that has ``others`` tokens of other routers' requests under way, and ``own`` of the asker's."""
+    """The load of an engine with ``others`` tokens of other routers' requests in flight and ``own`` of the caller's."""
     tokens = TokensInFlight(running=others + own - queued, queued=queued, of_caller=own)
     return EngineLoad(state=state, paused_s=paused_s, version=WeightVersion(version), tokens=tokens)

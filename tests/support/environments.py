@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 from actors.agents.prompt import PromptTemplate
 from actors.agents.settings import AgentSettings, AgentSpec, ToolsetKind
@@ -18,11 +17,12 @@ from actors.rollout.chat_policy import ChatEndpoint, ChatEndpointSettings
 from actors.rollout.grading import run_and_grade
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.stages import NO_DEADLINES
-from actors.rollout.terminal import EpisodeGrade, ToolCallResult
+from actors.rollout.terminal import EpisodeGrade
 from protocol.trajectory import EpisodeStatus, TestResult
 from sandbox.http.auth import Access
 from sandbox.http.task_codec import encode_task
 from sandbox.tasks.task import Task
+from tests.support.fake_terminal import FakeTerminal
 from tests.support.http_servers import LOOPBACK, serving
 
 TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
@@ -41,7 +41,7 @@ OUTCOME = EpisodeOutcome(
 )
 
 
-def begin(name: str = "e1", url: str = "http://127.0.0.1:9", key: str = "") -> StartEpisodeRequest:
+def make_start_request(name: str = "e1", url: str = "http://127.0.0.1:9", key: str = "") -> StartEpisodeRequest:
     return StartEpisodeRequest(
         episode=name,
         task=encode_task(TASK),
@@ -52,21 +52,7 @@ def begin(name: str = "e1", url: str = "http://127.0.0.1:9", key: str = "") -> S
     )
 
 
-@dataclass
-class FakeTerminal:
-    """Says what was run; the first of two tests passes."""
-
-    ran: list[str] = field(default_factory=list[str])
-
-    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
-        self.ran.append(f"{name} {arguments}")
-        return ToolCallResult("out", "out", 0, 1.0)
-
-    async def grade(self) -> EpisodeGrade:
-        return EpisodeGrade((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0, score=0.5)
-
-
-async def play_in_fake_terminal(part: EpisodeInputs) -> EpisodeOutcome:
+async def run_in_fake_terminal(part: EpisodeInputs) -> EpisodeOutcome:
     """:func:`actors.environment.episode.run_hosted_episode` without a sandbox."""
     limits, begin = part.begin.limits, part.begin
     model = ChatEndpointSettings(url=begin.model.url, model=begin.model.name, key=begin.model.key, deadline_s=5.0)
@@ -82,13 +68,13 @@ async def play_in_fake_terminal(part: EpisodeInputs) -> EpisodeOutcome:
 
 
 @asynccontextmanager
-async def environment_service(
+async def serve_environment(
     play: RunHostedEpisode,
     settings: EnvironmentServiceSettings | None = None,
     access: Access = LOOPBACK,
     now: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[tuple[str, EnvironmentService]]:
-    """Its address and the service itself."""
+    """Yield the service's address and the service itself."""
     services: list[EnvironmentService] = []
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What an episode is run with in tests."""
+"""Contexts, limits and sandboxes with which tests run episodes."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def episode_context(
     )
 
 
-def sandbox_of(session: object, task: Task) -> LocalSandbox:
+def local_sandbox(session: object, task: Task) -> LocalSandbox:
     """A sandbox of this process around ``session``, which is not closed."""
-    return LocalSandbox(cast("SandboxPool", None), cast("SandboxSession", session), task, 5.0)
+    return LocalSandbox(cast("SandboxPool", None), cast("SandboxSession", session), task)
 
 
 def terminal_limits(*, command_s: float = 5.0, grade_s: float = 5.0, observation_chars: int = 1000) -> TerminalLimits:

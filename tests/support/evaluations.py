@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from launch.config import RunConfig
-from launch.evaluation.online.run_evaluations import SOLVER, write_run_evaluation
+from launch.evaluation.held_out.evaluation_store import SOLVER, write_run_evaluation
 from launch.evaluation.results.evaluation_folder import TERMINALS_FOLDER, EvaluationSpec, open_evaluation_folder
 from launch.evaluation.results.evaluation_settings import build_evaluation_settings, write_evaluation_settings
 from protocol.evaluation import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptUsage, AttemptVerdict
 from protocol.events import JsonValue
 from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.trajectory import EpisodeStatus, InfraFailure, TestResult
-from tests.support.recorded_trajectories import call
+from tests.support.recorded_trajectories import tool_call
 
 SPEC = EvaluationSpec(
     solver="url",
@@ -27,7 +27,7 @@ SPEC = EvaluationSpec(
 )
 
 
-def verdict(*, passed: bool) -> AttemptVerdict:
+def make_verdict(*, passed: bool) -> AttemptVerdict:
     return AttemptVerdict(passed, float(passed), float(passed), EpisodeStatus.COMPLETED)
 
 
@@ -43,11 +43,11 @@ def write_evaluation(
                     if passed is None
                     else None
                 )
-                graded = verdict(passed=passed) if passed is not None else None
+                graded = make_verdict(passed=passed) if passed is not None else None
                 attempt = AttemptRecord(task, number, "f", 1.0, graded, failure, AttemptUsage(2, 2, 1, 0, 40, 7))
                 made.add_record(replace(attempt, recording=attempt.attempt_id.uid))
                 if recorded and passed is not None:
-                    record(folder, AttemptId(task, number), f"{task} {number} {passed}")
+                    record_terminal(folder, AttemptId(task, number), f"{task} {number} {passed}")
     return folder
 
 
@@ -56,30 +56,30 @@ def write_run_attempts(run_dir: Path, name: str, attempts: Iterable[AttemptRecor
     write_run_evaluation(run_dir, EvaluationSpec(solver=SOLVER, model=run_dir.name, name=name, step=step), attempts)
 
 
-def record(folder: Path, attempt: AttemptId, output: str) -> None:
+def record_terminal(folder: Path, attempt: AttemptId, output: str) -> None:
     with CastWriter.open(folder / TERMINALS_FOLDER / f"{attempt.uid}.cast", 80, 24, attempt.task) as cast:
         cast.record_command("ls")
         cast.record_output(output)
 
 
-def write_saved(folder: Path, run: RunConfig) -> Path:
-    """With the trajectory of one attempt, ``a/0``, at an agent of Hermes calls that thinks; it was tried twice."""
+def write_evaluation_with_trajectory(folder: Path, run: RunConfig) -> Path:
+    """Write an evaluation with one saved trajectory, ``a/0``: an agent of Hermes calls that thinks, in two tries."""
     opening = [{"role": "system", "content": "sys"}, {"role": "user", "content": "Do a."}]
-    looks = {"role": "assistant", "content": f"<think>\nhm\n</think>\n\nI look.\n{call('ls')}"}
+    looks = {"role": "assistant", "content": f"<think>\nhm\n</think>\n\nI look.\n{tool_call('ls')}"}
     with open_evaluation_folder(folder, SPEC) as made:
         write_evaluation_settings(
             folder, build_evaluation_settings(run, str(folder.parent / "tasks"), folder.parent / "datasets.toml")
         )
         for last in ("nothing", "done"):
             ends = {"role": "assistant", "content": f"<think>\nok\n</think>\n\n{last}"}
-            told = {
+            trajectory = {
                 "task": "a",
                 "number": 0,
                 "messages": [*opening, looks, {"role": "tool", "content": "a.txt"}, ends],
                 "observed": [{"tool": "shell_exec", "exit_code": 0, "ms": 1.0}, None],
                 "segments": [],
             }
-            made.add_trajectory(cast("dict[str, JsonValue]", told))
+            made.add_trajectory(cast("dict[str, JsonValue]", trajectory))
         graded = AttemptVerdict(True, 1.0, 1.0, EpisodeStatus.COMPLETED, {"tests": 1.0}, (TestResult("one", True),))
         made.add_record(AttemptRecord("a", 0, "f", 1.0, graded, usage=AttemptUsage(2, 1, 1, 0, 40, 14)))
     return folder

@@ -1,7 +1,7 @@
-"""A run directory to look at: what :mod:`tests.support.fake_run` writes, with all that a person can be shown of it.
+"""Extends the run of :mod:`tests.support.fake_run` with everything that the monitor shows.
 
-Its trajectories have text and a vocabulary, its steps the learner's word on each token, its processes lanes, and one
-group is worth opening: a member that failed in a way that can be seen.  Everything is written by what writes a run's.
+Trajectories have text and a vocabulary, steps have token values of the learner, and processes have activity.  One group
+has a member with a visible failure.  The files are written by the same code as in a real run.
 """
 
 from __future__ import annotations
@@ -96,31 +96,31 @@ POOR = (Move("The answer must be a word.", "echo alpha > /work/answer.txt", ""),
 
 
 @dataclass
-class ShownRun(FakeRun):
+class ExampleRun(FakeRun):
     vocabulary: dict[str, int] = field(default_factory=dict)
     step: int = 0
-    kept: dict[str, Trajectory] = field(default_factory=dict)
-    lanes: dict[str, ActivityLog] = field(default_factory=dict)
+    trajectories: dict[str, Trajectory] = field(default_factory=dict)
+    activity_logs: dict[str, ActivityLog] = field(default_factory=dict)
 
-    def lane(self, name: str, kind: str) -> ActivityLog:
-        if name not in self.lanes:
-            self.lanes[name] = ActivityLog(self.run_dir, name, kind, self._now, self._now)
-        return self.lanes[name]
+    def activity_log(self, name: str, kind: str) -> ActivityLog:
+        if name not in self.activity_logs:
+            self.activity_logs[name] = ActivityLog(self.run_dir, name, kind, self._now, self._now)
+        return self.activity_logs[name]
 
     def begin(self, url: str = "") -> None:
         super().begin(url)
         self.lineage = LineageLog(self.run_dir)
         self.lineage.append(LineageEntry(make_version(1, 0), 0, NO_VERSION))
 
-    def pass_time(self, lane: ActivityLog, state: str, seconds: float) -> None:
-        engine = self.lane("engine-0", "engine")
-        with lane.track(state), engine.track("generating" if state == "generating" else "waiting"):
+    def pass_time(self, activity: ActivityLog, state: str, seconds: float) -> None:
+        engine = self.activity_log("engine-0", "engine")
+        with activity.track(state), engine.track("generating" if state == "generating" else "waiting"):
             self.now += seconds
-        lane.write_if_changed()
+        activity.write_if_changed()
         engine.write_if_changed()
 
     def train_step(self, step: int) -> None:
-        learner, self.step = self.lane("learner-0", "learner"), step
+        learner, self.step = self.activity_log("learner-0", "learner"), step
         with learner.track("waiting"):
             ready, zero, rewards = 0, 0, []
             while ready < self.groups_per_step:
@@ -130,7 +130,7 @@ class ShownRun(FakeRun):
                 learner.write_if_changed()
         with learner.track("training"):
             self.now += 2.4
-        records = {name: self.record_of(name) for name in self.ready}
+        records = {name: self.trained_tokens_of(name) for name in self.ready}
         stale = self.ready[-1:] if step % 5 == 0 else []
         trained = [name for name in self.ready if name not in stale]
         self.records.record_step(step, make_version(1, step - 1), trained, dict.fromkeys(stale, "all_stale"), records)
@@ -145,41 +145,41 @@ class ShownRun(FakeRun):
         with learner.track("publishing"):
             self.now += 0.3
         learner.write_if_changed()
-        with self.lane("engine-0", "engine").track("loading"):
+        with self.activity_log("engine-0", "engine").track("loading"):
             self.now += pause / 1000
         self.log("learner-0").emit("weights.published", version=version, step=step)
         load = {"pause_ms": round(pause, 1), "load_ms": round(pause * 0.7, 1)}
-        self.log("engine-0").emit("engine.load", engine="engine-0", version=version, **load)
+        self.log("engine-0").emit("engine.loaded", engine="engine-0", version=version, **load)
         counts = {
             "live": 14 + self.rng.randint(0, 2),
             "started": self.counts["acknowledged"],
             "waiting": self.rng.randint(0, 3),
         }
-        self.log("worker-0").emit("sandbox.stats", **counts)
+        self.log("worker-0").emit("sandbox.counted", **counts)
 
     def episode(self, group: int, sample: int, task: str, family: str, reward: float, *, finish: bool = True) -> str:
         name, worker = f"train-g{group:06d}-s{sample:02d}-a0", f"worker-{sample % 2}"
-        log, lane, begun = self.log(worker), self.lane(worker, "worker"), self.now
-        told = {"group": group, "sample": sample, "task": task, "family": family}
-        log.emit("episode.started", trajectory=name, **told, instruction=INSTRUCTION, worker=worker)
+        log, activity, begun = self.log(worker), self.activity_log(worker, "worker"), self.now
+        fields = {"group": group, "sample": sample, "task": task, "family": family}
+        log.emit("episode.started", trajectory=name, **fields, instruction=INSTRUCTION, worker=worker)
         moves = (*LOOK, *(GOOD if reward >= 1 else BAD if reward > 0 else (*BAD[:1], *POOR)))
         versions = [make_version(1, max(0, self.step - 2)), make_version(1, max(0, self.step - 1))]
-        self.pass_time(lane, "starting", 0.2)
+        self.pass_time(activity, "starting", 0.2)
         path, sampled = self.run_dir / "terminals" / f"{name}.cast", 0
         with CastWriter.open(path, 90, 24, INSTRUCTION, clock=self._now, now=self._now) as cast:
             for turn, move in enumerate(moves[: None if finish else 2 + sample % 2]):
-                sampled += len(pieces(said(move)))
+                sampled += len(pieces(render_move(move)))
                 cast.record_marker(turn_marker_label(turn))
-                self.pass_time(lane, "generating", self.rng.uniform(0.3, 0.9))
+                self.pass_time(activity, "generating", self.rng.uniform(0.3, 0.9))
                 log.emit("episode.turn", trajectory=name, turn=turn, sampled=sampled, versions=versions, ms=600.0)
                 log.emit("episode.tool", trajectory=name, tool="bash", command=move.command)
                 cast.record_note(move.thought)
                 cast.record_command(move.command)
-                self.pass_time(lane, "tool", 0.4 + 4 * (turn == 1 and sample == 1))
+                self.pass_time(activity, "tool", 0.4 + 4 * (turn == 1 and sample == 1))
                 cast.record_output(move.output)
             if not finish:
                 return name
-            self.pass_time(lane, "grading", 0.2)
+            self.pass_time(activity, "grading", 0.2)
             cast.record_note(f"{round(4 * reward)} of 4 hidden tests passed, reward {reward:g}")
         status = "completed" if reward else self.rng.choice(("turn_limit", "completed", "malformed_limit"))
         ms = {"acquire": 12.0, "generate": 2_400.0, "tool": 1_640.0, "grade": 220.0, "total": 1000 * (self.now - begun)}
@@ -218,7 +218,7 @@ class ShownRun(FakeRun):
         mask += [0] * len(ids)
         for move in moves:
             spoken, answer = (
-                self.ids(said(move)),
+                self.ids(render_move(move)),
                 self.ids(f"<|im_start|>tool\n{move.output}<|im_end|>\n<|im_start|>assistant\n"),
             )
             start, middle = len(ids), len(ids) + len(spoken)
@@ -241,7 +241,7 @@ class ShownRun(FakeRun):
         blob = codec.pack_trajectory(trajectory)
         summary = codec.inspect_blob(blob)
         self.exporter.export_trajectory(summary, blob)
-        self.kept[trajectory.request.trajectory_id] = trajectory
+        self.trajectories[trajectory.request.trajectory_id] = trajectory
         request = trajectory.request
         row = {
             "trajectory": request.trajectory_id,
@@ -254,10 +254,13 @@ class ShownRun(FakeRun):
             "trajectory.stored", **row, **counts, status=trajectory.status.value, reward=trajectory.reward.total
         )
 
-    def record_of(self, name: str) -> PackedTrainedTokens:
-        """What a step made of each of its tokens: advantage within its group, and a gap that is wide for a few."""
-        trajectory = self.kept[name]
-        group = [each.reward.total for each in self.kept.values() if each.request.group == trajectory.request.group]
+    def trained_tokens_of(self, name: str) -> PackedTrainedTokens:
+        """Return per-token training facts of a step: the advantage within the group, and a logprob gap wide for a few
+        tokens."""
+        trajectory = self.trajectories[name]
+        group = [
+            each.reward.total for each in self.trajectories.values() if each.request.group == trajectory.request.group
+        ]
         advantage = (trajectory.reward.total - float(np.mean(group))) / (float(np.std(group)) + 1e-6)
         (segment,) = trajectory.segments
         trained, rng = segment.loss_mask == 1, np.random.default_rng(trajectory.request.sample)
@@ -281,16 +284,16 @@ def pieces(text: str) -> list[str]:
     return re.findall(r"<\|\w+\|>| ?[A-Za-z]{1,7}| ?\d{1,3}|\n+| ?[^\sA-Za-z\d]|\s", text)
 
 
-def said(move: Move) -> str:
+def render_move(move: Move) -> str:
     call = f'{{"name": "bash", "arguments": {{"command": "{move.command}"}}}}'
     return f"{move.thought}\n<tool_call>\n{call}\n</tool_call><|im_end|>\n"
 
 
-def write_shown_run(run_dir: Path, *, steps: int = 24, taken: int = 18, seconds: float = 620) -> ShownRun:
+def write_example_run(run_dir: Path, *, steps: int = 24, taken: int = 18, seconds: float = 620) -> ExampleRun:
     """A run in the middle: ``taken`` of ``steps`` steps, then ten episodes that go on, and an alert of each kind.
 
     It began ``seconds`` ago, about as long as it takes."""
-    run = ShownRun(run_dir, steps=steps, start=time.time() - seconds)
+    run = ExampleRun(run_dir, steps=steps, start=time.time() - seconds)
     run.begin()
     run.evaluate("before", 0.2)
     run.phase("training")
@@ -320,4 +323,4 @@ def write_shown_run(run_dir: Path, *, steps: int = 24, taken: int = 18, seconds:
 
 
 if __name__ == "__main__":
-    write_shown_run(Path(sys.argv[1]))
+    write_example_run(Path(sys.argv[1]))

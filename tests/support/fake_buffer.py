@@ -35,26 +35,28 @@ class FakeBuffer:
         self.plans: dict[int, GroupPlan] = {}
         self.closed: list[ClosedGroup] = []
         self.abandoned: list[tuple[int, int, str]] = []
-        self.spent: dict[int, list[int]] = {}
+        self.groups_of_step: dict[int, list[int]] = {}
         """Step → groups that it used."""
         self.saved_cursor: bytes | None = None
         self.missing: dict[int, tuple[int, ...]] = {}
         self.full: Exception | None = None
-        self.gate = asyncio.Event()
+        self.may_open = asyncio.Event()
         """``open_group`` is durable once this is set."""
-        self.gate.set()
+        self.may_open.set()
         self.wants_checkpoint = False
         self.export_failures = 0
         self.passed_over = 0
         """Groups whose batch trained nothing."""
         self.abandon_full = 0
-        """So many calls of ``abandon``, from now on, find the disk full."""
+        """The number of further calls of ``abandon_sample`` that find the disk full."""
         self._useless: set[int] = set()
         self.dropped: list[tuple[int | None, str]] = []
         """(step that used it, reason) of trajectories; without a step where none was taken."""
         self.committed: list[int] = []
         self.waiting = 0
         """Callers that wait for progress."""
+        self.followed = 0
+        """Closings that callers who wait for progress have seen."""
         self.calls: list[str] = []
         self._changed = asyncio.Condition()
 
@@ -81,7 +83,7 @@ class FakeBuffer:
             self.plans[group] = GroupPlan(GroupId(group), f"task-{group}", tuple(range(size)))
             await self.close(group)
 
-    async def free(self) -> None:
+    async def notify_progress(self) -> None:
         """Bytes were freed."""
         async with self._changed:
             self._changed.notify_all()
@@ -89,7 +91,7 @@ class FakeBuffer:
     # -- the scheduler's side ------------------------------------------------------------------------------------
 
     async def open_group(self, plan: GroupPlan, cursor: bytes) -> None:
-        await self.gate.wait()
+        await self.may_open.wait()
         if self.full is not None:
             raise self.full
         self.plans[plan.group], self.saved_cursor = plan, cursor
@@ -122,6 +124,7 @@ class FakeBuffer:
         return True
 
     async def wait_progress(self, seen: int, timeout_s: float) -> GroupProgress:
+        self.followed = max(self.followed, seen)
         if timeout_s and len(self.closed) <= seen:
             async with self._changed:
                 self.waiting += 1
@@ -129,14 +132,14 @@ class FakeBuffer:
                 self.waiting -= 1
         new = tuple(closing for closing in self.closed if closing.seq > seen) if seen >= 0 else ()
         dropped = sum(closing.outcome is not GroupOutcome.READY for closing in self.closed)
-        used = sum(map(len, self.spent.values())) + len(self._useless)
+        used = sum(map(len, self.groups_of_step.values())) + len(self._useless)
         return GroupProgress(len(self.closed), new, dropped, self.passed_over, len(self.closed) - dropped - used)
 
     # -- the learner's side --------------------------------------------------------------------------------------
 
     async def lease_batch(self, groups: int) -> BatchLease | None:
         self.calls.append("lease")
-        used = {group for spent in self.spent.values() for group in spent} | self._useless
+        used = {group for spent in self.groups_of_step.values() for group in spent} | self._useless
         ready = [
             closing for closing in self.closed if closing.outcome is GroupOutcome.READY and closing.group not in used
         ][:groups]
@@ -163,12 +166,12 @@ class FakeBuffer:
         self.calls.append(f"mark {step}")
         groups = {int(name.partition("/")[0]) for name in (*trained, *dropped)}
         if trained:
-            self.spent[step] = sorted(groups)
+            self.groups_of_step[step] = sorted(groups)
         else:
             self._useless |= groups
             self.passed_over += len(groups)
         self.dropped += [(step if trained else None, reason.value) for reason in dropped.values()]
-        await self.free()
+        await self.notify_progress()
 
     async def commit_step(self, step: int) -> None:
         self.committed.append(step)
@@ -178,16 +181,16 @@ class FakeBuffer:
 
     async def accounting(self) -> JournalAccounting:
         acknowledged = sum(len(closing.rewards) for closing in self.closed)
-        trained = sum(len(self.plans[group].seeds) for groups in self.spent.values() for group in groups)
+        trained = sum(len(self.plans[group].seeds) for groups in self.groups_of_step.values() for group in groups)
         return JournalAccounting(acknowledged, trained, {}, 0, acknowledged - trained, 0, len(self.abandoned), 0)
 
     async def statistics(self) -> FakeStatistics:
-        """Every trajectory has five tokens."""
+        """Return counts in which every trajectory has five tokens."""
         counts = Counter(reason for _, reason in self.dropped)
         tokens = {reason: {"4": 5 * count} for reason, count in counts.items()}
         return FakeStatistics(self.wants_checkpoint, self.export_failures, tokens)
 
     async def rewind_to_step(self, step: int) -> None:
         self.calls.append(f"rewind {step}")
-        self.spent = {each: groups for each, groups in self.spent.items() if each <= step}
+        self.groups_of_step = {each: groups for each, groups in self.groups_of_step.items() if each <= step}
         self.dropped = [(used, reason) for used, reason in self.dropped if used is None or used <= step]

@@ -17,7 +17,7 @@ Request = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Refusal:
+class ChatErrorReply:
     """An answer that is no reply."""
 
     status: int
@@ -25,18 +25,18 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Calls:
+class ToolCallReply:
     """A reply whose calls the server has parsed."""
 
     names: tuple[str, ...]
     arguments: tuple[str, ...]
 
 
-Reply = str | Refusal | Calls
+Reply = str | ChatErrorReply | ToolCallReply
 
 
-def scripted(*replies: Reply) -> Callable[[Request], Reply]:
-    """To each conversation the same, turn by turn: the last one again and again."""
+def scripted_replies(*replies: Reply) -> Callable[[Request], Reply]:
+    """Give every conversation the same replies turn by turn and repeat the last one."""
 
     def say(request: Request) -> Reply:
         turn = sum(message["role"] == "assistant" for message in request["messages"])
@@ -47,34 +47,34 @@ def scripted(*replies: Reply) -> Callable[[Request], Reply]:
 
 @dataclass
 class FakeChat:
-    says: Callable[[Request], Reply]
+    reply_to: Callable[[Request], Reply]
     models: tuple[str, ...] = ("tiny",)
     key: str = ""
     url: str = ""
-    asked: list[Request] = field(default_factory=list[Request])
-    hold: asyncio.Event = field(default_factory=asyncio.Event)
+    received_requests: list[Request] = field(default_factory=list[Request])
+    may_reply: asyncio.Event = field(default_factory=asyncio.Event)
     """Replies wait until it is set."""
 
     def __post_init__(self) -> None:
-        self.hold.set()
+        self.may_reply.set()
 
-    async def list(self, request: web.Request) -> web.Response:
+    async def list_models(self, request: web.Request) -> web.Response:
         if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
             return web.Response(status=401)
         return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def complete_chat(self, request: web.Request) -> web.Response:
         body: Request = await request.json()
-        self.asked.append(body)
-        await self.hold.wait()
-        said = self.says(body)
-        if isinstance(said, Refusal):
-            return web.Response(status=said.status, text=said.text)
-        message: dict[str, Any] = {"role": "assistant", "content": said}
-        if isinstance(said, Calls):
+        self.received_requests.append(body)
+        await self.may_reply.wait()
+        reply = self.reply_to(body)
+        if isinstance(reply, ChatErrorReply):
+            return web.Response(status=reply.status, text=reply.text)
+        message: dict[str, Any] = {"role": "assistant", "content": reply}
+        if isinstance(reply, ToolCallReply):
             calls = [
                 {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
-                for number, (name, arguments) in enumerate(zip(said.names, said.arguments, strict=True))
+                for number, (name, arguments) in enumerate(zip(reply.names, reply.arguments, strict=True))
             ]
             message = {"role": "assistant", "content": None, "tool_calls": calls}
         prompt = sum(len(json.dumps(each)) for each in body["messages"]) // 4
@@ -84,11 +84,11 @@ class FakeChat:
 
 
 @asynccontextmanager
-async def fake_chat(says: Callable[[Request], Reply], *, key: str = "") -> AsyncGenerator[FakeChat]:
-    chat = FakeChat(says, key=key)
+async def serve_fake_chat(reply_to: Callable[[Request], Reply], *, key: str = "") -> AsyncGenerator[FakeChat]:
+    chat = FakeChat(reply_to, key=key)
     app = web.Application()
-    app.router.add_post("/v1/chat/completions", chat.answer)
-    app.router.add_get("/v1/models", chat.list)
+    app.router.add_post("/v1/chat/completions", chat.complete_chat)
+    app.router.add_get("/v1/models", chat.list_models)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     with bind_listener("127.0.0.1", 0) as listener:
@@ -97,5 +97,5 @@ async def fake_chat(says: Callable[[Request], Reply], *, key: str = "") -> Async
         try:
             yield chat
         finally:
-            chat.hold.set()
+            chat.may_reply.set()
             await runner.cleanup()

@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 
 from launch.config import load_recipe
-from launch.evaluation.online.run_evaluations import AFTER, BEFORE
+from launch.evaluation.held_out.evaluation_store import AFTER, BEFORE
 from launch.run.arguments import parse_cluster_arguments
 from launch.run_records.run_directory import RunDirectory
 from launch.run_records.stored_config import config_tables, load_stored_config
@@ -34,6 +34,7 @@ def main() -> int:
     config = load_recipe(arguments.recipe, arguments.config_overrides()) if arguments.recipe else None
     sets = dict(each.partition("=")[::2] for each in arguments.config_overrides())
     runs = Path(orjson.loads(sets["run.dir"]))
+    runs.mkdir(parents=True, exist_ok=True)
     name = arguments.resume or arguments.run_id or ""
     does = _behaviour(runs, name)
     with (runs / "calls.jsonl").open("a") as calls:
@@ -46,7 +47,7 @@ def main() -> int:
     if config is None:
         config = load_stored_config(directory.path)
     directory.write_json("config.json", {"config": config_tables(config), "code": {"commit": COMMIT}})
-    events = EventLog(directory.path, f"driver-{directory.attempt}", "node-0")
+    events = EventLog(directory.path, f"driver-{directory.start_number}", "node-0")
     if does == "hold":
         while not (runs / "go").exists():
             time.sleep(0.01)
@@ -63,9 +64,9 @@ def main() -> int:
 def _behaviour(runs: Path, name: str) -> str:
     """The next of what is asked."""
     file = runs / "behaviour.json"
-    asked = json.loads(file.read_text()) if file.exists() else {}
+    behaviours = json.loads(file.read_text()) if file.exists() else {}
     done = sum(json.loads(line)["run"] == name for line in _lines(runs / "calls.jsonl"))
-    return [*asked.get(name, []), *["end"] * (done + 1)][done]
+    return [*behaviours.get(name, []), *["end"] * (done + 1)][done]
 
 
 def _lines(file: Path) -> list[str]:
@@ -85,7 +86,7 @@ def _summary(steps: int, missed: bool) -> dict[str, object]:
         "seconds": 12.5,
         "trajectories": {"trained": 64},
         "staleness": {"max": 3.0, "mean": 1.25},
-        "weights": {"pushes": 5},
+        "weights": {"versions": 5},
         "evaluation": {"before": {"pass_at_1": 0.25}, "after": {"pass_at_1": 0.75}, "difference": 0.5},
     }
 

@@ -25,16 +25,16 @@ class DaytonaGoneError(DaytonaError): ...
 class DaytonaConnectionError(DaytonaError): ...
 
 
-class Ground(Protocol):
-    """Where a fake sandbox's commands and files are."""
+class SandboxBackend(Protocol):
+    """Runs the commands and holds the files of a fake sandbox."""
 
     async def run(self, command: str, cwd: str) -> tuple[int, str]: ...
 
-    async def put(self, files: dict[str, bytes]) -> None: ...
+    async def write_files(self, files: dict[str, bytes]) -> None: ...
 
-    async def get(self, path: str) -> bytes: ...
+    async def read_file(self, path: str) -> bytes: ...
 
-    async def end(self) -> None: ...
+    async def remove(self) -> None: ...
 
 
 @dataclass
@@ -93,7 +93,7 @@ class AsyncProcess:
         self, command: str, cwd: str | None = None, env: dict[str, str] | None = None, timeout: int | None = None
     ) -> ExecuteResponse:
         async with asyncio.timeout(timeout):
-            return ExecuteResponse(*await self._box.does(lambda ground: ground.run(command, cwd or "/")))
+            return ExecuteResponse(*await self._box.call_backend(lambda backend: backend.run(command, cwd or "/")))
 
 
 class AsyncFileSystem:
@@ -101,31 +101,33 @@ class AsyncFileSystem:
         self._box = box
 
     async def upload_files(self, files: list[FileUpload], timeout: int = 1800) -> None:
-        await self._box.does(lambda ground: ground.put({each.destination: each.source for each in files}))
+        await self._box.call_backend(
+            lambda backend: backend.write_files({each.destination: each.source for each in files})
+        )
 
     async def download_file(self, *args: Any) -> bytes:
-        return await self._box.does(lambda ground: ground.get(args[0]))
+        return await self._box.call_backend(lambda backend: backend.read_file(args[0]))
 
 
 class AsyncSandbox:
-    def __init__(self, client: AsyncDaytona, ground: Ground, params: CreateSandboxFromImageParams) -> None:
+    def __init__(self, client: AsyncDaytona, backend: SandboxBackend, params: CreateSandboxFromImageParams) -> None:
         self.id = f"fake-{next(client.numbers)}"
-        self.client, self.ground, self.params = client, ground, params
+        self.client, self.backend, self.params = client, backend, params
         self.process, self.fs = AsyncProcess(self), AsyncFileSystem(self)
-        self.gone = False
-        self.renewed = 0
-        self.fail: list[Exception] = []
+        self.deleted = False
+        self.activity_refreshes = 0
+        self.errors: list[Exception] = []
         """Raised by the next calls, one each."""
 
-    async def does(self, do: Callable[[Ground], Awaitable[Any]]) -> Any:
-        if self.fail:
-            raise self.fail.pop(0)
-        if self.gone:
+    async def call_backend(self, do: Callable[[SandboxBackend], Awaitable[Any]]) -> Any:
+        if self.errors:
+            raise self.errors.pop(0)
+        if self.deleted:
             raise DaytonaNotFoundError(f"Sandbox with ID {self.id} not found")
-        return await do(self.ground)
+        return await do(self.backend)
 
     async def refresh_activity(self, request_timeout: float | None = None) -> None:
-        self.renewed += 1
+        self.activity_refreshes += 1
 
     async def update_network_settings(
         self,
@@ -138,9 +140,9 @@ class AsyncSandbox:
         self.params.network_block_all, self.params.domain_allow_list = network_block_all, domain_allow_list
 
     async def delete(self, timeout: float | None = 60, wait: bool = False) -> None:
-        if not self.gone:
-            self.gone = True
-            await self.ground.end()
+        if not self.deleted:
+            self.deleted = True
+            await self.backend.remove()
 
 
 class AsyncDaytona:
@@ -167,9 +169,9 @@ class AsyncDaytona:
 class FakeSdk:
     """The package, with sandboxes that ``make`` makes."""
 
-    make: Callable[[CreateSandboxFromImageParams], Awaitable[Ground]]
-    boxes: list[AsyncSandbox] = field(default_factory=list)
-    refuse: Exception | None = None
+    make_backend: Callable[[CreateSandboxFromImageParams], Awaitable[SandboxBackend]]
+    sandboxes: list[AsyncSandbox] = field(default_factory=list)
+    create_error: Exception | None = None
     """Raised in place of a sandbox."""
 
     DaytonaConfig: Any = DaytonaConfig
@@ -193,11 +195,11 @@ class FakeSdk:
                 timeout: float = 60,
                 on_snapshot_create_logs: Callable[[str], None] | None = None,
             ) -> AsyncSandbox:
-                if sdk.refuse is not None:
-                    raise sdk.refuse
+                if sdk.create_error is not None:
+                    raise sdk.create_error
                 assert params is not None
-                box = AsyncSandbox(self, await sdk.make(params), params)
-                sdk.boxes.append(box)
+                box = AsyncSandbox(self, await sdk.make_backend(params), params)
+                sdk.sandboxes.append(box)
                 return box
 
         return Client(config)

@@ -15,8 +15,8 @@ from aiohttp import web
 from sandbox.http.serving import bind_listener
 
 
-class Odd(Enum):
-    """What a judge may do in place of an answer."""
+class FaultyReply(Enum):
+    """Faults that a judge may have in place of a reply."""
 
     HANGS = "it never answers"
     BREAKS_OFF = "it ends the connection in the middle of an answer"
@@ -35,62 +35,66 @@ GOOD, BAD = r"It runs the tests.\n\boxed{1}", r"It repeats itself. \boxed{-1}"
 class FakeJudge:
     """Answers with ``says`` in turn, over and over."""
 
-    says: tuple[str | Odd, ...]
+    replies: tuple[str | FaultyReply, ...]
     url: str = ""
-    asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    received_requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     keys: list[str | None] = field(default_factory=list[str | None])
-    at_once: int = 0
-    most_at_once: int = 0
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    active_requests: int = 0
+    max_active_requests: int = 0
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self._next = itertools.cycle(self.says)
+        self._next = itertools.cycle(self.replies)
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(await request.json())
+    async def complete_chat(self, request: web.Request) -> web.StreamResponse:
+        self.received_requests.append(await request.json())
         self.keys.append(request.headers.get("Authorization"))
         says = next(self._next)
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.active_requests += 1
+        self.max_active_requests = max(self.max_active_requests, self.active_requests)
         try:
             await asyncio.sleep(0)
-            return await self._said(request, says)
+            return await self._respond(request, says)
         finally:
-            self.at_once -= 1
+            self.active_requests -= 1
 
-    async def _said(self, request: web.Request, says: str | Odd) -> web.StreamResponse:
-        match says:
-            case Odd.HANGS:
-                await self.over.wait()
+    async def _respond(self, request: web.Request, reply: str | FaultyReply) -> web.StreamResponse:
+        match reply:
+            case FaultyReply.HANGS:
+                await self.closing.wait()
                 return web.Response()
-            case Odd.REFUSES:
+            case FaultyReply.REFUSES:
                 return web.Response(status=500, text="out of memory")
-            case Odd.BREAKS_OFF | Odd.ENDLESS:
+            case FaultyReply.BREAKS_OFF | FaultyReply.ENDLESS:
                 response = web.StreamResponse()
                 await response.prepare(request)
                 await response.write(b'{"choices": [')
-                while says is Odd.ENDLESS and not self.over.is_set():
+                while reply is FaultyReply.ENDLESS and not self.closing.is_set():
                     await response.write(b" " * 65536)
                 if request.transport is not None:
                     request.transport.abort()
                 return response
-            case Odd():
-                texts = {Odd.NO_JSON: "boxed{1}", Odd.NO_CHAT: '{"choices": 3}', Odd.NO_CHOICE: '{"choices": []}'}
-                return web.Response(text=texts.get(says, '{"choices": [{"message": {"content": null}}]}'))
+            case FaultyReply():
+                texts = {
+                    FaultyReply.NO_JSON: "boxed{1}",
+                    FaultyReply.NO_CHAT: '{"choices": 3}',
+                    FaultyReply.NO_CHOICE: '{"choices": []}',
+                }
+                return web.Response(text=texts.get(reply, '{"choices": [{"message": {"content": null}}]}'))
             case str():
-                return web.json_response(chat(says))
+                return web.json_response(make_completion(reply))
 
 
-def chat(content: str) -> Mapping[str, Any]:
+def make_completion(content: str) -> Mapping[str, Any]:
     message = {"role": "assistant", "content": content}
     return {"id": "1", "object": "chat.completion", "choices": [{"index": 0, "message": message}], "usage": {}}
 
 
 @asynccontextmanager
-async def fake_judge(*says: str | Odd) -> AsyncGenerator[FakeJudge]:
-    judge = FakeJudge(says)
+async def serve_fake_judge(*replies: str | FaultyReply) -> AsyncGenerator[FakeJudge]:
+    judge = FakeJudge(replies)
     app = web.Application()
-    app.router.add_post("/v1/chat/completions", judge.answer)
+    app.router.add_post("/v1/chat/completions", judge.complete_chat)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     with bind_listener("127.0.0.1", 0) as listener:
@@ -99,11 +103,11 @@ async def fake_judge(*says: str | Odd) -> AsyncGenerator[FakeJudge]:
         try:
             yield judge
         finally:
-            judge.over.set()
+            judge.closing.set()
             await runner.cleanup()
 
 
-def nobody() -> str:
+def unreachable_url() -> str:
     """The address of a judge that is not there."""
     with bind_listener("127.0.0.1", 0) as listener:
         return f"http://127.0.0.1:{listener.getsockname()[1]}/v1"

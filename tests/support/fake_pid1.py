@@ -8,8 +8,15 @@ import errno
 from types import SimpleNamespace
 from typing import Any
 
-from sandbox.session import init_requests, wire
-from sandbox.session.init_messages import ChildExit, DeathCause, FileData, InitAck, InitMessage, ProcessDied
+from sandbox.session.init_connection import init_requests, wire
+from sandbox.session.init_connection.init_messages import (
+    ChildExit,
+    DeathCause,
+    FileData,
+    InitAck,
+    InitMessage,
+    ProcessDied,
+)
 from sandbox.session.sandbox_session import SandboxSession
 
 
@@ -17,13 +24,15 @@ class FakePid1:
     """``heard`` is every frame in order: its type, and the path of a file or the number of a slot."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, object]] = []
+        self.received_frames: list[tuple[str, object]] = []
         self.session = SandboxSession(_FakeDaemon(), "c" * 64, b"")
-        self.session._stream = self
+        self.session.stream = self
         self.hello_received = asyncio.Event()
-        self.refuse_child = 0
+        self.mount_errno = 0
+        """An errno: private folders cannot be made."""
+        self.child_errno = 0
         """An errno: no grade child can be started."""
-        self.graded, self.grading = asyncio.Event(), 0
+        self.grade_started, self.grade_request = asyncio.Event(), 0
         """A grade child was started; its request, 0 when it is dead."""
         self.running: dict[int, int] = {}
         """Slot → request of its command."""
@@ -32,7 +41,7 @@ class FakePid1:
 
     def send(self, frame: bytes) -> None:
         kind, request, rest = chr(frame[0]), init_requests.request_id_of(frame), frame[13:]
-        asyncio.get_running_loop().call_soon(self._take, kind, request, rest)
+        asyncio.get_running_loop().call_soon(self._handle, kind, request, rest)
 
     def close(self) -> None: ...
 
@@ -40,18 +49,18 @@ class FakePid1:
 
     # ---- PID 1's side
 
-    def tell(self, message: InitMessage) -> None:
-        self.session._on_message(message)
+    def deliver(self, message: InitMessage) -> None:
+        self.session.on_message(message)
 
-    def _take(self, kind: str, request: int, rest: bytes) -> None:
+    def _handle(self, kind: str, request: int, rest: bytes) -> None:
         slot = int.from_bytes(rest[:2], "little")
-        self.heard.append((kind, _path(kind, rest) or slot))
+        self.received_frames.append((kind, _path(kind, rest) or slot))
         match kind:
             case "F":
-                self.tell(FileData(request, errno.ENOENT, 0, b""))
+                self.deliver(FileData(request, errno.ENOENT, 0, b""))
                 return
             case "G" if b"chown 0:0 /dev" in rest or b"\0links\0" in rest:  # sandbox.grading: all is as it was
-                self.tell(ChildExit(request, 0, signalled=False))
+                self.deliver(ChildExit(request, 0, signalled=False))
                 return
             case "G":
                 self._start_child(request)
@@ -59,28 +68,31 @@ class FakePid1:
             case "R":
                 self.running[slot] = request
                 return
-            case "I" | "K" if self.grading and (kind == "K" or slot == wire.CHILD_SLOT):
+            case "M" if rest and self.mount_errno:
+                self.deliver(InitAck(request, self.mount_errno, 0))
+                return
+            case "I" | "K" if self.grade_request and (kind == "K" or slot == wire.CHILD_SLOT):
                 self.end_grade(137, signalled=True)
-            case "I" if of := self.running.pop(slot, 0):
-                self.tell(ProcessDied(slot, of, 137, 0, DeathCause.INTERRUPTED))
+            case "I" if command := self.running.pop(slot, 0):
+                self.deliver(ProcessDied(slot, command, 137, 0, DeathCause.INTERRUPTED))
             case _:
                 pass
-        self.tell(InitAck(request, 0, 0))
+        self.deliver(InitAck(request, 0, 0))
 
     def _start_child(self, request: int) -> None:
-        if self.refuse_child:
-            self.tell(InitAck(request, self.refuse_child, 0))
+        if self.child_errno:
+            self.deliver(InitAck(request, self.child_errno, 0))
             return
-        self.grading = request
-        self.graded.set()
+        self.grade_request = request
+        self.grade_started.set()
 
     def end_grade(self, code: int = 0, *, signalled: bool = False) -> None:
-        request, self.grading = self.grading, 0
-        self.tell(ChildExit(request, code, signalled))
+        request, self.grade_request = self.grade_request, 0
+        self.deliver(ChildExit(request, code, signalled))
 
 
 class _FakeDaemon:
-    """It sees nothing but PID 1."""
+    """A Docker daemon that shows nothing but PID 1."""
 
     @property
     def docker(self) -> Any:
@@ -94,7 +106,7 @@ class _FakeDaemon:
 
 
 def _path(kind: str, rest: bytes) -> str:
-    """Of a file that is written or read."""
+    """Return the path of a file that is written or read; empty for other frames."""
     match kind:
         case "W":
             return rest[7 : 7 + int.from_bytes(rest[5:7], "little")].decode()

@@ -38,8 +38,8 @@ class FakeTokenizer:
         text = f"<tools>{json.dumps(tools)}\x01\n" if tools else ""
         for message in conversation:
             calls = (json.dumps(call["function"]) for call in message.get("tool_calls", ()))
-            said = message["content"] + "".join(f"<tool_call>{call}</tool_call>" for call in calls)
-            text += f"<{message['role']}>{said}\x01\n"
+            content = message["content"] + "".join(f"<tool_call>{call}</tool_call>" for call in calls)
+            text += f"<{message['role']}>{content}\x01\n"
         return text + ("<assistant>" if add_generation_prompt else "")
 
 
@@ -47,13 +47,13 @@ def ids_of(text: str) -> list[int]:
     return [END if char == "\x01" else ord(char) for char in text]
 
 
-def received(text: str) -> PartialReply:
+def partial_reply(text: str) -> PartialReply:
     """The beginning of a reply, of version 1."""
     ids = ids_of(text)
     return PartialReply(ids, [-0.5] * len(ids), [1] * len(ids))
 
 
-def reply_of(ids: list[int], version: int) -> GenerateReply:
+def make_reply(ids: list[int], version: int) -> GenerateReply:
     """A whole reply of one version, whose log-probabilities tell it from another's."""
     return GenerateReply(
         token_ids=ids,
@@ -70,42 +70,42 @@ def reply_of(ids: list[int], version: int) -> GenerateReply:
 
 
 @dataclass
-class FakeEngine:
+class ScriptedEngine:
     """Answers with the given texts, one a turn, each sampled by the next version; an error in their place is raised.
     Requests wait while ``open`` is not set."""
 
     texts: list[str | Exception]
-    asked: list[GenerateRequest] = field(default_factory=list[GenerateRequest])
-    given: list[GenerateReply] = field(default_factory=list[GenerateReply])
-    open: asyncio.Event = field(default_factory=asyncio.Event)
-    on_asked: Callable[[], None] = lambda: None
-    left: int = 0
+    received_requests: list[GenerateRequest] = field(default_factory=list[GenerateRequest])
+    replies: list[GenerateReply] = field(default_factory=list[GenerateReply])
+    may_reply: asyncio.Event = field(default_factory=asyncio.Event)
+    on_request: Callable[[], None] = lambda: None
+    cancelled_requests: int = 0
     """Requests whose caller went away."""
     watch: OnPartialReply | None = None
-    """Of the last request, where somebody looks."""
+    """The last request's callback for partial replies."""
 
     def __post_init__(self) -> None:
-        self.open.set()
+        self.may_reply.set()
 
-    def come(self, text: str) -> None:
-        """So much of the last request's reply has come, for who watches it."""
+    def stream_partial(self, text: str) -> None:
+        """Pass ``text`` as the partial reply to the last request's callback."""
         if self.watch is not None:
-            self.watch(received(text))
+            self.watch(partial_reply(text))
 
     async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
-        self.asked.append(request)
+        self.received_requests.append(request)
         self.watch = watch
-        self.on_asked()
-        turn = len(self.asked)
+        self.on_request()
+        turn = len(self.received_requests)
         text = self.texts.pop(0)
         try:
-            await self.open.wait()
+            await self.may_reply.wait()
         except asyncio.CancelledError:
-            self.left += 1
+            self.cancelled_requests += 1
             raise
         if isinstance(text, Exception):
             raise text
         ids = ids_of(text)[: request.max_new_tokens]
-        reply = reply_of(ids, turn)
-        self.given.append(reply)
+        reply = make_reply(ids, turn)
+        self.replies.append(reply)
         return reply

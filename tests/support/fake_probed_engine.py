@@ -15,16 +15,16 @@ TOKENS = 8
 @dataclass
 class ProbedEngine:
     serving: Callable[[], WeightVersion]
-    """What it says that it serves."""
+    """The version that the engine reports as served."""
     gap: float = 0.0
-    """By how much its log-probabilities are below the learner's."""
+    """The amount by which the engine's log-probabilities are below the learner's."""
     state: EngineState = EngineState.SERVING
     sampling: WeightVersion | None = None
-    """What it samples by, where that is not what it serves; the last token of a reply then."""
+    """The version that samples the last token of a reply, where it differs from the served one."""
     mixed: bool = False
     lost: bool = False
-    """It answers no request."""
-    asked: list[GenerateRequest] = field(default_factory=list[GenerateRequest])
+    """The engine replies to no request."""
+    received_requests: list[GenerateRequest] = field(default_factory=list[GenerateRequest])
 
     async def status(self) -> EngineStatus:
         return EngineStatus(
@@ -42,7 +42,7 @@ class ProbedEngine:
     async def generate(self, request: GenerateRequest) -> GenerateReply:
         if self.lost:
             raise EngineUnavailable("its server is gone")
-        self.asked.append(request)
+        self.received_requests.append(request)
         count, version = min(TOKENS, request.max_new_tokens), self.serving()
         return GenerateReply(
             token_ids=[7] * count,

@@ -27,10 +27,10 @@ class FakeSandbox:
 
     def __init__(self, provider: FakeProvider, container: str, task: Task) -> None:
         self.provider, self.container, self.task = provider, container, task
-        self.ran: list[str] = []
+        self.calls: list[str] = []
         self.files: dict[str, bytes] = {}
-        self.hold: asyncio.Event | None = None
-        self.fail: Exception | None = None
+        self.may_finish: asyncio.Event | None = None
+        self.error: Exception | None = None
         self.closed = False
         self.grades = 0
 
@@ -38,19 +38,19 @@ class FakeSandbox:
     def alive(self) -> bool:
         return not self.closed
 
-    async def _do(self, what: str) -> None:
-        self.ran.append(what)
-        if self.hold is not None:
-            await self.hold.wait()
-        if self.fail is not None:
-            raise self.fail
+    async def _record_call(self, what: str) -> None:
+        self.calls.append(what)
+        if self.may_finish is not None:
+            await self.may_finish.wait()
+        if self.error is not None:
+            raise self.error
         if self.closed:
             raise SandboxLost("the session was closed")
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         if "\0" in command:
             raise ValueError("a command has no NUL byte")
-        await self._do(command)
+        await self._record_call(command)
         return CommandResult(f"{command}\n", 0, 0, timed_out=False, ms=0.1, shell_restarted=False)
 
     async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
@@ -68,11 +68,11 @@ class FakeSandbox:
 
     async def call_tool(self, name: str, arguments: object) -> ToolResult:
         command = cast("ToolArguments", arguments).get("command", "")
-        await self._do(f"{name} {command}")
-        return ToolResult(f"ran {len(self.ran)}", 0, 0.1)
+        await self._record_call(f"{name} {command}")
+        return ToolResult(f"ran {len(self.calls)}", 0, 0.1)
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
-        await self._do("grade")
+        await self._record_call("grade")
         self.grades += 1
         return GradeResult(
             (GradedTest("a", GradingOutcome.PASSED),),
@@ -86,56 +86,56 @@ class FakeSandbox:
 
     async def close(self) -> None:
         self.closed = True
-        self.provider.there.discard(self.container)
+        self.provider.running.discard(self.container)
 
 
 @dataclass
 class FakeProvider:
-    there: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
     """Containers that exist."""
     opened: list[FakeSandbox] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
-    names: tuple[str, ...] = ("base:1",)
-    """Of its images."""
+    image_names: tuple[str, ...] = ("base:1",)
+    """Names of the provider's images."""
     backlog_s: float = 0.0
-    refuse: Exception | None = None
+    open_error: Exception | None = None
     """Raised instead of a start."""
-    hold: asyncio.Event | None = None
+    may_open: asyncio.Event | None = None
     adopt_together: asyncio.Barrier | None = None
     """Nothing is taken over before so many are asked for at once."""
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     async def open(self, task: Task, deadline_s: float | None = None) -> FakeSandbox:
-        if self.hold is not None:
-            await self.hold.wait()
-        if self.refuse:
-            raise self.refuse
-        return self._made(f"container-{next(self._numbers)}", task)
+        if self.may_open is not None:
+            await self.may_open.wait()
+        if self.open_error:
+            raise self.open_error
+        return self._new_sandbox(f"container-{next(self._numbers)}", task)
 
     async def adopt(self, container: str, task: Task) -> FakeSandbox:
         self.adopted.append(container)
         if self.adopt_together is not None:
             await self.adopt_together.wait()
-        return self._made(container, task)
+        return self._new_sandbox(container, task)
 
-    def _made(self, container: str, task: Task) -> FakeSandbox:
+    def _new_sandbox(self, container: str, task: Task) -> FakeSandbox:
         sandbox = FakeSandbox(self, container, task)
         self.opened.append(sandbox)
-        self.there.add(container)
+        self.running.add(container)
         return sandbox
 
     async def containers(self) -> frozenset[str]:
-        return frozenset(self.there)
+        return frozenset(self.running)
 
     async def remove_orphans(self) -> int:
-        orphans = self.there - {each.container for each in self.opened}
+        orphans = self.running - {each.container for each in self.opened}
         self.removed += sorted(orphans)
-        self.there -= orphans
+        self.running -= orphans
         return len(orphans)
 
     async def images(self) -> tuple[str, ...]:
-        return self.names
+        return self.image_names
 
     def wait_s(self) -> float:
         return self.backlog_s

@@ -38,7 +38,7 @@ from protocol.weights import make_version
 
 FAMILIES = ("copy_lines", "count_words", "fix_script", "rename_files", "sum_column", "find_largest")
 HELD_OUT = ("sort_unique", "parse_log")
-GROUP_SIZE, ETA = 8, 2
+GROUP_SIZE, MAX_STALENESS = 8, 2
 
 _COMMANDS = (
     (
@@ -71,7 +71,7 @@ class FakeRun:
     def __post_init__(self) -> None:
         self.now, self.rng = self.start, random.Random(self.seed)
         self.run_dir.mkdir(parents=True, exist_ok=True)
-        for folder in ("terminals", "trajectories", "attempts/1/logs"):
+        for folder in ("terminals", "trajectories", "starts/1/logs"):
             (self.run_dir / folder).mkdir(parents=True, exist_ok=True)
         self.logs: dict[str, EventLog] = {}
         self.exporter, self.records = (
@@ -85,7 +85,7 @@ class FakeRun:
         self.trained_tokens = self.masked_tokens = self.sampled_tokens = 0
         self.pauses: list[float] = []
         self.staleness_max = 0
-        self.ages: list[int] = []
+        self.staleness: list[int] = []
         self.metrics = MetricsLog(self.run_dir, self._now, self._now)
         self.evaluations: dict[str, dict[str, object]] = {}
         self.families: dict[str, dict[str, dict[str, object]]] = {}
@@ -108,7 +108,7 @@ class FakeRun:
                 "run": {"name": "demo", "seed": self.seed, "steps": self.steps, "mode": "async"},
                 "model": {"layers": 2, "hidden": 160, "vocab_tokens": 1024},
                 "rollout": {"groups_per_step": self.groups_per_step, "group_size": GROUP_SIZE},
-                "staleness": {"max_staleness": ETA, "policy": "mask"},
+                "staleness": {"max_staleness": MAX_STALENESS, "policy": "mask"},
                 "learner": {"lr": 5e-4, "eps_low": 0.2, "eps_high": 0.28},
             },
         }
@@ -126,7 +126,7 @@ class FakeRun:
             seed=self.seed,
             steps=self.steps,
             url=url,
-            max_staleness=ETA,
+            max_staleness=MAX_STALENESS,
         )
         for node in ("node-0", "node-1"):
             run.emit("node.up", name=node)
@@ -183,11 +183,11 @@ class FakeRun:
         self.pauses.append(pause)
         self.log("learner-0").emit("weights.published", version=version, step=step)
         self.log("engine-0").emit(
-            "engine.load", engine="engine-0", version=version, pause_ms=round(pause, 1), load_ms=round(pause * 0.7, 1)
+            "engine.loaded", engine="engine-0", version=version, pause_ms=round(pause, 1), load_ms=round(pause * 0.7, 1)
         )
         live = 14 + self.rng.randint(0, 2)
         self.log("worker-0").emit(
-            "sandbox.stats", live=live, started=self.counts["acknowledged"], waiting=self.rng.randint(0, 3)
+            "sandbox.counted", live=live, started=self.counts["acknowledged"], waiting=self.rng.randint(0, 3)
         )
 
     def level(self, step: int) -> float:
@@ -305,14 +305,14 @@ class FakeRun:
     def write_metrics(self, step: int, level: float, groups: int, zero: int, rewards: list[float]) -> None:
         sampled = groups * GROUP_SIZE * 150
         masked = int(sampled * self.rng.uniform(0, 0.02)) if step > 3 else 0
-        staleness_max = min(ETA, step - 1, 1 + int(self.rng.random() < 0.5))
+        staleness_max = min(MAX_STALENESS, step - 1, 1 + int(self.rng.random() < 0.5))
         self.staleness_max = max(self.staleness_max, staleness_max)
         self.trained_tokens, self.masked_tokens = self.trained_tokens + sampled - masked, self.masked_tokens + masked
         stale = int(masked > 0 and self.rng.random() < 0.5)
         self.counts["trained"] += groups * GROUP_SIZE - stale
         if stale:
             self.dropped["all_stale"] = self.dropped.get("all_stale", 0) + stale
-        ages = self.ages_of(sampled - masked, staleness_max)
+        staleness = self.histogram_of(sampled - masked, staleness_max)
 
         def wobble(size: float) -> float:
             return self.rng.uniform(-size, size)
@@ -325,7 +325,7 @@ class FakeRun:
             groups=groups,
             trained=groups * GROUP_SIZE - stale,
             dropped={"all_stale": stale} if stale else {},
-            ages=ages,
+            staleness_histogram=staleness,
             sampled_tokens=sampled,
             wait_s=0.4 + wobble(0.3),
             step_s=2.4 + wobble(0.4),
@@ -340,7 +340,7 @@ class FakeRun:
             "clip_dual": 0.0005,
             "kl_k1": 0.0004,
             "kl_k3": 0.0006 + wobble(0.0003),
-            "staleness_mean": sum(age * tokens for age, tokens in enumerate(ages)) / sum(ages),
+            "staleness_mean": sum(steps * tokens for steps, tokens in enumerate(staleness)) / sum(staleness),
             "staleness_max": float(staleness_max),
             "masked_tokens": float(masked),
             "trained_tokens": float(sampled - masked),
@@ -349,17 +349,17 @@ class FakeRun:
         }
         self.log("learner-0").emit("learner.step", **self.metrics.append_step(facts, learner))
 
-    def ages_of(self, tokens: int, oldest: int) -> list[int]:
-        """Every token in one age."""
-        ages = [0] * oldest + [tokens]
-        for age in range(oldest):
-            ages[age] = int(ages[-1] * self.rng.uniform(0.3, 0.5))
-            ages[-1] -= ages[age]
-        self.ages = [a + b for a, b in zip_longest(self.ages, ages, fillvalue=0)]
-        return ages
+    def histogram_of(self, tokens: int, oldest: int) -> list[int]:
+        """Put every token into one staleness bin."""
+        staleness = [0] * oldest + [tokens]
+        for steps in range(oldest):
+            staleness[steps] = int(staleness[-1] * self.rng.uniform(0.3, 0.5))
+            staleness[-1] -= staleness[steps]
+        self.staleness = [a + b for a, b in zip_longest(self.staleness, staleness, fillvalue=0)]
+        return staleness
 
     def finish(self, reason: str = "the last step was taken") -> dict[str, object]:
-        self.phase("done")
+        self.phase("shutdown")
         self.log("driver").emit("run.finished", ok=True, reason=reason)
         summary: dict[str, object] = {
             "recipe": "demo",
@@ -367,7 +367,7 @@ class FakeRun:
             "ok": True,
             "steps": self.steps,
             "mode": "async",
-            "control": "none",
+            "negative_control": "none",
             "nodes": 2,
             "seed": self.seed,
             "seconds": round(self.now - self.start, 1),
@@ -379,10 +379,10 @@ class FakeRun:
                 "masked_tokens": self.masked_tokens,
                 "infra_failures": 3,
             },
-            "staleness": {"max": self.staleness_max, "mean": 0.62, "bound": ETA},
+            "staleness": {"max": self.staleness_max, "mean": 0.62, "max_staleness": MAX_STALENESS},
             "clip": {"high_max": 0.018, "low_max": 0.01, "high_steps": self.steps, "low_steps": self.steps},
             "weights": {
-                "pushes": len(self.pauses),
+                "versions": len(self.pauses),
                 "loads": len(self.pauses),
                 "pause_ms_p50": round(sorted(self.pauses)[len(self.pauses) // 2], 2),
                 "pause_ms_max": round(max(self.pauses), 2),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from actors.engines.messages import StreamingGenerateFunction
 from actors.engines.sampling import EpisodeSampling
 from actors.gateway.server import Gateway
 from actors.gateway.session import GatewaySession
-from tests.support.fake_policy import FakeEngine, FakeTokenizer
+from tests.support.fake_policy import FakeTokenizer, ScriptedEngine
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,12 @@ SAMPLING = EpisodeSampling(
 
 
 @dataclass
-class Rig:
-    """What a test of an API works with: the official clients, and what is behind the gateway."""
+class GatewayClients:
+    """The official API clients, and the engine and session behind the gateway."""
 
     gateway: Gateway
     session: GatewaySession
-    engine: FakeEngine
+    engine: ScriptedEngine
     openai: openai.AsyncOpenAI
     anthropic: anthropic.AsyncAnthropic
     http: httpx.AsyncClient
@@ -50,24 +51,25 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(
+async def open_gateway(
     *texts: str | Exception,
     generate: StreamingGenerateFunction | None = None,
     tokenizer: FakeTokenizer | None = None,
     retries: int = 0,
     quiet_s: float = 60.0,
+    clock: Callable[[], float] = time.monotonic,
     **limits: int,
-) -> AsyncGenerator[Rig]:
+) -> AsyncGenerator[GatewayClients]:
     """``texts``: what the engine says, reply by reply, unless it is another's ``generate``; ``limits`` of
     the session."""
-    engine = FakeEngine([*texts])
+    engine = ScriptedEngine([*texts])
     generate, tokenizer = generate or engine.generate, tokenizer or FakeTokenizer()
     async with Gateway(tokenizer, generate, model="policy", quiet_s=quiet_s) as gateway:
-        with gateway.open_session(FakeLimits(**limits), SAMPLING) as session:
+        with gateway.open_session(FakeLimits(**limits), SAMPLING, clock=clock) as session:
             async with httpx.AsyncClient(
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             ) as http:  # loads no authorities
                 key, url = gateway.api_key(session), gateway.url
                 first = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=retries, http_client=http)
                 second = anthropic.AsyncAnthropic(base_url=url, api_key=key, max_retries=retries, http_client=http)
-                yield Rig(gateway, session, engine, first, second, http)
+                yield GatewayClients(gateway, session, engine, first, second, http)

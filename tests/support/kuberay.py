@@ -1,5 +1,5 @@
-"""What of KubeRay's RayJob (ray.io/v1) our manifests use, as a schema that knows nothing else: a misspelt or misplaced
-field fails, where Kubernetes would drop it in silence.  Held against KubeRay 1.6's field reference by hand."""
+"""The part of KubeRay's RayJob (ray.io/v1) that our manifests use, as a schema that knows nothing else: a misspelt or
+misplaced field fails, where Kubernetes would drop it in silence. Held against KubeRay 1.6's field reference by hand."""
 
 from __future__ import annotations
 

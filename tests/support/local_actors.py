@@ -22,8 +22,8 @@ class LocalRemote(Remote[T]):
         self.target = target
 
     async def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        given = [await argument.get() if isinstance(argument, LocalRef) else argument for argument in args]
-        result = getattr(self.target, method.__name__)(*given, **kwargs)
+        arguments = [await argument.get() if isinstance(argument, LocalRef) else argument for argument in args]
+        result = getattr(self.target, method.__name__)(*arguments, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
     async def call_once(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -26,9 +26,9 @@ _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _NODE = ("--block", "--num-cpus=64", "--object-store-memory=83886080", "--disable-usage-stats")
 
 
-def why_not() -> str | None:
+def why_unavailable() -> str | None:
     """Why this machine has none; None where it has."""
-    if (why := namespaces.why_not()) is not None:
+    if (why := namespaces.why_unavailable()) is not None:
         return why
     return next((f"there is no {name}(1)" for name in ("nsenter", "unshare") if shutil.which(name) is None), None)
 
@@ -46,7 +46,7 @@ class Machine:
     env: Mapping[str, str]
     logs: Path
     session: Path
-    """Where Ray writes: the same path on every machine."""
+    """Ray's session folder: the same path on every machine."""
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
 
     @property
@@ -54,7 +54,7 @@ class Machine:
         return self.logs / f"{self.namespace}.log"
 
     def prefix(self) -> list[str]:
-        """Before a command that is to run here."""
+        """The words before a command that is to run on this machine."""
         inside = ["nsenter", f"--net=/run/netns/{self.namespace}"]
         if self.files is None:
             return inside
@@ -70,20 +70,20 @@ class Machine:
         self._start(f"--address={cluster}", *options, env=env)
 
     def _start(self, *options: str, env: Mapping[str, str] | None = None) -> None:
-        """At a later try if need be: Ray gives a node 30 s, which a machine can be too busy for."""
+        """Start Ray, several times if needed: it gives a node 30 s, which a busy machine can exceed."""
         for _ in range(_TRIES):
-            said = self.log.stat().st_size if self.log.exists() else 0
+            offset = self.log.stat().st_size if self.log.exists() else 0
             started = self._ray(*options, env=env)
             eventually(
-                "Ray's start", lambda said=said, started=started: self._is_up(said) or started.poll() is not None
+                "Ray's start", lambda offset=offset, started=started: self._is_up(offset) or started.poll() is not None
             )
-            if self._is_up(said):
+            if self._is_up(offset):
                 return
         raise AssertionError(f"Ray did not start at {_TRIES} tries: see {self.log}")
 
-    def _is_up(self, said: int) -> bool:
-        """Whether Ray has said so behind the first ``said`` bytes of its log."""
-        return b"Ray runtime started" in self.log.read_bytes()[said:]
+    def _is_up(self, offset: int) -> bool:
+        """Whether Ray's log reports the start behind its first ``offset`` bytes."""
+        return b"Ray runtime started" in self.log.read_bytes()[offset:]
 
     def _ray(self, *options: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         command = [*self.prefix(), *_RAY, "start", f"--node-ip-address={self.address}", *_NODE, *options]
@@ -95,7 +95,7 @@ class Machine:
         return started
 
     def pids(self) -> list[int]:
-        """All that runs here."""
+        """Return the pids of all processes on this machine."""
         listed = subprocess.run(["ip", "netns", "pids", self.namespace], check=True, capture_output=True, text=True)
         return [int(word) for word in listed.stdout.split()]
 
@@ -116,22 +116,22 @@ class Machine:
                 if Path(f"/proc/{pid}/comm").read_text().strip() == "raylet":
                     os.kill(pid, signal.SIGKILL)
 
-    def left(self) -> list[Path]:
-        """Of runs, whatever is still here, empty folders too."""
+    def remaining_run_folders(self) -> list[Path]:
+        """Return the run folders that are still on this machine, empty ones too."""
         return [] if self.files is None else [*self.files.glob("longshore/*")]
 
-    def cut(self) -> None:
-        """Nothing passes, and nobody is told."""
+    def disconnect(self) -> None:
+        """Drop all packets without an error at either end."""
         _ip("-n", self.switch, "link", "set", self.port, "down")
 
-    def mend(self) -> None:
+    def reconnect(self) -> None:
         _ip("-n", self.switch, "link", "set", self.port, "up")
 
 
 @contextmanager
 def machines(count: int, folder: Path, settings: Mapping[str, str]) -> Iterator[list[Machine]]:
-    """On one switch, with a token that only they know; ``settings`` are for every Ray process.  All of it, and all that
-    runs there, is gone afterwards."""
+    """Yield machines on one switch that share a secret token; ``settings`` are for every Ray process. Everything,
+    including the processes there, is removed afterwards."""
     tag = secrets.token_hex(2)
     switch, made, built = f"lsw{tag}", list[str](), list[Machine]()
     session = Path(tempfile.gettempdir()) / f"lsm{tag}"

@@ -16,12 +16,12 @@ class Monitor:
     url: str
     """Without a slash at its end."""
     address: str
-    """As it printed it."""
+    """The address as the monitor printed it."""
     process: subprocess.Popen[str]
 
 
 @contextmanager
-def monitoring(run_dir: Path, *options: str, env: Mapping[str, str] | None = None) -> Iterator[Monitor]:
+def start_monitor(run_dir: Path, *options: str, env: Mapping[str, str] | None = None) -> Iterator[Monitor]:
     command = [sys.executable, "-m", "launch.monitor", str(run_dir), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}) as process:
         try:

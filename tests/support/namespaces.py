@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 
-def why_not() -> str | None:
+def why_unavailable() -> str | None:
     """Why this machine has none; None where it has."""
     if os.geteuid() != 0:
         return "network namespaces need root"
@@ -34,25 +34,25 @@ class Cable:
     there: str
     """Namespace of the senders."""
     address: str
-    """Of the receiver's end."""
+    """The address of the receiver's end."""
     device: str
 
     def command(self, namespace: str, *command: str) -> list[str]:
         """``command`` as it is started in ``namespace``."""
         return ["ip", "netns", "exec", namespace, *command]
 
-    def cut(self) -> None:
+    def disconnect(self) -> None:
         """Nothing passes, and neither end is told."""
         _ip("-n", self.here, "link", "set", self.device, "down")
 
-    def mend(self) -> None:
+    def reconnect(self) -> None:
         _ip("-n", self.here, "link", "set", self.device, "up")
 
-    def delay(self, *how: str) -> bool:
+    def add_delay(self, *how: str) -> bool:
         """Delay or reorder what the receiver sends (``tc netem``); False where the kernel cannot."""
         return _can("tc", "-n", self.here, "qdisc", "replace", "dev", self.device, "root", "netem", *how)
 
-    def lose(self, share: float) -> bool:
+    def drop_packets(self, share: float) -> bool:
         """Lose so many of the packets that arrive at either end (``iptables``); False where the kernel cannot."""
         rule = ["iptables", "-A", "INPUT", "-m", "statistic", "--mode", "random", "--probability", f"{share}"]
         return all(_can(*self.command(namespace, *rule, "-j", "DROP")) for namespace in (self.here, self.there))

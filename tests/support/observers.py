@@ -1,4 +1,4 @@
-"""Who sees an episode, and who says what it is worth."""
+"""A fake observer of episodes and a fake reward."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from protocol.trajectory import Reward
 class FakeObserver:
     """Keeps what the agent said."""
 
-    said: list[str] = field(default_factory=list[str])
+    texts: list[str] = field(default_factory=list[str])
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
-        self.said.append(text)
+        self.texts.append(text)
 
     def on_call(self, name: str, command: str) -> None: ...
     def on_output(self, text: str) -> None: ...
@@ -26,11 +26,11 @@ class FakeObserver:
 
 
 @dataclass
-class FakeRewarding:
+class FakeReward:
     """Keeps what it was asked about, and gives each turn a tenth of its number, from 1."""
 
-    asked: list[EpisodeResult] = field(default_factory=list[EpisodeResult])
+    received_results: list[EpisodeResult] = field(default_factory=list[EpisodeResult])
 
-    async def compute_reward(self, played: EpisodeResult) -> EpisodeReward:
-        self.asked.append(played)
-        return EpisodeReward(Reward(0.5, {"fake": 0.5}), tuple((n + 1) / 10 for n in range(len(played.turns))))
+    async def compute_reward(self, result: EpisodeResult) -> EpisodeReward:
+        self.received_results.append(result)
+        return EpisodeReward(Reward(0.5, {"fake": 0.5}), tuple((n + 1) / 10 for n in range(len(result.turns))))

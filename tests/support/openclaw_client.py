@@ -1,5 +1,5 @@
-"""What OpenClaw's public terminal client sends, request by request: bodies without request ids, a plain POST that is
-tried again on any failure, and the error text by which it knows that a lease is already gone."""
+"""The requests of OpenClaw's public terminal client: bodies without request ids, a plain POST that is tried again on
+any failure, and the error text by which it knows that a lease is already gone."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class OpenClawClient:
         self.http = httpx.AsyncClient(timeout=None)  # noqa: S113  as theirs
 
     async def post(self, path: str, body: dict[str, Any], tries: int) -> dict[str, Any]:
-        for left in reversed(range(tries)):
+        for tries_left in reversed(range(tries)):
             self.requests += 1
             try:
                 reply = await self.http.post(self.url + path, json=body)
                 reply.raise_for_status()
                 out = reply.json()
             except Exception:
-                if not left:
+                if not tries_left:
                     raise
                 await asyncio.sleep(self.pause_s)
             else:

@@ -1,4 +1,4 @@
-"""What lives, as the kernel tells it."""
+"""Live processes and what they hold, read from the kernel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def process_group(leader: int) -> set[int]:
 
 
 def listening_at(pid: int) -> set[tuple[str, int]]:
-    """Addresses and ports on which a process listens; empty of one that is gone."""
+    """Return the addresses and ports on which a process listens; empty for one that is gone."""
     with contextlib.suppress(psutil.NoSuchProcess):
         connections = psutil.Process(pid).net_connections("inet")
         return {(at.laddr.ip, at.laddr.port) for at in connections if at.status == psutil.CONN_LISTEN}
@@ -31,7 +31,7 @@ def listening_at(pid: int) -> set[tuple[str, int]]:
 
 
 def title(pid: int) -> str:
-    """What a process calls itself; empty of one that is gone."""
+    """Return a process's title; empty for one that is gone."""
     with contextlib.suppress(OSError):
         return (Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]).decode(errors="replace").strip()
     return ""

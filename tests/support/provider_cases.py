@@ -1,7 +1,5 @@
-"""What every sandbox provider must do: one small case each, run on the library, the server and through the router.
-
-A case gets a sandbox of :data:`TASK` that others have used before it, and leaves no process behind.
-"""
+"""The behaviour of every sandbox provider: one small case each, run on the library, the server and through the router.
+A case gets a sandbox of :data:`TASK` that others have used before it, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -35,42 +33,42 @@ def case(function: Case) -> Case:
     return function
 
 
-async def output(sandbox: Sandbox, command: str) -> str:
+async def run_command(sandbox: Sandbox, command: str) -> str:
     done = await sandbox.run(command, S)
     assert not done.timed_out
     return done.output
 
 
-async def refused(sandbox: Sandbox, path: str, number: int, max_bytes: int = 1000) -> None:
+async def assert_read_fails(sandbox: Sandbox, path: str, number: int, max_bytes: int = 1000) -> None:
     with pytest.raises(OSError) as caught:  # noqa: PT011  the number says which
         await sandbox.read_file(path, max_bytes)
     assert caught.value.errno == number
 
 
-def echo(name: str, command: str, expected: str) -> None:
+def output_case(name: str, command: str, expected: str) -> None:
     async def run(sandbox: Sandbox) -> None:
-        assert await output(sandbox, command) == expected
+        assert await run_command(sandbox, command) == expected
 
     CASES[f"run_{name}"] = run
 
 
-echo("prints", "echo hello", "hello\n")
-echo("nothing", "true", "")
-echo("without_newline", "printf a", "a")
-echo("error_stream", "echo err >&2", "err\n")
-echo("both_in_order", "echo 1; echo 2 >&2; echo 3", "1\n2\n3\n")
-echo("unicode", "echo 'žluťoučký 🐎'", "žluťoučký 🐎\n")
-echo("quotes", """echo '"' "'" \\$HOME""", "\" ' $HOME\n")
-echo("many_lines", "for i in 1 2 3; do\n  echo $i\ndone", "1\n2\n3\n")
-echo("here_document", "cat <<X\na\nb\nX", "a\nb\n")
-echo("environment", "export CASE=1; env | grep ^CASE=", "CASE=1\n")
-echo("pipes", "printf 'b\\na\\n' | sort | head -1", "a\n")
-echo("no_standard_input", "cat; echo end", "end\n")
-echo("working_directory", "cd / && pwd; cd /app", "/\n")
-echo("another_user", "setpriv --reuid 65534 id -u 2>/dev/null || echo 65534", "65534\n")
-echo("given_file", "cat /app/given.txt", "given\n")
-echo("set_up_ran", "cat /app/set-up.txt", "set-up\n")
-echo("tests_are_hidden", "ls -d /tests 2>/dev/null | wc -l", "0\n")
+output_case("prints", "echo hello", "hello\n")
+output_case("nothing", "true", "")
+output_case("without_newline", "printf a", "a")
+output_case("error_stream", "echo err >&2", "err\n")
+output_case("both_in_order", "echo 1; echo 2 >&2; echo 3", "1\n2\n3\n")
+output_case("unicode", "echo 'žluťoučký 🐎'", "žluťoučký 🐎\n")
+output_case("quotes", """echo '"' "'" \\$HOME""", "\" ' $HOME\n")
+output_case("many_lines", "for i in 1 2 3; do\n  echo $i\ndone", "1\n2\n3\n")
+output_case("here_document", "cat <<X\na\nb\nX", "a\nb\n")
+output_case("environment", "export CASE=1; env | grep ^CASE=", "CASE=1\n")
+output_case("pipes", "printf 'b\\na\\n' | sort | head -1", "a\n")
+output_case("no_standard_input", "cat; echo end", "end\n")
+output_case("working_directory", "cd / && pwd; cd /app", "/\n")
+output_case("another_user", "setpriv --reuid 65534 id -u 2>/dev/null || echo 65534", "65534\n")
+output_case("given_file", "cat /app/given.txt", "given\n")
+output_case("set_up_ran", "cat /app/set-up.txt", "set-up\n")
+output_case("tests_are_hidden", "ls -d /tests 2>/dev/null | wc -l", "0\n")
 
 
 @case
@@ -84,7 +82,7 @@ async def run_syntax_error(sandbox: Sandbox) -> None:
     done = await sandbox.run("if then fi", S)
     assert done.exit_code == 2
     assert "syntax error" in done.output
-    assert await output(sandbox, "echo alive") == "alive\n"
+    assert await run_command(sandbox, "echo alive") == "alive\n"
 
 
 @case
@@ -106,7 +104,7 @@ async def run_killed_at_once_is_no_timeout(sandbox: Sandbox) -> None:
 @case
 async def run_keeps_variables_functions_and_directory(sandbox: Sandbox) -> None:
     await sandbox.run("mkdir -p /tmp/kept; cd /tmp/kept; a=5; f() { echo f$a; }", S)
-    assert await output(sandbox, "f; pwd; cd /app") == "f5\n/tmp/kept\n"
+    assert await run_command(sandbox, "f; pwd; cd /app") == "f5\n/tmp/kept\n"
 
 
 @case
@@ -120,19 +118,19 @@ async def run_exit_reopens_the_shell(sandbox: Sandbox) -> None:
 async def run_out_of_time(sandbox: Sandbox) -> None:
     done = await sandbox.run("echo before; sleep 1000", 0.5)
     assert (done.timed_out, done.exit_code, done.output) == (True, None, "before\n")
-    assert await output(sandbox, "echo alive") == "alive\n"
+    assert await run_command(sandbox, "echo alive") == "alive\n"
 
 
 @case
 async def run_out_of_time_kills_the_process(sandbox: Sandbox) -> None:
     await sandbox.run("sleep 987654", 0.5)
-    assert await output(sandbox, "pgrep -f 'sleep 98765[4]' | wc -l") == "0\n"
+    assert await run_command(sandbox, "pgrep -f 'sleep 98765[4]' | wc -l") == "0\n"
 
 
 @case
 async def run_out_of_time_kills_its_children(sandbox: Sandbox) -> None:
     await sandbox.run("bash -c 'sleep 987653 & sleep 987653; wait'", 0.5)
-    assert await output(sandbox, "pgrep -f 'sleep 98765[3]' | wc -l") == "0\n"
+    assert await run_command(sandbox, "pgrep -f 'sleep 98765[3]' | wc -l") == "0\n"
 
 
 @case
@@ -145,7 +143,7 @@ async def run_large_output_is_cut_in_the_middle(sandbox: Sandbox) -> None:
 
 @case
 async def run_invalid_utf8_is_replaced(sandbox: Sandbox) -> None:
-    assert await output(sandbox, "printf 'a\\377b\\n'") == "a\ufffdb\n"
+    assert await run_command(sandbox, "printf 'a\\377b\\n'") == "a\ufffdb\n"
 
 
 @case
@@ -157,16 +155,16 @@ async def run_refuses_a_nul_byte(sandbox: Sandbox) -> None:
 @case
 async def run_long_command(sandbox: Sandbox) -> None:
     text = "x" * 100_000
-    assert await output(sandbox, f"v={text}; echo ${{#v}}") == "100000\n"
+    assert await run_command(sandbox, f"v={text}; echo ${{#v}}") == "100000\n"
 
 
 @case
 async def run_many_in_turn(sandbox: Sandbox) -> None:
     for number in range(20):
-        assert await output(sandbox, f"echo {number}") == f"{number}\n"
+        assert await run_command(sandbox, f"echo {number}") == f"{number}\n"
 
 
-def kept(name: str, path: str, content: bytes) -> None:
+def round_trip_case(name: str, path: str, content: bytes) -> None:
     async def run(sandbox: Sandbox) -> None:
         await sandbox.write_files({path: content})
         assert await sandbox.read_file(path) == content
@@ -174,7 +172,7 @@ def kept(name: str, path: str, content: bytes) -> None:
     CASES[f"file_{name}"] = run
 
 
-def found(name: str, command: str, path: str, content: bytes) -> None:
+def read_case(name: str, command: str, path: str, content: bytes) -> None:
     async def run(sandbox: Sandbox) -> None:
         await sandbox.run(command, S)
         assert await sandbox.read_file(path) == content
@@ -182,34 +180,34 @@ def found(name: str, command: str, path: str, content: bytes) -> None:
     CASES[f"file_{name}"] = run
 
 
-def unreadable(name: str, command: str, path: str, number: int) -> None:
+def unreadable_case(name: str, command: str, path: str, number: int) -> None:
     async def run(sandbox: Sandbox) -> None:
         await sandbox.run(command, S)
-        await refused(sandbox, path, number)
+        await assert_read_fails(sandbox, path, number)
         await sandbox.run(f"rm -f {path}", S)
 
     CASES[f"file_{name}"] = run
 
 
-kept("binary", "/tmp/binary", EVERY_BYTE)
-kept("empty", "/tmp/empty", b"")
-kept("large", "/tmp/large", EVERY_BYTE * 200)
-kept("strange_name", "/tmp/ a'\"$(touch x);*\n-é", b"1")
-found("written_by_a_command", "printf from-inside > /tmp/inside", "/tmp/inside", b"from-inside")
-found("below_a_link", "rm -rf /tmp/up; ln -s / /tmp/up", "/tmp/up/app/given.txt", b"given\n")
-unreadable("missing", "true", "/tmp/no-such-file", errno.ENOENT)
-unreadable("missing_with_its_folder", "true", "/no-such-folder/file", errno.ENOENT)
-unreadable("is_a_directory", "mkdir -p /tmp/folder", "/tmp/folder", errno.EISDIR)
-unreadable("is_a_link", "ln -sf /etc/shadow /tmp/link", "/tmp/link", errno.ELOOP)
-unreadable("is_a_device", "rm -f /tmp/fifo; mkfifo /tmp/fifo", "/tmp/fifo", errno.EINVAL)
-unreadable("sparse_and_huge", "truncate -s 1G /tmp/sparse", "/tmp/sparse", errno.EFBIG)
+round_trip_case("binary", "/tmp/binary", EVERY_BYTE)
+round_trip_case("empty", "/tmp/empty", b"")
+round_trip_case("large", "/tmp/large", EVERY_BYTE * 200)
+round_trip_case("strange_name", "/tmp/ a'\"$(touch x);*\n-é", b"1")
+read_case("written_by_a_command", "printf from-inside > /tmp/inside", "/tmp/inside", b"from-inside")
+read_case("below_a_link", "rm -rf /tmp/up; ln -s / /tmp/up", "/tmp/up/app/given.txt", b"given\n")
+unreadable_case("missing", "true", "/tmp/no-such-file", errno.ENOENT)
+unreadable_case("missing_with_its_folder", "true", "/no-such-folder/file", errno.ENOENT)
+unreadable_case("is_a_directory", "mkdir -p /tmp/folder", "/tmp/folder", errno.EISDIR)
+unreadable_case("is_a_link", "ln -sf /etc/shadow /tmp/link", "/tmp/link", errno.ELOOP)
+unreadable_case("is_a_device", "rm -f /tmp/fifo; mkfifo /tmp/fifo", "/tmp/fifo", errno.EINVAL)
+unreadable_case("sparse_and_huge", "truncate -s 1G /tmp/sparse", "/tmp/sparse", errno.EFBIG)
 
 
 @case
 async def file_text(sandbox: Sandbox) -> None:
     await sandbox.write_files({"/tmp/text": "žluť\n".encode()})
     assert await sandbox.read_file("/tmp/text") == "žluť\n".encode()
-    assert await output(sandbox, "cat /tmp/text") == "žluť\n"
+    assert await run_command(sandbox, "cat /tmp/text") == "žluť\n"
 
 
 @case
@@ -222,19 +220,19 @@ async def file_written_over(sandbox: Sandbox) -> None:
 @case
 async def file_makes_its_folders(sandbox: Sandbox) -> None:
     await sandbox.write_files({"/tmp/new/deep/file": b"1", "/tmp/new/other": b"2"})
-    assert await output(sandbox, "cat /tmp/new/deep/file /tmp/new/other") == "12"
+    assert await run_command(sandbox, "cat /tmp/new/deep/file /tmp/new/other") == "12"
 
 
 @case
 async def file_mode(sandbox: Sandbox) -> None:
     await sandbox.write_files({"/tmp/program": b"#!/bin/sh\necho ran\n"}, mode=0o755)
-    assert await output(sandbox, "/tmp/program; stat -c %a /tmp/program") == "ran\n755\n"
+    assert await run_command(sandbox, "/tmp/program; stat -c %a /tmp/program") == "ran\n755\n"
 
 
 @case
 async def file_too_large_to_read(sandbox: Sandbox) -> None:
     await sandbox.run("head -c 2000 /dev/zero > /tmp/two-thousand", S)
-    await refused(sandbox, "/tmp/two-thousand", errno.EFBIG, max_bytes=1999)
+    await assert_read_fails(sandbox, "/tmp/two-thousand", errno.EFBIG, max_bytes=1999)
     assert len(await sandbox.read_file("/tmp/two-thousand", 2000)) == 2000
 
 

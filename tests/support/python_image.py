@@ -16,7 +16,7 @@ _WITHOUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr
 
 
 def python_image(host: SandboxHost) -> str:
-    """Its name.  Blocking, half a minute the first time; processes that ask at once build it once."""
+    """Return the image's name. Blocks half a minute the first time; concurrent processes build it once."""
     recipe = repr((DEBIAN_SUITE, _PACKAGES, _WITHOUT))
     name = f"longshore-test/python:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     with Path(tempfile.gettempdir(), "longshore-python-image.lock").open("w") as lock:

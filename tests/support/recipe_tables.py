@@ -1,8 +1,6 @@
-"""What the documents say of each recipe, line by line, beside what ours says.
-
-The documents are outside of the repository, in ``../shared/reference`` from where the checkout lies; ``said`` is a
-piece of the line that is named, so that a table can be held against them wherever they are there.
-"""
+"""The documents' values for each recipe, line by line, beside ours. The documents are outside the repository, in
+``../shared/reference`` beside the checkout; ``quote`` is a piece of the named line, so that the tables can be checked
+against the documents where these exist."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ CARD, SETA, TCR, ART, OPENCLAW = (
     "seeds/004_edaba46d7245e68b.txt",
 )
 CODE = "seed_systems.md"
-"""What their code does."""
+"""The document about their code."""
 
 Value = str | int | float | bool | tuple[float, ...] | tuple[str, ...] | None
 
@@ -26,14 +24,14 @@ Value = str | int | float | bool | tuple[float, ...] | tuple[str, ...] | None
 class Row(NamedTuple):
     document: str
     line: int
-    said: str
+    quote: str
     """A piece of that line, with the figure."""
     key: str
     """Ours; "" where there is none."""
     value: Value
-    """What the document says, in the unit of our key."""
+    """The document's value in the unit of our key."""
     ours: Value = None
-    """Where it is another value; with ``why``."""
+    """Our value where it differs; needs ``why``."""
     why: str = ""
     """Needed where ours is another one, or no key at all."""
 

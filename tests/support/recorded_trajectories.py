@@ -1,4 +1,4 @@
-"""What a run leaves of trajectories, made without a model: by a scripted engine and a fake terminal."""
+"""Recorded trajectories of a run, made without a model by a scripted engine and a fake terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from protocol.run_directory.trajectory_export import TrajectoryExporter
 from protocol.trajectory import GroupId, RolloutRequest, TestResult, Trajectory
 from sandbox.tasks.task import Task
 from tests.support.episodes import episode_context
-from tests.support.fake_policy import reply_of
+from tests.support.fake_policy import make_reply
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -42,7 +42,7 @@ LIMITS = EpisodeSettings(
 )
 
 
-def call(command: str) -> str:
+def tool_call(command: str) -> str:
     return f'<tool_call>\n{{"name": "shell_exec", "arguments": {{"command": "{command}"}}}}\n</tool_call>'
 
 
@@ -56,7 +56,7 @@ def tokenizer(template: str = "") -> Tokenizer:
 
 
 @dataclass
-class Terminal:
+class CountingTerminal:
     """Answers each command with its number, and fails what is called ``false``; passes where ``touch`` was called."""
 
     calls: list[str] = field(default_factory=list[str])
@@ -73,31 +73,31 @@ class Terminal:
 
 
 @dataclass
-class Model:
+class ScriptedModel:
     """Says each of its texts once, and the end of a turn behind it."""
 
     chat: ChatFormat
     texts: Sequence[str]
-    asked: int = 0
+    request_count: int = 0
 
     async def generate(self, request: GenerateRequest) -> GenerateReply:
-        text = self.texts[self.asked]
-        self.asked += 1
+        text = self.texts[self.request_count]
+        self.request_count += 1
         ids = [*self.chat.tokenizer.encode(text, add_special_tokens=False), self.chat.turn_end_id]
-        return replace(reply_of(ids, 1), finish="stop")
+        return replace(make_reply(ids, 1), finish="stop")
 
 
-def config(*overrides: str) -> RunConfig:
+def make_run_config(*overrides: str) -> RunConfig:
     return resolve({}, ["warm_start.enabled=false", *overrides])
 
 
-def chat_of(run: RunConfig, template: str = "") -> ChatFormat:
+def make_chat_format(run: RunConfig, template: str = "") -> ChatFormat:
     agent = make_agent(run.agent.make_spec())
     schemas = [tool.schema for tool in agent.offered_tools.values()]
     return ChatFormat(tokenizer(template), tools=schemas or None, thinking=run.agent.thinking.template_argument)
 
 
-def trajectory(
+def record_trajectory(
     run: RunConfig,
     texts: Sequence[str],
     *,
@@ -105,19 +105,21 @@ def trajectory(
     number: int = 0,
     task: str = "t",
     settings: EpisodeSettings = LIMITS,
-    see: Callable[[Terminal], None] = lambda terminal: None,
+    inspect_terminal: Callable[[CountingTerminal], None] = lambda terminal: None,
 ) -> Trajectory:
-    """What an episode comes to whose model says these texts."""
-    chat, terminal = chat_of(run, template), Terminal()
+    """Run an episode whose model replies with these texts and return its trajectory."""
+    chat, terminal = make_chat_format(run, template), CountingTerminal()
     context = episode_context(
         settings.model_copy(update={"history": run.agent.history}),
         Task(id=task, instruction=f"Do {task}."),
         request=RolloutRequest("run", GroupId(number), 0, 8, task, 11),
     )
     made = asyncio.run(
-        run_agent_episode(context, make_agent(run.agent.make_spec()), chat, Model(chat, texts).generate, terminal)
+        run_agent_episode(
+            context, make_agent(run.agent.make_spec()), chat, ScriptedModel(chat, texts).generate, terminal
+        )
     )
-    see(terminal)
+    inspect_terminal(terminal)
     return made
 
 

@@ -11,18 +11,18 @@ from tests.support.browser import Page
 
 WIDE, NARROW = (1280, 860), (390, 844)
 KEPT_IN = os.environ.get("LONGSHORE_SCREENSHOTS", "")
-"""Folder; empty where nobody asks for them."""
+"""Folder for screenshots; empty if none are to be kept."""
 
 
-async def drawn(page: Page, what: str) -> Image.Image:
-    """Fails where nothing is drawn."""
-    picture = Image.open(io.BytesIO(await page.picture())).convert("RGB")
+async def assert_drawn(page: Page, what: str) -> Image.Image:
+    """Fail if the page is blank; return its picture."""
+    picture = Image.open(io.BytesIO(await page.screenshot())).convert("RGB")
     assert len(picture.getcolors(1 << 24) or ()) > 16, f"{what} is blank"
     return picture
 
 
-async def shoot(page: Page, name: str) -> None:
-    """Keep it, as it is drawn.  Fails where nothing is."""
-    picture = await drawn(page, name)
+async def save_screenshot(page: Page, name: str) -> None:
+    """Save the page as drawn.  Fails if it is blank."""
+    picture = await assert_drawn(page, name)
     if KEPT_IN:
         picture.save(f"{KEPT_IN}/monitor-{name}.png", optimize=True)

@@ -1,4 +1,4 @@
-"""What tests look at in a page that stands alone."""
+"""Helpers that check standalone pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where every acknowledged trajectory of a finished run went, read from the files themselves; only the export's blobs
+"""The fate of every acknowledged trajectory of a finished run, read from the files themselves; only the export's blobs
 are decoded by the code that encodes them."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-class Journal:
+class StoredJournal:
     """The journal of a run that has ended, read with SQLite alone."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -45,8 +45,9 @@ class Journal:
         return dict(Counter(reason for state, _, reason in self.rows.values() if state == "dropped"))
 
 
-def told_safe(run_dir: Path) -> set[str]:
-    """What workers were told is stored, by their own event files.  The last line of a killed one may be torn."""
+def read_acknowledged(run_dir: Path) -> set[str]:
+    """Return the trajectories whose storage was acknowledged to workers, by their own event files. The last line of a
+    killed worker may be torn."""
     safe = set[str]()
     for path in (run_dir / "events").glob("worker-*.jsonl"):
         for line in path.read_text().splitlines():
@@ -61,20 +62,20 @@ def last_checkpoint(run_dir: Path) -> Path:
     return max(path for path in (run_dir / "checkpoints").glob("step-*") if (path / "manifest.json").exists())
 
 
-def ledger(run_dir: Path) -> list[dict[str, Any]]:
+def read_ledger(run_dir: Path) -> list[dict[str, Any]]:
     """One line for each optimizer step, from the last checkpoint."""
     return read_lines(last_checkpoint(run_dir) / "ledger.jsonl")
 
 
-def assert_accounting_balances(run_dir: Path) -> Journal:
+def assert_accounting_balances(run_dir: Path) -> StoredJournal:
     """Each trajectory that a worker was told is safe is in the journal; each acknowledged one is trained once, or
     dropped with a reason, or superseded, or still in the buffer; the last checkpoint's ledger says the same."""
-    journal = Journal(run_dir)
-    assert told_safe(run_dir) <= set(journal.rows), "an acknowledged trajectory is gone"
+    journal = StoredJournal(run_dir)
+    assert read_acknowledged(run_dir) <= set(journal.rows), "an acknowledged trajectory is gone"
     assert journal.acknowledged == len(journal.rows) + journal.superseded
     assert journal.acknowledged == sum(map(journal.count, ("trained", "dropped", "buffered"))) + journal.superseded
     assert all(reason for state, _, reason in journal.rows.values() if state == "dropped")
-    lines = ledger(run_dir)
+    lines = read_ledger(run_dir)
     trained = [name for line in lines for name in line["trained"]]
     assert len(trained) == len(set(trained)), "a trajectory was trained twice"
     assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
@@ -89,7 +90,7 @@ def assert_accounting_balances(run_dir: Path) -> Journal:
     return journal
 
 
-class Lineage:
+class CheckpointLineage:
     """Versions and their steps from a checkpoint's manifest."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -97,7 +98,7 @@ class Lineage:
         self.step = {version: step for version, step, _ in manifest["lineage"]}
         self.parent = {version: parent for version, _, parent in manifest["lineage"]}
 
-    def age(self, sampled: int, using: int) -> int:
+    def staleness(self, sampled: int, using: int) -> int:
         """Optimizer steps from ``sampled`` up to the common ancestor and down again to ``using``."""
         mine = self._line(using)
         common = next(version for version in self._line(sampled) if version in mine)
@@ -111,16 +112,16 @@ class Lineage:
         return found
 
 
-def token_ages(run_dir: Path) -> tuple[list[int], int]:
+def token_staleness(run_dir: Path) -> tuple[list[int], int]:
     """Age of every sampled token that some step was given, and how many tokens were sampled, from the exported
     trajectories, the ledger and the lineage."""
     entries = {entry.trajectory: entry for entry in read_export_index(run_dir)}
-    lineage, ages, sampled = Lineage(run_dir), list[int](), 0
-    for line in ledger(run_dir):
+    lineage, staleness, sampled = CheckpointLineage(run_dir), list[int](), 0
+    for line in read_ledger(run_dir):
         for name in line["trained"]:
             for segment in read_exported_trajectory(run_dir, entries[name]).segments:
                 versions, counts = np.unique(segment.versions[segment.loss_mask == 1], return_counts=True)
                 for version, count in zip(versions.tolist(), counts.tolist(), strict=True):
-                    ages += [lineage.age(version, line["version"])] * count
+                    staleness += [lineage.staleness(version, line["version"])] * count
                     sampled += count
-    return ages, sampled
+    return staleness, sampled

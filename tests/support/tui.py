@@ -14,7 +14,7 @@ from launch.monitor.tui.app import MonitorApp
 GENEROUS_S = 120
 
 
-class Watching:
+class MonitorUser:
     """A person at the monitor."""
 
     def __init__(self, app: MonitorApp, pilot: Pilot[None]) -> None:
@@ -23,7 +23,7 @@ class Watching:
     @property
     def text(self) -> str:
         """The whole screen."""
-        strips = self.app.screen._compositor.render_strips()
+        strips = self.app.screen._compositor.render_strips()  # noqa: SLF001  textual offers no text of its screen
         return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
     async def press(self, *keys: str) -> None:
@@ -35,12 +35,12 @@ class Watching:
     async def resize(self, width: int, height: int) -> None:
         await self._pilot.resize_terminal(width, height)
 
-    async def sees(self, *told: str) -> str:
+    async def wait_for_text(self, *texts: str) -> str:
         """Waits for all of it to be on the screen."""
-        await self.until(lambda: all(each in self.text for each in told), f"{told}")
+        await self.wait_until(lambda: all(each in self.text for each in texts), f"{texts}")
         return self.text
 
-    async def until(self, holds: Callable[[], bool], what: str = "it") -> None:
+    async def wait_until(self, holds: Callable[[], bool], what: str = "it") -> None:
         try:
             async with asyncio.timeout(GENEROUS_S):
                 while not holds():
@@ -50,7 +50,9 @@ class Watching:
 
 
 @asynccontextmanager
-async def watching(run_dir: Path, size: tuple[int, int] = (120, 40), *, light: bool = False) -> AsyncIterator[Watching]:
+async def open_monitor(
+    run_dir: Path, size: tuple[int, int] = (120, 40), *, light: bool = False
+) -> AsyncIterator[MonitorUser]:
     app = MonitorApp(run_dir, light=light)
     async with app.run_test(size=size) as pilot:
-        yield Watching(app, pilot)
+        yield MonitorUser(app, pilot)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from pydantic.fields import FieldInfo
@@ -18,6 +18,7 @@ from launch.cli import VERBS
 from protocol.cli.arguments import (
     CommandArguments,
     JsonFlag,
+    format_completion,
     format_help,
     option_name,
     parse_arguments,
@@ -58,20 +59,21 @@ COMMANDS = (
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_mistyped_option_is_one_object_and_one_line(command: str, capfd: pytest.CaptureFixture[str]) -> None:
     done = call_json(capfd, *command.split(), "--bogus")
-    assert (done.code, done.said["exit_code"]) == (EXIT_USER, EXIT_USER)
-    assert "--help" in done.said["error"]
-    assert done.stderr == f"error: {done.said['error']}\n"
+    assert (done.exit_code, done.output["exit_code"]) == (EXIT_USER, EXIT_USER)
+    assert "--help" in done.output["error"]
+    assert done.stderr == f"error: {done.output['error']}\n"
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        "launch.bench weights --pushes 0",
+        "launch.bench weights --updates 0",
         "launch.evaluation.evaluate demo",
         "launch.evaluation.evaluate demo --noop --tasks /nowhere",
         "launch.evaluation.evaluate demo --model /nowhere --tasks /nowhere",
         "launch.evaluation.evaluate nowhere --oracle --tasks /nowhere",
         "launch.evaluation.compare /nowhere",
+        "launch.plan --from /nowhere --scenario small",
         "launch.evaluation.compare /nowhere /neither",
         "launch.export /nowhere",
         "launch.replay /nowhere/train-g000000-s00",
@@ -82,7 +84,7 @@ def test_a_mistyped_option_is_one_object_and_one_line(command: str, capfd: pytes
         "launch.sweep demo --axis run.sed=0,1",
         "launch.sweep demo --axis learner.eps_low=0.2,3",
         "launch.sweep demo --evaluate --axis temperature=0.5,1",
-        "launch.templates slurm --nodes 1",
+        "launch.templates slurm --nodes 1 -- nowhere",
         "launch.control.ctl /nowhere status",
         "launch.control.ctl /nowhere pause",
         "protocol.journal check /nowhere",
@@ -92,14 +94,14 @@ def test_a_mistyped_option_is_one_object_and_one_line(command: str, capfd: pytes
 )
 def test_what_cannot_be_done_is_one_object_and_one_line(command: str, capfd: pytest.CaptureFixture[str]) -> None:
     done = call_json(capfd, *command.split())
-    assert (done.code, done.said["exit_code"]) == (EXIT_USER, EXIT_USER)
-    assert done.stderr == f"error: {done.said['error']}\n"
+    assert (done.exit_code, done.output["exit_code"]) == (EXIT_USER, EXIT_USER)
+    assert done.stderr == f"error: {done.output['error']}\n"
 
 
 def test_a_word_that_is_not_utf_8_is_one_object_and_one_line() -> None:
     done = run_json("launch.cluster", "--run-id", "a\udcff")
-    assert (done.code, done.said["exit_code"]) == (EXIT_USER, EXIT_USER)
-    assert r"'a\udcff' on the command line is not UTF-8" in done.said["error"]
+    assert (done.exit_code, done.output["exit_code"]) == (EXIT_USER, EXIT_USER)
+    assert r"'a\udcff' on the command line is not UTF-8" in done.output["error"]
 
 
 def test_brackets_are_text_and_not_style(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,7 +139,7 @@ def test_a_command_calls_itself_by_its_name(name: str) -> None:
 
 
 def placeholder(field: FieldInfo, name: str) -> str:
-    """What the usage line has for a positional argument."""
+    """Return the usage line's word for a positional argument."""
     words = name + (" ..." if str(field.annotation).startswith("tuple") else "")
     return words if field.is_required() else f"[{words}]"
 
@@ -155,17 +157,23 @@ def test_the_usage_line_shows_what_can_be_left_out(name: str) -> None:
                 assert f" {placeholder(field, spelled)}" in f"{usage} ", usage
 
 
+def test_only_commands_that_fetch_have_options_of_the_egress_proxy() -> None:
+    arguments = VERBS["images"].load_command().arguments
+    helps = {name: format_help(arguments, "longshore images", [name]) for name in subcommands(arguments)}
+    assert {name for name, text in helps.items() if "--allow-host" not in text} == {"list", "prune"}
+
+
 @pytest.mark.parametrize("name", ["runs", "tasks", "cluster"])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_help_and_version_are_on_standard_output(name: str, encoding: str) -> None:
     """``longshore runs --help | less`` would be empty, and in an ASCII terminal a traceback."""
     env = os.environ | {"PYTHONIOENCODING": encoding}
-    for option, said in (("--help", f"usage: longshore {name}"), ("--version", "longshore ")):
+    for option, expected in (("--help", f"usage: longshore {name}"), ("--version", "longshore ")):
         done = subprocess.run(
             [sys.executable, "-m", VERBS[name].module, option], capture_output=True, text=True, env=env, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
-        assert said in done.stdout
+        assert expected in done.stdout
 
 
 def test_what_was_asked_for_is_on_standard_output(tmp_path: Path) -> None:
@@ -176,6 +184,50 @@ def test_what_was_asked_for_is_on_standard_output(tmp_path: Path) -> None:
     env = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run(words, capture_output=True, text=True, env=env, check=True)
     assert (done.stdout.count("1 tasks written"), done.stderr) == (1, "")
+
+
+@pytest.fixture(scope="module")
+def bash_completion() -> str:
+    return completion_script("bash")
+
+
+def completion_script(shell: str) -> str:
+    return format_completion("longshore", {name: verb.load_command().arguments for name, verb in VERBS.items()}, shell)
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("clu", {"cluster"}),
+        ("--ver", {"--version"}),
+        ("cluster demo --step", {"--steps"}),
+        ("cluster --mode s", {"sync"}),
+        ("cluster de", {"demo"}),
+        ("ctl demo-1 pa", {"pause"}),
+        ("tasks convert --to har", {"harbor"}),
+        ("tasks list doc", set()),
+    ],
+)
+def test_bash_completes_what_is_typed(bash_completion: str, typed: str, completed: set[str]) -> None:
+    words = ["longshore", *typed.split()]
+    script = f"""{bash_completion}
+COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _tyro_longshore
+printf '%s\\n' ${{#COMPREPLY[@]}} "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
+    assert (set(done.stdout.split()), done.stderr) == (completed | {str(len(completed))}, "")
+
+
+@pytest.mark.parametrize(("shell", "escaped"), [("zsh", ""), ("fish", '\\$"')])
+def test_the_python_in_a_completion_script_is_valid(shell: str, escaped: str) -> None:
+    """Each TAB would print its SyntaxError."""
+    script = completion_script(shell)
+    code = script[script.index("COMPLETION_SPEC = ") : script.index("main()", script.index("if __name__ ==")) + 6]
+    for character in escaped:
+        code = code.replace(f"\\{character}", character)
+    found: dict[str, Any] = {}
+    exec(compile(code, shell, "exec"), found)  # noqa: S102  the script's own code, without its call of main()
+    assert found["get_completions"](["longshore", "cluster", "--mode", "s"], 3, found["COMPLETION_SPEC"])
 
 
 def test_every_command_is_one_of_longshores() -> None:
@@ -237,12 +289,12 @@ sys.exit(main_guard(locals()[sys.argv[1]]))
 
 
 @pytest.mark.parametrize(
-    ("does", "code", "said"), [("help", EXIT_OUTPUT_CLOSED, ""), ("mistake", EXIT_USER, "error: mend it\n")]
+    ("does", "code", "message"), [("help", EXIT_OUTPUT_CLOSED, ""), ("mistake", EXIT_USER, "error: mend it\n")]
 )
-def test_what_else_is_wrong_is_still_said_where_nobody_reads(unread: int, does: str, code: int, said: str) -> None:
+def test_what_else_is_wrong_is_still_said_where_nobody_reads(unread: int, does: str, code: int, message: str) -> None:
     line = [sys.executable, "-c", SAYS, does]
     done = subprocess.run(line, stdout=unread, stderr=subprocess.PIPE, text=True, env=BUFFERED, check=False)
-    assert (done.returncode, done.stderr) == (code, said)
+    assert (done.returncode, done.stderr) == (code, message)
 
 
 def test_another_pipe_that_is_closed_is_a_bug_and_keeps_its_traceback() -> None:
@@ -282,5 +334,5 @@ def test_a_command_that_is_terminated_puts_its_things_in_order(deaf: bool) -> No
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.terminate()
-        output, said = process.communicate(timeout=120)
-    assert (process.returncode, output, said) == (EXIT_INTERRUPTED, "put in order\n", "interrupted\n")
+        output, stderr = process.communicate(timeout=120)
+    assert (process.returncode, output, stderr) == (EXIT_INTERRUPTED, "put in order\n", "interrupted\n")

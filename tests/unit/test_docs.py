@@ -22,14 +22,15 @@ import pytest
 from launch.alerts.rules import HEALTH_RULES, TUNING_RULES
 from launch.cli import VERBS
 from launch.config import RunConfig, SftConfig, dotted_fields
+from launch.control.pause_state import PAUSE_ALERT
 from launch.doctor.finding import Finding
 from launch.run.arguments import parse_cluster_arguments
 from launch.stall_diagnosis.detector import STALL_ALERT
 from protocol.cli.arguments import parse_arguments
 from protocol.run_directory.trajectory_export import ExportIndexEntry
-from tests.support.documented_commands import PAGES, ROOT, Mark, Shown, shown
+from tests.support.documented_commands import PAGES, ROOT, CommandMark, DocumentedCommand, read_commands
 
-COMMANDS = [command for page in PAGES for command in shown(page)]
+COMMANDS = [command for page in PAGES for command in read_commands(page)]
 OURS = [command for command in COMMANDS if re.match(r"(launch|sandbox|protocol)\.", command.module)]
 KEYS = {*dotted_fields(RunConfig), *dotted_fields(SftConfig)}
 ADDED = ("prompt_lines", "one_file", "provider=lab", "reward=brief")
@@ -164,7 +165,7 @@ def test_the_table_of_alerts_names_every_alert() -> None:
     rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
     table = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert len(alerts) > 5
-    assert sorted(table) == sorted({*alerts, *HEALTH_RULES, *TUNING_RULES, STALL_ALERT})
+    assert sorted(table) == sorted({*alerts, *HEALTH_RULES, *TUNING_RULES, STALL_ALERT, PAUSE_ALERT})
 
 
 def test_the_fields_that_a_page_lists_are_those_that_are_written() -> None:
@@ -180,8 +181,8 @@ def test_the_fields_that_a_page_lists_are_those_that_are_written() -> None:
 def test_a_key_that_a_page_gives_a_value_exists(page: Path) -> None:
     """Else a reader sets a key that was renamed, and is refused."""
     sections = {key.partition(".")[0] for key in KEYS}
-    given = set(re.findall(r"`([a-z_]+\.[a-z_0-9]+) = ", page.read_text()))
-    assert not {key for key in given - KEYS if key.partition(".")[0] in sections}
+    keys = set(re.findall(r"`([a-z_]+\.[a-z_0-9]+) = ", page.read_text()))
+    assert not {key for key in keys - KEYS if key.partition(".")[0] in sections}
 
 
 def test_the_walks_through_the_code_count_their_files() -> None:
@@ -211,15 +212,17 @@ def test_keys_for_users_of_other_systems_exist() -> None:
 
 
 @pytest.mark.parametrize("command", OURS, ids=str)
-def test_a_command_of_a_page_is_accepted_by_its_own_parser(command: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_of_a_page_is_accepted_by_its_own_parser(
+    command: DocumentedCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else a copied command ends with an unknown option or key."""
     if any(name in word for word in command.words for name in ADDED):
         pytest.skip("of a package: tests/unit/test_plugins.py")
     monkeypatch.setenv("WORKER_URLS", "http://worker1:18081")
     monkeypatch.chdir(ROOT)
     if command.module == "launch.cluster":
-        given = parse_cluster_arguments([word.replace("./my-prompt.txt", "seta-1") for word in command.arguments])
-        assert given.resume is not None or given.load_config()
+        arguments = parse_cluster_arguments([word.replace("./my-prompt.txt", "seta-1") for word in command.arguments])
+        assert arguments.resume is not None or arguments.load_config()
         return
     (verb,) = [verb for verb in VERBS.values() if verb.module == command.module]
     parse_arguments(verb.load_command().arguments, command.arguments, command.module)
@@ -234,28 +237,28 @@ def _keys(words: list[str]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each.words[0] == "make"], ids=str)
-def test_a_make_target_of_a_page_exists(command: Shown) -> None:
+def test_a_make_target_of_a_page_exists(command: DocumentedCommand) -> None:
     assert re.search(rf"^{command.words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each.words[:2] == ("ray", "start")], ids=str)
-def test_ray_commands_of_a_page_are_accepted_by_ray(command: Shown) -> None:
+def test_ray_commands_of_a_page_are_accepted_by_ray(command: DocumentedCommand) -> None:
     from ray.scripts.scripts import start
 
     start.make_context("start", list(command.words[2:]))
-    assert command.mark is Mark.CLUSTER
+    assert command.mark is CommandMark.CLUSTER
 
 
 def test_submitted_job_files_are_written_by_the_command_before() -> None:
     written = ""
-    given = {"sbatch": list[str](), "kubectl": list[str]()}
-    for command in shown(ROOT / "docs" / "cluster.md"):
+    submitted = {"sbatch": list[str](), "kubectl": list[str]()}
+    for command in read_commands(ROOT / "docs" / "cluster.md"):
         if command.module == "launch.templates":
             written = command.words[command.words.index("--output") + 1]
-        elif command.words[0] in given:
-            given[command.words[0]] += command.words[1:]
+        elif command.words[0] in submitted:
+            submitted[command.words[0]] += command.words[1:]
             assert command.words[-1] == written
-    assert given == {"sbatch": ["job.sh"], "kubectl": ["apply", "-f", "job.yaml"]}
+    assert submitted == {"sbatch": ["job.sh"], "kubectl": ["apply", "-f", "job.yaml"]}
 
 
 def test_the_ray_token_of_a_page_is_valid_and_private(tmp_path: Path) -> None:
@@ -271,7 +274,7 @@ def test_the_ray_token_of_a_page_is_valid_and_private(tmp_path: Path) -> None:
 def test_each_long_command_has_a_test_that_runs_it_smaller() -> None:
     """Else only its arguments are tested."""
     for command in OURS:
-        if command.mark in {Mark.MINUTES, Mark.LIVE, Mark.STAYS}:
+        if command.mark in {CommandMark.MINUTES, CommandMark.LIVE, CommandMark.STAYS}:
             names = (f"{command.module} {command.arguments[0]}" if command.arguments else "", command.module)
             where = next((SMALLER[name] for name in names if name in SMALLER), None)
             assert where is not None, f"{command}: no test runs it"
@@ -281,10 +284,10 @@ def test_each_long_command_has_a_test_that_runs_it_smaller() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_a_long_command_has_a_mark(page: Path) -> None:
     """Else readers and tests wait for minutes instead of seconds."""
-    unmarked = [str(command) for command in shown(page) if command.is_long and command.mark is Mark.NONE]
+    unmarked = [str(command) for command in read_commands(page) if command.is_long and command.mark is CommandMark.NONE]
     assert not unmarked, "add a mark to its comment (docs/index.md lists them)"
 
 
 def test_the_legend_lists_every_mark() -> None:
     legend = (ROOT / "docs" / "index.md").read_text()
-    assert {mark.value for mark in Mark} - {""} == set(re.findall(r"`\[(\w+)\]`", legend))
+    assert {mark.value for mark in CommandMark} - {""} == set(re.findall(r"`\[(\w+)\]`", legend))

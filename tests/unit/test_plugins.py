@@ -26,7 +26,7 @@ from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, ToolCallResult
 from actors.tokens.chat_format import ChatFormat
 from actors.workers.sandbox_source import open_sandbox_source
-from launch.actor_group.sandbox_providers import make_provider_settings
+from launch.actor_group.sandbox_providers import make_provider_spec
 from launch.config import ConfigError, load_recipe
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
@@ -37,7 +37,7 @@ from sandbox.tasks.dataset_catalog import read_catalog
 from sandbox.tasks.formats.registry import find_format, load_tasks
 from sandbox.tasks.task import Task
 from tests.support.episodes import episode_context
-from tests.support.fake_policy import FakeEngine, FakeTokenizer
+from tests.support.fake_policy import FakeTokenizer, ScriptedEngine
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server
 from tests.support.task_files import write_tasks
@@ -48,7 +48,7 @@ MINE = ["warm_start.enabled=false", "agent.kind=prompt_lines"]
 
 
 def install(folder: Path, name: str, entry_points: dict[str, dict[str, str]]) -> None:
-    """What pip leaves of a package's metadata."""
+    """Write the metadata that pip leaves of an installed package."""
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -65,8 +65,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for path, text in BLOCK.findall(PAGE.read_text()):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
-    said = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    install(folder, said["name"], said["entry-points"])
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    install(folder, project["name"], project["entry-points"])
     monkeypatch.syspath_prepend(folder)
     yield folder
     for name in set(sys.modules) - before:
@@ -74,7 +74,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-class FakeTerminal:
+class EchoTerminal:
     async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolCallResult:
         return ToolCallResult(f"{name} {arguments['command']}", "", 0, 1.0)
 
@@ -86,7 +86,7 @@ class FakeTerminal:
 async def test_an_agent_of_a_package_is_asked_for_by_name_and_runs_an_episode() -> None:
     config = load_recipe("demo", [*MINE, "agent.options={most=2}", "agent.system_prompt=mine"])
     agent = make_agent(config.agent.make_spec())
-    engine, task = FakeEngine(["so:\n$ ls\n$ pwd\x01", "$ 1\n$ 2\n$ 3\x01", "done\x01"]), Task("t", "List.")
+    engine, task = ScriptedEngine(["so:\n$ ls\n$ pwd\x01", "$ 1\n$ 2\n$ 3\x01", "done\x01"]), Task("t", "List.")
     settings = EpisodeSettings(
         max_turns=4,
         max_malformed=2,
@@ -97,7 +97,7 @@ async def test_an_agent_of_a_package_is_asked_for_by_name_and_runs_an_episode() 
         time_limit_s=60.0,
     )
     chat = ChatFormat(FakeTokenizer())
-    trajectory = await run_agent_episode(episode_context(settings, task), agent, chat, engine.generate, FakeTerminal())
+    trajectory = await run_agent_episode(episode_context(settings, task), agent, chat, engine.generate, EchoTerminal())
     text = "".join(map(chr, trajectory.segments[0].token_ids))
     assert trajectory.status is EpisodeStatus.COMPLETED
     assert text.startswith("<system>mine\x01\n<user>List.\x01\n")
@@ -137,9 +137,11 @@ def test_a_task_format_of_a_package_is_read_written_and_converted(site: Path, tm
 async def test_a_provider_of_a_package_gives_sandboxes(tmp_path: Path) -> None:
     async with pool_server(FakeProvider(), tmp_path) as (url, _):
         assert await importlib.import_module("use").greeted(url) == "echo hello\n"
-        said = load_recipe("demo", ["sandbox.provider=lab", f'sandbox.options={{url="{url}"}}']).sandbox
-        asked = make_provider_settings(said, {})
-        async with open_sandbox_source(PoolSettings("unused", "r", 1), asked, episodes=1, acquire_s=60.0) as sandboxes:
+        sandbox_settings = load_recipe("demo", ["sandbox.provider=lab", f'sandbox.options={{url="{url}"}}']).sandbox
+        provider_spec = make_provider_spec(sandbox_settings, {})
+        async with open_sandbox_source(
+            PoolSettings("unused", "r", 1), provider_spec, episodes=1, acquire_s=60.0
+        ) as sandboxes:
             sandbox = await sandboxes.open(Task("greet", ""))
             assert (await sandbox.grade()).all_passed
             await sandbox.close()
@@ -165,8 +167,8 @@ def test_one_of_another_shape_is_refused_and_named(site: Path) -> None:
     for name, why in (
         ("broken", r"broken:x of odd \(ZeroDivisionError: at import\)"),
         ("gone", r"odd:gone of odd \(AttributeError"),
-        ("nothing", "is no agent"),
-        ("seven", "is no agent"),
+        ("nothing", "is not an agent"),
+        ("seven", "is not an agent"),
     ):
         settings = load_recipe("demo", [*MINE[:1], f"agent.kind={name}"]).agent.make_spec()
         with pytest.raises(UserError, match=why) as caught:

@@ -56,11 +56,13 @@ class Checkout:
             text=True,
             check=False,
         )
-        made = ["venv" for line in self.asked() if line.startswith("-m venv")]
-        return done.returncode, made + ["packages" for line in self.asked() if "--requirement constraints.txt" in line]
+        made = ["venv" for line in self.python_arguments() if line.startswith("-m venv")]
+        return done.returncode, made + [
+            "packages" for line in self.python_arguments() if "--requirement constraints.txt" in line
+        ]
 
-    def asked(self) -> list[str]:
-        """What Python was asked for, the last time."""
+    def python_arguments(self) -> list[str]:
+        """Return the arguments of the last Python call."""
         return self.log.read_text().splitlines()
 
 
@@ -122,12 +124,12 @@ def test_the_python_that_is_asked_for_replaces_another(checkout: Checkout) -> No
 def test_an_index_for_torch_is_asked_for_nothing_else(checkout: Checkout) -> None:
     """Such an index has torch's builds, and not the pinned versions of what torch needs."""
     checkout.setup(TORCH_INDEX="https://torch.example/cpu")
-    (torch,) = (line for line in checkout.asked() if "torch.example" in line)
+    (torch,) = (line for line in checkout.python_arguments() if "torch.example" in line)
     assert re.fullmatch(r"-m pip install --no-deps --index-url https://torch\.example/cpu torch==[0-9.]+", torch)
 
 
 def test_the_build_of_torch_that_an_index_prefers_brings_what_it_needs(checkout: Checkout) -> None:
     """A CUDA build asks for another triton than the pinned one, and cannot be imported without its libraries."""
     checkout.setup()
-    torch = next(line for line in checkout.asked() if line.startswith("-m pip install"))
+    torch = next(line for line in checkout.python_arguments() if line.startswith("-m pip install"))
     assert re.fullmatch(r"-m pip install torch==[0-9.]+", torch)

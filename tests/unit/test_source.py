@@ -1,16 +1,20 @@
-"""The source as text: each default stands once, and a docstring names only what there is."""
+"""The source as text: each default stands once, and docstrings and programs in strings name only what there is."""
 
 from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("protocol", "sandbox", "actors", "learner", "launch")
-SOURCES = {path: ast.parse(path.read_text()) for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))}
+
 
 SETTINGS = re.compile(r"(Settings|Options|Arguments|Limits|Table)$")
 NEUTRAL = {"None", "True", "False", "0", "0.0", "1", "''", "()"}
@@ -19,9 +23,22 @@ CHANCE = {"device"}
 """``engine.device`` and ``learner.device`` are independent choices of rooms that do not import each other."""
 
 
-def literal_defaults() -> Iterator[tuple[str, str, str]]:
+Trees = dict[Path, ast.Module]
+
+
+def parse_rooms(*rooms: str) -> Trees:
+    return {path: ast.parse(path.read_text()) for room in rooms for path in sorted((ROOT / room).rglob("*.py"))}
+
+
+@pytest.fixture(scope="module")
+def sources() -> Trees:
+    """The product's modules."""
+    return parse_rooms(*ROOMS)
+
+
+def literal_defaults(sources: Trees) -> Iterator[tuple[str, str, str]]:
     """Yield name, literal default and place of each field of a settings or arguments class outside the benches."""
-    for path, tree in SOURCES.items():
+    for path, tree in sources.items():
         for owner in ast.walk(tree):
             if not isinstance(owner, ast.ClassDef) or not SETTINGS.search(owner.name) or "bench" in path.parts:
                 continue
@@ -30,13 +47,24 @@ def literal_defaults() -> Iterator[tuple[str, str, str]]:
                     yield ast.unparse(field.target), ast.unparse(field.value), f"{path.relative_to(ROOT)}:{owner.name}"
 
 
-def test_a_default_is_declared_once() -> None:
-    """Of two copies, somebody changes one."""
+def test_a_default_is_declared_once(sources: Trees) -> None:
+    """Duplicated code drifts apart when somebody changes one copy."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name, default, place in literal_defaults():
+    for name, default, place in literal_defaults(sources):
         if default not in NEUTRAL and name not in CHANCE:
             found[name, default].append(place)
     assert {key: places for key, places in found.items() if len(places) > 1} == {}
+
+
+def test_a_public_class_name_stands_once(sources: Trees) -> None:
+    """A name that needs its module to be understood is no name; two classes that do the same belong in one place."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path, tree in {**sources, **parse_rooms("tests", "tools")}.items():
+        if not path.is_relative_to(ROOT / "sandbox" / "datasets"):
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
 ROLE = re.compile(r":(?:class|func|mod|meth|attr|data|exc):`~?([\w.]+)`")
@@ -60,27 +88,35 @@ def defined_names(tree: ast.Module | ast.ClassDef) -> set[str]:
     return found
 
 
-MODULES = {dotted_name(path): defined_names(tree) for path, tree in SOURCES.items()}
-CLASSES = {node.name: node for tree in SOURCES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-"""Class names are unique, so a docstring may use one without its module."""
+class Names:
+    """What the product defines; class names are unique, so docstrings may leave their module out."""
+
+    def __init__(self, sources: Trees) -> None:
+        self.modules = {dotted_name(path): defined_names(tree) for path, tree in sources.items()}
+        nodes = (node for tree in sources.values() for node in ast.walk(tree))
+        self.classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+
+    def has_member(self, owner: str, name: str) -> bool:
+        """Return whether a class of ours has a member, its own or of one of its bases."""
+        if (found := self.classes.get(owner)) is None:
+            return False
+        bases = [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in found.bases]
+        return name in defined_names(found) or any(self.has_member(base, name) for base in bases)
+
+    def resolves(self, target: str, module: str, package: str) -> bool:
+        """Return whether what a docstring in a module refers to is there."""
+        parts = (f"{package}{target}" if target.startswith(".") else target).split(".")
+        count = next((count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in self.modules), 0)
+        names = self.modules[".".join(parts[:count])] if count else self.modules[module] | self.classes.keys()
+        rest = parts[count:]
+        if len(rest) > 1 and rest[0] in self.classes and not self.has_member(rest[0], rest[1]):
+            return False
+        return names.issuperset(rest[:1])
 
 
-def has_member(owner: str, name: str) -> bool:
-    """Return whether a class of ours has a member, its own or of one of its bases."""
-    if (found := CLASSES.get(owner)) is None:
-        return False
-    bases = [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in found.bases]
-    return name in defined_names(found) or any(has_member(base, name) for base in bases)
-
-
-def is_resolved(target: str, module: str, package: str) -> bool:
-    parts = (f"{package}{target}" if target.startswith(".") else target).split(".")
-    count = next((count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in MODULES), 0)
-    names = MODULES[".".join(parts[:count])] if count else MODULES[module] | CLASSES.keys()
-    rest = parts[count:]
-    if len(rest) > 1 and rest[0] in CLASSES and not has_member(rest[0], rest[1]):
-        return False
-    return names.issuperset(rest[:1])
+@pytest.fixture(scope="module")
+def names(sources: Trees) -> Names:
+    return Names(sources)
 
 
 def references(tree: ast.Module) -> Iterator[str]:
@@ -91,11 +127,35 @@ def references(tree: ast.Module) -> Iterator[str]:
                 yield from ROLE.findall(text)
 
 
-def test_a_docstring_refers_to_what_there_is() -> None:
+def test_a_docstring_refers_to_what_there_is(sources: Trees, names: Names) -> None:
     """A name that was renamed leads its reader nowhere."""
     dead: list[str] = []
-    for path, tree in SOURCES.items():
+    for path, tree in sources.items():
         module = dotted_name(path)
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        dead += [f"{module}: {each}" for each in references(tree) if not is_resolved(each, module, package)]
+        dead += [f"{module}: {each}" for each in references(tree) if not names.resolves(each, module, package)]
+    assert dead == []
+
+
+def imports_in_strings(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield module and name of what the programs in the string literals of a module import from our rooms."""
+    for text in ast.walk(tree):
+        match text:
+            case ast.Constant(value=str() as program) if "import " in program:
+                with suppress(SyntaxError):
+                    for node in ast.walk(ast.parse(textwrap.dedent(program))):
+                        if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in (*ROOMS, "tests"):
+                            yield from ((str(node.module), each.name) for each in node.names)
+
+
+def test_a_program_in_a_string_imports_what_there_is(sources: Trees, names: Names) -> None:
+    """Neither a type checker nor a tool that renames looks into strings."""
+    tests = parse_rooms("tests")
+    trees, modules = sources | tests, names.modules | Names(tests).modules
+    dead = [
+        f"{path.relative_to(ROOT)}: {module}.{name}"
+        for path, tree in trees.items()
+        for module, name in imports_in_strings(tree)
+        if name not in modules.get(module, ()) and f"{module}.{name}" not in modules
+    ]
     assert dead == []

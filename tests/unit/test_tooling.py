@@ -20,7 +20,7 @@ from launch.cli import VERBS
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = re.compile(r"^([a-z-]+):.*## ", re.MULTILINE)
 BROUGHT_BY_TORCH = re.compile(r"(cuda|nvidia)-|triton$")
-"""What a CUDA build of torch asks for, and the CPU's does not: not ours to pin."""
+"""Requirements of a CUDA build of torch that the CPU build does not have: they are not ours to pin."""
 
 
 def pins() -> dict[str, str]:
@@ -29,7 +29,7 @@ def pins() -> dict[str, str]:
 
 
 def wanted() -> tuple[list[Requirement], list[Requirement]]:
-    """What pyproject.toml asks for: with dependencies, and without."""
+    """Requirements in pyproject.toml: those with dependencies and those without."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = project["dependency-groups"]
     direct = [
@@ -72,12 +72,12 @@ def test_constraints_hold_all_that_is_asked_for_and_nothing_else() -> None:
 
 
 def test_a_cuda_build_of_torch_needs_no_pins_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the index prefers one, nothing is wrong with the pins."""
-    asked = importlib.metadata.requires
+    """A build that the index prefers does not make the pins wrong."""
+    requires = importlib.metadata.requires
 
     def with_cuda(name: str) -> list[str] | None:
         own = ["nvidia-nccl-cu13==2.29.7", "cuda-toolkit[cublas]==13.0.3", "triton==3.7.1"] if name == "torch" else []
-        return [*(asked(name) or []), *own]
+        return [*(requires(name) or []), *own]
 
     monkeypatch.setattr(importlib.metadata, "requires", with_cuda)
     test_constraints_hold_all_that_is_asked_for_and_nothing_else()

@@ -38,7 +38,7 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 
 
 def loaded(package: str) -> set[str]:
-    """What a clean process has in memory once it has imported all of a package."""
+    """Return the modules that a clean process has loaded after importing all of a package."""
     assert importlib.util.find_spec(package) is not None
     done = subprocess.run([sys.executable, "-c", PROBE, package], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout))

@@ -96,7 +96,7 @@ def _print(row: dict[str, JsonValue]) -> None:
 
 
 def _run(name: str, left_s: float, folder: Path, small: bool) -> dict[str, JsonValue]:
-    """One stage in a process of its own."""
+    """Run one stage in a separate process and return its row."""
     if left_s < _LEAST_S:
         return {"stage": name, "ok": False, "seconds": 0.0, "error": "no time was left"}
     stage, began = STAGES[name], time.monotonic()
@@ -117,7 +117,7 @@ def _run(name: str, left_s: float, folder: Path, small: bool) -> dict[str, JsonV
 
 
 def _measure(name: str, folder: Path, small: bool) -> dict[str, JsonValue]:
-    """What a stage finds, in this process."""
+    """Run one stage in this process and return its findings."""
     from tools.gpu_check import numerics, speed  # they load torch and megatron
     from tools.gpu_check.workloads import Workbench
 

@@ -32,14 +32,14 @@ def _trained(bench: Workbench, **settings: Any) -> tuple[Float32Array, Float32Ar
 
 
 def reference(bench: Workbench) -> dict[str, JsonValue]:
-    """The CPU's word in float32, which :func:`parity` compares with."""
+    """Compute log-probabilities and gradient norms on the CPU in float32, as the reference of :func:`parity`."""
     before, after, norms = _trained(bench, device="cpu")
     np.savez(bench.folder / "reference.npz", before=before, after=after, norms=norms)
     return {"tokens": len(before), "grad_norms": [round(norm, 6) for norm in norms]}
 
 
 def parity(bench: Workbench) -> dict[str, JsonValue]:
-    """The same model and batches here, in float32 and bfloat16, against :func:`reference`."""
+    """Run the same model and batches on this device in float32 and bfloat16, and compare with :func:`reference`."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     kept: Mapping[str, Float32Array] = np.load(bench.folder / "reference.npz")
     found: dict[str, dict[str, float]] = {}
@@ -58,13 +58,13 @@ def parity(bench: Workbench) -> dict[str, JsonValue]:
 
 
 def state(bench: Workbench) -> dict[str, JsonValue]:
-    """Checkpoint, sleep, offload, recomputation and adapters: none of them may change what two steps come to."""
+    """Check that two steps end alike with checkpoints, offload and recomputation, and that adapters train."""
     wanted = _State(bench).two_steps()
     checks: dict[str, Callable[[], JsonValue]] = {
         "twice_the_same": lambda: _State(bench).two_steps() == wanted,
         "resumed_the_same": lambda: _State(bench).resumed() == wanted[1],
         "saved_at_step_0": lambda: _State(bench).saved_at_start(),
-        "slept": lambda: _State(bench).slept(wanted[1]),
+        "offloaded": lambda: _State(bench).offloaded(wanted[1]),
         "lora": lambda: list[JsonValue](_State(bench, lora=LoraSettings(rank=8)).two_steps()[0]),
     }
     for offload in (Offload.OPTIMIZER, Offload.PARAMETERS):
@@ -79,7 +79,7 @@ def state(bench: Workbench) -> dict[str, JsonValue]:
 
 
 def _attempt(check: Callable[[], JsonValue]) -> JsonValue:
-    """What ``check`` found; a failure is found too, so that one leaves the others to run."""
+    """Return the result of ``check``, or its error as text, so that the other checks still run."""
     try:
         return check()
     except Exception as error:  # noqa: BLE001  whatever fails on a strange machine is the finding
@@ -88,12 +88,12 @@ def _attempt(check: Callable[[], JsonValue]) -> JsonValue:
 
 
 def _norm_gap(norms: list[float], wanted: list[float]) -> float:
-    """Largest relative difference of two lists of gradient norms."""
+    """Return the largest relative difference of two lists of gradient norms."""
     return max(abs(norm / other - 1) for norm, other in zip(norms, wanted, strict=True))
 
 
 class _State:
-    """One configuration of a learner, whose steps are taken in several ways."""
+    """Takes the same two steps in several ways, in one configuration of a learner."""
 
     def __init__(self, bench: Workbench, **settings: Any) -> None:
         self._bench, self._settings, self._batch = bench, settings, bench.training_batch()
@@ -110,12 +110,12 @@ class _State:
         return digest
 
     def two_steps(self) -> tuple[list[float], str]:
-        """Gradient norms of two steps, and the digest of the weights that they lead to."""
+        """Return the gradient norms of two steps and the digest of the resulting weights."""
         learner = self._learner()
         return [self._step(learner, step) for step in (1, 2)], self._finished(learner)
 
     def resumed(self) -> str:
-        """The digest after the second step, taken by a learner that loaded the first one's checkpoint."""
+        """Return the weights' digest after a second step by a learner that loaded the checkpoint of the first."""
         folder = str(self._bench.folder / "saved")
         first = self._learner()
         self._step(first, 1)
@@ -127,7 +127,7 @@ class _State:
         return self._finished(second)
 
     def saved_at_start(self) -> bool:
-        """A checkpoint before any step can be written and read."""
+        """Write and read a checkpoint before any step; return true."""
         folder = str(self._bench.folder / "start")
         learner = self._learner()
         learner.save(folder)
@@ -135,8 +135,8 @@ class _State:
         learner.close()
         return True
 
-    def slept(self, wanted: str) -> JsonValue:
-        """Whether a sleep between the steps changes nothing, and the share of memory that stays on the device."""
+    def offloaded(self, wanted: str) -> JsonValue:
+        """Return whether an offload between the steps changes nothing, and the share of memory left on the device."""
         learner = self._learner()
         self._step(learner, 1)
         held = _allocated()

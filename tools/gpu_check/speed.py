@@ -30,7 +30,7 @@ _LONG = 16_384
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """Median duration of ``call``, the device's work included, after one that warms up."""
+    """Return the median duration of ``call``, including the device's work, after one warm-up call."""
     wait: Callable[[], None] = torch.cuda.synchronize if CUDA else lambda: None
     taken: list[float] = []
     for _ in range(_ROUNDS + 1):
@@ -42,7 +42,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def machine(bench: Workbench) -> dict[str, JsonValue]:
-    """Versions, installed kernels, copy and hash bandwidths, matmul TFLOP/s."""
+    """Return versions and installed kernels; measure copy and hash bandwidths and matmul TFLOP/s."""
     del bench
     packages = {name: _version_of(name) for name in _PACKAGES}
     software: dict[str, JsonValue] = {"python": sys.version.split()[0], "torch": str(torch.__version__), **packages}
@@ -96,7 +96,7 @@ def _copy_speeds() -> dict[str, float]:
 
 
 def _implementations() -> list[str]:
-    """Names of the flash attention implementations that torch can activate, its default one not among them."""
+    """Return the flash attention implementations that torch can activate besides its default."""
     from torch.nn import attention
 
     listed: Any = getattr(attention, "list_flash_attention_impls", list)
@@ -104,7 +104,7 @@ def _implementations() -> list[str]:
 
 
 class _Heads(NamedTuple):
-    """Qwen3-8B's attention."""
+    """The attention shape of Qwen3-8B."""
 
     query: int = 32
     key_value: int = 8
@@ -115,7 +115,7 @@ _HEADS = _Heads()
 
 
 def attention_kernel(bench: Workbench) -> dict[str, JsonValue]:
-    """The packed kernel, by implementation: against float32, then milliseconds and TFLOP/s."""
+    """Compare each implementation of the packed kernel with float32, then measure milliseconds and TFLOP/s."""
     del bench
     if not CUDA:
         return {"skipped": "there is no GPU"}
@@ -138,7 +138,7 @@ def attention_kernel(bench: Workbench) -> dict[str, JsonValue]:
 
 
 class _Packed:
-    """Random queries, keys and values of sequences that lie one after the other."""
+    """Return random queries, keys and values of packed sequences."""
 
     def __init__(self, lengths: tuple[int, ...]) -> None:
         manual_seed(0)
@@ -158,7 +158,7 @@ class _Packed:
 
 
 def _kernel_error(lengths: tuple[int, ...]) -> JsonValue:
-    """Largest differences from float32, of the output and of each gradient."""
+    """Return the largest differences from float32, of the output and of each gradient."""
     packed = _Packed(lengths)
     out = packed.forward()
     weight = torch.randn_like(out)
@@ -193,7 +193,7 @@ def _kernel_speed(lengths: tuple[int, ...]) -> JsonValue:
 
 
 def steps(bench: Workbench, shape: str, tokens: int) -> dict[str, JsonValue]:
-    """Tokens/s, MFU and peak memory of whole steps, by recomputation and batch."""
+    """Measure tokens/s, MFU and peak memory of whole steps, by recomputation and batch."""
     found: dict[str, JsonValue] = {}
     for recompute in (Recompute.NONE, Recompute.SELECTIVE) if tokens <= _LONG else (Recompute.SELECTIVE,):
         try:
@@ -233,7 +233,7 @@ _KERNELS = {
 
 
 def profile(bench: Workbench) -> dict[str, JsonValue]:
-    """One step of the 1.7B shape: share of the device's time by kind of kernel, and the twenty largest."""
+    """Profile one step of the 1.7B shape: share of the device's time by kind of kernel, and the twenty largest."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiled
 
@@ -268,7 +268,7 @@ def _kind(kernel: str) -> str:
 
 
 def publish(bench: Workbench) -> dict[str, JsonValue]:
-    """1.7B: how long the snapshot blocks training, how long the write takes beside it, and GB/s of both."""
+    """Measure how long the 1.7B shape's snapshot blocks training and how long the concurrent write takes, with GB/s."""
     learner = bench.learner("1.7B", dtype=training_dtype())
     found: dict[str, JsonValue] = {}
     snapshot_s = write_s = size = 0.0

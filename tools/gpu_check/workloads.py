@@ -1,4 +1,4 @@
-"""What every stage works on: a model of random weights, batches of trajectories, and a learner rank.
+"""Builds what every stage uses: a model with random weights, batches of trajectories, and a learner rank.
 
 The project's names are imported here and in the stages of :mod:`tools.gpu_check.numerics`.
 """
@@ -16,7 +16,7 @@ from protocol import dependencies
 
 
 def _has_what_it_needs(*names: str) -> None:
-    """A bare GPU machine lacks Ray and Docker's client, which the learner does not need."""
+    """Skip the check of packages: a bare GPU machine lacks Ray and Docker's client, which the learner does not need."""
     del names
 
 
@@ -61,11 +61,11 @@ class Workbench:
         return _SMALL if self.small else _SHAPES[name]
 
     def tokens(self, tokens: int) -> int:
-        """Tokens of a batch: ``tokens``, or a few."""
+        """Return the tokens of a batch: ``tokens``, at most 256 with the tiny shapes."""
         return min(tokens, 256) if self.small else tokens
 
     def batches(self, name: str, tokens: int) -> dict[str, LearnerWorkload]:
-        """Batches of ``tokens`` tokens: many sequences, and one."""
+        """Return two batches of ``tokens`` tokens: 16 sequences, and one."""
         shape, tokens = self.shape(name), self.tokens(tokens)
         return {
             "many": LearnerWorkload(shape, split_into_lengths(tokens, 16), True),
@@ -73,12 +73,12 @@ class Workbench:
         }
 
     def training_batch(self) -> LearnerWorkload:
-        """Eight short trajectories for the parity model."""
+        """Return a batch of eight short trajectories for the parity model."""
         lengths = (40, 30, 20, 16, 12, 10, 9, 8) if self.small else (300, 200, 150, 100, 80, 60, 40, 30)
         return LearnerWorkload(self.shape(PARITY), lengths, True)
 
     def sequences(self) -> list[tuple[Int32Array, Uint8Array]]:
-        """Token ids and loss masks, the same on every machine: all tokens but the first have loss."""
+        """Return token ids and loss masks, the same on every machine; all tokens but the first have loss."""
         rng, vocabulary = np.random.default_rng(7), self.shape(PARITY).vocabulary
         found: list[tuple[Int32Array, Uint8Array]] = []
         for length in _SMALL_LENGTHS if self.small else _LENGTHS:
@@ -88,7 +88,7 @@ class Workbench:
         return found
 
     def model(self, name: str) -> str:
-        """The Hugging Face folder of a model with random weights, built once for all stages."""
+        """Return the Hugging Face folder of a model with random weights, built once for all stages."""
         folder = self.folder / f"model-{name}"
         if not (folder / "config.json").exists():
             context = _SMALL_CONTEXT if self.small else _CONTEXT
@@ -105,7 +105,7 @@ class Workbench:
         device: str = "cuda" if CUDA else "cpu",
         **settings: Any,
     ) -> LearnerRank:
-        """A learner rank that is set up; ``settings`` are fields of TrainerSettings."""
+        """Set up a learner rank; ``settings`` are fields of TrainerSettings."""
         trainer = TrainerSettings(device=device, lr=lr, micro_batch_tokens=micro_batch_tokens, **settings)
         made = LearnerRank(LearnerSpec(self.model(name), trainer, lora or LoraSettings()))
         made.setup()
@@ -113,10 +113,10 @@ class Workbench:
 
 
 def training_dtype() -> Dtype:
-    """bfloat16 on a GPU, float32 on a CPU."""
+    """Return bfloat16 on a GPU, float32 on a CPU."""
     return Dtype.BFLOAT16 if CUDA else Dtype.FLOAT32
 
 
 def train_step(learner: LearnerRank, step: int, batch: LearnerWorkload) -> dict[str, float]:
-    """The metrics of one optimizer step on ``batch``."""
+    """Take one optimizer step on ``batch`` and return its metrics."""
     return dict(learner.step(step, encode_batch(batch), initial_lineage(), WeightVersion(0)).metrics)

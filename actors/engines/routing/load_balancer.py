@@ -6,8 +6,8 @@ report older than ``load_ttl_s`` is ignored.
 
 After it failed a request an engine is avoided for ``avoid_s``, or for ``short_pause_s`` if its queue was full.  It is
 out while it reports that it does not serve, except for a weight-swap pause shorter than ``short_pause_s``.  It is stale
-while its weights are more than ``max_version_lag`` versions behind another engine's.  Such engines are chosen only if
-there is no other, stale ones first; some engine always is.
+while its weights are more than ``max_versions_behind`` versions behind another engine's.  Such engines are chosen only
+if there is no other, stale ones first; some engine always is.
 
 A session stays on its engine, where its prefix is cached.  It moves when that engine is avoided, out or stale and
 another is not, or when its load exceeds the least loaded engine's by ``slack`` times the request.  A session that is
@@ -26,7 +26,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from actors.engines.messages import EngineLoad, EngineState
-from protocol.weights import NO_VERSION, version_attempt
+from protocol.weights import NO_VERSION, version_start_number
 
 
 class _Rank(IntEnum):
@@ -48,7 +48,7 @@ class _Candidate(NamedTuple):
     rank: _Rank
     tokens: int
     """Its expected load."""
-    turn: int
+    order: int
     """Counter value at the last change of its requests from this router."""
     engine: int
 
@@ -63,7 +63,7 @@ class _ReportedLoad(NamedTuple):
 
 @dataclass(slots=True)
 class LoadBalancer:
-    """See the module.  Times are seconds of the caller's clock."""
+    """Chooses an engine for each request by session, load and freshness.  Times are seconds of the caller's clock."""
 
     engines: int
     slack: int = 8
@@ -72,8 +72,8 @@ class LoadBalancer:
     load_ttl_s: float = 5.0
     max_sessions: int = 100_000
     first: int = 0
-    max_version_lag: int = 0
-    """Versions within one attempt of a run; 0 for no limit."""
+    max_versions_behind: int = 0
+    """Versions within one start of a run; 0 for no limit."""
     moved: int = 0
     """Sessions moved because their engine was overloaded, stale, out or failed."""
     in_flight: list[int] = field(init=False)
@@ -81,7 +81,7 @@ class LoadBalancer:
     _own: list[int] = field(init=False)
     """Tokens of those requests, by engine."""
     _candidates: list[_Candidate] = field(init=False)
-    _turns: Iterator[int] = field(init=False)
+    _counter: Iterator[int] = field(init=False)
     _reports: dict[int, _ReportedLoad] = field(default_factory=dict[int, _ReportedLoad])
     _avoided: dict[int, float] = field(default_factory=dict[int, float])
     """Engine → time at which it may be chosen again."""
@@ -93,9 +93,9 @@ class LoadBalancer:
         if self.engines < 1:
             raise ValueError("a router needs at least one engine")
         self.in_flight, self._own = [0] * self.engines, [0] * self.engines
-        turns = [(engine - self.first) % self.engines for engine in range(self.engines)]
-        self._candidates = [_Candidate(_Rank.SERVES, 0, turn, engine) for engine, turn in enumerate(turns)]
-        self._turns = itertools.count(self.engines)
+        orders = [(engine - self.first) % self.engines for engine in range(self.engines)]
+        self._candidates = [_Candidate(_Rank.SERVES, 0, order, engine) for engine, order in enumerate(orders)]
+        self._counter = itertools.count(self.engines)
 
     @property
     def sessions(self) -> int:
@@ -169,9 +169,9 @@ class LoadBalancer:
     def _change(self, engine: int, requests: int, tokens: int) -> None:
         self.in_flight[engine] += requests
         self._own[engine] += tokens
-        self._rank_engine(engine, next(self._turns))
+        self._rank_engine(engine, next(self._counter))
 
-    def _rank_engine(self, engine: int, turn: int | None = None) -> None:
+    def _rank_engine(self, engine: int, order: int | None = None) -> None:
         """Update the rank of an engine that has changed."""
         report, rank, others = self._reports.get(engine), _Rank.SERVES, 0
         if report is not None:
@@ -179,15 +179,16 @@ class LoadBalancer:
             rank = self._rank(report.load)
         if engine in self._avoided:
             rank = _Rank.AVOIDED
-        turn = self._candidates[engine].turn if turn is None else turn
-        self._candidates[engine] = _Candidate(rank, others + self._own[engine], turn, engine)
+        order = self._candidates[engine].order if order is None else order
+        self._candidates[engine] = _Candidate(rank, others + self._own[engine], order, engine)
 
     def _rank(self, load: EngineLoad) -> _Rank:
         short_pause = load.state is EngineState.UPDATING and load.paused_s < self.short_pause_s
         if load.state is not EngineState.SERVING and not short_pause:
             return _Rank.OUT
-        behind = self._newest - load.version if version_attempt(self._newest) == version_attempt(load.version) else 0
-        return _Rank.STALE if 0 < self.max_version_lag < behind else _Rank.SERVES
+        same_start = version_start_number(self._newest) == version_start_number(load.version)
+        behind = self._newest - load.version if same_start else 0
+        return _Rank.STALE if 0 < self.max_versions_behind < behind else _Rank.SERVES
 
     def _update_newest(self) -> None:
         """Update all ranks if the newest version has changed, on which staleness depends."""

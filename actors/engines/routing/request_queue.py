@@ -43,8 +43,8 @@ _POLL_S = 0.05
 
 
 class RequestQueue:
-    """See the module.  A request beyond ``max_queued`` waiting ones is refused at once.  ``state`` returns the engine's
-    state, for messages."""
+    """Holds the requests of one engine until the server has room for them.  A request beyond ``max_queued`` waiting
+    ones is refused at once.  ``state`` returns the engine's state, for messages."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 Each worker has one router, which knows the requests that pass through it and what engines report.
 :mod:`.load_balancer` chooses the engine; the router sends the request and retries it.  While another engine is
-available a request waits only ``patience_s`` for one that does not serve; otherwise it waits as long as a restart may
+available a request waits only two seconds for one that does not serve; otherwise it waits as long as a restart may
 take.  The next engine continues behind the tokens that the last one sampled, and never before those that a watcher was
 shown.  All attempts together are bounded by the request's own deadlines, which each engine enforces.
 """
@@ -28,7 +28,7 @@ from actors.engines.messages import (
 from actors.engines.routing.load_balancer import LoadBalancer
 from protocol.errors import InfraError
 
-_RETRY_PAUSE_S = 0.2
+_PATIENCE_S, _RETRY_PAUSE_S = 2.0, 0.2
 
 
 class EngineLike(Protocol):
@@ -56,25 +56,20 @@ class RouterStatistics:
 
 
 class Router:
-    """See the module.  ``first`` is the engine of the first session; ``clock`` and ``pause`` are for tests."""
+    """A worker's way to the engines: chooses one for each request and retries.  ``first`` is the engine of the first
+    session; ``clock`` returns seconds, and ``pause`` waits for some."""
 
     def __init__(
         self,
         engines: Sequence[EngineLike],
         *,
         first: int = 0,
-        slack: int = 8,
-        patience_s: float = 2.0,
-        avoid_s: float = 10.0,
-        max_version_lag: int = 0,
-        max_sessions: int = 100_000,
+        max_versions_behind: int = 0,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._engines, self._patience_s, self._clock, self._pause = tuple(engines), patience_s, clock, pause
-        self._balancer = LoadBalancer(
-            len(engines), slack, avoid_s, max_sessions=max_sessions, first=first, max_version_lag=max_version_lag
-        )
+        self._engines, self._clock, self._pause = tuple(engines), clock, pause
+        self._balancer = LoadBalancer(len(engines), first=first, max_versions_behind=max_versions_behind)
         self._numbers = {engine.name: number for number, engine in enumerate(engines)}
 
     async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
@@ -96,7 +91,7 @@ class Router:
             sampling_s = min(left, request.deadline_s)
             patience, restart_s = None, left - sampling_s
             if balancer.has_other_available(index, self._clock()):
-                patience, restart_s = self._patience_s, 0.0
+                patience, restart_s = _PATIENCE_S, 0.0
             attempt = replace(request, deadline_s=sampling_s, restart_s=restart_s, patience_s=patience)
             try:
                 return await engine.generate(attempt, on_partial if watch is not None else None)

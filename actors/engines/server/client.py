@@ -20,10 +20,10 @@ import orjson
 
 from actors.engines.messages import (
     PauseMode,
-    PortTaken,
     Rendezvous,
     RequestRefused,
     ServerLost,
+    ServerPortTaken,
     TensorBucketSpec,
     WeightLoadError,
 )
@@ -286,7 +286,7 @@ class SGLangClient:
                 if response.status != 200:
                     why = f"{path}: {response.status} {(await response.read())[:500].decode(errors='replace')}"
                     if response.status == 401:
-                        raise PortTaken(why)
+                        raise ServerPortTaken(why)
                     raise RequestRefused(why) if response.status == 400 and path == "/generate" else ServerLost(why)
                 self._responses.add(response)
                 try:

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.engines.messages import EngineStartError, PortTaken, RequestRefused, ServerLost
+from actors.engines.messages import EngineStartError, RequestRefused, ServerLost, ServerPortTaken
 from actors.engines.server.client import SamplingOptions, SGLangClient
 from actors.engines.settings import EngineSettings, EngineSpec, LoraShape
 from protocol.processes.loopback import find_free_port
@@ -129,16 +129,16 @@ class SGLangServer:
         """
         for left in reversed(range(_PORT_ATTEMPTS)):
             try:
-                return await cls._launch(spec, manifest)
-            except PortTaken as error:
+                return await cls.launch_once(spec, manifest)
+            except ServerPortTaken as error:
                 if not left:
                     why = f"other programs took {_PORT_ATTEMPTS} ports before the server did: {error}"
                     raise EngineStartError(why) from error
         raise AssertionError("unreachable")
 
     @classmethod
-    async def _launch(cls, spec: EngineSpec, manifest: WeightManifest) -> SGLangServer:
-        """Raises :class:`EngineStartError` or :class:`PortTaken`."""
+    async def launch_once(cls, spec: EngineSpec, manifest: WeightManifest) -> SGLangServer:
+        """Start a server on a free port.  Raises :class:`EngineStartError` or :class:`ServerPortTaken`."""
         log, start_timeout_s = spec.log, spec.settings.start_timeout_s
         log.parent.mkdir(parents=True, exist_ok=True)
         port, api_key = find_free_port(), secrets.token_hex(16)
@@ -157,7 +157,7 @@ class SGLangServer:
                 async with asyncio.timeout(start_timeout_s):
                     await server._until_ready(manifest)
                 undo.pop_all()
-        except PortTaken:
+        except ServerPortTaken:
             raise
         except (TimeoutError, ServerLost) as error:
             why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
@@ -177,7 +177,7 @@ class SGLangServer:
             try:
                 await self.client.generate(f"ready-{number}", [0], _PROBE, "probe")
                 version = await self.client.read_version()
-            except PortTaken:
+            except ServerPortTaken:
                 raise
             except (ServerLost, RequestRefused):
                 await asyncio.sleep(_PROBE_EVERY_S)

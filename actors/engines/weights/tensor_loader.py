@@ -50,7 +50,7 @@ class TensorWeightLoader(WeightLoader):
             async with client.weight_update():
                 for index, bucket in enumerate(buckets, 1):
                     # tensors have to stay on the device until the server has answered
-                    ranks = await asyncio.to_thread(self._on_devices, bucket)
+                    ranks = await asyncio.to_thread(self.tensors_on_devices, bucket)
                     version = manifest.version if index == len(buckets) else None
                     await client.update_weights_from_tensors([pickle_tensors(tensors) for tensors in ranks], version)
 
@@ -63,7 +63,7 @@ class TensorWeightLoader(WeightLoader):
         torch.multiprocessing.set_sharing_strategy("file_system")  # pyright: ignore[reportUnknownMemberType]  # untyped
         return [read_bucket(spec, shared=not self._on_cuda, pinned=self._on_cuda) for spec in plan_buckets(folder)]
 
-    def _on_devices(self, bucket: TensorBucket) -> list[list[tuple[str, torch.Tensor]]]:
+    def tensors_on_devices(self, bucket: TensorBucket) -> list[list[tuple[str, torch.Tensor]]]:
         """Return names and tensors for each of the server's ranks."""
         import torch
 

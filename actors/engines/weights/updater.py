@@ -167,7 +167,7 @@ class WeightUpdater:
                 return WeightLoadError(why)
             slot.queue.counters.loads += 1
             slot.events.emit(
-                "engine.load",
+                "engine.loaded",
                 engine=slot.name,
                 version=manifest.version,
                 pause_ms=round(pause.ms, 2),

@@ -150,7 +150,7 @@ async def measure_chaos(options: ChaosOptions) -> ChaosReport:
 
 async def _run(values: Sequence[str], output: Path, options: ChaosOptions) -> tuple[Sequence[Kill], RunObserver]:
     """Run until the killer is done, and return the killer and the observer."""
-    from launch.bench.chaos.killable_actors import RAY_CLASS_NAMES
+    from launch.bench.chaos.killable_classes import RAY_CLASS_NAMES
 
     folder = output / "kills"
     folder.mkdir(exist_ok=True)

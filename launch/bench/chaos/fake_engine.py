@@ -115,7 +115,7 @@ class FakeEngine:
             self._manifest = manifest
             self._counts.loads += 1
             self._events.emit(
-                "engine.load", engine=self._spec.name, version=manifest.version, pause_ms=0.0, sha256=digest
+                "engine.loaded", engine=self._spec.name, version=manifest.version, pause_ms=0.0, sha256=digest
             )
         return WeightLoadReport(
             version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=(time.monotonic() - begun) * 1000

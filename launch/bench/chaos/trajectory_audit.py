@@ -30,10 +30,10 @@ class ChaosAccounting:
     """Acknowledged trajectories that are in none of these states."""
     duplicated: int
     """Trajectories that were used twice in the lineage of a checkpoint, or that were used and can be leased again."""
-    cursor_skips: int
+    sampler_skips: int
     """Groups with another task than the next one, unknown groups, and tasks that never came again."""
     versions_with_two_hashes: int
-    negative_ages: int
+    negative_staleness: int
     """Number of trained tokens that are newer than the weights that used them, or of unrelated weights."""
 
     @property
@@ -43,25 +43,25 @@ class ChaosAccounting:
     @property
     def is_clean(self) -> bool:
         """Whether nothing was lost, duplicated, skipped or too new."""
-        wrong = (self.lost, self.duplicated, self.cursor_skips, self.versions_with_two_hashes, self.negative_ages)
+        wrong = (self.lost, self.duplicated, self.sampler_skips, self.versions_with_two_hashes, self.negative_staleness)
         return not any(wrong)
 
 
 def audit_trajectories(evidence: RunEvidence, order: Sequence[str], seed: int) -> ChaosAccounting:
     """Account for all trajectories; ``order`` lists the run's tasks, and ``seed`` is the run's."""
     counts = Counter(_classify_trajectory(evidence, name, outcomes) for name, outcomes in _first_acks(evidence))
-    superseded, unheard = _superseded(evidence)
+    superseded, unrecorded = _superseded(evidence)
     return ChaosAccounting(
-        acknowledged=counts.total() + superseded + unheard,
+        acknowledged=counts.total() + superseded + unrecorded,
         trained_exactly_once=counts["trained"],
         dropped=counts["dropped"],
         in_buffer=counts["in_buffer"],
         superseded=superseded,
-        lost=counts["lost"] + unheard,
+        lost=counts["lost"] + unrecorded,
         duplicated=len(_duplicated(evidence)),
-        cursor_skips=count_sampler_skips(evidence.opened, evidence.wasted, order, seed),
+        sampler_skips=count_sampler_skips(evidence.opened, evidence.wasted, order, seed),
         versions_with_two_hashes=sum(len(digests) > 1 for digests in evidence.hashes.values()),
-        negative_ages=_negative_ages(evidence),
+        negative_staleness=_negative_staleness(evidence),
     )
 
 
@@ -118,14 +118,14 @@ def _is_used(row: JournalRow | None, how: str, line: LedgerStep) -> bool:
     return row is not None and (row.state, row.step) == (how, line.step)
 
 
-def _negative_ages(evidence: RunEvidence) -> int:
+def _negative_staleness(evidence: RunEvidence) -> int:
     wrong = 0
     for line in evidence.ledgers[-1]:
         for name in line.trained:
             wrong += name not in evidence.sampled  # nobody can say how old its tokens were
             for version, tokens in evidence.sampled.get(name, {}).items():
-                age = _staleness(evidence.lineage, version, line.version)
-                wrong += tokens if age is None or age < 0 else 0
+                staleness = _staleness(evidence.lineage, version, line.version)
+                wrong += tokens if staleness is None or staleness < 0 else 0
     return wrong
 
 

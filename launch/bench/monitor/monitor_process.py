@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -59,4 +58,4 @@ async def serve_monitor(run_dir: Path) -> AsyncGenerator[MonitorProcess]:
     except TimeoutError as error:
         raise InfraError(f"the monitor of {run_dir} has not started within {_START_S:g} s") from error
     finally:
-        await stop_process(process, signal.SIGTERM, _STOP_S)
+        await stop_process(process, _STOP_S)

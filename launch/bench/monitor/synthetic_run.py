@@ -103,7 +103,7 @@ class SyntheticRun:
                 self._write_steps(journal)
         finally:
             journal.close()
-        self._emit("driver-1", "run.phase", phase="done", detail="")
+        self._emit("driver-1", "run.phase", phase="shutdown", detail="")
         for log in self._logs.values():
             log.close()
         return self.trajectories
@@ -113,7 +113,7 @@ class SyntheticRun:
     _trained: TrainedLog = field(init=False)
     _metrics: MetricsLog = field(init=False)
     _lineage: LineageLog = field(init=False)
-    _lanes: list[ActivityLog] = field(init=False)
+    _activity_logs: list[ActivityLog] = field(init=False)
     _untrained: dict[str, Trajectory] = field(init=False)
     """Groups that no step has used yet."""
 
@@ -128,7 +128,7 @@ class SyntheticRun:
         self._metrics = MetricsLog(self.run_dir, self.clock, self.clock)
         self._lineage = LineageLog(self.run_dir)
         self._lineage.append(LineageEntry(self.version, 0, NO_VERSION))
-        self._lanes = [ActivityLog(self.run_dir, name, "worker", self.clock, self.clock) for name in names[4:]]
+        self._activity_logs = [ActivityLog(self.run_dir, name, "worker", self.clock, self.clock) for name in names[4:]]
         self._untrained = {}
         options = {
             "run": self.run_dir.name,
@@ -177,14 +177,14 @@ class SyntheticRun:
         self._emit(writer, "sandbox.started", trajectory=name[:-3])
         for turn in range(_TURNS):
             self.clock.t += _EPISODE_S / WORKERS / GROUP_SIZE / _TURNS
-            with self._lanes[worker].track("generating"):
+            with self._activity_logs[worker].track("generating"):
                 self.clock.t += 0.01
             versions = [self.version, self.version]
             self._emit(
                 writer, "episode.turn", trajectory=name, turn=turn, sampled=_TURN_TOKENS, versions=versions, ms=9.5
             )
             self._emit(writer, "episode.tool", trajectory=name, tool="shell_exec", command=f"sort -k2 input-{turn}.txt")
-        self._lanes[worker].write_if_changed()
+        self._activity_logs[worker].write_if_changed()
         trajectory = self._trajectory(group, sample, task)
         if recorded:
             self._write_recording(name, instruction)
@@ -262,7 +262,7 @@ class SyntheticRun:
             self._write_metrics(len(lease.groups), len(names))
             parent, self.version = self.version, make_version(1, self.step)
             self._lineage.append(LineageEntry(self.version, self.step, parent))
-            self._emit("engine-0", "engine.load", engine="engine-0", version=self.version, pause_ms=21.0, load_ms=7.0)
+            self._emit("engine-0", "engine.loaded", engine="engine-0", version=self.version, pause_ms=21.0, load_ms=7.0)
 
     def _token_record(self, name: str) -> PackedTrainedTokens:
         (segment,) = self._untrained.pop(name).segments
@@ -283,7 +283,7 @@ class SyntheticRun:
             groups=groups,
             trained=trained,
             dropped={},
-            ages=[trained * 100, trained * 20],
+            staleness_histogram=[trained * 100, trained * 20],
             sampled_tokens=trained * 128,
             wait_s=0.3,
             step_s=1.0,

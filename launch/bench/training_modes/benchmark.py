@@ -2,7 +2,7 @@
 
 Whole runs of a recipe start from one warm start, each as a separate process of the run's own command, in modes that
 take turns.  The first command of each training episode is delayed once (:mod:`.tool_delays`,
-:mod:`.delayed_worker`).  Results are read from the run directories (:mod:`.run_measurement`).  A pilot chooses the
+:mod:`.delayed_episodes`).  Results are read from the run directories (:mod:`.run_measurement`).  A pilot chooses the
 start concurrency for ``sync``; the other arms use the recipe's.
 """
 

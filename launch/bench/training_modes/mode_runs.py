@@ -68,7 +68,7 @@ class ModeBenchmarkSetup:
 
     def _rates(self) -> tuple[str, ...]:
         """Return the recipe's learning rates scaled to the smaller batch by the square root of its share."""
-        recipe = load_recipe(self.recipe)
+        recipe = load_recipe(self.recipe, self.overrides)
         shrink = math.sqrt(min(1.0, BATCH / recipe.rollout.episodes_per_step))
         rates = {"lr": recipe.learner.lr, "lr_end": recipe.learner.lr_end}
         return tuple(f"learner.{key}={rate * shrink:.3g}" for key, rate in rates.items() if rate is not None)

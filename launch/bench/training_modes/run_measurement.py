@@ -14,11 +14,11 @@ from typing import NamedTuple, cast
 import orjson
 
 from launch.bench.training_modes.tool_delays import ToolDelays
-from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
-from launch.evaluation.online.run_evaluations import AFTER, read_run_evaluation
+from launch.evaluation.held_out.evaluation_store import AFTER, read_run_evaluation
 from launch.evaluation.scores import drop_held_out_families
 from launch.run_records.stored_config import load_stored_config
+from launch.settings.checkpoint import RetentionSettings
 from protocol.errors import InfraError
 from protocol.evaluation import AttemptRecord
 from protocol.events import JsonValue

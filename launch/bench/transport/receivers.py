@@ -85,10 +85,10 @@ async def receive_longshore_durable(tokens: int, seconds: float, folder: Path) -
             run = await _receive_from_sender(tokens, seconds, store)
         finally:
             await loop.run_in_executor(thread, journal.close)
-    return TransportRate(run.per_s, len(run.acknowledged - _read_stored(path)))
+    return TransportRate(run.per_s, len(run.acknowledged - read_stored(path)))
 
 
-def _read_stored(journal: Path) -> set[int]:
+def read_stored(journal: Path) -> set[int]:
     """Return what the journal's file stores, read with SQLite alone."""
     with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)) as database:
         rows = database.execute("SELECT group_id, sample FROM trajectories JOIN payloads USING (trajectory)").fetchall()

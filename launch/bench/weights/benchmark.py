@@ -28,7 +28,7 @@ from actors.weight_transport.source import WeightSource
 from launch.bench.weights.instrumented_engine import InstrumentedEngine
 from launch.bench.weights.kv_reuse import ROOM_TOKENS, HistoryReuse
 from launch.bench.weights.kv_reuse import measure_kv_reuse as measure_reuse
-from launch.bench.weights.weight_pushes import DecodingWindow, LoadedEngines, PushTimings, WeightRoute
+from launch.bench.weights.measured_updates import DecodingWindow, LoadedEngines, UpdateTimings, WeightRoute
 from launch.bench.weights.weight_versions import CONTEXT_TOKENS, VersionSequence, delta_bytes_share, publish_steps
 from protocol.cli.arguments import CommandArguments, JsonFlag, comma_separated, option
 from protocol.cli.output import error_console
@@ -48,7 +48,7 @@ _GPU_SHARE = 0.6
 """Share of a GPU's memory for all servers on it; a bucket of weights needs space too."""
 _LONG = 4 * 1024
 """Number of history tokens from which a single session runs, for a few updates."""
-_LONG_PUSHES = 3
+_LONG_UPDATES = 3
 _SESSIONS = 2
 """Number of sessions with shorter histories, which a CPU prefills in seconds."""
 _LONGEST = 128 * 1024
@@ -57,7 +57,7 @@ PREFIX_REUSE_RULES: tuple[PrefixReuse, ...] = ("version", "session")
 
 @dataclass(frozen=True, slots=True)
 class WeightBenchmarkOptions:
-    pushes: int
+    updates: int
     requests: int
     tokens: int
     engines: int
@@ -72,7 +72,7 @@ class WeightBenchmarkOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightBenchmarkReport:
     model_bytes: int
-    routes: dict[str, PushTimings]
+    routes: dict[str, UpdateTimings]
     floor_ms: float
     share: float
     higher_share: float
@@ -89,10 +89,10 @@ class WeightBenchmarkReport:
 
     def as_json(self) -> dict[str, JsonValue]:
         full, shares = self.routes["full"], {"bytes_share": self.share, "bytes_share_1e-5": self.higher_share}
-        result: dict[str, JsonValue] = {"model_bytes": self.model_bytes, "pushes": len(full.push_ms)}
-        result |= {name: _times(pushes) for name, pushes in self.routes.items()}
+        result: dict[str, JsonValue] = {"model_bytes": self.model_bytes, "updates": len(full.update_ms)}
+        result |= {name: _times(updates) for name, updates in self.routes.items()}
         result["delta"] = {name: round(share, 5) for name, share in shares.items()} | _times(self.routes["delta"])
-        rates: dict[str, JsonValue] = {name: round(pushes.window.rate, 1) for name, pushes in self.routes.items()}
+        rates: dict[str, JsonValue] = {name: round(updates.window.rate, 1) for name, updates in self.routes.items()}
         measured: dict[str, JsonValue] = {
             "floor_ms": round(self.floor_ms, 2),
             "stall_vs_floor": round(median(full.stall_ms) / self.floor_ms, 3),
@@ -112,19 +112,19 @@ class WeightBenchmarkReport:
         return result | measured
 
 
-def _times(pushes: PushTimings) -> dict[str, JsonValue]:
+def _times(updates: UpdateTimings) -> dict[str, JsonValue]:
     result: dict[str, JsonValue] = {
-        "stall_ms_p50": round(median(pushes.stall_ms), 2),
-        "stall_ms_p95": round(_p95(pushes.stall_ms), 2),
-        "push_ms": round(median(pushes.push_ms), 2),
+        "stall_ms_p50": round(median(updates.stall_ms), 2),
+        "stall_ms_p95": round(_p95(updates.stall_ms), 2),
+        "update_ms": round(median(updates.update_ms), 2),
     }
-    return result | ({"apply_ms": round(median(pushes.copy_ms), 2)} if pushes.copy_ms else {})
+    return result | ({"apply_ms": round(median(updates.copy_ms), 2)} if updates.copy_ms else {})
 
 
 class WeightsArguments(CommandArguments):
     """Measure the cost of weight updates for engines that are decoding."""
 
-    pushes: Annotated[int, option("N")] = 50
+    updates: Annotated[int, option("N")] = 50
     """Weight updates of each kind."""
     engines: Annotated[int, option("N")] = 2
     """Number of SGLang servers."""
@@ -151,7 +151,7 @@ def parse_options(given: WeightsArguments) -> WeightBenchmarkOptions:
     """Check the arguments.  Raises UserError."""
     histories = tuple(1024 * each for each in given.histories)
     options = WeightBenchmarkOptions(
-        given.pushes,
+        given.updates,
         given.requests,
         given.tokens,
         given.engines,
@@ -162,10 +162,10 @@ def parse_options(given: WeightsArguments) -> WeightBenchmarkOptions:
         given.max_update_overhead,
     )
     most = _CONTEXT - _PROMPT_ROOM
-    if min(options.pushes, options.requests, options.engines, options.drains) < 1 or options.seconds <= 0:
-        raise UserError("--pushes, --engines, --requests and --drains are 1 or more, --seconds above 0")
+    if min(options.updates, options.requests, options.engines, options.drains) < 1 or options.seconds <= 0:
+        raise UserError("--updates, --engines, --requests and --drains are 1 or more, --seconds above 0")
     if not 0 < options.max_update_overhead <= 1:
-        raise UserError(f"--max-update-overhead {options.max_update_overhead:g} is no share above 0 and up to 1")
+        raise UserError(f"--max-update-overhead {options.max_update_overhead:g} is not a share above 0 and up to 1")
     if not all(1024 <= history <= _LONGEST for history in histories):
         raise UserError(f"--histories are 1 to {_LONGEST // 1024}")
     if not 1 <= options.tokens <= most:
@@ -188,8 +188,8 @@ async def measure_weights(options: WeightBenchmarkOptions) -> WeightBenchmarkRep
             loaded = LoadedEngines(engines=engines, loss=options.max_update_overhead, versions=versions, say=say)
             async with loaded.keep_decoding(options.requests, options.tokens):
                 await loaded.await_full_caches(_cache_tokens(options))
-                routes, floor, before = await loaded.measure_pushes(
-                    options.pushes, _routes(folder, engines, options.device)
+                routes, floor, before = await loaded.measure_updates(
+                    options.updates, _routes(folder, engines, options.device)
                 )
                 after = await loaded.measure_decoding(options.seconds)
                 drained = await loaded.measure_drained_updates(options.drains)
@@ -254,7 +254,7 @@ async def _measure_kv_reuse(
                 versions,
                 history=history,
                 sessions=sessions,
-                pushes=min(options.pushes, _LONG_PUSHES) if history > _LONG else options.pushes,
+                updates=min(options.updates, _LONG_UPDATES) if history > _LONG else options.updates,
             )
             for history, sessions in zip(options.histories, _sessions(options), strict=True)
         }

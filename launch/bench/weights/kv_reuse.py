@@ -34,7 +34,7 @@ class HistoryReuse:
     """Number of these tokens that were not prefilled again."""
     sampled_tokens: int = 0
     seconds: float = 0.0
-    pushes: int = 0
+    updates: int = 0
 
     def add_turn(self, known: int, cached: int, sampled: int) -> None:
         self.known_tokens += known
@@ -45,9 +45,9 @@ class HistoryReuse:
         again = self.known_tokens - self.cached_tokens
         return {
             "prefix_hit_share": round(self.cached_tokens / self.known_tokens, 4) if self.known_tokens else None,
-            "re_prefilled_tokens_per_push": round(again / self.pushes, 1) if self.pushes else None,
+            "re_prefilled_tokens_per_update": round(again / self.updates, 1) if self.updates else None,
             "tokens_per_s": round(self.sampled_tokens / self.seconds, 1) if self.seconds else None,
-            "pushes": self.pushes,
+            "updates": self.updates,
         }
 
 
@@ -78,17 +78,17 @@ class _LongSession:
 
 
 async def measure_kv_reuse(
-    engine: InstrumentedEngine, versions: VersionSequence, *, history: int, sessions: int, pushes: int
+    engine: InstrumentedEngine, versions: VersionSequence, *, history: int, sessions: int, updates: int
 ) -> HistoryReuse:
     """Measure ``sessions`` sessions over a number of updates, with some turns after each."""
-    reuse, changed = HistoryReuse(pushes=pushes), asyncio.Event()
+    reuse, changed = HistoryReuse(updates=updates), asyncio.Event()
     talking = [_LongSession(engine, slot, history, reuse) for slot in range(sessions)]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(session.converse(changed.set)) for session in talking]
         await _await_turns(talking, changed)
         reuse.known_tokens = reuse.cached_tokens = reuse.sampled_tokens = 0
         begun = time.monotonic()
-        for _ in range(pushes):
+        for _ in range(updates):
             await engine.load_weights(versions.next_version("histories"), _DEADLINE_S)
             await _await_turns(talking, changed)
         reuse.seconds = time.monotonic() - begun

@@ -24,7 +24,7 @@ from actors.agents.prompt import PromptTemplate
 from actors.agents.registry import make_agent
 from actors.tokens.chat_format import ChatFormat, load_chat_format
 from launch.config import RunConfig
-from launch.data.settings import WarmStartSettings
+from launch.settings.data import WarmStartSettings
 from learner.messages import SftBatch
 from protocol.trajectory import Int32Array, Uint8Array
 from sandbox.tasks.dataset_split import TaskSplit

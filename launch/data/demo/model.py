@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from launch.data.demo.tokenizer import train_tokenizer
-from launch.data.settings import ModelSettings
+from launch.settings.data import ModelSettings
 
 CONTEXT_TOKENS = 1024
 

@@ -1,4 +1,4 @@
-"""Opens the evaluations to compare: standalone folders, and a run's own by name (``runs/ID/after``)."""
+"""Opens the evaluations to compare: standalone folders, and a run's own by name (``RUN/after``)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launch.config import RunConfig
 from launch.evaluation.evaluation_options import SolverKind
-from launch.evaluation.online.run_evaluations import AFTER, SOLVER, list_run_evaluations
+from launch.evaluation.held_out.evaluation_store import AFTER, SOLVER, list_run_evaluations
 from launch.evaluation.results.evaluation_folder import (
     EVALUATIONS_FOLDER,
     TERMINALS_FOLDER,
@@ -21,7 +20,7 @@ from launch.evaluation.results.evaluation_folder import (
 from launch.evaluation.scores import TaskTally, tally_tasks
 from protocol.errors import UserError
 from protocol.evaluation import AttemptId, AttemptRecord
-from protocol.run_directory.layout import is_run_directory
+from protocol.run_directory.layout import find_folder, is_run_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +66,14 @@ def _open_evaluation(name: str) -> ComparedEvaluation:
     for path in (Path(name), EVALUATIONS_FOLDER / name):
         if is_evaluation(path):
             return _read(path)
-    for path in (Path(name), RunConfig().run.dir / name):
-        if is_run_directory(path):
-            return _read(_find_in_run(path, AFTER))
-        if is_run_directory(path.parent):
-            return _read(_find_in_run(path.parent, path.name))
+    path = find_folder(Path(name))
+    if is_run_directory(path):
+        return _read(_find_in_run(path, AFTER))
+    if is_run_directory(path.parent):
+        return _read(_find_in_run(path.parent, path.name))
     raise UserError(
-        f"{name} is no evaluation: give the folder that longshore evaluate wrote, or a run's own evaluation as "
-        f"{RunConfig().run.dir}/ID/{AFTER}"
+        f"{name} is not an evaluation: give the folder that longshore evaluate wrote, a run's id or directory, or one "
+        f"of its evaluations as RUN/{AFTER}"
     )
 
 

@@ -23,7 +23,7 @@ COLUMNS = (
 
 def render_results_csv(plan: Iterable[AttemptId], done: Mapping[AttemptId, AttemptRecord]) -> str:
     """Return the attempts that were made, task by task."""
-    return _render_csv(COLUMNS, (_row(done[key]) for key in sorted(plan) if key in done))
+    return render_csv(COLUMNS, (_row(done[key]) for key in sorted(plan) if key in done))
 
 
 def _row(record: AttemptRecord) -> Sequence[CsvCell]:
@@ -58,7 +58,7 @@ def render_tasks_csv(plan: Sequence[AttemptId], done: Mapping[AttemptId, Attempt
         (task, *(_reward(done.get(AttemptId(task, number))) for number in range(attempts)))
         for task in sorted({key.task for key in plan})
     )
-    return _render_csv(head, rows)
+    return render_csv(head, rows)
 
 
 def _reward(record: AttemptRecord | None) -> CsvCell:
@@ -67,7 +67,8 @@ def _reward(record: AttemptRecord | None) -> CsvCell:
     return record.verdict.reward if record.verdict else "error"
 
 
-def _render_csv(head: Sequence[str], rows: Iterable[Sequence[CsvCell]]) -> str:
+def render_csv(head: Sequence[str], rows: Iterable[Sequence[CsvCell]]) -> str:
+    """Return a table as CSV; None is an empty cell."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)

@@ -1,7 +1,7 @@
 """The folder of an evaluation: what is evaluated, and an append-only file of its attempts.
 
 A standalone evaluation has a folder of its own; a run keeps one for each of its evaluations
-(:mod:`launch.evaluation.online.run_evaluations`).  Both have the first two files:
+(:mod:`launch.evaluation.held_out.evaluation_store`).  Both have the first two files:
 
     evaluation.json        the specification: everything that the score depends on
     attempts.jsonl         one line per attempt, whole or not there; everything below is made from it
@@ -35,7 +35,7 @@ from protocol.files.filesystem import append_atomically, cut_torn_line, replace_
 SPEC_FILE, TRAJECTORIES_FILE = "evaluation.json", "trajectories.jsonl"
 TERMINALS_FOLDER = "terminals"
 EVALUATIONS_FOLDER = Path("evaluations")
-"""Default parent of standalone evaluations' folders."""
+"""Default parent of standalone evaluations' folders; in a run's directory, of the run's."""
 
 
 ScoreSetting = str | int | float | bool

@@ -27,7 +27,7 @@ def render_evaluation_page(
     records = [done[key] for key in plan if key in done]
     by_task = {task: [record for record in records if record.task == task] for task in {key.task for key in plan}}
     sections = [
-        PageSection("pass@k", _at_k(summary), "unbiased; the interval is a bootstrap over tasks, 95 %"),
+        PageSection("pass@k", _pass_at_k_table(summary), "unbiased; the interval is a bootstrap over tasks, 95 %"),
         PageSection("Facts", html_facts(_facts(summary))),
         PageSection(
             "Tasks", html_table(("task", "passed", "graded", "errors", "turns", "tokens", "seconds"), _tasks(by_task))
@@ -44,7 +44,7 @@ def render_evaluation_page(
     return html_document(head, "\n".join(html_section(section) for section in sections))
 
 
-def _at_k(summary: EvaluationSummary) -> str:
+def _pass_at_k_table(summary: EvaluationSummary) -> str:
     rows = [
         (f"pass@{k}", format_percent(at.value), f"{100 * at.low:.1f} to {100 * at.high:.1f} %", str(at.tasks))
         for k, at in summary.pass_at_k.items()

@@ -30,7 +30,7 @@ from actors.rollout.chat_policy import ChatRefusedError
 from protocol.errors import InfraError
 from protocol.run_directory.json_fields import Event, get_integer, get_list, get_mapping, get_text
 from protocol.trajectory import EpisodeStatus, Segment
-from sandbox.docker.container_sockets import listen_in_container
+from sandbox.docker.network.container_sockets import listen_in_container
 from sandbox.session.sandbox_session import SandboxSession
 
 _MOST_BYTES = 64 << 20

@@ -104,6 +104,7 @@ def build_evaluation(given: EvaluateArguments) -> StandaloneEvaluation:
     selected = select_tasks(given.tasks, given.datasets, given.only, given.selected_task_ids)
     selection = _require_solutions(given, selected) if given.oracle else selected
     plan = plan_attempts(list(selection.tasks), given.attempts)
+    selection = selection.with_network(config.sandbox.network)
     return StandaloneEvaluation(given, config, selection, tuple(plan), given.build_spec(config, selection))
 
 

@@ -17,13 +17,13 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 import numpy as np
 
-from launch.monitor.api_types import ActivityLane, ActivityTimeline
+from launch.monitor.api_types import ActivityTimeline, ActivityTrack
 from protocol.activity import ACTIVITY_FOLDER
 from protocol.run_directory.file_tail import decode_line
 
 MAX_SLOTS = 1_000
 MAX_ACTIVITY_FILES = 512
-_WHOLE_BYTES = 1 << 20
+WHOLE_BYTES = 1 << 20
 """A span of at most this many bytes is read line by line."""
 _LINE_BYTES = 4_096
 """Maximum length of a line."""
@@ -66,20 +66,20 @@ def read_activity(run_dir: Path, since: float | None, until: float | None, slots
     since = min(each.first for each in ends.values()) if since is None else since
     until = max(each.last for each in ends.values()) if until is None else until
     span = TimeSlots(since, max(until, since + 1e-3), slots)
-    lanes = [lane for path in ends if (lane := _lane(path, span)) is not None]
-    return ActivityTimeline(round(span.since, 3), round(span.until, 3), span.slot_s, sorted(lanes, key=_by_kind))
+    tracks = [track for path in ends if (track := _read_track(path, span)) is not None]
+    return ActivityTimeline(round(span.since, 3), round(span.until, 3), span.slot_s, sorted(tracks, key=_by_kind))
 
 
-def _by_kind(lane: ActivityLane) -> tuple[int, str]:
+def _by_kind(track: ActivityTrack) -> tuple[int, str]:
     order = ("learner", "engine", "worker")
-    return order.index(lane.kind) if lane.kind in order else len(order), lane.name
+    return order.index(track.kind) if track.kind in order else len(order), track.name
 
 
-def _lane(path: Path, span: TimeSlots) -> ActivityLane | None:
+def _read_track(path: Path, span: TimeSlots) -> ActivityTrack | None:
     lines = list(_lines(path, span))
     if not lines:
         return None
-    return ActivityLane(path.stem, lines[-1].kind, mean_activity(lines, span))
+    return ActivityTrack(path.stem, lines[-1].kind, mean_activity(lines, span))
 
 
 def mean_activity(lines: Sequence[_Line], span: TimeSlots) -> dict[str, list[float]]:
@@ -130,7 +130,7 @@ def _lines(path: Path, span: TimeSlots) -> Iterator[_Line]:
         size = file.seek(0, os.SEEK_END)
         start = max(0, _offset_of(file, size, span.since) - _LINE_BYTES)
         end = min(size, _offset_of(file, size, span.until) + _LINE_BYTES)
-        if end - start <= _WHOLE_BYTES:
+        if end - start <= WHOLE_BYTES:
             file.seek(start)
             data = file.read(end - start)
             body = data[data.find(b"\n") + 1 if start else 0 : data.rfind(b"\n") + 1]

@@ -17,7 +17,7 @@ from launch.monitor.archive.trajectory_table import Array
 from launch.monitor.archive.vocabulary import EMPTY_VOCABULARY, TokenVocabulary
 from protocol.run_directory.trained_log import TrainedTokens, TrainedTrajectoryEntry, read_trained_tokens
 from protocol.run_directory.trajectory_export import ExportIndexEntry, read_exported_trajectory
-from protocol.staleness import token_ages
+from protocol.staleness import token_staleness
 from protocol.trajectory import Segment, Trajectory
 from protocol.weights import NO_VERSION, Lineage
 
@@ -48,7 +48,7 @@ class ReadContext:
 class TokenArrays(NamedTuple):
     """Facts about the tokens of one segment; each array has shape [T]."""
 
-    ages: Array
+    staleness: Array
     """Staleness in optimizer steps; −1 for tokens that were not sampled or not used."""
     logprobs: Array
     """The learner's log-probabilities; NaN where not computed."""
@@ -88,7 +88,7 @@ def _per_segment(
         none = np.full(len(segment), np.nan, np.float32)
         found.append(
             TokenArrays(
-                _ages(segment, lineage, version),
+                _staleness(segment, lineage, version),
                 none if facts is None else facts.logprobs[here],
                 none if facts is None else facts.advantages[here],
                 np.zeros(len(segment), np.uint8) if facts is None else facts.loss_flags[here],
@@ -97,11 +97,11 @@ def _per_segment(
     return found
 
 
-def _ages(segment: Segment, lineage: Lineage, version: int) -> Array:
+def _staleness(segment: Segment, lineage: Lineage, version: int) -> Array:
     unknown = np.full(len(segment), -1, np.int32)
     if version == NO_VERSION:
         return unknown
     try:
-        return token_ages(segment.versions, segment.loss_mask, lineage, version)
+        return token_staleness(segment.versions, segment.loss_mask, lineage, version)
     except KeyError:  # lineage.jsonl is incomplete
         return unknown

@@ -39,7 +39,7 @@ def read_token_page(
         logprob=to_json_numbers(logprobs),
         probability=to_json_numbers(np.exp(logprobs)),
         version=[format_version(version) if version >= 0 else "" for version in own.versions[here].tolist()],
-        staleness=[age if age >= 0 else None for age in tokens.ages[here].tolist()],
+        staleness=[steps if steps >= 0 else None for steps in tokens.staleness[here].tolist()],
         use=_uses(own, tokens, where, context.max_staleness)[here],
         learner_logprob=to_json_numbers(tokens.logprobs[here]),
         logprob_gap=to_json_numbers(tokens.logprobs[here] - logprobs),
@@ -53,7 +53,7 @@ def _uses(segment: Segment, tokens: TokenArrays, where: LocatedTrajectory, bound
     for turn in segment.turns:
         if turn.kind is TurnKind.OBSERVATION:
             found[turn.start : turn.end] = TokenUse.OBSERVATION
-    sampled, stale = segment.loss_mask == 1, tokens.ages > (np.inf if bound is None else bound)
+    sampled, stale = segment.loss_mask == 1, tokens.staleness > (np.inf if bound is None else bound)
     match where.row.state:
         case TrajectoryState.BUFFERED:
             found[sampled] = TokenUse.WAITING

@@ -92,7 +92,7 @@ def _turn(
     here = slice(turn.start, turn.end)
     sampled = segment.loss_mask[here] == 1
     gaps = np.abs(tokens.logprobs[here] - segment.logprobs[here])[sampled]
-    gaps, ages = gaps[~np.isnan(gaps)], tokens.ages[here][sampled]
+    gaps, staleness = gaps[~np.isnan(gaps)], tokens.staleness[here][sampled]
     own = segment.logprobs[here][sampled]
     text = context.vocabulary.decode(segment.token_ids[here].tolist())
     cut = max(0, len(text) - _TEXT_CHARS)
@@ -117,7 +117,7 @@ def _turn(
         logprob_mean=finite_or_none(float(own.mean())) if own.size else None,
         logprob_gap_mean=round_for_display(float(gaps.mean())) if gaps.size else None,
         logprob_gap_max=round_for_display(float(gaps.max())) if gaps.size else None,
-        staleness_max=int(ages.max()) if ages.size and ages.max() >= 0 else None,
+        staleness_max=int(staleness.max()) if staleness.size and staleness.max() >= 0 else None,
         at_s=position.at_s if position else None,
         recording_offset=position.offset if position else None,
     )

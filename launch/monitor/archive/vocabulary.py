@@ -50,7 +50,7 @@ def read_vocabulary(folders: Sequence[Path]) -> TokenVocabulary:
 def _pieces(tokenizer: Mapping[str, Any]) -> dict[int, bytes]:
     """Return token id → bytes.  Raises KeyError, TypeError or AttributeError for anything but a tokenizer."""
     vocabulary = cast("dict[str, int]", tokenizer["model"]["vocab"])
-    decode = _byte_level if _is_byte_level(tokenizer.get("decoder")) else _as_it_is
+    decode = _decode_byte_level if _is_byte_level(tokenizer.get("decoder")) else _decode_sentencepiece
     found = {index: decode(piece) for piece, index in vocabulary.items()}
     added = cast("list[dict[str, Any]]", tokenizer.get("added_tokens") or [])
     return found | {token["id"]: str(token["content"]).encode() for token in added}
@@ -65,11 +65,11 @@ def _is_byte_level(decoder: object) -> bool:
     return known.get("type") == "ByteLevel" or any(map(_is_byte_level, inner))
 
 
-def _as_it_is(piece: str) -> bytes:
+def _decode_sentencepiece(piece: str) -> bytes:
     return piece.replace("▁", " ").encode()
 
 
-def _byte_level(piece: str) -> bytes:
+def _decode_byte_level(piece: str) -> bytes:
     return bytes(_BYTE.get(char, 0x3F) for char in piece)
 
 

@@ -27,7 +27,7 @@ def check_guarantees(
     return [
         _check_no_loss(accounting, measured=bool(trajectories)),
         _check_freshness(view, get_mapping(known, "staleness"), max_staleness),
-        _check_colocation(view, get_mapping(known, "placement"))
+        _check_colocation(view, get_mapping(known, "colocation"))
         or _check_pauses(
             view,
             get_mapping(known, "weights"),
@@ -76,13 +76,13 @@ def _check_freshness(view: RunView, staleness: Event, bound: float | None) -> Gu
     return GuaranteeCheck("Fresh", "kept" if oldest <= bound else "broken", statement)
 
 
-def _check_colocation(view: RunView, placement: Event) -> GuaranteeCheck | None:
+def _check_colocation(view: RunView, colocation: Event) -> GuaranteeCheck | None:
     """Check how long a colocated run was blocked; return None for any other run."""
-    share = get_number(placement, "blocked_share") if placement else view.blocked_share
-    if share is None or get_text(placement, "kind", "colocated") != "colocated":
+    share = get_number(colocation, "blocked_share") if colocation else view.blocked_share
+    if share is None or get_text(colocation, "placement", "colocated") != "colocated":
         return None
-    turns = get_integer(placement, "turns")
-    times = f" in {format_count(turns)} periods" if turns else ""
+    offloads = get_integer(colocation, "offloads")
+    times = f" in {format_count(offloads)} periods" if offloads else ""
     return GuaranteeCheck(
         "Never blocking",
         "broken",

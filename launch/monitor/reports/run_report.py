@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from launch.evaluation.online.run_evaluations import read_run_evaluation
+from launch.evaluation.held_out.evaluation_store import read_run_evaluation
 from launch.evaluation.scores import family_table
 from launch.monitor.reports.run_report_facts import ReportFacts, collect_report_facts, get_held_out_family
 from launch.monitor.run_state.model import EpisodeProgress
@@ -32,8 +32,17 @@ from protocol.events import JsonValue
 from protocol.files.filesystem import replace_file
 from protocol.run_directory.layout import CONFIG_FILE, REPORT_FILE, SUMMARY_FILE
 from protocol.run_directory.recording_reader import read_recording, recording_path
+from protocol.run_directory.run_status import RunStatus, read_run_status, summarised_status
 
 _MAX_RECORDING_BYTES = 200_000
+_STATUS_KINDS = {
+    RunStatus.RUNNING: "live",
+    RunStatus.FINISHED: "live",
+    RunStatus.FAILED: "bad",
+    RunStatus.STOPPED: "warn",
+    RunStatus.DAMAGED: "bad",
+}
+"""Status → kind of the badge in the page's head."""
 
 
 def write_run_report(run_dir: Path) -> Path:
@@ -41,10 +50,10 @@ def write_run_report(run_dir: Path) -> Path:
     store = RunStore(run_dir)
     store.catch_up()
     view = store.view()
-    config = store.read_json_object(CONFIG_FILE)
-    facts = collect_report_facts(
-        view, store.read_json_object(SUMMARY_FILE), config, _families(run_dir, view.step, config)
-    )
+    config, summary = store.read_json_object(CONFIG_FILE), store.read_json_object(SUMMARY_FILE)
+    # the driver that writes its own report still holds the lock
+    status = read_run_status(run_dir) if summary is None else summarised_status(summary)
+    facts = collect_report_facts(view, status, summary, config, _families(run_dir, view.step, config))
     recordings = _recordings(run_dir, list(store.state.recent))
     html = _page(facts, view, recordings, config)
     path = run_dir / REPORT_FILE
@@ -72,7 +81,7 @@ def _page(
     }
     embedded = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
     foot = f'<footer class="foot"><span>Made by longshore from {escape(facts.source)}.</span></footer>'
-    head = PageHeader(facts.run, "report", _spans(facts.subtitle), facts.verdict, facts.verdict_kind)
+    head = PageHeader(facts.run, "report", _spans(facts.subtitle), facts.status.value, _STATUS_KINDS[facts.status])
     return html_document(
         head, f"{_body(facts, recordings, config)}\n{foot}", script=script, data=embedded, packages=("uplot", "player")
     )

@@ -27,6 +27,7 @@ from protocol.run_directory.json_fields import (
     get_numbers,
     get_text,
 )
+from protocol.run_directory.run_status import RunStatus
 
 
 class ReportFigure(NamedTuple):
@@ -46,8 +47,7 @@ class ReportFacts:
     """Everything that the report shows besides curves and recordings."""
 
     run: str
-    verdict: str
-    verdict_kind: str
+    status: RunStatus
     subtitle: list[str]
     source: str
     steps: int
@@ -65,19 +65,21 @@ class ReportFacts:
 
 
 def collect_report_facts(
-    view: RunView, summary: Event | None, config: Event | None = None, families: Event | None = None
+    view: RunView,
+    status: RunStatus,
+    summary: Event | None,
+    config: Event | None = None,
+    families: Event | None = None,
 ) -> ReportFacts:
-    """Return the facts, given summary.json and config.json (None if the run has none).
+    """Return the facts, given the run's status, summary.json and config.json (None if the run has none).
 
     ``families`` is the table of its evaluations by task family, for a run without a summary."""
     known: Event = summary or {}
     staleness = get_mapping(known, "staleness")
-    bound = get_number(staleness, "bound")
-    verdict, kind = _verdict(view, summary)
+    bound = get_number(staleness, "max_staleness")
     facts = ReportFacts(
         run=view.run.id,
-        verdict=verdict,
-        verdict_kind=kind,
+        status=status,
         subtitle=_subtitle(view, known),
         source="summary, events and metrics" if summary else "events and metrics (the run left no summary)",
         steps=view.step or view.run.steps,
@@ -103,25 +105,15 @@ def collect_report_facts(
     return facts
 
 
-def _verdict(view: RunView, summary: Event | None) -> tuple[str, str]:
-    if summary is not None:
-        if summary.get("ok") is True:
-            return "finished", "live"
-        return ("finished, a check failed", "bad") if summary.get("finished") is True else ("stopped early", "bad")
-    if view.run.ok is None:
-        return "not finished", "warn"
-    return ("finished", "live") if view.run.ok else ("stopped", "bad")
-
-
 def _subtitle(view: RunView, known: Event) -> list[str]:
     seconds = get_number(known, "seconds")
     if seconds is None and view.run.started_at is not None and view.last_event_at is not None:
         seconds = view.last_event_at - view.run.started_at
-    control = get_text(known, "control", "none")
+    control = get_text(known, "negative_control", "none")
     parts = [
         f"recipe {view.run.recipe}" if view.run.recipe else "",
         humanize_name(view.run.mode),
-        f"control {control}" if control != "none" else "",
+        f"negative control {control}" if control != "none" else "",
         f"{view.run.nodes} node{'s' if view.run.nodes != 1 else ''}" if view.run.nodes else "",
         f"seed {view.run.seed}" if view.run.seed is not None else "",
         f"{get_integer(known, 'steps', view.step)} steps",
@@ -278,7 +270,7 @@ def _machines(view: RunView, known: Event) -> list[tuple[str, str]]:
     restarts = sum(engine.restarts for engine in view.engines)
     facts = [
         ("Engines", format_count(len(view.engines))),
-        ("Weight versions published", format_count(get_integer(weights, "pushes", view.published))),
+        ("Weight versions published", format_count(get_integer(weights, "versions", view.published))),
         ("Weight loads", format_count(get_integer(weights, "loads", sum(engine.loads for engine in view.engines)))),
         ("Engine restarts", format_count(restarts)),
         ("Sandboxes started", format_count(get_integer(sandbox, "started", view.sandboxes.started))),

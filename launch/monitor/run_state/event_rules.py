@@ -74,9 +74,9 @@ def _run_started(state: MonitorState, event: Event, t: float) -> None:
     bound = get_number(event, "max_staleness")
     header.max_staleness = header.max_staleness if bound is None else bound
     header.started_at = t if header.started_at is None else header.started_at
-    header.attempt_at = t
+    header.last_start_at = t
     header.finished_at, header.ok, header.reason = None, None, ""
-    header.attempts += 1
+    header.starts += 1
     state.running.clear()
     state.engines.clear()
     state.sandboxes.clear()
@@ -260,7 +260,7 @@ def _published(state: MonitorState, event: Event, t: float) -> None:
     state.totals.published += 1
 
 
-def _engine_load(state: MonitorState, event: Event, t: float) -> None:
+def _engine_loaded(state: MonitorState, event: Event, t: float) -> None:
     engine = state.engine(event)
     engine.version, engine.loads, engine.state = get_integer(event, "version", -1), engine.loads + 1, "serving"
     engine.pause_ms, engine.load_ms = get_number(event, "pause_ms"), get_number(event, "load_ms")
@@ -300,7 +300,7 @@ def _engine_died(state: MonitorState, event: Event, t: float) -> None:
     state.totals.deaths += 1
 
 
-def _sandbox_stats(state: MonitorState, event: Event, t: float) -> None:
+def _sandbox_counted(state: MonitorState, event: Event, t: float) -> None:
     counts = SandboxCounts(get_integer(event, "live"), get_integer(event, "started"), get_integer(event, "waiting"))
     worker = get_text(event, "writer")
     state.sandboxes[worker], state.node_of_worker[worker] = counts, get_text(event, "node")
@@ -355,7 +355,7 @@ _RULES: dict[str, EventRule] = {
     "episode.cancelled": _episode_cancelled,
     "trajectory.stored": _stored,
     "weights.published": _published,
-    "engine.load": _engine_load,
+    "engine.loaded": _engine_loaded,
     "engine.load_failed": _engine_load_failed,
     "engine.offloaded": _engine_state("offloaded"),
     "engine.onloaded": _engine_onloaded,
@@ -364,7 +364,7 @@ _RULES: dict[str, EventRule] = {
     "engine.draining": _engine_state("draining"),
     "engine.drained": _engine_state("restarting"),
     "engine.restarted": _engine_restarted,
-    "sandbox.stats": _sandbox_stats,
+    "sandbox.counted": _sandbox_counted,
     "message.refused": _message_refused,
     "events.dropped": _events_dropped,
     "process.died": _process_died,

@@ -156,7 +156,7 @@ def _evaluation_finished(event: Event) -> str:
     return f"evaluation {get_text(event, 'name')}: pass@1 {score} over {attempts}{tasks}"
 
 
-def _engine_load(event: Event) -> str:
+def _engine_loaded(event: Event) -> str:
     version = format_version(get_integer(event, "version", -1))
     return f"engine {get_text(event, 'engine')} serves version {version} after a pause of {_ms(event, 'pause_ms')}"
 
@@ -170,8 +170,8 @@ def _weights_copied(event: Event) -> str:
 
 
 def _weights_mismatch(event: Event) -> str:
-    again = "again, with new servers: check for different or broken processors"
-    outcome = again if event.get("again") is True else "all are restarted"
+    repeated = "again, with new servers: check for different or broken processors"
+    outcome = repeated if event.get("repeated") is True else "all are restarted"
     version = format_version(get_integer(event, "version", -1))
     return f"engines hold different weights as version {version} ({get_text(event, 'engines')}): {outcome}"
 
@@ -235,7 +235,7 @@ _LINES: dict[str, tuple[str, str | Callable[[Event], str]]] = {
     "rollout_request.reissued": ("detail", "{trajectory} issued again: {reason:words}"),
     "rollout_request.withdrawn": ("detail", "{trajectory} withdrawn before it started: {reason:words}"),
     "rollout_request.cancelled": ("info", "{trajectory} cancelled on request"),
-    "rollout_requests.dropped": ("detail", "{requests:d} rollout requests dropped: {reason:words}"),
+    "rollout_request.dropped": ("detail", "{requests:d} rollout requests dropped: {reason:words}"),
     "group.opened": ("detail", "group {group:d} opened: {size:d} × {task}"),
     "group.closed": ("info", _group_closed),
     "group.admitted": ("detail", "group {group:d} admitted {reason}"),
@@ -275,7 +275,7 @@ _LINES: dict[str, tuple[str, str | Callable[[Event], str]]] = {
     "weights.full_fetch": ("warn", "version {version:version} is sent in full to {host}: {why}"),
     "weights.checksum_mismatch": ("bad", _weights_mismatch),
     "engine.started": ("info", "engine {engine} started"),
-    "engine.load": ("info", _engine_load),
+    "engine.loaded": ("info", _engine_loaded),
     "engine.load_failed": ("warn", "engine {engine} did not load new weights: {why}"),
     "engine.offloaded": ("detail", "engine {engine} released its GPU memory for the learner"),
     "engine.offload_failed": ("warn", "engine {engine} kept its GPU memory: {why}"),
@@ -306,4 +306,4 @@ _LINES: dict[str, tuple[str, str | Callable[[Event], str]]] = {
     "stop.failed": ("warn", "not everything stopped: {why}"),
 }  # fmt: skip
 """Kind of event → its level in the log, and its text: a template over the event's fields, or a function."""
-_SILENT = frozenset({"sandbox.stats", "sandbox.started", "warm_start.progress", "evaluation.progress"})
+_SILENT = frozenset({"sandbox.counted", "sandbox.started", "warm_start.progress", "evaluation.progress"})

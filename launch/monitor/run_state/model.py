@@ -11,7 +11,7 @@ from launch.monitor.run_state.event_text import LogLine
 from protocol.run_directory.json_fields import Event, get_integer, get_text
 from protocol.trajectory import TRAIN_PURPOSE
 
-PHASES = ("nodes", "engine", "model", "warm_start", "evaluation_before", "training", "evaluation_after", "done")
+PHASES = ("nodes", "engine", "model", "warm_start", "evaluation_before", "training", "evaluation_after", "shutdown")
 MAX_RUNNING, MAX_RECENT, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 60, 120, 4_096
 
 
@@ -29,12 +29,12 @@ class RunHeader:
     url: str = ""
     max_staleness: float | None = None
     started_at: float | None = None
-    attempt_at: float = 0.0
-    """Start of the newest attempt."""
+    last_start_at: float = 0.0
+    """Time of the newest start."""
     finished_at: float | None = None
     ok: bool | None = None
     reason: str = ""
-    attempts: int = 0
+    starts: int = 0
     flow: str = "run"
     """Requested flow: ``run``, ``pause`` or ``drain``."""
     evaluates: bool = True
@@ -169,12 +169,12 @@ class StepSums:
     """Number of trained trajectories."""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     """Number of dropped trajectories of trained batches by reason."""
-    ages: tuple[float, ...] = ()
-    """Number of tokens with loss, by age in steps."""
+    staleness_histogram: tuple[float, ...] = ()
+    """Number of tokens with loss, by staleness in steps."""
 
     def __add__(self, other: StepSums) -> StepSums:
-        ages = tuple(map(sum, zip_longest(self.ages, other.ages, fillvalue=0.0)))
-        return StepSums(self.trained + other.trained, add_counts(self.dropped, other.dropped), ages)
+        staleness = tuple(map(sum, zip_longest(self.staleness_histogram, other.staleness_histogram, fillvalue=0.0)))
+        return StepSums(self.trained + other.trained, add_counts(self.dropped, other.dropped), staleness)
 
 
 def add_counts(some: dict[str, int], more: dict[str, int]) -> dict[str, int]:
@@ -258,9 +258,9 @@ class MonitorState:
     nodes: set[str] = field(default_factory=set[str])
     workers: set[str] = field(default_factory=set[str])
     sandboxes: dict[str, SandboxCounts] = field(default_factory=dict[str, SandboxCounts])
-    """Writer of ``sandbox.stats`` → its counts."""
+    """Writer of ``sandbox.counted`` → its counts."""
     node_of_worker: dict[str, str] = field(default_factory=dict[str, str])
-    """Writer of ``sandbox.stats`` → its node."""
+    """Writer of ``sandbox.counted`` → its node."""
     totals: RunTotals = field(default_factory=RunTotals)
     alerts: dict[str, OpenAlert] = field(default_factory=dict[str, OpenAlert])
     """Alert name → the alert that is still open."""

@@ -6,18 +6,19 @@ shows at once.  The lines before that point are counted here, a piece at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
 from launch.monitor.run_state.event_rules import apply_event
 from launch.monitor.run_state.model import MonitorState, RunTotals, add_counts
 from protocol.run_directory.cursors import Cursor
+from protocol.run_directory.file_tail import FileTail, TailedLine
 from protocol.run_directory.json_fields import parse_json_object
 
 RECENT_BYTES = 2 << 20
 """Size of the end of a long file that is read first."""
-_CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20
 _EPISODIC = ("events/worker-", "events/buffer", "events/scheduler")
 _COUNTED = tuple(
     f'"kind":"{kind}"'.encode()
@@ -55,42 +56,30 @@ class PastTotals:
     """Counts the totals of the lines before ``present``.  Not thread-safe."""
 
     def __init__(self, run_dir: Path, present: Cursor) -> None:
-        self._run_dir, self._left = run_dir, {source: (0, end) for source, end in present.items()}
+        self._left = [(FileTail(run_dir / f"{source}.jsonl"), end) for source, end in present.items()]
         self.state = MonitorState()
         """State of which only the totals and workers are meaningful."""
 
     @property
     def remaining_bytes(self) -> int:
         """Number of bytes that are not counted yet."""
-        return sum(end - at for at, end in self._left.values())
+        return sum(end - tail.offset for tail, end in self._left)
 
     def count_next_chunk(self) -> int:
         """Count a piece of one file and return its number of lines; 0 when nothing is left."""
-        for source, (at, end) in list(self._left.items()):
-            data = self._piece(source, at, end)
-            whole = data.rfind(b"\n") + 1
-            if not whole:
-                del self._left[source]
-                continue
-            self._left[source] = (at + whole, end)
-            return self._count(data[:whole])
+        while self._left:
+            tail, end = self._left[0]
+            if lines := tail.read_lines(CHUNK_BYTES, end).lines:
+                self._count(lines)
+                return len(lines)
+            del self._left[0]
         return 0
 
-    def _piece(self, source: str, at: int, end: int) -> bytes:
-        try:
-            with (self._run_dir / f"{source}.jsonl").open("rb") as file:
-                file.seek(at)
-                return file.read(min(_CHUNK_BYTES, end - at))
-        except OSError:
-            return b""
-
-    def _count(self, data: bytes) -> int:
-        lines = data.split(b"\n")
-        for raw in lines:
+    def _count(self, lines: Sequence[TailedLine]) -> None:
+        for raw, _ in lines:
             if any(kind in raw for kind in _COUNTED) and (event := parse_json_object(raw)) is not None:
                 apply_event(self.state, event)
         self.state.running.clear()
-        return len(lines) - 1
 
 
 def add_totals(past: RunTotals, present: RunTotals) -> RunTotals:

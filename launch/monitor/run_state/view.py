@@ -26,6 +26,7 @@ from launch.monitor.run_state.model import (
     StepSums,
     add_counts,
 )
+from protocol.run_directory.run_status import RunStatus
 from protocol.run_directory.run_tail import TailStatistics
 from protocol.weights import format_version
 
@@ -89,7 +90,10 @@ class RunView:
     """The present state of a run."""
 
     run: RunHeader
+    status: RunStatus
+    """Status as far as events tell; :func:`with_status` replaces it by that of the directory."""
     phase: str
+    """Newest phase; empty before the first."""
     phases: list[PhaseSpan]
     order: Sequence[str]
     """Names of all phases in order, including future ones."""
@@ -99,7 +103,7 @@ class RunView:
     curves: dict[str, list[float | None]]
     """Metric → values over the steps, thinned evenly; the first column is ``step``."""
     staleness_histogram: list[float]
-    """Number of tokens with loss, by age in steps, over all current steps."""
+    """Number of tokens with loss, by staleness in steps, over all current steps."""
     evaluations: list[EvaluationScore]
     evaluating: dict[str, EvaluationProgress]
     running: list[EpisodeProgress]
@@ -130,9 +134,12 @@ class RunView:
     """Whether the run directory has nothing to show yet."""
 
 
-def as_stopped(view: RunView) -> RunView:
-    """Return the view of a run without a driver, in which nothing runs."""
-    return replace(view, running=[], running_count=0, sandboxes=replace(view.sandboxes, live=0, waiting=0))
+def with_status(view: RunView, status: RunStatus) -> RunView:
+    """Return the view of a run with the status of its directory; without a driver nothing runs in it."""
+    if status is RunStatus.RUNNING:
+        return replace(view, status=status)
+    sandboxes = replace(view.sandboxes, live=0, waiting=0)
+    return replace(view, status=status, running=[], running_count=0, sandboxes=sandboxes)
 
 
 def encode_run_view(view: RunView) -> bytes:
@@ -144,13 +151,14 @@ def build_run_view(state: MonitorState, statistics: TailStatistics, cursor: str)
     sums = last.sums if last else StepSums()
     return RunView(
         run=state.header,
-        phase=_phase(state),
+        status=_status(state),
+        phase=state.phases[-1].name if state.phases else "",
         phases=list(state.phases),
         order=_order(state),
         step=last.step if last else 0,
         latest=last.values if last else {},
         curves=_curves(state.curve.points),
-        staleness_histogram=list(sums.ages),
+        staleness_histogram=list(sums.staleness_histogram),
         evaluations=list(state.evaluations.values()),
         evaluating=dict(state.evaluating),
         running=list(state.running.values())[-SHOWN_RUNNING:],
@@ -176,10 +184,10 @@ def build_run_view(state: MonitorState, statistics: TailStatistics, cursor: str)
     )
 
 
-def _phase(state: MonitorState) -> str:
-    if state.header.ok is not None:
-        return "done" if state.header.ok else "stopped"
-    return state.phases[-1].name if state.phases else "waiting"
+def _status(state: MonitorState) -> RunStatus:
+    if state.header.ok is None:
+        return RunStatus.RUNNING
+    return RunStatus.FINISHED if state.header.ok else RunStatus.STOPPED
 
 
 def _order(state: MonitorState) -> list[str]:

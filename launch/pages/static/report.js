@@ -59,7 +59,7 @@ function drawStaleness() {
   const tokens = report.staleness_histogram;
   if (!tokens.length) return drawChart("staleness");
   const all = tokens.reduce((sum, value) => sum + value, 0) || 1;
-  const rows = tokens.map((value, age) => [String(age), value]);
+  const rows = tokens.map((value, steps) => [String(steps), value]);
   const over = report.max_staleness === null ? Infinity : report.max_staleness + 1;
   const title = h("h3", {}, "Staleness of trained tokens, in steps");
   return document.getElementById("staleness").append(title, bars(rows, (value) => percent(value / all, 1), over));

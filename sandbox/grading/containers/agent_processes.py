@@ -15,8 +15,8 @@ import signal
 from sandbox.docker.cgroups import cgroup_procs
 from sandbox.errors import SandboxLost
 from sandbox.grading.containers.container_calls import container_pids, main_pid
-from sandbox.session import init_requests
-from sandbox.session.connection import ANSWER_S
+from sandbox.session.init_connection import init_requests
+from sandbox.session.init_connection.connection import ANSWER_S
 from sandbox.session.sandbox_session import SandboxSession
 
 _LOOKS, _LOOK_S = 40, 0.05

@@ -18,8 +18,8 @@ from pathlib import Path
 
 MAX_ARTIFACT_BYTES = 512 << 20
 """Maximum total size of all artifacts of one task."""
-_MAX_MEMBERS = 100_000
-_MAX_NAMES_BYTES = 32 << 20
+MAX_MEMBERS = 100_000
+MAX_NAMES_BYTES = 32 << 20
 """Maximum total length of all names and link targets in one artifact."""
 MAX_PATH_BYTES = 3840
 """PATH_MAX minus the prefix of a container's path on the daemon's host."""
@@ -55,10 +55,10 @@ def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str, name: str, is_ca
         names_bytes += len(member.name) + len(member.linkname)
         if is_cancelled():
             raise ArtifactCopyCancelledError
-        if count >= _MAX_MEMBERS:
-            raise UnfitArtifactError(f"{name} holds more than {_MAX_MEMBERS} files")
-        if names_bytes > _MAX_NAMES_BYTES:
-            raise UnfitArtifactError(f"the names of the files in {name} exceed {_MAX_NAMES_BYTES >> 20} MiB in total")
+        if count >= MAX_MEMBERS:
+            raise UnfitArtifactError(f"{name} holds more than {MAX_MEMBERS} files")
+        if names_bytes > MAX_NAMES_BYTES:
+            raise UnfitArtifactError(f"the names of the files in {name} exceed {MAX_NAMES_BYTES >> 20} MiB in total")
         path, link_target = posixpath.normpath(member.name), posixpath.normpath(member.linkname)
         if path == top and not (member.isreg() or member.isdir()):
             raise UnfitArtifactError(f"{name} is neither a file nor a folder")

@@ -10,8 +10,8 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
-from sandbox.docker.file_status import container_file_status
-from sandbox.docker.user_files import check_user_files
+from sandbox.docker.files.file_status import container_file_status
+from sandbox.docker.files.user_files import check_user_files
 from sandbox.errors import SandboxStartError
 from sandbox.grading.containers.artifacts import MAX_ARTIFACT_BYTES, UnfitArtifactError, sanitize_tar
 from sandbox.grading.containers.container_calls import ArchiveTooLargeError, read_archive, write_archive

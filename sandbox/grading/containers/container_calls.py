@@ -18,11 +18,10 @@ from aiodocker.containers import DockerContainer
 from protocol.processes.cancellation import temporary_resource
 from sandbox.docker.cgroups import cgroup_procs
 from sandbox.docker.engine import DockerEngine
-from sandbox.docker.retry import DockerEngineError, call_with_retries
+from sandbox.docker.retry import BUSY_STATUSES, DockerEngineError, call_with_retries
 
 ARCHIVE_TIMEOUT_S = 180.0
 """Maximum seconds in which even a busy healthy host packs or unpacks the largest artifacts."""
-_AGAIN = frozenset({500, 502, 503})
 _CHUNK_BYTES = 256 << 10
 
 
@@ -44,7 +43,9 @@ async def pause_container(engine: DockerEngine, container: str) -> AsyncGenerato
 
     async def freeze() -> None:
         try:
-            await call_with_retries(f"pause container {container[:12]}", _container(engine, container).pause, _AGAIN)
+            await call_with_retries(
+                f"pause container {container[:12]}", _container(engine, container).pause, BUSY_STATUSES
+            )
         except DockerEngineError:
             await thaw(None)  # it may have been frozen nevertheless
             raise
@@ -57,7 +58,7 @@ async def pause_container(engine: DockerEngine, container: str) -> AsyncGenerato
                 raise
 
     async def thaw(_: None) -> None:
-        await call_with_retries(f"unpause container {container[:12]}", call, _AGAIN)
+        await call_with_retries(f"unpause container {container[:12]}", call, BUSY_STATUSES)
 
     async with temporary_resource(freeze, thaw):
         yield
@@ -66,7 +67,7 @@ async def pause_container(engine: DockerEngine, container: str) -> AsyncGenerato
 async def container_pids(engine: DockerEngine, container: str) -> tuple[int, ...]:
     """Return the PIDs of the container's processes on the daemon's host. Raises DockerEngineError."""
     listing = await call_with_retries(
-        f"look into container {container[:12]}", _container(engine, container).top, _AGAIN
+        f"look into container {container[:12]}", _container(engine, container).top, BUSY_STATUSES
     )
     if not listing:  # Podman's answer when it does not know
         return await _pids_of_cgroup(engine, container)
@@ -89,7 +90,7 @@ async def main_pid(engine: DockerEngine, container: str) -> int:
     async def call() -> dict[str, Any]:
         return await _container(engine, container).show()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
-    description = await call_with_retries(f"inspect container {container[:12]}", call, _AGAIN)
+    description = await call_with_retries(f"inspect container {container[:12]}", call, BUSY_STATUSES)
     return int(description["State"]["Pid"])
 
 

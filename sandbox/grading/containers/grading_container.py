@@ -1,12 +1,13 @@
 """The container in which a task's tests run, by its grading level.
 
-``same``       the agent's own container, once no other process lives in it and its ``/dev`` is repaired; ``commit``
-a copy: freeze, copy, unfreeze, kill what is left, start a container of the copy, kill what PID 1 has started there (its
-shell is the agent's bash), and copy the files on the image's volumes; ``artifacts``  a clean container of the task's
-image, set up as for an agent, with the declared artifacts in place of its own files, whether the agent has changed,
-created or removed them; ``sibling``    like ``artifacts``, or like ``commit`` if none are declared, in the network of
-the agent's container. The agent's processes keep running: the tests speak to live services, whose answers are not
-trusted.
+``live``       the agent's own container as the agent left it, with folders for the tests that nothing in it can see
+(:mod:`sandbox.session.private_folders`); ``same``       the agent's own container, once no other process lives in it
+and its ``/dev`` is repaired; ``commit``     a copy: freeze, copy, unfreeze, kill what is left, start a container of the
+copy, kill what PID 1 has started there (its shell is the agent's bash), and copy the files on the image's volumes;
+``artifacts``  a clean container of the task's image, set up as for an agent, with the declared artifacts in place of
+its own files, whether the agent has changed, created or removed them; ``sibling``    like ``artifacts``, or like
+``commit`` if none are declared, in the network of the agent's container. The agent's processes keep running: the tests
+speak to live services, whose answers are not trusted.
 
 Files that the tests write in a second container reach nothing else: it is removed when its context ends, with its
 image, and has a deadline of its own.
@@ -20,8 +21,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from sandbox.docker.committed_images import COMMIT_TIMEOUT_S, committed_image, writable_layer_bytes
 from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.files.committed_images import COMMIT_TIMEOUT_S, committed_image, writable_layer_bytes
 from sandbox.grading.containers.agent_processes import kill_agent_processes
 from sandbox.grading.containers.artifacts import UnfitArtifactError
 from sandbox.grading.containers.carried_files import (
@@ -41,6 +42,8 @@ from sandbox.grading.containers.second_container import (
     spec_of,
 )
 from sandbox.grading.containers.transfer import freeze_agent, retry_transfer, untouched_container_works
+from sandbox.grading.hidden_tests import folders_for_tests
+from sandbox.session.private_folders import private_folders
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import GradingLevel, Task
 
@@ -51,9 +54,13 @@ async def open_grading_container(
 ) -> AsyncGenerator[SandboxSession]:
     """Open the container for the tests.
 
-    Raises UnfitArtifactError (the agent's fault), SandboxDestroyed, InfraError.
+    Raises UnfitArtifactError (the agent's fault), SandboxDestroyed, InfraError, and UserError if this machine cannot
+    provide the level.
     """
     match task.grading:
+        case GradingLevel.LIVE:
+            async with _live_container(session, task) as test_session:
+                yield test_session
         case GradingLevel.SAME:
             await kill_agent_processes(session)
             await repair_devices(session)
@@ -77,7 +84,20 @@ async def open_grading_container(
 
 def longest_overhead_s(level: GradingLevel) -> float:
     """Return the maximum seconds beyond the tests: two copies, and one of an untouched container in between."""
-    return SPARE_S if level is GradingLevel.SAME else SPARE_S + SETUP_TIMEOUT_S + 3 * COMMIT_TIMEOUT_S
+    return (
+        SPARE_S if level in (GradingLevel.LIVE, GradingLevel.SAME) else SPARE_S + SETUP_TIMEOUT_S + 3 * COMMIT_TIMEOUT_S
+    )
+
+
+@asynccontextmanager
+async def _live_container(session: SandboxSession, task: Task) -> AsyncGenerator[SandboxSession]:
+    """Open the agent's container beside its processes, which the caller ends before the block does."""
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(private_folders(session, folders_for_tests(task)))
+        except OSError as error:
+            raise UnfitArtifactError(f"they can have no folder of their own: {error}") from error
+        yield session
 
 
 @asynccontextmanager
@@ -133,7 +153,7 @@ async def _clean_container(
     """Open a fresh container of the task's image, with the artifacts in place of what its setup made."""
     works = partial(untouched_container_works, session, spec, task, live=live)
     async with open_second_container(session, spec, task, test_timeout_s) as test_session:
-        await test_session.setup(task.files, task.setup, SETUP_TIMEOUT_S)
+        await test_session.setup(task, SETUP_TIMEOUT_S)
         with scratch_folder() as folder:
             paths_by_target = await resolve_paths(test_session, task.artifacts)
             found = await retry_transfer(lambda: collect_artifacts(session, paths_by_target, folder, live=live), works)

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppres
 from typing import TypeVar
 
 from protocol.errors import InfraError
-from sandbox.docker.committed_images import committed_image
 from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.files.committed_images import committed_image
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxStartError
 from sandbox.grading.containers.agent_processes import kill_agent_processes

@@ -84,7 +84,7 @@ class CommandReader:
         """Number of commands that change the working directory; -1 if a function does, because its time is unknown."""
         self._any_start = any(map(starts_program, commands))
 
-    def doubts(self, script: ShellScript) -> Iterator[str]:
+    def risks(self, script: ShellScript) -> Iterator[str]:
         """Yield each command and redirection that is not certainly the toolchain's."""
         yield from (f"> {target}" for target in script.written_files if not is_safe_target(target))
         self._state = _State()

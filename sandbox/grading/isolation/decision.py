@@ -19,7 +19,7 @@ from sandbox.grading.isolation.arithmetic import find_counted_names, find_untrus
 from sandbox.grading.isolation.builtin_rules import SETTERS
 from sandbox.grading.isolation.command_reader import CommandReader, sets_setting
 from sandbox.grading.isolation.script_shell import choose_shell
-from sandbox.grading.isolation.unprivileged_programs import IsolationDoubt, find_exposures, find_named_users
+from sandbox.grading.isolation.unprivileged_programs import IsolationRisk, find_exposures, find_named_users
 from sandbox.grading.shell_scripts.parser import parse_script
 from sandbox.grading.shell_scripts.script import UnreadableScriptError
 
@@ -28,18 +28,20 @@ _MAX_CHARACTERS = 64 << 10
 
 
 class Isolation(StrEnum):
-    """Owner of the shell, tools and Python that run the tests; nothing else runs, and the output stream is theirs
-    alone."""
+    """Owner of the shell, tools and Python that run the tests; the output stream is theirs alone."""
 
     TOOLCHAIN = "toolchain"
     """The toolchain's programs: static or sealed, and read-only."""
     IMAGE = "image"
     """Programs of the image take part, which a root agent can have replaced unless the container is a clean one."""
+    LIVE = "live"
+    """Processes of the agent ran beside the tests: they may have answered them, ended what the tests started, and
+    changed files and programs meanwhile. True of every run at grading level ``live``, whatever its script."""
 
 
 def decide_isolation(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Isolation:
     """Return the isolation for a test script and the shell scripts among its tests."""
-    return Isolation.TOOLCHAIN if find_doubt(script, tests, verifier=verifier) is None else Isolation.IMAGE
+    return Isolation.TOOLCHAIN if find_isolation_risk(script, tests, verifier=verifier) is None else Isolation.IMAGE
 
 
 def shell_scripts(tests: Mapping[str, bytes]) -> dict[str, str]:
@@ -51,21 +53,21 @@ def _texts(tests: Mapping[str, bytes], *ends: str) -> dict[str, str]:
     return {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith(ends)}
 
 
-def find_doubt(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> IsolationDoubt | None:
+def find_isolation_risk(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> IsolationRisk | None:
     """Return the first part of the scripts that is not certainly the toolchain's; None if all is."""
     scripts_beside = shell_scripts(tests)
     if by_name := next(find_named_users((script, *_texts(tests, ".sh", ".py").values())), None):
         return by_name
     if not choose_shell(script, verifier=verifier).is_toolchain:
-        return IsolationDoubt(script.split("\n", 1)[0])
+        return IsolationRisk(script.split("\n", 1)[0])
     if sum(map(len, (script, *scripts_beside.values()))) > _MAX_CHARACTERS:
-        return IsolationDoubt(f"more than {_MAX_CHARACTERS} characters")
+        return IsolationRisk(f"more than {_MAX_CHARACTERS} characters")
     try:
         main, others = parse_script(script), {path: parse_script(text) for path, text in scripts_beside.items()}
     except (UnreadableScriptError, RecursionError) as error:
-        return IsolationDoubt(str(error))
+        return IsolationRisk(str(error))
     scripts = [main, *others.values()]
     reader = CommandReader(main, others, tests, verifier=verifier)
     settings = filter(sets_setting, find_counted_names(scripts))
-    doubtful = chain(find_untrusted_values(scripts, SETTERS), settings, *map(reader.doubts, scripts))
-    return next(chain(find_exposures(main, others), map(IsolationDoubt, doubtful)), None)
+    untrusted = chain(find_untrusted_values(scripts, SETTERS), settings, *map(reader.risks, scripts))
+    return next(chain(find_exposures(main, others), map(IsolationRisk, untrusted)), None)

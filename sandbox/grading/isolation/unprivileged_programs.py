@@ -42,7 +42,7 @@ _USER = frozenset(("-c", "--chuid"))
 _HARMLESS = re.compile(r"(?:LC_\w+|LANG|LANGUAGE|TZ|TERM|TEST_DIR|DEBIAN_FRONTEND)(?:=.*)?", re.DOTALL)
 
 
-class IsolationDoubt(NamedTuple):
+class IsolationRisk(NamedTuple):
     """A part of the tests that is not certainly the toolchain's."""
 
     what: str
@@ -51,12 +51,12 @@ class IsolationDoubt(NamedTuple):
     """Possible exploit of an agent's program, and what to write; empty if the image's programs take part."""
 
 
-def find_named_users(texts: Iterable[str]) -> Iterator[IsolationDoubt]:
+def find_named_users(texts: Iterable[str]) -> Iterator[IsolationRisk]:
     """Yield each place where tests name the user nobody."""
-    yield from (IsolationDoubt(found[0], _WHO) for found in map(_BY_NAME.search, texts) if found)
+    yield from (IsolationRisk(found[0], _WHO) for found in map(_BY_NAME.search, texts) if found)
 
 
-def find_exposures(main: ShellScript, others: Mapping[str, ShellScript]) -> Iterator[IsolationDoubt]:
+def find_exposures(main: ShellScript, others: Mapping[str, ShellScript]) -> Iterator[IsolationRisk]:
     """Yield what a program that these scripts start could learn or do by accident. ``others``: scripts among the
     tests."""
     scripts = (main, *others.values())
@@ -66,14 +66,13 @@ def find_exposures(main: ShellScript, others: Mapping[str, ShellScript]) -> Iter
     reader = _Reader(commands)
     for script in scripts:
         yield from (
-            IsolationDoubt(each, "a program would have it too: open no descriptor")
-            for each in script.opened_descriptors
+            IsolationRisk(each, "a program would have it too: open no descriptor") for each in script.opened_descriptors
         )
         yield from (
-            IsolationDoubt(each, "a program could read its arguments: let nothing run beside")
+            IsolationRisk(each, "a program could read its arguments: let nothing run beside")
             for each in script.background
         )
-        yield from (doubt for command in script.commands for doubt in reader.doubts(command))
+        yield from (risk for command in script.commands for risk in reader.risks(command))
 
 
 def starts_program(command: ShellCommand) -> bool:
@@ -99,27 +98,27 @@ class _Reader:
             found = {each.function for each in commands if self._starts(each, known)} - known - {""}
         return known
 
-    def doubts(self, command: ShellCommand) -> Iterator[IsolationDoubt]:
+    def risks(self, command: ShellCommand) -> Iterator[IsolationRisk]:
         words = [unquote(word) for word in command.words]
         text = " ".join(command.words)
         script, *arguments = self._run(words)
         starts = bool(script) or words[0] in ALL_ARGUMENTS | {"source", "."} or self._starts(command, self._starting)
         if starts and not command.runs_alone:
-            yield IsolationDoubt(
+            yield IsolationRisk(
                 text, "a program could read what it is joined with: got=$(… < /dev/null 2> /dev/null), then look at it"
             )
         if arguments:
-            yield IsolationDoubt(text, "a program could read these arguments: set variables and source the script")
+            yield IsolationRisk(text, "a program could read these arguments: set variables and source the script")
         if START_STOP_DAEMON in self._started(words):
-            yield from _daemon_call_doubts(command.words[words.index(START_STOP_DAEMON) + 1 :], text)
+            yield from _daemon_call_risks(command.words[words.index(START_STOP_DAEMON) + 1 :], text)
             if not command.has_input:
-                yield IsolationDoubt(text, "it could read the tests' own input: end it with < /dev/null")
+                yield IsolationRisk(text, "it could read the tests' own input: end it with < /dev/null")
         elif starts and not all(map(_HARMLESS.fullmatch, takewhile(ASSIGNMENT.match, words))):
-            yield IsolationDoubt(text, _IN_ITS_ENVIRONMENT)
+            yield IsolationRisk(text, _IN_ITS_ENVIRONMENT)
         if any(_exports(words)):
-            yield IsolationDoubt(text, _IN_ITS_ENVIRONMENT)
+            yield IsolationRisk(text, _IN_ITS_ENVIRONMENT)
         if not command.function and any(self._starts(command, self._loud[of]) for of in command.inherited_outputs):
-            yield IsolationDoubt(
+            yield IsolationRisk(
                 text, "a program could print a verdict: got=$(… < /dev/null 2> /dev/null), then look at it"
             )
 
@@ -141,8 +140,8 @@ class _Reader:
         return left if several else left[:1]
 
 
-def _daemon_call_doubts(arguments: Sequence[str], text: str) -> Iterator[IsolationDoubt]:
-    """Yield a doubt unless start-stop-daemon starts one program as nobody and does nothing else."""
+def _daemon_call_risks(arguments: Sequence[str], text: str) -> Iterator[IsolationRisk]:
+    """Yield a risk unless start-stop-daemon starts one program as nobody and does nothing else."""
     left = iter(arguments)
     user = ""
     for word in left:
@@ -154,11 +153,11 @@ def _daemon_call_doubts(arguments: Sequence[str], text: str) -> Iterator[Isolati
         if word in _USER:
             user = unquote(value)
             if not _NOT_ROOT.fullmatch(user):
-                yield IsolationDoubt(f"{word} {value}", "it may be root: write -c 65534:65534")
+                yield IsolationRisk(f"{word} {value}", "it may be root: write -c 65534:65534")
         elif word not in _VALUED or not _ONE_WORD.fullmatch(value):
-            yield IsolationDoubt(text)
+            yield IsolationRisk(text)
     if not user:
-        yield IsolationDoubt(text, "it would run as root: write -c 65534:65534")
+        yield IsolationRisk(text, "it would run as root: write -c 65534:65534")
 
 
 def _exports(words: Sequence[str]) -> Iterator[bool]:

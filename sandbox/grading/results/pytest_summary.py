@@ -37,6 +37,15 @@ _CLAIMS = frozenset({GradingOutcome.PASSED, GradingOutcome.XFAILED})
 _FLOOD = ReportedTest("summary::more-than-is-read", GradingOutcome.ERROR)
 
 
+def _before_reason(rest: str) -> str:
+    """Return the name in ``name - reason``; a name's parameters may contain the dash too."""
+    before, _, _ = rest.partition(" - ")
+    end = rest.find("] - ") if "[" in before and "]" not in before else -1
+    if end >= 0:
+        return rest[: end + 1]
+    return rest if "[" in before and "]" not in before and rest.endswith("]") else before
+
+
 class _SummaryLines:
     """Distinct lines in their order, up to a total length of their names."""
 
@@ -105,7 +114,7 @@ class SummaryParser:
     def _read(self, line: str, claims: _SummaryLines) -> None:
         word, _, rest = line.partition(" ")
         outcome = _OUTCOMES.get(word)
-        name = rest.split(" - ", 1)[0].strip()
+        name = rest.strip() if word == "PASSED" else _before_reason(rest).strip()
         if outcome is None or not name:
             return
         self._ran = self._ran or outcome not in (GradingOutcome.XFAILED, GradingOutcome.SKIPPED)

@@ -1,17 +1,21 @@
 """Reads report files of test runners: CTRF, JUnit, ``reward.txt`` and ``reward.json``. Pure.
 
 Formats: CTRF (``results.tests[].{name,status}``), JUnit XML as pytest and most others write it, Harbor's reward files
-(one number; or an object whose ``reward`` counts, or else the mean of all values, each from 0 to 1). An unreadable file
-is no report: the tests that it should have named count as failed.
+(one finite number; or an object of them, whose ``reward`` counts, or else the mean of all). An unreadable CTRF or JUnit
+file is no report: the tests that it should have named count as failed. An unreadable reward file is a fault, as it is
+in Harbor.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from typing import Annotated
+from collections.abc import Callable
+from statistics import fmean
+from typing import Annotated, cast
 from xml.parsers import expat
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest, worst_outcome
 
@@ -41,10 +45,10 @@ def read_report(path: str, data: bytes) -> GradingReport:
     if name.endswith(".xml"):
         return read_junit(data)
     if name == "reward.json":
-        return _reward_of(_numbers(data))
+        return _read_reward(name, data, _json_reward)
     if name.endswith(".json"):
         return read_ctrf(data)
-    return _reward_of([_number(data)])
+    return _read_reward(name, data, float)
 
 
 class _CtrfTest(BaseModel):
@@ -123,35 +127,23 @@ class _JUnit:
             self._case = None
 
 
-def _number(data: bytes) -> float:
-    try:
-        return float(data)
-    except ValueError:
-        return math.nan
+def _json_reward(data: bytes) -> float:
+    """Return the number in ``data``, or of an object its ``reward``, else the mean.  Raises ValueError, TypeError or
+    OverflowError."""
+    parsed: object = json.loads(data)
+    numbers = cast("dict[str, object]", parsed) if isinstance(parsed, dict) else {"reward": parsed}
+    values = {name: value for name, value in numbers.items() if isinstance(value, int | float) and math.isfinite(value)}
+    if other := sorted(numbers.keys() - values.keys()):
+        raise ValueError(f"{other[0]} is not a finite number")
+    return float(values["reward"] if "reward" in values else fmean(values.values()))
 
 
-class _Rewarded(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    reward: float
-
-
-_REWARDS: TypeAdapter[_Rewarded | dict[str, float] | float] = TypeAdapter(
-    Annotated[_Rewarded | dict[str, float] | float, Field(union_mode="left_to_right")]
-)
-
-
-def _numbers(data: bytes) -> list[float]:
-    try:
-        parsed = _REWARDS.validate_json(data)
-    except ValidationError:
-        return []
-    if isinstance(parsed, _Rewarded):
-        return [parsed.reward]
-    return list(parsed.values()) if isinstance(parsed, dict) else [parsed]
-
-
-def _reward_of(values: list[float]) -> GradingReport:
-    """Return the mean; nothing if a value is not from 0 to 1, because it then measures something else."""
-    if not values or not all(0 <= value <= 1 for value in values):
+def _read_reward(name: str, data: bytes, parse: Callable[[bytes], float]) -> GradingReport:
+    """Return the reward in a file; nothing if the file is empty, a fault if it is unreadable."""
+    if not data:
         return _NOTHING
-    return GradingReport(reward=sum(values) / len(values))
+    try:
+        reward = parse(data)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        return GradingReport(fault=f"{name} is unreadable: {error}")
+    return GradingReport(reward=reward) if math.isfinite(reward) else GradingReport(fault=f"{name} is not finite")

@@ -54,11 +54,13 @@ class GradingReport:
 
     tests: tuple[ReportedTest, ...] = ()
     reward: float | None = None
-    """Value of a reward file, 0 … 1."""
+    """Value of a reward file; any finite number."""
     spare_passes: tuple[ReportedTest, ...] = ()
     """Passes that count only for expected tests."""
     unexpected_failures: tuple[ReportedTest, ...] | None = None
     """Failures of unexpected tests that count; None for all."""
+    fault: str = ""
+    """Reason why the whole run is void: the source should hold a result, but none can be read from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class GradedTest:
 class GradingVerdict(NamedTuple):
     tests: tuple[GradedTest, ...]
     reward: float | None
-    """Smallest value of the reward files, 0 … 1; None if there was none."""
+    """Value of the first reward file; None if there was none."""
 
 
 def judge_reports(
@@ -92,10 +94,10 @@ def judge_reports(
     each other test that failed.
 
     ``xfails``: the tests mark some as expected failures; otherwise only the agent can have marked them.  A reward file
-    counts as a test of its own if no other report names a test, or if it is below 1 although every test passed.
+    counts as a test of its own if no other report names a test, or if it is below 1 although every test passed.  A
+    reward of 1 excuses no test that failed or that nobody reported: whoever silences pytest also gets that far.
     """
-    rewards = [report.reward for report in reports if report.reward is not None]
-    reward = min(rewards) if rewards else None
+    reward = next((report.reward for report in reports if report.reward is not None), None)
     named = expected or next((_names(report) for report in reports if report.tests), ())
     weigh = _Weights(weights, named)
     tests = [
@@ -108,15 +110,17 @@ def judge_reports(
     return GradingVerdict(tuple(tests), reward)
 
 
-def find_contradiction(exit_code: int, signalled: bool, tests: Sequence[GradedTest]) -> str:
+def find_contradiction(exit_code: int, signalled: bool, verdict: GradingVerdict, *, fails_by_exit: bool = True) -> str:
     """Return why the exit of a test run makes its reports void; empty if it does not.
 
     A killed test process may have been silenced before it could name a failure, and one that exits with an error
-    although all tests passed failed in a way that it did not report.
+    although all tests passed failed in a way that it did not report, unless it has written its own reward.
+    ``fails_by_exit``: the script says by its exit too that tests have failed.
     """
+    tests, reward = verdict
     if signalled or exit_code >= _SIGNALLED:
         return "the tests were killed"
-    if exit_code and tests and all(test.passed for test in tests):
+    if fails_by_exit and exit_code and reward is None and tests and all(test.passed for test in tests):
         return f"all tests passed, but then their script exited with {exit_code}"
     return ""
 

@@ -59,7 +59,7 @@ def _commands(node: Node, within: str, functions: dict[str, int], depth: int = 0
     if node.type in _SIMPLE or (node.type in _ASSIGNMENTS and not _is_part(node)):
         words = tuple(_words(node))
         of_program = (_is_alone(node), has_own_input(node), inherited_outputs(node))
-        yield ShellCommand(words, _is_piped(node), within, _when(node), node.start_byte, *of_program)
+        yield ShellCommand(words, _is_piped(node), within, _execution_certainty(node), node.start_byte, *of_program)
 
 
 def _with_more(commands: Sequence[ShellCommand], words: tuple[str, ...]) -> Iterator[ShellCommand]:
@@ -93,7 +93,7 @@ def _is_part(assignment: Node) -> bool:
     return assignment.parent is not None and assignment.parent.type in _SIMPLE | _ASSIGNMENTS | _COUNTING
 
 
-def _when(node: Node) -> ExecutionCertainty:
+def _execution_certainty(node: Node) -> ExecutionCertainty:
     when = ExecutionCertainty.ALWAYS
     while (above := node.parent) is not None and above.type != "program":
         if above.type == "list" and node != above.children[0]:

@@ -19,7 +19,7 @@ from sandbox.grading.grading_run import GradingRun, judge_run
 from sandbox.grading.hidden_tests import TEST_SCRIPT_NAME, files_for_tests, folders_for_tests
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.grading.isolation.environment import TESTS_DIR, build_test_environment
-from sandbox.grading.results.pytest_summary import SummaryParser
+from sandbox.grading.results.marked_output import make_output_parser
 from sandbox.providers.daytona.files import read_file, write_files
 from sandbox.providers.daytona.handle import DaytonaHandle
 from sandbox.providers.daytona.shell import DaytonaShell
@@ -76,7 +76,9 @@ async def _write_tests(machine: DaytonaHandle, task: Task) -> str:
 def _command(task: Task) -> str:
     """Build the command in a subshell, so that its shell survives to report the exit."""
     offline = task.network.verify is NetworkMode.NONE
-    env = build_test_environment({}, task.env, {}, Isolation.IMAGE, (task.workdir,), offline=offline)
+    env = build_test_environment(
+        {}, {**task.env, **task.test_env}, {}, Isolation.IMAGE, (task.workdir,), offline=offline
+    )
     first = task.run_tests.split("\n", 1)[0].strip()
     interpreter = shlex.split(first[2:]) if first.startswith("#!") else ["bash"]
     assignments = " ".join(shlex.quote(f"{name}={value}") for name, value in env.items())
@@ -91,8 +93,8 @@ async def _judge(machine: DaytonaHandle, task: Task, shell: DaytonaShell, done: 
         output = await read_file(machine, shell.file, _MOST_OUTPUT_BYTES)
     except OSError as error:
         return GradingRun(log=done.output, note=f"the tests' output cannot be read: {error.strerror}")
-    summary = SummaryParser()
-    summary.feed(output)
+    parser = make_output_parser(task.results_format)
+    parser.feed(output)
     killed = done.exit_code > _KILLED
     read = partial(read_file, machine)
-    return await judge_run(task, summary, read, done.output, exit_code=done.exit_code, signalled=killed)
+    return await judge_run(task, parser.report(), read, done.output, exit_code=done.exit_code, signalled=killed)

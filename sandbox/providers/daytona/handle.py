@@ -20,7 +20,7 @@ from sandbox.providers.daytona.sdk import DaytonaSdk, DaytonaSdkSandbox
 LONGSHORE_FOLDER = "/.longshore"
 """Folder of longshore in the sandbox, for shells' state and files being transferred."""
 _SCRIPT = (Path(__file__).parent / "shell_driver.sh").read_text(encoding="utf-8")
-_TIMES, _AGAIN_S = 3, 1.0
+_TIMES, AGAIN_S = 3, 1.0
 _SPARE_S = 60.0
 """Seconds beyond the wait of the call itself."""
 _FILES_S = 600
@@ -98,5 +98,5 @@ class DaytonaHandle:
                     raise SandboxLost(f"Daytona does not answer for sandbox {self.id}: {error}") from error
             except sdk.DaytonaError as error:
                 raise SandboxLost(f"Daytona failed sandbox {self.id}: {error}") from error
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(AGAIN_S)
         raise AssertionError

@@ -1,8 +1,8 @@
 """Daytona as a provider of sandboxes: ``async with daytona_provider({"image": "debian:12"}) as provider``.
 
 Options: ``image`` of tasks that name none; ``api_url`` and ``target`` if they are not the account's defaults;
-``idle_minutes`` after which a sandbox that was not renewed is deleted; ``disk_gb``. The SDK reads the key from the
-variable DAYTONA_API_KEY.
+``idle_minutes`` after which a sandbox that was not renewed is deleted; ``disk_gb``, in GiB. The SDK reads the key from
+the variable DAYTONA_API_KEY.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import InfraError, UserError
@@ -26,6 +26,7 @@ from sandbox.providers.daytona.sandbox import DaytonaSandbox, delete_quietly
 from sandbox.providers.daytona.sdk import DaytonaClient, DaytonaSdk, load_sdk
 from sandbox.providers.daytona.shell import DaytonaShell
 from sandbox.providers.plugins import ProviderOptions
+from sandbox.session.shell import CommandResult
 from sandbox.session.task_setup import set_up_task
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task
 
@@ -111,7 +112,7 @@ class DaytonaProvider:
             params = sdk.CreateSandboxFromImageParams(
                 image=self._image(task.build, stack) if task.build else task.image or options.image,
                 os_user="root",
-                env_vars=dict(task.env),
+                env_vars={**task.env, **task.agent_env},
                 labels={"longshore": "sandbox", "task": task.id},
                 resources=sdk.Resources(
                     cpu=math.ceil(task.cpus),
@@ -172,9 +173,19 @@ async def _ready(machine: DaytonaHandle, task: Task) -> None:
 
 
 async def _set_up(machine: DaytonaHandle, task: Task) -> None:
-    """Prepare the sandbox for its task.  Raises SandboxStartError, and TaskFault when the setup script fails."""
-    shell = DaytonaShell(machine, task.workdir)
-    await set_up_task(lambda files: write_files(machine, files, 0o644), shell.run, task.files, task.setup, _SETUP_S)
+    """Prepare the sandbox for its task.  Raises SandboxStartError, and TaskFault when the task is at fault."""
+    await set_up_task(_NewMachine(machine, DaytonaShell(machine, task.workdir)), task, _SETUP_S)
+
+
+class _NewMachine(NamedTuple):
+    machine: DaytonaHandle
+    shell: DaytonaShell
+
+    async def write_files(self, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+        await write_files(self.machine, contents, mode)
+
+    async def run(self, command: str, timeout_s: float) -> CommandResult:
+        return await self.shell.run(command, timeout_s)
 
 
 @asynccontextmanager

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from sandbox.pool.settings import COMMAND_TIMEOUT_S
 from sandbox.providers.daytona.files import write_files
 from sandbox.providers.daytona.handle import DaytonaHandle
 from sandbox.providers.daytona.shell import CommandProgress, DaytonaShell
-from sandbox.providers.interface import COMMAND_TIMEOUT_S
 from sandbox.tools import SETA, SandboxTool, ToolArguments, ToolResult, answer_tool_call
 from sandbox.tools.seta import (
     COMPLETED_MARK,

@@ -47,7 +47,7 @@ class ServerKilledFault(StressFault):
             server = _Server(Path(state))
             try:
                 await server.start()
-                async with RemotePool(server.url, unreachable_s=self.deadline_s) as pool:
+                async with RemotePool(server.url, acquire_s=self.deadline_s, unreachable_s=self.deadline_s) as pool:
                     checked_sessions = [
                         await context.prepare_session(RemoteHeldSandbox(await pool.open(FAULT_TASK)))
                         for _ in range(context.targets)

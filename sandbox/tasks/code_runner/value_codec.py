@@ -108,7 +108,7 @@ def unpack(packed: Packed, other: Unpacker) -> Any:
         return packed
     tag, rest = cast("Any", packed[0]), cast("list[Any]", packed[1:])
     if tag in _LISTED:
-        return _LISTED[tag](_all(rest[0], other))
+        return _LISTED[tag](_unpack_all(rest[0], other))
     if tag in _MAPPED:
         return _MAPPED[tag]({unpack(key, other): unpack(value, other) for key, value in rest[0]})
     if tag in _DATES:
@@ -118,7 +118,7 @@ def unpack(packed: Packed, other: Unpacker) -> Any:
     return other([tag, *rest])
 
 
-def _all(values: list[Packed], other: Unpacker) -> list[Any]:
+def _unpack_all(values: list[Packed], other: Unpacker) -> list[Any]:
     return [unpack(each, other) for each in values]
 
 
@@ -133,13 +133,13 @@ _UNPACK: dict[str, Callable[[list[Any], Unpacker], object]] = {
     "timedelta": lambda rest, _: dt.timedelta(*rest),
     "timezone": lambda rest, _: dt.timezone(dt.timedelta(seconds=rest[0])),
     "...": lambda _, __: ...,
-    "range": lambda rest, other: range(*_all(rest, other)),
-    "slice": lambda rest, other: slice(*_all(rest, other)),
-    "deque": lambda rest, other: deque(_all(rest[0], other), rest[1]),
+    "range": lambda rest, other: range(*_unpack_all(rest, other)),
+    "slice": lambda rest, other: slice(*_unpack_all(rest, other)),
+    "deque": lambda rest, other: deque(_unpack_all(rest[0], other), rest[1]),
     "defaultdict": lambda rest, other: defaultdict(_FACTORIES.get(rest[0]), unpack(["dict", rest[1]], other)),
-    "keys": lambda rest, other: dict.fromkeys(_all(rest[0], other)).keys(),
-    "items": lambda rest, other: dict(_all(rest[0], other)).items(),
-    "values": lambda rest, other: dict(enumerate(_all(rest[0], other))).values(),
+    "keys": lambda rest, other: dict.fromkeys(_unpack_all(rest[0], other)).keys(),
+    "items": lambda rest, other: dict(_unpack_all(rest[0], other)).items(),
+    "values": lambda rest, other: dict(enumerate(_unpack_all(rest[0], other))).values(),
 }
 
 

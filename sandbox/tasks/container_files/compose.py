@@ -44,22 +44,23 @@ class ComposeFacts:
     cpus: float | None = None
     pids: int | None = None
     capabilities: tuple[Capability, ...] = ()
+    offline: bool = False
+    """The agent's service has no network."""
     services: tuple[TaskService, ...] = ()
 
 
 def read_compose_file(
-    tree: FileTree, base: str, main: str, variables: Mapping[str, str], problems: TaskProblems
+    tree: FileTree, names: Sequence[str], main: str, variables: Mapping[str, str], problems: TaskProblems
 ) -> ComposeFacts | None:
-    """Read the compose file in the folder ``base`` of a task.
+    """Read the compose file of a task: the first of ``names`` that is in the folder ``tree``.
 
     ``main`` is the agent's service.  Returns None when there is no file, or when it is invalid: then with problems.
     """
-    folder = tree.subtree(base)
-    name = next((each for each in ("docker-compose.yaml", "docker-compose.yml") if each in folder.files), "")
+    name = next((each for each in names if each in tree.files), "")
     if not name:
         return None
     try:
-        raw: object = parse_yaml(problems.read_text(folder, name))
+        raw: object = parse_yaml(problems.read_text(tree, name))
     except YamlError as error:
         problems.add(f"{name} is not readable YAML", str(error))
         return None
@@ -77,10 +78,22 @@ def read_compose_file(
         where = f"{name}: services.{key}"
         if key == main:
             if read_main := problems.validate(where, given, ComposeAgentService, unknown=_OUTSIDE):
+                _remark(read_main, where, problems)
                 agent = _agent(read_main, where, len(file.services) > 1, problems)
         elif side := problems.validate(where, given, ComposeSideService, unknown=_OUTSIDE):
-            services += _service(key, side, folder, where, problems)
+            _remark(side, where, problems)
+            if side.profiles:
+                problems.remark(f"{where} is left out: it is started only with a profile ({', '.join(side.profiles)})")
+                continue
+            services += _service(key, side, tree, where, problems)
     return replace(agent, services=tuple(services))
+
+
+def _remark(given: ComposeService, where: str, problems: TaskProblems) -> None:
+    if given.ports:
+        problems.remark(f"{where}.ports are not published: services reach each other, and nothing outside does")
+    if given.platform:
+        problems.remark(f"{where}.platform is not used: images are those of this machine")
 
 
 def _agent(given: ComposeAgentService, where: str, accompanied: bool, problems: TaskProblems) -> ComposeFacts:
@@ -110,6 +123,7 @@ def _agent(given: ComposeAgentService, where: str, accompanied: bool, problems: 
         given.cpus or limits.cpus,
         given.pids_limit or limits.pids,
         _capabilities(given.cap_add, where, problems),
+        given.network_mode == "none",
     )
 
 

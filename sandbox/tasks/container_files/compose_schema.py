@@ -12,9 +12,10 @@ Accepted without effect, because longshore manages a container's life itself: ``
 service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
 ``stdin_open``, ``restart``, ``labels``, ``networks`` (one private network for all), a ``hostname`` equal to the name,
 timings of a health check, ``version``, ``name`` and ``x-*``.
+Remarked on: ``ports``, since nothing outside could reach them; ``platform``; and services with ``profiles``, which
+Compose does not start.
 Variables as in ``variables``; those of the harness are defined.
-Not supported, for instance: ports, volumes, privileged, other capabilities, devices, entrypoint, extends, profiles,
-secrets, env_file.
+Not supported, for instance: volumes, privileged, other capabilities, devices, entrypoint, extends, secrets, env_file.
 Source: the Compose specification.
 """
 
@@ -113,6 +114,9 @@ class ComposeService(ComposeSection):
     container_name: Ignored = None
     depends_on: list[str] | dict[str, ComposeDependency] = Field(default_factory=list[str])
     expose: Ignored = None
+    ports: list[Any] = Field(default_factory=list[Any])
+    platform: str = ""
+    profiles: list[str] = Field(default_factory=list[str])
     init: Ignored = None
     tty: Ignored = None
     stdin_open: Ignored = None

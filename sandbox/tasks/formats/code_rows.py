@@ -38,7 +38,7 @@ from sandbox.tasks.field_encoding import from_metadata, to_metadata
 from sandbox.tasks.formats.rows import (
     EXTRA_FIELDS_KEY,
     JsonRow,
-    PromptMessage,
+    Prompt,
     RowFormat,
     join_user_messages,
     user_prompt,
@@ -101,7 +101,7 @@ class _RewardModel(BaseModel):
 
 class _Row(BaseModel):
     model_config = ConfigDict(extra="allow")
-    prompt: list[PromptMessage]
+    prompt: Prompt
     reward_model: _RewardModel
     extra_info: dict[str, Any] | None = None
     data_source: str = ""

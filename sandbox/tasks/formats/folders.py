@@ -3,19 +3,23 @@
 Fields that a format lacks are in ``longshore.yaml`` (:mod:`sandbox.tasks.field_encoding`), which other harnesses
 ignore. longshore uses two more names: ``rootfs/`` holds files as they are in the sandbox before the agent starts
 (``rootfs/app/a.txt`` is ``/app/a.txt``), and ``setup.sh`` runs in the working directory after they have been written.
+
+A task whose tests need something that the agent leaves running, and which names no grading level, is graded at ``live``
+(:mod:`sandbox.tasks.live_evidence`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.tasks.container_files import dockerfile
 from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
-from sandbox.tasks.dataset import Dataset, LoadedTask
+from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.field_encoding import apply_fields, differing_fields
 from sandbox.tasks.file_tree import FileTree, TreeFile, as_tree_files, check_paths, read_tree, write_tree
+from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import BASE_IMAGE, ImageBuild, Task, TaskError
 from sandbox.tasks.yaml_text import YamlError, dump_yaml, parse_yaml
@@ -34,14 +38,28 @@ class FolderFormat:
 
 
 def load_task_folders(form: FolderFormat, folder: Path) -> Dataset:
-    """Load a task from each subfolder of ``folder``; hidden folders and files are skipped.
+    """Load a task from each subfolder of ``folder``, or of a subfolder that is none (``CATEGORY/TASK``); hidden folders
+    and files are skipped.
 
     Raises TaskError when ``folder`` is not a folder.
     """
     if not folder.is_dir():
         raise TaskError(folder, "is not a folder", "a data set is a folder of task folders: see longshore tasks --help")
-    entries = (each for each in sorted(folder.iterdir()) if not each.name.startswith(".") and each.is_dir())
-    return Dataset.from_loaded((entry, load_task_folder(form, entry)) for entry in entries)
+    return Dataset.from_loaded((entry, load_task_folder(form, entry)) for entry in _task_folders(form, folder))
+
+
+def subfolders(folder: Path) -> list[Path]:
+    """Return the subfolders of ``folder`` that are not hidden, in the order of their names."""
+    return [each for each in sorted(folder.iterdir()) if not each.name.startswith(".") and each.is_dir()]
+
+
+def _task_folders(form: FolderFormat, folder: Path) -> Iterator[Path]:
+    for entry in subfolders(folder):
+        inside = [] if (entry / form.marker).exists() else subfolders(entry)
+        if any((each / form.marker).exists() for each in inside):
+            yield from inside
+        else:
+            yield entry
 
 
 def load_task_folder(form: FolderFormat, folder: Path) -> LoadedTask:
@@ -53,7 +71,7 @@ def load_task_folder(form: FolderFormat, folder: Path) -> LoadedTask:
             task = _read(form, folder.name, read_tree(folder), problems)
         else:
             problems.add(f"{form.marker} is missing", "it describes the task")
-    return LoadedTask(None if problems.found else task, tuple(problems.found))
+    return problems.loaded(task)
 
 
 def _read(form: FolderFormat, name: str, tree: FileTree, problems: TaskProblems) -> Task:

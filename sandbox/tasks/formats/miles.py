@@ -11,17 +11,17 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from sandbox.tasks.dataset import LoadedTask
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.rows import (
     TASK_FOLDERS,
     JsonRow,
     PointerFormat,
-    PromptMessage,
+    Prompt,
     join_user_messages,
     load_pointed_task,
     user_prompt,
 )
+from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task
 
@@ -37,23 +37,24 @@ class _Metadata(BaseModel):
 
 class _Row(BaseModel):
     label: str = ""
-    prompt: list[PromptMessage]
+    prompt: Prompt
     metadata: _Metadata
 
 
 def _read(row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
     given = problems.validate("row", row, _Row)
     if given is None:
-        return LoadedTask(None, tuple(problems.found))
+        return problems.loaded(None)
     name = given.metadata.instance_id
     instruction = join_user_messages(given.prompt, problems)
     loaded = load_pointed_task(root / TASK_FOLDERS if (root / TASK_FOLDERS).is_dir() else root, name, problems)
     if loaded.task is None:
         return loaded
+    problems.remarks += loaded.remarks
     agent = {_KEPT: given.metadata.agent_name} if given.metadata.agent_name != _AGENT else {}
     task = dataclasses.replace(loaded.task, instruction=instruction, metadata=loaded.task.metadata | agent)
     problems.check_rules(task)
-    return LoadedTask(None if problems.found else task, tuple(problems.found))
+    return problems.loaded(task)
 
 
 def _write(task: Task) -> JsonRow:

@@ -13,7 +13,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from sandbox.tasks.dataset import LoadedTask
 from sandbox.tasks.formats import terminal_bench
 from sandbox.tasks.formats.rows import (
     TASK_FOLDERS,
@@ -24,6 +23,7 @@ from sandbox.tasks.formats.rows import (
     load_pointed_task,
     user_prompt,
 )
+from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task
 
@@ -54,15 +54,16 @@ def _read(row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
     elif first := problems.validate("row", row, _TaskRow):
         pointer, instruction = first.task, first.task.instruction
     if pointer is None:
-        return LoadedTask(None, tuple(problems.found))
+        return problems.loaded(None)
     loaded = load_pointed_task(root, pointer.task_path, problems)
     if loaded.task is None:
         return loaded
+    problems.remarks += loaded.remarks
     metadata = loaded.task.metadata | ({"data_source": pointer.data_source} if pointer.data_source != _SOURCE else {})
     named = {"id": pointer.task_name, "instruction": instruction or loaded.task.instruction, "metadata": metadata}
     task = dataclasses.replace(loaded.task, **named)
     problems.check_rules(task)
-    return LoadedTask(None if problems.found else task, tuple(problems.found))
+    return problems.loaded(task)
 
 
 def _pointer(task: Task) -> JsonRow:

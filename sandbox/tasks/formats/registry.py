@@ -14,7 +14,7 @@ from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.formats import code_rows, miles, openclaw, swe_synth, terminal_bench
-from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, load_task_folders
+from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, load_task_folders, subfolders
 from sandbox.tasks.formats.generated import generator
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.rows import JsonRow, PointerFormat, RowFormat, load_rows, read_rows
@@ -98,7 +98,8 @@ def load_tasks(path: Path, form: str | None = None, root: Path | None = None) ->
 def detect_format(path: Path) -> TaskFormat:
     """Detect the format of ``path``. Raises TaskError if nothing identifies it."""
     if path.is_dir():
-        for folder in chain([path], (each for each in sorted(path.iterdir()) if each.is_dir())):
+        children = subfolders(path)
+        for folder in chain([path], children, chain.from_iterable(map(subfolders, children))):
             for form, folder_format in FOLDER_FORMATS.items():
                 if (folder / folder_format.marker).exists():
                     return form

@@ -16,12 +16,13 @@ from typing import cast
 import orjson
 from pydantic import BaseModel
 
-from sandbox.tasks.dataset import Dataset, LoadedTask
+from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.field_encoding import apply_fields, differing_fields
 from sandbox.tasks.file_tree import path_problem
 from sandbox.tasks.formats import terminal_bench
 from sandbox.tasks.formats.folders import FolderFormat, load_task_folder
 from sandbox.tasks.formats.harbor.directory import HARBOR
+from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task, TaskError
 
@@ -100,7 +101,7 @@ def _loaded(form: RowFormat | PointerFormat, path: Path, root: Path) -> Iterator
         if isinstance(row, TaskError):
             yield location, LoadedTask(None, (row,))
             continue
-        loaded = _one(form, row, root, TaskProblems(location))
+        loaded = _load_row(form, row, root, TaskProblems(location))
         if loaded.task and isinstance(form, RowFormat) and form.allows_repeats:
             key = loaded.task.id, loaded.task.instruction
             if key in known:
@@ -109,13 +110,13 @@ def _loaded(form: RowFormat | PointerFormat, path: Path, root: Path) -> Iterator
         yield location, loaded
 
 
-def _one(form: RowFormat | PointerFormat, row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
+def _load_row(form: RowFormat | PointerFormat, row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
     with problems.collecting_errors():
         if isinstance(form, PointerFormat):
             return form.read(row, root, problems)
         task = read_row(form, row, problems)
-        return LoadedTask(None if problems.found else task, tuple(problems.found))
-    return LoadedTask(None, tuple(problems.found))
+        return problems.loaded(task)
+    return problems.loaded(None)
 
 
 def read_row(form: RowFormat, row: JsonRow, problems: TaskProblems) -> Task:
@@ -150,11 +151,16 @@ def load_pointed_task(root: Path, where: object, problems: TaskProblems) -> Load
     inside = posixpath.normpath(where) if isinstance(where, str) else ""
     if path_problem(inside):
         problems.add(f"{where!r} is not a path below {root}", "a row points at a folder of its data set")
-        return LoadedTask(None, tuple(problems.found))
+        return problems.loaded(None)
     folder = root / inside
     if not folder.is_dir():
         problems.add(f"{folder} is missing", "the row points at it: set --root, or put the task there")
-        return LoadedTask(None, tuple(problems.found))
+        return problems.loaded(None)
+    return load_any_task_folder(folder)
+
+
+def load_any_task_folder(folder: Path) -> LoadedTask:
+    """Load the task in ``folder``, in any folder format. Never raises."""
     form = HARBOR if (folder / HARBOR.marker).exists() else terminal_bench.FORMAT
     return load_task_folder(form, folder)
 
@@ -164,9 +170,15 @@ class PromptMessage(BaseModel):
     content: str
 
 
-def join_user_messages(messages: list[PromptMessage], problems: TaskProblems) -> str:
-    """Join the user's messages of a chat prompt."""
-    found = [each.content for each in messages if each.role == "user"]
+Prompt = str | list[PromptMessage]
+"""A prompt as a text, or as the messages of a chat."""
+
+
+def join_user_messages(prompt: Prompt, problems: TaskProblems) -> str:
+    """Return a text as it is, or the user's messages of a chat, joined."""
+    if isinstance(prompt, str):
+        return prompt
+    found = [each.content for each in prompt if each.role == "user"]
     if not found:
         problems.add("the prompt has no user message", "it would be the agent's instruction")
     return "\n\n".join(found)

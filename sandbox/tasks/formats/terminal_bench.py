@@ -1,7 +1,8 @@
 """Terminal-Bench 1 directories: ``task.yaml``, ``Dockerfile``, ``docker-compose.yaml`` with the service ``client``,
 ``run-tests.sh``, ``solution.sh`` or ``solution.yaml``, ``tests/``.
 
-The build context is the folder without tests, solution and task files, unless a COPY names them. The output is a
+A container has the internet, as it has in Terminal-Bench, unless ``network_mode: none`` says otherwise.  The build
+context is the folder without tests, solution and task files, unless a COPY names them. The output is a
 complete Terminal-Bench task; fields that it lacks are in ``longshore.yaml`` (:mod:`sandbox.tasks.formats.folders`).
 """
 
@@ -30,15 +31,16 @@ from sandbox.tasks.formats.folders import (
     write_environment,
     write_task_folder,
 )
+from sandbox.tasks.live_evidence import suggest_grading
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import OFFLINE, ONLINE, ResultsFormat, Task
 from sandbox.tasks.yaml_text import YamlError, dump_yaml, parse_yaml
 
 CLIENT = "client"
+_COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml")
 _PRIVATE = (
     "task.yaml",
-    "docker-compose.yaml",
-    "docker-compose.yml",
+    *_COMPOSE_FILES,
     "run-tests.sh",
     "solution.sh",
     "solution.yaml",
@@ -56,8 +58,8 @@ _VARIABLES = {
     "T_BENCH_TASK_AGENT_LOGS_PATH": f"{compose.HARNESS_FOLDER}agent-logs",
     "T_BENCH_CONTAINER_AGENT_LOGS_PATH": "/agent-logs",
 }
-_WRITTEN_IF_UNSAID: dict[str, object] = {"difficulty": "unknown", "parser_name": "pytest"}
-"""Keys that Terminal-Bench requires and that carry no information."""
+_WRITTEN_IF_UNSAID: dict[str, object] = {"difficulty": "unknown"}
+"""Key that Terminal-Bench requires and that carries no information."""
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -70,31 +72,33 @@ class _TaskYaml(BaseModel):
     category: str = ""
     max_agent_timeout_sec: Positive = 360.0
     max_test_timeout_sec: Positive = 60.0
-    parser_name: str = "pytest"
+    parser_name: ResultsFormat = ResultsFormat.PYTEST
 
 
 def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     described = problems.parse_yaml(tree, "task.yaml", _TaskYaml) or _TaskYaml(instruction="unreadable")
-    if described.parser_name != "pytest":
-        problems.add(f"task.yaml: parser_name is {described.parser_name!r}", "only pytest's reports are read")
-    composed = compose.read_compose_file(tree, "", CLIENT, _VARIABLES, problems) or compose.ComposeFacts()
+    composed = compose.read_compose_file(tree, _COMPOSE_FILES, CLIENT, _VARIABLES, problems) or compose.ComposeFacts()
     plan = composed.build or (BuildPlan() if "Dockerfile" in tree.files and not composed.image else None)
     start = read_environment(tree, plan, composed.image, _PRIVATE, problems)
     tests = problems.read_regular_files(tree, "tests")
     run_tests = problems.read_text(tree, "run-tests.sh", "without it nothing can be graded")
+    instruction = described.instruction.strip()
     return Task(
         id=name,
-        instruction=described.instruction.strip(),
+        instruction=instruction,
         family=described.category,
         image=start.image,
         setup=start.setup,
         files=start.files,
         tests=tests,
         run_tests=run_tests,
-        expected_tests=find_expected_tests(run_tests, tests),
+        results_format=described.parser_name,
+        expected_tests=find_expected_tests(run_tests, tests) if described.parser_name is ResultsFormat.PYTEST else (),
         solution=problems.read_text(tree, "solution.sh") or _keystrokes(tree, problems),
         build=start.build,
         services=composed.services,
+        network=OFFLINE if composed.offline else ONLINE,
+        grading=suggest_grading(run_tests, tests, instruction),
         env=composed.env,
         metadata=to_metadata(
             {k: v for k, v in (described.model_extra or {}).items() if _WRITTEN_IF_UNSAID.get(k) != v}
@@ -144,6 +148,8 @@ def _write(task: Task) -> dict[str, TreeFile]:
         ],
         "pids_limit": task.pids,
     }
+    if task.network == OFFLINE and not task.services:
+        client["network_mode"] = "none"
     if task.capabilities:
         client["cap_add"] = [capability.value for capability in task.capabilities]
     files |= write_compose(CLIENT, client | limits_section(task.memory_mb, task.cpus), task.services)
@@ -152,6 +158,7 @@ def _write(task: Task) -> dict[str, TreeFile]:
     described |= {key: value for key, value in _WRITTEN_IF_UNSAID.items() if key not in described}
     described |= {
         "category": task.family,
+        "parser_name": task.results_format.value,
         "max_agent_timeout_sec": task.agent_timeout_s,
         "max_test_timeout_sec": task.test_timeout_s,
     }

@@ -1,4 +1,4 @@
-"""What a forked rank does: functions of (rank, world, port, ...) whose results are pickled back to the test."""
+"""The work of a forked rank: functions of (rank, world, port, ...) whose results are pickled back to the test."""
 
 import ast
 import inspect
@@ -70,8 +70,8 @@ def step_peak_bytes(rank, world, port, settings, batch):
 
 
 def logprob_peak_bytes(rank, world, port, tokens, vocabulary, chunk_bytes):
-    """What log-probabilities, their entropy and their gradient need beside inputs and gradients; ``chunk_bytes`` 0 for
-    torch's own over the whole matrix."""
+    """Return the memory that log-probabilities, their entropy and gradient need beside inputs and gradients;
+    ``chunk_bytes`` 0 uses torch's own over the whole matrix."""
 
     def run(tokens):
         hidden, labels = torch.randn(tokens, 8, requires_grad=True), torch.randint(0, vocabulary, (tokens,))
@@ -127,8 +127,8 @@ def logprobs_beside_reference(rank, world, port, settings, batch, samples):
 
 
 def calls_of_layers(rank, world, port, settings):
-    """Keyword arguments that megatron makes each of the kit's classes with."""
-    kit, found = learner.models.layers.choose_layer_classes(), {}
+    """Keyword arguments that megatron makes each of the layer classes with."""
+    layers, found = learner.models.layers.choose_layer_classes(), {}
 
     def recording(name, made):
         def make(self, *args, **kwargs):
@@ -138,8 +138,8 @@ def calls_of_layers(rank, world, port, settings):
 
         return type(name, (made,), {"__init__": make})
 
-    learner.models.layers.choose_layer_classes = lambda: type(kit)(
-        *(recording(name, made) for name, made in kit._asdict().items())
+    learner.models.layers.choose_layer_classes = lambda: type(layers)(
+        *(recording(name, made) for name, made in layers._asdict().items())
     )
     rank = LearnerRank(settings, rank, world, "127.0.0.1", port)
     rank.setup()
@@ -161,7 +161,7 @@ def parameters_of_transformer_engine(rank, world, port):
 
 
 def logits(rank, world, port, folder, sequence, adapter=None):
-    """Of transformers, from a folder, with the adapters of another one."""
+    """Load the transformers model of a folder with the adapters of another one."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     if adapter:
         HandWrittenAdapters(model, adapter)
@@ -207,7 +207,7 @@ def optimizer_digest(made):
 
 
 def saves_beside_steps(rank, world, port, settings, folder, before, during):
-    """What was written, and digests of weights and moments, where steps are taken by another thread meanwhile."""
+    """Return what was written and digests of weights and moments while another thread takes steps."""
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)
     made.setup()
     _call(made, before)
@@ -219,7 +219,7 @@ def saves_beside_steps(rank, world, port, settings, folder, before, during):
 
 
 def saves_without_space(rank, world, port, settings, full, folder, again, then):
-    """What a save raises where this rank may write no file larger than a few bytes; then digests of what is saved."""
+    """Return the error of a save when this rank may write only a few bytes per file, then digests of what is saved."""
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)
     made.setup()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -228,13 +228,13 @@ def saves_without_space(rank, world, port, settings, full, folder, again, then):
         resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
     try:
         made.save(folder)
-        said = ""
+        message = ""
     except Exception as error:  # noqa: BLE001  it is the result
-        said = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     _call(made, then)
     made.save(again)
-    return said, made.weights_digest(), optimizer_digest(made)
+    return message, made.weights_digest(), optimizer_digest(made)
 
 
 def make_model(rank, world, port, folder, shape, seed=0, max_shard_size="1GB", dtype="float32"):
@@ -255,17 +255,17 @@ def _logprobs(model, token_ids, temperature=1.0):
 
 
 class HandWrittenAdapters:
-    """What PEFT would make of one of its folders: the model's own weights frozen, and y + s·B·(A·x)."""
+    """The model that PEFT builds from one of its folders: the model's own weights frozen, and y + s·B·(A·x)."""
 
     def __init__(self, model, folder):
-        told = json.loads((Path(folder) / "adapter_config.json").read_text())
-        self.scale = told["lora_alpha"] / told["r"]
+        config = json.loads((Path(folder) / "adapter_config.json").read_text())
+        self.scale = config["lora_alpha"] / config["r"]
         read = load_file(str(Path(folder) / "adapter_model.safetensors"))
         self.matrices = {name: torch.nn.Parameter(matrix) for name, matrix in read.items()}
         model.requires_grad_(False)
         for name in self.matrices:
             path, matrix, _ = name.removeprefix("base_model.model.").rsplit(".", 2)
-            assert path.rpartition(".")[2] in told["target_modules"]
+            assert path.rpartition(".")[2] in config["target_modules"]
             if matrix == "lora_A":
                 model.get_submodule(path).register_forward_hook(partial(self._add, *self._pair(name)))
 
@@ -341,8 +341,8 @@ def prepass(rank, world, port, settings, samples, checkpoint=None):
 
 
 def reference_policy_steps(rank, world, port, folder, batches, settings):
-    """What decoupled PPO with two updates a batch, M2PO and a k3 penalty to the first weights is, in plain Hugging Face
-    and torch, one sequence at a time: (loss, largest gradient norm) of each batch, and the weights after."""
+    """Decoupled PPO with two updates a batch, M2PO and a k3 penalty to the first weights, in plain Hugging Face and
+    torch, one sequence at a time: (loss, largest gradient norm) of each batch, and the weights after."""
     model = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
     frozen = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
     adam = torch.optim.AdamW(
@@ -352,7 +352,7 @@ def reference_policy_steps(rank, world, port, folder, batches, settings):
         eps=settings.trainer.adam_eps,
         weight_decay=0.0,
     )
-    asked, found = settings.objective, []
+    objective, found = settings.objective, []
 
     def own(which, sample):
         return _logprobs(which, sample.token_ids)[torch.from_numpy(sample.targets) - 1]
@@ -363,7 +363,7 @@ def reference_policy_steps(rank, world, port, folder, batches, settings):
             reference = {id(sample): own(frozen, sample) for sample in samples}
         gaps = torch.cat([before[id(s)] - torch.from_numpy(s.columns.behaviour) for s in samples]).square()
         order = gaps.sort().values
-        fits = [n for n in range(1, len(order) + 1) if order[:n].mean() <= asked.corrections.m2po]
+        fits = [n for n in range(1, len(order) + 1) if order[:n].mean() <= objective.corrections.m2po]
         largest = order[max(fits) - 1]
         costs = {
             id(s): count_training_flops(read_qwen_config(Path(folder))).count_sequence(len(s.token_ids), len(s.targets))
@@ -385,13 +385,13 @@ def reference_policy_steps(rank, world, port, folder, batches, settings):
                 ratio = (current - prox).exp()
                 value = torch.minimum(
                     ratio * advantage,
-                    ratio.clamp(1 - asked.policy_loss.eps_low, 1 + asked.policy_loss.eps_high) * advantage,
+                    ratio.clamp(1 - objective.policy_loss.eps_low, 1 + objective.policy_loss.eps_high) * advantage,
                 )
-                value = torch.where(advantage < 0, value.maximum(asked.policy_loss.dual_clip * advantage), value)
-                value = value * (prox - mu).exp().clamp_max(asked.corrections.cap)
+                value = torch.where(advantage < 0, value.maximum(objective.policy_loss.dual_clip * advantage), value)
+                value = value * (prox - mu).exp().clamp_max(objective.corrections.cap)
                 value = value * ((prox - mu).square() <= largest)
                 x = reference[id(sample)] - current
-                loss = loss - 2 * (weight * (value - asked.kl.coefficient * (x.exp() - 1 - x))).sum()
+                loss = loss - 2 * (weight * (value - objective.kl.coefficient * (x.exp() - 1 - x))).sum()
             adam.zero_grad()
             loss.backward()
             norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), settings.trainer.clip_grad).item())

@@ -16,13 +16,12 @@ LORA = {"lora": LoraSettings(rank=4, targets=("q_proj", "v_proj", "o_proj", "gat
 OPTIONS = pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"distributed_optimizer": True},
-        {"dtype": "bfloat16"},
-        {"dtype": "bfloat16", "distributed_optimizer": True},
-        {"dtype": "bfloat16", "distributed_optimizer": True, **LORA},
+        pytest.param({}, id="plain", marks=pytest.mark.slow),
+        pytest.param({"distributed_optimizer": True}, id="distributed optimizer", marks=pytest.mark.slow),
+        pytest.param({"dtype": "bfloat16"}, id="bfloat16", marks=pytest.mark.slow),
+        pytest.param({"dtype": "bfloat16", "distributed_optimizer": True}, id="bfloat16, distributed optimizer"),
+        pytest.param({"dtype": "bfloat16", "distributed_optimizer": True, **LORA}, id="all that, adapters"),
     ],
-    ids=["plain", "distributed optimizer", "bfloat16", "bfloat16, distributed optimizer", "all that, adapters"],
 )
 DIGESTS = (("weights_digest",), ("optimizer_digest",))
 
@@ -71,8 +70,11 @@ def test_checkpoint_before_the_first_step(ranks, settings, tmp_path, options):
 
 @pytest.mark.parametrize(
     ("options", "world"),
-    [({}, 1), ({"dtype": "bfloat16"}, 1), ({"distributed_optimizer": True}, 2)],
-    ids=["float32", "bfloat16", "DP2, distributed optimizer"],
+    [
+        pytest.param({}, 1, id="float32", marks=pytest.mark.slow),
+        pytest.param({"dtype": "bfloat16"}, 1, id="bfloat16", marks=pytest.mark.slow),
+        pytest.param({"distributed_optimizer": True}, 2, id="DP2, distributed optimizer"),
+    ],
 )
 def test_steps_that_are_taken_before_the_copy_is_written_do_not_reach_it(ranks, settings, tmp_path, options, world):
     """Else a checkpoint is a mixture of several steps' weights."""
@@ -130,19 +132,12 @@ RESHARDED = [
             *pair,
             {"distributed_optimizer": distributed},
             id="{}→{}{}".format(*pair, " distributed optimizer" if distributed else ""),
-            marks=[] if fast else [pytest.mark.slow],
+            marks=pytest.mark.slow,
         )
         for distributed in (False, True)
-        for *pair, fast in (
-            ("TP1", "TP2", not distributed),
-            ("TP2", "PP2", distributed),
-            ("DP2", "TP1", distributed),
-            ("TP1", "PP2", False),
-            ("TP1", "DP2", False),
-            ("PP2", "DP2", False),
-        )
+        for pair in (("TP1", "TP2"), ("TP2", "PP2"), ("DP2", "TP1"), ("TP1", "PP2"), ("TP1", "DP2"), ("PP2", "DP2"))
     ),
-    pytest.param("TP1", "TP2", LORA, id="TP1→TP2 adapters"),
+    pytest.param("TP1", "TP2", LORA, id="TP1→TP2 adapters", marks=pytest.mark.slow),
     pytest.param("TP2", "PP2", LORA | {"distributed_optimizer": True}, id="TP2→PP2 adapters, distributed optimizer"),
 ]
 
@@ -191,7 +186,7 @@ def test_a_truncated_checkpoint_is_refused(ranks, settings, tmp_path, suffix):
 
 
 @pytest.mark.parametrize(
-    ("shape", "changes", "said"),
+    ("shape", "changes", "message"),
     [
         ("untied", {}, "intermediate_size = 64 there, 48 here"),
         ("tied", {"dtype": "bfloat16"}, "learner.dtype = float32 there, bfloat16 here"),
@@ -199,12 +194,12 @@ def test_a_truncated_checkpoint_is_refused(ranks, settings, tmp_path, suffix):
         ("tied", LORA, "lora.rank = 0 there, 4 here"),
     ],
 )
-def test_a_checkpoint_of_another_model_is_refused(ranks, settings, tmp_path, shape, changes, said):
-    refused(ranks, tmp_path, settings(), settings(shape, **changes), said)
+def test_a_checkpoint_of_another_model_is_refused(ranks, settings, tmp_path, shape, changes, message):
+    refused(ranks, tmp_path, settings(), settings(shape, **changes), message)
 
 
 @pytest.mark.parametrize(
-    ("lora", "said"),
+    ("lora", "message"),
     [
         (None, "lora.rank = 4 there, 0 here"),
         (LoraSettings(rank=2, targets=LORA["lora"].targets), "lora.rank = 4 there, 2 here"),
@@ -215,9 +210,9 @@ def test_a_checkpoint_of_another_model_is_refused(ranks, settings, tmp_path, sha
         ),
     ],
 )
-def test_a_checkpoint_with_other_adapters_is_refused(ranks, settings, tmp_path, lora, said):
+def test_a_checkpoint_with_other_adapters_is_refused(ranks, settings, tmp_path, lora, message):
     """Another alpha would fit, and be another model."""
-    refused(ranks, tmp_path, settings(**LORA), settings(lora=lora), said)
+    refused(ranks, tmp_path, settings(**LORA), settings(lora=lora), message)
 
 
 def refused(ranks, tmp_path, saved, own, said):
@@ -242,7 +237,7 @@ def test_a_checkpoint_of_another_vocabulary_is_refused(ranks, settings, tmp_path
     assert f"vocab_size = {VOCABULARY} there, {VOCABULARY + 3} here" in message
 
 
-@pytest.mark.parametrize("full", [0, 1])
+@pytest.mark.parametrize("full", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_disk_that_is_full_for_one_rank_is_an_error_of_all_and_none_waits(ranks, settings, tmp_path, full):
     """And the learner trains on, and saves when there is space again."""
     folder, again = str(tmp_path / "full"), str(tmp_path / "again")

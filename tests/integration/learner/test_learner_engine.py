@@ -1,4 +1,4 @@
-"""What the learner publishes, in several files or as adapters alone, is what SGLang serves."""
+"""SGLang serves exactly what the learner publishes, in several files or as adapters alone."""
 
 import asyncio
 from dataclasses import replace
@@ -11,7 +11,7 @@ from actors.engines.engine import SGLangEngine
 from learner.data.batch import make_supervised_samples
 from learner.settings import LoraSettings
 from protocol.weights import WeightVersion
-from tests.support.engine_requests import request
+from tests.support.engine_requests import make_request
 from tests.support.engine_specs import engine_spec
 from tests.support.learner_specs import change_spec
 
@@ -51,7 +51,7 @@ async def sampled(folder, run_dir, manifest):
     engine = SGLangEngine(spec(folder, run_dir))
     await engine.start(manifest)
     try:
-        return await engine.generate(request(PROMPT, 60))
+        return await engine.generate(make_request(PROMPT, 60))
     finally:
         await engine.stop()
 
@@ -85,8 +85,8 @@ async def sampled_many(settings, manifest, temperature):
     await engine.start(manifest)
     try:
         prompts = [[3 + (7 * index + place) % 300 for place in range(20)] for index in range(16)]
-        asked = [engine.generate(request(ids, 100, temperature=temperature)) for ids in prompts]
-        return list(zip(prompts, await asyncio.gather(*asked), strict=True))
+        pending = [engine.generate(make_request(ids, 100, temperature=temperature)) for ids in prompts]
+        return list(zip(prompts, await asyncio.gather(*pending), strict=True))
     finally:
         await engine.stop()
 
@@ -96,7 +96,7 @@ async def sampled_many(settings, manifest, temperature):
 def test_learner_and_server_agree_on_the_log_probabilities_of_what_was_sampled(
     ranks, settings, tmp_path, dtype, temperature
 ):
-    """Of many sequences in one batch, in each arithmetic that a run may choose, by weights that were trained."""
+    """Compare many sequences in one batch, in each dtype that a run may choose, with trained weights."""
     source, out = tmp_path / "source", tmp_path / "out"
     ranks.run("make_model", folder=str(source), shape=MODELS["Qwen3, untied"])
     made = replace(settings(dtype=dtype, temperature=temperature), model_path=str(source))
@@ -105,8 +105,8 @@ def test_learner_and_server_agree_on_the_log_probabilities_of_what_was_sampled(
         ("publish", WeightVersion(5), 1, WeightVersion(4), str(out)),
     )
     manifest = ranks.run("calls", 1, settings=made, then=then)[0][1]
-    told = spec(str(out), tmp_path, dtype=dtype)
-    replies = asyncio.run(sampled_many(told, manifest, temperature))
+    engine_spec = spec(str(out), tmp_path, dtype=dtype)
+    replies = asyncio.run(sampled_many(engine_spec, manifest, temperature))
     whole = [np.array(prompt + reply.token_ids, np.int32) for prompt, reply in replies]
     masks = [np.r_[np.zeros(20), np.ones(len(tokens) - 20)].astype(np.uint8) for tokens in whole]
     samples = make_supervised_samples(list(zip(whole, masks, strict=True)))
@@ -129,7 +129,7 @@ async def sampled_with_adapters(settings, *adapters):
     try:
         for adapter in adapters:
             await engine.load_weights(adapter, 600)
-            replies.append(await engine.generate(request(PROMPT, 60)))
+            replies.append(await engine.generate(make_request(PROMPT, 60)))
     finally:
         await engine.stop()
     return replies

@@ -131,6 +131,7 @@ def deep(ranks, tmp_path_factory):
     return str(folder)
 
 
+@pytest.mark.slow
 def test_recomputation_saves_memory(ranks, settings, deep):
     from dataclasses import replace
 
@@ -142,6 +143,7 @@ def test_recomputation_saves_memory(ranks, settings, deep):
     assert peaks["full"] < 0.6 * peaks["selective"], peaks
 
 
+@pytest.mark.slow
 def test_the_logits_are_never_whole(ranks):
     """With a vocabulary of 151,936 512 tokens would take 0.3 GB, and three times that with a gradient."""
     tokens, vocabulary, chunk = 512, 151_936, 8 << 20

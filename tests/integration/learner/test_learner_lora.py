@@ -44,8 +44,8 @@ def test_an_adapter_folder_is_complete_and_described(ranks, settings, tmp_path):
         "adapter_config.json",
         "adapter_model.safetensors",
     ]
-    told = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
-    assert (told["r"], told["lora_alpha"], set(told["target_modules"])) == (4, 32, set(SOME.targets))
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], set(config["target_modules"])) == (4, 32, set(SOME.targets))
     (read,) = ranks.run("read_file", path=str(tmp_path / "adapter" / "adapter_model.safetensors"))
     assert manifest.tensors == len(read) == 2 * len(SOME.targets) * 2
     assert manifest.bytes == (tmp_path / "adapter" / "adapter_model.safetensors").stat().st_size

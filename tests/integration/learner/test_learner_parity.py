@@ -77,11 +77,14 @@ def adapted():
     for at, name in enumerate(ADAPTED):
         lora = list(ADAPTERS)[at % len(ADAPTERS)]
         case = (list(SHAPES)[-at % len(SHAPES)], ALL[name], "packed", lora)
-        yield pytest.param(*case, id=f"adapters: {name} {lora}", marks=[pytest.mark.slow] if at > 1 else [])
+        yield pytest.param(*case, id=f"adapters: {name} {lora}", marks=[pytest.mark.slow] if at else [])
 
 
 CASES = [
-    *(pytest.param(*case, id=name) for name, case in rotating(QUICK, ["packed"])),
+    *(
+        pytest.param(*case, id=name, marks=[pytest.mark.slow] if at else [])
+        for at, (name, case) in enumerate(rotating(QUICK, ["packed"]))
+    ),
     *(pytest.param(*case, id=f"all: {name}", marks=pytest.mark.slow) for name, case in rotating(ALL, PACKING)),
     *adapted(),
 ]
@@ -92,7 +95,7 @@ def reference(ranks, models, tmp_path_factory):
     """A function: what Hugging Face makes of a shape, computed once; of the adapters that one rank begins with."""
     made = {}
 
-    def of(shape, settings):
+    def compute(shape, settings):
         key, adapter = (shape, settings.lora), None
         if key not in made:
             if settings.lora.enabled:
@@ -103,7 +106,7 @@ def reference(ranks, models, tmp_path_factory):
             (made[key],) = ranks.run("reference_sft", **arguments)
         return made[key]
 
-    return of
+    return compute
 
 
 @pytest.fixture(scope="module")
@@ -111,13 +114,13 @@ def one_rank(ranks):
     """A function: what one rank of ours makes of a shape in float64, computed once."""
     made = {}
 
-    def of(shape, settings):
+    def compute(shape, settings):
         key = (shape, settings.lora)
         if key not in made:
             (made[key],) = ranks.run("trained", settings=settings, batches=BATCHES)
         return made[key]
 
-    return of
+    return compute
 
 
 @pytest.mark.parametrize(("shape", "layout", "packing", "lora"), CASES)
@@ -140,7 +143,7 @@ def test_five_steps_equal_hugging_face(ranks, settings, reference, shape, layout
 
 @pytest.mark.parametrize(("shape", "layout", "packing", "lora"), CASES)
 def test_float64_equals_one_rank(ranks, settings, one_rank, shape, layout, packing, lora):
-    """What is left in float32 is rounding: with twice the digits every layout computes the same."""
+    """The differences in float32 are rounding: in float64 every layout computes the same."""
     world, changes = layout
     alone = settings(shape, dtype="float64", lora=ADAPTERS.get(lora))
     reports, weights = one_rank(shape, alone)
@@ -155,7 +158,12 @@ def test_float64_equals_one_rank(ranks, settings, one_rank, shape, layout, packi
 
 @pytest.mark.parametrize("recompute", ["selective", "full"])
 @pytest.mark.parametrize(
-    "layout", [(1, {}), (2, {"cp": 2}), (4, {"tp": 2, "pp": 2, **SP})], ids=["one rank", "CP2", "TP2+SP × PP2"]
+    "layout",
+    [
+        pytest.param((1, {}), id="one rank"),
+        pytest.param((2, {"cp": 2}), id="CP2", marks=pytest.mark.slow),
+        pytest.param((4, {"tp": 2, "pp": 2, **SP}), id="TP2+SP × PP2", marks=pytest.mark.slow),
+    ],
 )
 def test_recomputation_changes_no_bit(ranks, settings, recompute, layout):
     """It saves memory, nothing else: the same operations on the same numbers."""
@@ -168,7 +176,14 @@ def test_recomputation_changes_no_bit(ranks, settings, recompute, layout):
 
 
 @pytest.mark.parametrize("offload", ["optimizer", "parameters"])
-@pytest.mark.parametrize("options", [{}, DP_OPT, {"dtype": "bfloat16"}], ids=["plain", "distributed", "bfloat16"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="plain", marks=pytest.mark.slow),
+        pytest.param(DP_OPT, id="distributed"),
+        pytest.param({"dtype": "bfloat16"}, id="bfloat16", marks=pytest.mark.slow),
+    ],
+)
 def test_what_is_offloaded_changes_no_bit(ranks, settings, tmp_path, options, offload):
     """Nor a checkpoint, which reads its state while it is away."""
     then = (("sft", BATCHES[0]), ("sft", BATCHES[1]), ("weights_digest",), ("sft", BATCHES[2]), ("weights_digest",))
@@ -180,6 +195,7 @@ def test_what_is_offloaded_changes_no_bit(ranks, settings, tmp_path, options, of
     assert loaded[-1] == here[-1]
 
 
+@pytest.mark.slow
 def test_offloaded_parameters_change_no_bit_between_ranks(ranks, settings):
     """Each rank parks its own share, and none is waited for by another."""
     then = (("sft", BATCHES[0]), ("sft", BATCHES[1]), ("optimizer_digest",), ("weights_digest",))
@@ -190,14 +206,15 @@ def test_offloaded_parameters_change_no_bit_between_ranks(ranks, settings):
 
 
 OPTIONS = {
+    "parameters": {"offload": "parameters"},
     "plain": {},
     "distributed": DP_OPT,
     "bfloat16": {"dtype": "bfloat16"},
     "offloaded": {"offload": "optimizer"},
-    "parameters": {"offload": "parameters"},
 }
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_learner_that_slept_changes_no_bit(ranks, settings, name):
     """It makes room for an engine on the same device, and goes on where it was."""
@@ -206,13 +223,13 @@ def test_a_learner_that_slept_changes_no_bit(ranks, settings, name):
     awake = ranks.learner(made, first, second, digest)
     slept = ranks.learner(made, sleep, first, sleep, sleep, second, sleep, digest)
     assert slept[-1] == awake[-1]
-    (left,) = ranks.run("bytes_asleep", settings=made, batch=BATCHES[0])
-    assert left == 0
+    (asleep_bytes,) = ranks.run("bytes_asleep", settings=made, batch=BATCHES[0])
+    assert asleep_bytes == 0
 
 
 def test_offloaded_parameters_leave_the_device_by_themselves(ranks, settings):
-    """What is not computed with takes no room, whatever was called last."""
+    """Parameters that are not in use take no device memory, whatever was called last."""
     made = settings(offload="parameters")
     for then in ((), ("reset_optimizer",), ("weights_digest",), ("begin_publish",)):
-        (left,) = ranks.run("bytes_asleep", settings=made, batch=BATCHES[0], then=then or None)
-        assert left == 0, then
+        (asleep_bytes,) = ranks.run("bytes_asleep", settings=made, batch=BATCHES[0], then=then or None)
+        assert asleep_bytes == 0, then

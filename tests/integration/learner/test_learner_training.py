@@ -84,13 +84,13 @@ LAYOUTS = {
 def test_a_look_at_log_probabilities_is_the_same_in_every_layout_and_changes_nothing(ranks, settings, changes):
     """Else a run is stopped, or not, for how its learner is laid out, or a look trains."""
     sequences = sft_batches(1)[0].sequences
-    told = settings(temperature=0.7)
-    before, alone, after = ranks.learner(told, ("weights_digest",), ("logprobs", sequences), ("weights_digest",))
+    made = settings(temperature=0.7)
+    before, alone, after = ranks.learner(made, ("weights_digest",), ("logprobs", sequences), ("weights_digest",))
     assert before == after
     assert [len(found) for found in alone] == [int(mask[1:].sum()) for _, mask in sequences]
     (shared,) = ranks.learner(settings(temperature=0.7, **changes), ("logprobs", sequences), world=2)
     np.testing.assert_allclose(np.concatenate(shared), np.concatenate(alone), atol=1e-5)
-    (likelihoods,) = ranks.learner(told, ("log_likelihoods", sequences))
+    (likelihoods,) = ranks.learner(made, ("log_likelihoods", sequences))
     assert [found.sum(dtype=np.float64) for found in alone] == pytest.approx(likelihoods, rel=1e-6)
 
 
@@ -99,11 +99,11 @@ def test_a_look_at_log_probabilities_is_the_same_in_every_layout_and_changes_not
 )
 def test_what_a_step_says_of_each_token_is_what_a_look_before_it_finds(ranks, settings, changes):
     """Else a person is shown another gap between learner and engine than there was."""
-    told, blobs = settings(**(changes or {})), payload()
+    made, blobs = settings(**(changes or {})), payload()
     trajectories = [unpack_trajectory(blob) for blob in blobs]
     sequences = [pair for each in trajectories for pair in join_sequences(each.segments)]
     looked, report = ranks.learner(
-        told,
+        made,
         ("logprobs", sequences),
         ("step", 4, blobs, lineage(), WeightVersion(4)),
         world=1 if changes is None else 2,

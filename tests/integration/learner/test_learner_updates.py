@@ -1,4 +1,4 @@
-"""What a batch does to the weights beyond one plain update: passes before it, several updates, none."""
+"""Batches that do more or less than one plain update: passes before it, several updates, none."""
 
 import numpy as np
 import pytest
@@ -131,7 +131,7 @@ def test_a_step_that_is_not_finite_is_left_out(ranks, settings, layout):
 
 
 def test_of_several_updates_those_that_are_finite_are_made(ranks, settings):
-    """What was trained is told as trained, what was not as dropped: the accounting balances."""
+    """Trained trajectories are reported as trained and the others as dropped: the accounting balances."""
     rng = np.random.default_rng(4)
     lengths = {(0, 0): 40, (1, 0): 30, (1, 1): 20, (0, 1): 10}  # shared out by cost: the first with the last
     batch = [

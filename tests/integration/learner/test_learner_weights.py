@@ -15,7 +15,7 @@ from protocol.weights import WeightVersion
 @pytest.mark.parametrize("layout", [{}, {"tp": 2}, {"pp": 2}], ids=["one rank", "TP2", "PP2"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_round_trip_is_bitwise(ranks, settings, tmp_path, shape, layout):
-    """What was loaded is what is published, whatever layout holds it in between."""
+    """The published weights equal the loaded ones, whatever layout holds them in between."""
     made = settings(shape, **layout)
     found = ranks.learner(
         made, ("publish", WeightVersion(1), 0, WeightVersion(0), str(tmp_path / "out")), world=2 if layout else 1

@@ -32,9 +32,9 @@ def open_journal(folder: Path) -> Journal:
 
 
 def read_keys() -> CurveServer:
-    given = json.loads(sys.stdin.readline())
-    clients = frozenset(key.encode() for key in given["clients"])
-    return CurveServer(given["public"].encode(), given["secret"].encode(), clients)
+    keys = json.loads(sys.stdin.readline())
+    clients = frozenset(key.encode() for key in keys["clients"])
+    return CurveServer(keys["public"].encode(), keys["secret"].encode(), clients)
 
 
 def say(*words: object) -> None:

@@ -70,7 +70,7 @@ def traced_receiver(folder: Path, trace: Path) -> Iterator[int]:
 
 @pytest.mark.skipif(STRACE is None, reason="strace is not installed: apt-get install strace")
 async def test_the_log_is_synced_before_each_acknowledgement_leaves(tmp_path: Path) -> None:
-    """As the kernel sees it: between two acknowledgements on the socket there is an fdatasync of the log."""
+    """The kernel sees an fdatasync of the log between two acknowledgements on the socket."""
     trace = tmp_path / "trace"
     with traced_receiver(tmp_path, trace) as port:
         async with TrajectorySender(f"tcp://127.0.0.1:{port}", RUN, "a") as sender:

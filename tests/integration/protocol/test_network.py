@@ -22,7 +22,7 @@ from tests.support.namespaces import Cable
 
 HERE = Path(__file__).parent
 PORT, DELAYED_PORT = 7411, 7412
-pytestmark = pytest.mark.skipif(namespaces.why_not() is not None, reason=str(namespaces.why_not()))
+pytestmark = pytest.mark.skipif(namespaces.why_unavailable() is not None, reason=str(namespaces.why_unavailable()))
 
 
 @contextmanager
@@ -81,15 +81,15 @@ def lines(process: subprocess.Popen[str], count: int) -> list[str]:
 
 
 def acknowledged(process: subprocess.Popen[str]) -> list[str]:
-    """What it says until it ends by itself."""
+    """Return the process's output until it ends by itself."""
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0
     return output.splitlines()
 
 
-def assert_accounting(folder: Path, said: list[str]) -> None:
+def assert_accounting(folder: Path, acknowledged_ids: list[str]) -> None:
     """Each sample is acknowledged once, and in the journal once."""
-    names = [line.split()[0] for line in said]
+    names = [line.split()[0] for line in acknowledged_ids]
     expected = [f"train-g{group:06d}-s{sample:02d}" for group in range(GROUPS) for sample in range(4)]
     assert sorted(names) == expected
     journal = open_journal(folder)
@@ -113,40 +113,43 @@ def run(folder: Path, cuts_s: Sequence[float] = (), disturb: Callable[[Cable], b
             sender(cable, "a", keys.clients["a"], (0, GROUPS // 2)) as a,
             sender(cable, "b", keys.clients["b"], (GROUPS // 2, GROUPS)) as b,
         ):
-            said = [line for each in (a, b) for line in lines(each, 4)]
+            acknowledged_ids = [line for each in (a, b) for line in lines(each, 4)]
             if cuts_s:
-                cable.cut()
+                cable.disconnect()
             for each in (a, b):
                 tell(each, {})
             for cut_s in cuts_s:
                 time.sleep(cut_s)
-                cable.mend()
+                cable.reconnect()
                 time.sleep(cut_s / 10)
-                cable.cut()
-            cable.mend()
-            said += acknowledged(a) + acknowledged(b)
-    assert_accounting(folder, said)
+                cable.disconnect()
+            cable.reconnect()
+            acknowledged_ids += acknowledged(a) + acknowledged(b)
+    assert_accounting(folder, acknowledged_ids)
 
 
-def test_a_cable_that_is_cut_and_mended_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    """Cut for three seconds; the one that is cut for thirty, past every heartbeat of ZeroMQ, is the next."""
+def test_no_trajectory_is_lost_or_doubled_when_the_cable_is_cut_for_seconds(tmp_path: Path) -> None:
+    """Cut for three seconds; the next test's thirty seconds are past every heartbeat of ZeroMQ."""
     run(tmp_path, [3.0])
 
 
 @pytest.mark.slow
-def test_a_cable_that_is_cut_for_half_a_minute_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+def test_no_trajectory_is_lost_or_doubled_when_the_cable_is_cut_for_half_a_minute(tmp_path: Path) -> None:
     run(tmp_path, [30.0])
 
 
-def test_a_cable_with_a_loose_contact_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_no_trajectory_is_lost_or_doubled_when_the_cable_is_cut_repeatedly(tmp_path: Path) -> None:
     run(tmp_path, [0.4] * 12)
 
 
-def test_a_lossy_cable_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    run(tmp_path, disturb=lambda cable: cable.lose(0.05))
+@pytest.mark.slow
+def test_no_trajectory_is_lost_or_doubled_when_packets_are_dropped(tmp_path: Path) -> None:
+    run(tmp_path, disturb=lambda cable: cable.drop_packets(0.05))
 
 
-def test_a_slow_and_uneven_way_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_no_trajectory_is_lost_or_doubled_when_a_forwarder_delays_by_a_heartbeat(tmp_path: Path) -> None:
     """Each direction is delayed by about the time between two heartbeats: answers come after the next question."""
     keys = make_run_keys(["a"])
     with (
@@ -156,18 +159,18 @@ def test_a_slow_and_uneven_way_costs_nothing_and_doubles_nothing(tmp_path: Path)
         sender(cable, "a", keys.clients["a"], (0, GROUPS), DELAYED_PORT) as a,
     ):
         tell(a, {})
-        said = acknowledged(a)
+        acknowledged_ids = acknowledged(a)
         assert lines(delaying, 1) == ["connected"]
-    assert_accounting(tmp_path, said)
+    assert_accounting(tmp_path, acknowledged_ids)
 
 
-def test_a_slow_and_uneven_cable_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    run(tmp_path, disturb=lambda cable: cable.delay("delay", "40ms", "20ms", "duplicate", "1%"))
+def test_no_trajectory_is_lost_or_doubled_when_packets_are_late_and_duplicated(tmp_path: Path) -> None:
+    run(tmp_path, disturb=lambda cable: cable.add_delay("delay", "40ms", "20ms", "duplicate", "1%"))
 
 
 @pytest.mark.slow
-def test_a_lossy_cable_that_is_cut_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    run(tmp_path, [12.0], lambda cable: cable.lose(0.1))
+def test_no_trajectory_is_lost_or_doubled_when_packets_are_dropped_and_the_cable_is_cut(tmp_path: Path) -> None:
+    run(tmp_path, [12.0], lambda cable: cable.drop_packets(0.1))
 
 
 def test_a_stranger_on_the_same_network_gets_nothing_in_and_is_named(tmp_path: Path) -> None:

@@ -17,14 +17,15 @@ from sandbox.docker import daemon, owner
 from sandbox.host import COMMAND, ensure_host, report_status, stop_engine
 from sandbox.host_record import HostSettings, SandboxHost, current_host
 from sandbox.pool.disk_bound import DISK_BOUND_DESCRIPTIONS, DiskBound
+from tests.support.commands import call_json
 
 pytestmark = pytest.mark.docker
 
 
 def test_a_second_run_says_two_lines_and_installs_nothing(docker_engine: SandboxHost):
-    said: list[str] = []
-    assert ensure_host(say=said.append) == docker_engine
-    assert len(said) == 2
+    lines: list[str] = []
+    assert ensure_host(say=lines.append) == docker_engine
+    assert len(lines) == 2
     assert current_host() == docker_engine
 
 
@@ -39,11 +40,11 @@ def test_an_engine_of_our_own_starts_and_stops_and_no_other_is_touched(docker_en
         settings = HostSettings(home=tmp_path)
         assert current_host(settings).docker_url == url
         assert daemon.engine_answers(url)
-        stop_engine(settings, lambda line: None)
+        assert stop_engine(settings, lambda line: None)
         assert not daemon.engine_answers(url)
-        said: list[str] = []
-        stop_engine(settings, said.append)
-        assert "nothing to stop" in said[0]
+        lines: list[str] = []
+        assert not stop_engine(settings, lines.append)
+        assert "nothing to stop" in lines[0]
     finally:
         shutil.rmtree(runtime, ignore_errors=True)
     assert daemon.engine_answers(docker_engine.docker_url)
@@ -56,11 +57,19 @@ def test_a_docker_host_that_is_dead_is_the_users_to_mend(tmp_path: Path):
 
 def test_a_machine_that_was_never_set_up_says_which_command_sets_it_up(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
-    assert main_guard(lambda: COMMAND.call(["status"])) == 2
-    assert "longshore host up" in capsys.readouterr().err
+    assert main_guard(lambda: COMMAND.call(["status"])) == 1
+    assert "longshore host up" in capsys.readouterr().out
 
 
 def test_the_status_says_by_what_means_the_disk_limit_is_held(docker_engine: SandboxHost):
-    said: list[str] = []
-    assert report_status(HostSettings.from_environment(), said.append)
-    assert any(said[-1] == f"disk limit: {bound}: {DISK_BOUND_DESCRIPTIONS[bound]}" for bound in DiskBound)
+    lines: list[str] = []
+    status = report_status(HostSettings.from_environment(), lines.append)
+    assert status.ready
+    assert any(lines[-1] == f"disk limit: {bound}: {DISK_BOUND_DESCRIPTIONS[bound]}" for bound in DiskBound)
+
+
+def test_each_action_has_one_json_object(docker_engine: SandboxHost, capfd: pytest.CaptureFixture[str]):
+    up = call_json(capfd, "sandbox.host", "up").output
+    assert (up["docker_url"], up["base_image"]) == (docker_engine.docker_url, docker_engine.base_image)
+    assert call_json(capfd, "sandbox.host", "status").output.items() >= ({"ready": True} | up).items()
+    assert call_json(capfd, "sandbox.host", "clean", "no-such-run").output == {"removed": 0}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sandbox.grading.grade_result import GradeResult
-from sandbox.grading.grader import grade_sandbox
+from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.public_test_scripts import HARBOR, PROJECT, REPORTS
@@ -109,7 +109,7 @@ def project_task(level: GradingLevel, image: str) -> Task:
 
 
 def unnamed_task(level: GradingLevel, image: str) -> Task:
-    """As :func:`project_task`, and only its report says which tests there are."""
+    """Like :func:`project_task`, but only its report says which tests there are."""
     tests = {**_BASE.tests, "test_outputs.py": _UNNAMED.encode()}
     return replace(project_task(level, image), tests=tests, expected_tests=())
 
@@ -120,14 +120,19 @@ def pytest_task(level: GradingLevel, image: str) -> Task:
 
 
 def careless_task(level: GradingLevel) -> Task:
-    """As many graders in the wild are: it runs the agent's program as root, and leaves its verdict in a file too."""
+    """A grader like many in public tasks: it runs the agent's program as root and leaves its verdict in a file too."""
     inner = _SHELL.replace("as_nobody /app/square", "/app/square")
     tests = {**_BASE.tests, "inner.sh": inner.encode()}
     return replace(_BASE, run_tests=_CARELESS, tests=tests, reports=(REWARD,), grading=level)
 
 
-async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult:
-    """What an agent gets that runs this in /app and nothing else."""
+async def grade_after(pool: SandboxPool, task: Task, command: str) -> GradeResult:
+    """Grade an agent that runs only this command in /app."""
     async with pool.acquire(task) as session:
         await session.run(f"cd /app && {command}", task.test_timeout_s)
         return await grade_sandbox(session, task)
+
+
+def isolation_at(level: GradingLevel, of_script: Isolation = Isolation.TOOLCHAIN) -> Isolation:
+    """Return the isolation of a grade at this level, for a script of that isolation."""
+    return Isolation.LIVE if level is GradingLevel.LIVE else of_script

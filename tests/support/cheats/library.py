@@ -29,7 +29,7 @@ int gconv_init(void) { return 1; }
 """It needs no libc, so that a static program can load it too."""
 
 
-def library(folder: Path) -> bytes:
+def build_library(folder: Path) -> bytes:
     """The tests that need it are skipped where it cannot be made."""
     if os.uname().machine != "x86_64" or shutil.which("gcc") is None:
         pytest.skip("its system calls are x86_64's, and gcc makes it")

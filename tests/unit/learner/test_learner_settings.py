@@ -129,7 +129,7 @@ def test_qwen2_has_biases_and_no_head_norms(tmp_path):
     assert found.count_parameters() == 100 * 32 + 2 * layer + 32
 
 
-def test_no_model(tmp_path):
+def test_a_folder_without_a_model_is_refused_and_names_the_option(tmp_path):
     with pytest.raises(UserError, match=r"cannot be read.*--model FOLDER"):
         read_qwen_config(tmp_path)
 

@@ -32,6 +32,6 @@ def test_it_comes_up_to_that_line_over_the_warm_up() -> None:
 def test_a_rate_that_was_asked_for_holds_from_its_step_on_and_the_last_one_counts() -> None:
     """Else a learner that is started again, or a replay, takes steps by another rate than the first one did."""
     line = make_spec("model", lr=1e-3, lr_end=2e-4, total_steps=9)
-    asked = make_spec("model", lr=1e-3, lr_end=2e-4, total_steps=9, lr_changes=((3, 5e-3), (6, 0.0), (6, 7e-3)))
-    assert [asked.lr_at(step) for step in (1, 2)] == [line.lr_at(step) for step in (1, 2)]
-    assert [asked.lr_at(step) for step in (3, 4, 5, 6, 100)] == [5e-3, 5e-3, 5e-3, 7e-3, 7e-3]
+    spec = make_spec("model", lr=1e-3, lr_end=2e-4, total_steps=9, lr_changes=((3, 5e-3), (6, 0.0), (6, 7e-3)))
+    assert [spec.lr_at(step) for step in (1, 2)] == [line.lr_at(step) for step in (1, 2)]
+    assert [spec.lr_at(step) for step in (3, 4, 5, 6, 100)] == [5e-3, 5e-3, 5e-3, 7e-3, 7e-3]

@@ -13,12 +13,12 @@ class Maker:
     """Makes one thing when it is let."""
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.asked, self.let = asyncio.Event(), asyncio.Event()
+        self.requested, self.let = asyncio.Event(), asyncio.Event()
         self.there: set[str] = set()
         self._error = error
 
     async def make(self) -> str:
-        self.asked.set()
+        self.requested.set()
         await self.let.wait()
         if self._error is not None:
             raise self._error
@@ -34,7 +34,7 @@ async def test_a_cancelled_caller_leaves_when_the_thing_was_made_and_undone():
     maker = Maker()
     async with asyncio.TaskGroup() as group:
         caller = group.create_task(call_with_undo(maker.make, maker.undo))
-        await maker.asked.wait()
+        await maker.requested.wait()
         caller.cancel()
         for _ in range(5):
             await asyncio.sleep(0)
@@ -48,7 +48,7 @@ async def test_one_that_is_cancelled_again_and_again_waits_all_the_same():
     maker = Maker()
     async with asyncio.TaskGroup() as group:
         caller = group.create_task(call_with_undo(maker.make, maker.undo))
-        await maker.asked.wait()
+        await maker.requested.wait()
         for _ in range(5):
             caller.cancel()
             await asyncio.sleep(0)
@@ -64,7 +64,7 @@ async def test_a_cancelled_caller_does_not_wait_for_ever():
     maker = Maker()
     async with asyncio.TaskGroup() as group:
         caller = group.create_task(call_with_undo(maker.make, maker.undo, within_s=0.01))
-        await maker.asked.wait()
+        await maker.requested.wait()
         caller.cancel()
     assert caller.cancelled()
 
@@ -77,7 +77,7 @@ async def test_one_that_failed_has_nothing_to_undo():
     maker = Maker(OSError("no"))
     async with asyncio.TaskGroup() as group:
         caller = group.create_task(call_with_undo(maker.make, maker.undo))
-        await maker.asked.wait()
+        await maker.requested.wait()
         caller.cancel()
         maker.let.set()
     assert caller.cancelled()

@@ -63,7 +63,7 @@ def test_a_clock_that_is_set_is_told_once_before_what_happens_next(tmp_path: Pat
 
 
 class Disk:
-    """Where appending fails while it is full."""
+    """A disk on which appending fails while it is full."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full = False

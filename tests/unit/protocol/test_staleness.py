@@ -13,7 +13,7 @@ from protocol.staleness import (
     StaleTokenPolicy,
     apply_stale_token_policy,
     may_take_step,
-    token_ages,
+    token_staleness,
 )
 from protocol.trajectory import DropReason, Segment
 from protocol.weights import Lineage, WeightVersion
@@ -45,14 +45,14 @@ def test_a_bound_that_its_mode_must_break_is_refused() -> None:
 
 def test_ages_follow_the_lineage_per_token() -> None:
     segment = _segment(-1, 0, 0, 3, -1, 5)
-    ages = token_ages(segment.versions, segment.loss_mask, _chain(6), 5)
-    assert ages.tolist() == [-1, 5, 5, 2, -1, 0]
+    staleness = token_staleness(segment.versions, segment.loss_mask, _chain(6), 5)
+    assert staleness.tolist() == [-1, 5, 5, 2, -1, 0]
 
 
 def test_a_token_of_unknown_weights_is_an_error() -> None:
     segment = _segment(99)
     with pytest.raises(KeyError):
-        token_ages(segment.versions, segment.loss_mask, _chain(2), 1)
+        token_staleness(segment.versions, segment.loss_mask, _chain(2), 1)
 
 
 def test_mask_takes_the_loss_of_old_tokens_only() -> None:
@@ -77,11 +77,13 @@ def test_drop_gives_up_the_whole_for_one_old_token() -> None:
 
 
 @given(st.sampled_from(StaleTokenPolicy), st.lists(st.integers(-1, 9), min_size=1, max_size=12), st.integers(0, 9))
-def test_no_policy_ever_trains_a_token_above_the_bound(policy: StaleTokenPolicy, versions: list[int], eta: int) -> None:
+def test_no_policy_ever_trains_a_token_above_the_bound(
+    policy: StaleTokenPolicy, versions: list[int], max_staleness: int
+) -> None:
     segment, lineage = _segment(*versions), _chain(10)
-    (mask,) = apply_stale_token_policy(policy, [segment], lineage, 9, eta).loss_masks
-    ages = token_ages(segment.versions, segment.loss_mask, lineage, 9)
-    assert not (mask & ((ages > eta) | (ages < 0))).any()
+    (mask,) = apply_stale_token_policy(policy, [segment], lineage, 9, max_staleness).loss_masks
+    staleness = token_staleness(segment.versions, segment.loss_mask, lineage, 9)
+    assert not (mask & ((staleness > max_staleness) | (staleness < 0))).any()
 
 
 def test_wait_holds_the_learner_for_a_running_episode_and_for_nothing_else() -> None:

@@ -1,4 +1,4 @@
-"""If these fail, tokens look younger than they are, and the age bound is a wish."""
+"""If these fail, tokens look younger than they are, and the staleness bound is a wish."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ def _lineage(*edges: tuple[int, int, int]) -> Lineage:
 
 def test_age_is_counted_in_steps_and_not_in_versions() -> None:
     lineage = _lineage((0, 0, -1), (1, 2, 0), (2, 5, 1))
-    assert lineage.age(0, 2) == 5
-    assert lineage.age(1, 2) == 3
-    assert lineage.age(2, 2) == 0
+    assert lineage.staleness(0, 2) == 5
+    assert lineage.staleness(1, 2) == 3
+    assert lineage.staleness(2, 2) == 0
 
 
 def test_a_resumed_run_that_copies_a_checkpoint_makes_nothing_older() -> None:
     again = make_version(1, 0)
     lineage = _lineage((0, 0, -1), (1, 4, 0), (again, 4, 1))
-    assert lineage.age(1, again) == 0
+    assert lineage.staleness(1, again) == 0
 
 
 def test_tokens_of_a_branch_that_was_rolled_back_are_measured_through_the_fork() -> None:
     """Steps 1..3 were taken, the run went back to step 1, and the other branch has taken 2 steps."""
     lineage = _lineage((0, 0, -1), (1, 1, 0), (2, 2, 1), (3, 3, 2), (10, 1, 1), (11, 2, 10), (12, 3, 11))
-    assert lineage.age(3, 12) == 2 + 2
-    assert lineage.age(2, 10) == 1
-    assert lineage.age(1, 12) == 2
-    assert lineage.age(12, 3) == lineage.age(3, 12)
+    assert lineage.staleness(3, 12) == 2 + 2
+    assert lineage.staleness(2, 10) == 1
+    assert lineage.staleness(1, 12) == 2
+    assert lineage.staleness(12, 3) == lineage.staleness(3, 12)
 
 
 def test_a_version_from_nowhere_is_an_error_and_not_an_age() -> None:
     lineage = _lineage((0, 0, -1), (7, 0, -1))
     with pytest.raises(KeyError):
-        lineage.age(5, 0)
+        lineage.staleness(5, 0)
     with pytest.raises(KeyError, match="no common ancestor"):
-        lineage.age(7, 0)
+        lineage.staleness(7, 0)
 
 
 def test_an_age_costs_no_more_after_weeks_than_in_the_first_hour() -> None:
@@ -57,11 +57,11 @@ def test_an_age_costs_no_more_after_weeks_than_in_the_first_hour() -> None:
 
     lineage = _lineage((0, 0, -1), *((version, version, version - 1) for version in range(1, 5000)))
     counted = lineage.entries = Counted(lineage.entries)
-    assert lineage.age(4996, 4999) == 3
+    assert lineage.staleness(4996, 4999) == 3
     assert counted.looks < 10
 
 
-def test_versions_are_never_reused_across_attempts() -> None:
+def test_versions_are_never_reused_across_starts() -> None:
     lineage = _lineage((0, 0, -1))
     with pytest.raises(ValueError, match="exists"):
         lineage.add(WeightVersion(0), 1, NO_VERSION)
@@ -76,6 +76,6 @@ def test_versions_are_never_reused_across_attempts() -> None:
 def test_a_version_is_an_int32() -> None:
     last = make_version((1 << 11) - 1, (1 << 20) - 1)
     assert last == np.iinfo(np.int32).max
-    for attempt, count in ((1 << 11, 0), (0, 1 << 20), (-1, 0), (0, -1)):
+    for start, count in ((1 << 11, 0), (0, 1 << 20), (-1, 0), (0, -1)):
         with pytest.raises(ValueError, match="out of range"):
-            make_version(attempt, count)
+            make_version(start, count)

@@ -33,8 +33,8 @@ COMMANDS: list[tuple[Callable[[list[str]], int], str, list[str]]] = [
     (SERVER.call, "--warm", ["-1"]),
     (SERVER.call, "--port", ["-1", "65536"]),
     (SERVER.call, "--proxy-gb", ["-1", "nan"]),
-    (ROUTER.call, "--workers http://x --port", ["70000"]),
-    (ROUTER.call, "--workers http://x --forward-timeout-s", ["0"]),
+    (ROUTER.call, "--servers http://x --port", ["70000"]),
+    (ROUTER.call, "--servers http://x --forward-timeout-s", ["0"]),
 ]
 
 
@@ -46,10 +46,10 @@ def test_a_number_that_cannot_be_is_one_line_and_exit_code_2(
 ):
     line = words.split()
     assert main_guard(lambda: main([*line[:-1], f"{line[-1]}={value}"])) == EXIT_USER
-    said = capsys.readouterr().err
-    assert said.startswith(f"error: argument {line[-1]}: ")
-    assert f"not '{value}'" in said or len(value) > 100
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith(f"error: argument {line[-1]}: ")
+    assert f"not '{value}'" in stderr or len(value) > 100
+    assert stderr.count("\n") == 1
 
 
 def test_one_from_the_environment_is_no_better(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from launch.monitor.api_types import ActivityLane, ActivityTimeline
+from launch.monitor.api_types import ActivityTimeline, ActivityTrack
 from launch.monitor.tui.drawing import styles
 from protocol.cli import formatting
 
@@ -23,20 +23,20 @@ _FULL, _HALF, _LOW = "█", "▌", "▏"
 
 def render_activity(activity: ActivityTimeline) -> Text:
     """Return a line per process with a character per time slot, coloured by the dominant state."""
-    shown = activity.lanes[:SHOWN]
+    shown = activity.tracks[:SHOWN]
     if not shown:
         return Text("No activity was recorded yet.", styles.QUIET)
     lines = [*map(_line, shown), _legend(activity)]
-    if more := len(activity.lanes) - len(shown):
+    if more := len(activity.tracks) - len(shown):
         lines.append(Text(f"and {more} more processes", styles.QUIET))
     return Text("\n").join(lines)
 
 
-def _line(lane: ActivityLane) -> Text:
-    line = Text(f"{formatting.truncate_text(lane.name, _LABEL):<{_LABEL}} ", "bold")
-    for at in range(max(map(len, lane.states.values()), default=0)):
-        state = max(lane.states, key=lambda name: lane.states[name][at])
-        value = lane.states[state][at]
+def _line(track: ActivityTrack) -> Text:
+    line = Text(f"{formatting.truncate_text(track.name, _LABEL):<{_LABEL}} ", "bold")
+    for at in range(max(map(len, track.states.values()), default=0)):
+        state = max(track.states, key=lambda name: track.states[name][at])
+        value = track.states[state][at]
         block = _FULL if value > 0.5 else _HALF if value > 0.1 else _LOW if value > 0 else " "
         line.append(block, _COLORS.get(state, ""))
     return line
@@ -44,7 +44,7 @@ def _line(lane: ActivityLane) -> Text:
 
 def _legend(activity: ActivityTimeline) -> Text:
     """Return the colours with their states, and the span of time."""
-    here = {state for lane in activity.lanes[:SHOWN] for state in lane.states}
+    here = {state for track in activity.tracks[:SHOWN] for state in track.states}
     by_color = dict[str, list[str]]()
     for name in [name for name in _COLORS if name in here] + sorted(here - _COLORS.keys()):
         by_color.setdefault(_COLORS.get(name, ""), []).append(name)

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from launch.monitor.run_state.model import EpisodeProgress, EvaluationScore
 from launch.monitor.run_state.view import EngineSummary, RunView
+from launch.monitor.text_plots import TICKS, braille_curve, sparkline
 from launch.monitor.tui.drawing import styles
 from launch.monitor.tui.drawing.styles import ACCENT, BAD, GOOD, QUIET, WARN
-from launch.monitor.tui.drawing.text_plots import braille_curve, sparkline
 from protocol.cli import formatting
 
 
@@ -49,7 +49,7 @@ _SHOWN_SESSIONS, _SHOWN_ALERTS = 6, 6
 def render_facts(view: RunView, width: int) -> Text:
     """Return the headline figures in as many columns as fit."""
     oldest = formatting.format_decimal(view.latest.get("staleness_max"), 0)
-    age = f"{formatting.format_decimal(view.latest.get('staleness_mean'), 1)}, oldest {oldest}"
+    staleness = f"{formatting.format_decimal(view.latest.get('staleness_mean'), 1)}, oldest {oldest}"
     bound = "" if view.run.max_staleness is None else f"of {view.run.max_staleness:.0f}"
     pauses = [engine.pause_ms for engine in view.engines if engine.pause_ms is not None]
     dropped, failed = sum(view.totals.dropped.values()), sum(view.totals.failed.values())
@@ -61,7 +61,7 @@ def render_facts(view: RunView, width: int) -> Text:
             formatting.format_short(view.latest.get("tokens_per_s_sampled")),
             _trend(view, "tokens_per_s_sampled"),
         ),
-        _figure("staleness", age, bound),
+        _figure("staleness", staleness, bound),
         _figure("episodes running", f"{view.running_count}", f"{view.totals.finished:,} finished"),
         _figure("tokens trained", f"{view.tokens.trained:,}", f"{view.tokens.masked:,} masked"),
         _figure("engine pause", formatting.format_milliseconds(max(pauses, default=None)), "longest"),
@@ -73,13 +73,12 @@ def render_facts(view: RunView, width: int) -> Text:
 
 
 def _figure(label: str, value: str, extra: str, style: str = "") -> list[Text]:
-    extra_style = ACCENT if extra[:1] in "▁▂▃▄▅▆▇█" else QUIET
+    extra_style = ACCENT if extra[:1] in TICKS else QUIET
     return [Text(label, QUIET), Text.assemble((value, f"bold {style}".strip()), "  ", (extra, extra_style))]
 
 
 def _trend(view: RunView, name: str) -> str:
-    known = [value for value in view.curves.get(name, []) if value is not None]
-    return sparkline(known, 10) if len(known) > 1 else ""
+    return sparkline(view.curves.get(name, []), 10)
 
 
 def arrange_blocks(cells: Sequence[Sequence[Text]], width: int, min_width: int, *, spaced: bool = True) -> Text:

@@ -69,8 +69,8 @@ def _probability(page: TokenPage, at: int) -> str:
 
 
 def _staleness(page: TokenPage, at: int) -> str:
-    age = page.staleness[at]
-    return "" if age is None else (GOOD, "cyan", WARN, BAD)[min(age, 3)]
+    staleness = page.staleness[at]
+    return "" if staleness is None else (GOOD, "cyan", WARN, BAD)[min(staleness, 3)]
 
 
 def _gap(page: TokenPage, at: int) -> str:

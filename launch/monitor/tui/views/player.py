@@ -61,7 +61,7 @@ class RecordingPlayer(Widget, can_focus=True):
 
     def on_mount(self) -> None:
         self.run_worker(self._keep())
-        self.set_interval(_TICK_S, self._tick)
+        self.set_interval(_TICK_S, self.tick)
 
     def on_resize(self) -> None:
         self._show()
@@ -87,7 +87,8 @@ class RecordingPlayer(Widget, can_focus=True):
             self._picture = await asyncio.to_thread(self._playback.screen_at, self.moment_s)
             self._show()
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Play on by one tick of the clock, unless the recording is paused."""
         if self.playing:
             self._go(self.moment_s + _TICK_S * _SPEEDS[self._speed])
             self.playing = self.moment_s < self._playback.length_s

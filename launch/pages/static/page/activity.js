@@ -52,16 +52,16 @@ async function ask(run, seconds, signal) {
 }
 
 function draw(activity) {
-  if (!activity.lanes.length)
+  if (!activity.tracks.length)
     return empty("No activity was recorded yet.", "Processes record it as soon as they start.");
-  const tip = h("p", { class: "lane-tip" }, "Point at a strip for its values.");
-  const states = [...new Set(activity.lanes.flatMap((lane) => Object.keys(lane.states)))];
-  const more = activity.lanes.length - MAX_SHOWN;
+  const tip = h("p", { class: "activity-tip" }, "Point at a strip for its values.");
+  const states = [...new Set(activity.tracks.flatMap((track) => Object.keys(track.states)))];
+  const more = activity.tracks.length - MAX_SHOWN;
   return h(
     "div",
     { class: "activity" },
     legend(states),
-    ...activity.lanes.slice(0, MAX_SHOWN).map((lane) => strip(lane, activity, tip)),
+    ...activity.tracks.slice(0, MAX_SHOWN).map((track) => strip(track, activity, tip)),
     more > 0 && h("p", { class: "note" }, `and ${more} more processes`),
     axis(activity),
     tip,
@@ -85,11 +85,12 @@ function legend(states) {
 
 function axis({ since, until }) {
   const at = [since, (since + until) / 2, until];
-  return h("div", { class: "lane axis" }, h("span", {}, ""), h("p", {}, ...at.map((t) => h("span", {}, clock(t)))));
+  const times = h("p", {}, ...at.map((t) => h("span", {}, clock(t))));
+  return h("div", { class: "activity-track axis" }, h("span", {}, ""), times);
 }
 
-function strip(lane, activity, tip) {
-  const states = Object.entries(lane.states);
+function strip(track, activity, tip) {
+  const states = Object.entries(track.states);
   const slots = states[0]?.[1].length ?? 0;
   const sums = Array.from({ length: slots }, (_, slot) => states.reduce((sum, [, values]) => sum + values[slot], 0));
   const most = Math.max(1, ...sums);
@@ -97,7 +98,7 @@ function strip(lane, activity, tip) {
     viewBox: `0 0 ${slots} ${TALL}`,
     preserveAspectRatio: "none",
     role: "img",
-    "aria-label": `${lane.name} over time`,
+    "aria-label": `${track.name} over time`,
   });
   const floor = new Array(slots).fill(0);
   for (const [state, values] of states) {
@@ -112,9 +113,10 @@ function strip(lane, activity, tip) {
       .filter(([, values]) => values[slot] > 0.005)
       .map(([state, values]) => `${words(state)} ${fixed(values[slot])}`);
     const at = clock(activity.since + slot * activity.slot_s);
-    replace(tip, `${lane.name}, ${at}: ${said.join(" · ") || "nothing"}`);
+    replace(tip, `${track.name}, ${at}: ${said.join(" · ") || "nothing"}`);
   });
-  return h("div", { class: "lane", "data-kind": lane.kind }, h("span", { title: lane.name }, lane.name), svg);
+  const label = h("span", { title: track.name }, track.name);
+  return h("div", { class: "activity-track", "data-kind": track.kind }, label, svg);
 }
 
 // Stacks one state on top of those below it, and raises `floor`.

@@ -10,7 +10,7 @@ import { copyable, empty, facts, failure, panel, rewardCell, show, signed, table
 import { address } from "./router.js";
 import { recordingName, trajectoryOf } from "./ids.js";
 
-const LANES_MS = 10_000;
+const ACTIVITY_MS = 10_000;
 const WORST = 6;
 const RUNNING = 8;
 const CURVES = [
@@ -59,7 +59,7 @@ export function overviewView({ run, signal }) {
 
 class Overview {
   charts = null;
-  lanesAt = 0;
+  activityAt = 0;
 
   constructor(run, signal) {
     this.run = run;
@@ -100,8 +100,8 @@ class Overview {
       () => getJson(ofRun(this.run, "trajectories", { step: "last", sort: "worst", limit: WORST }), this.signal),
       (page) => worstTable(this.run, page),
     );
-    if (Date.now() - this.lanesAt > LANES_MS) {
-      this.lanesAt = Date.now();
+    if (Date.now() - this.activityAt > ACTIVITY_MS) {
+      this.activityAt = Date.now();
       this.activity.refresh();
     }
   }
@@ -120,7 +120,7 @@ class Overview {
     );
     replace(this.curves, ...this.charts.map((chart) => chart.element));
     this.activity = activityPanel(this.run, this.signal);
-    this.lanesAt = Date.now();
+    this.activityAt = Date.now();
     const all = h("a", { class: "button small right", href: address(this.run, "curves") }, "All curves");
     const terminals = h("a", { class: "button small right", href: address(this.run, "terminals") }, "Watch");
     const worst = h(
@@ -325,7 +325,7 @@ function about(state) {
       ["flow", run.flow === "run" ? "" : words(run.flow)],
       ["nodes, workers", `${nodes}, ${workers}`],
       ["seed", run.seed === null ? "" : String(run.seed)],
-      ["attempts", run.attempts > 1 ? String(run.attempts) : ""],
+      ["starts", run.starts > 1 ? String(run.starts) : ""],
       ["began", run.started_at ? new Date(run.started_at * 1000).toLocaleString("en-GB") : ""],
       ["reason", run.reason],
       ...evaluations.map((each) => [

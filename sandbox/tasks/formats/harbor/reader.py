@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from typing import Annotated, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -14,16 +15,22 @@ from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.field_encoding import to_metadata
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.formats.folders import read_environment
+from sandbox.tasks.formats.harbor.network import read_network
 from sandbox.tasks.formats.harbor.schema import (
     AGENT_SERVICE,
+    COMPOSE_FILE,
     FOILS_FOLDER,
     METADATA_PREFIX,
     REPORTS,
+    TEMPLATE,
+    HarborHealthcheck,
     HarborTable,
     HarborTask,
 )
+from sandbox.tasks.formats.harbor.support import check_support, is_graded_separately
+from sandbox.tasks.live_evidence import suggest_grading
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import GradingLevel, NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import OFFLINE, GradingLevel, Task, TaskHealthcheck
 
 _VARIABLES = {
     "MAIN_IMAGE_NAME": "",
@@ -40,34 +47,46 @@ _VARIABLES = {
 
 _AGENT_S = 600.0
 """Time limit of the agent in seconds if the task has none."""
-_VERSIONS = ("version", "schema_version")
+_KEPT = ("task", "source", "multi_step_reward_strategy")
+"""Keys about a task that do not change how it runs."""
 
 
 def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     """Read a Harbor directory; problems are added to ``problems``."""
     described = _toml(tree, problems)
+    check_support(described, tree, problems)
     environment, verifier = described.environment, described.verifier
+    inside = tree.subtree("environment")
     memory_mb = environment.memory or environment.memory_mb
     variables = _VARIABLES | {"CPUS": f"{environment.cpus:g}", "MEMORY": f"{memory_mb}M"}
     composed = (
-        compose.read_compose_file(tree, "environment", AGENT_SERVICE, variables, problems) or compose.ComposeFacts()
+        compose.read_compose_file(inside, (COMPOSE_FILE,), AGENT_SERVICE, variables, problems) or compose.ComposeFacts()
     )
-    inside = tree.subtree("environment")
     plan = composed.build
     if plan is None and not environment.docker_image and not composed.image:
         plan = BuildPlan() if "Dockerfile" in inside.files else None
-    harness_files = ("docker-compose.yaml", "docker-compose.yml")
-    start = read_environment(inside, plan, environment.docker_image or composed.image, harness_files, problems)
+    start = read_environment(inside, plan, environment.docker_image or composed.image, (COMPOSE_FILE,), problems)
     tests = problems.read_regular_files(tree, "tests")
     tests.pop("test.sh", None)
     run_tests = problems.read_text(tree, "tests/test.sh", "without it nothing can be graded")
     solution_files = problems.read_regular_files(tree, "solution")
     solution_files.pop("solve.sh", None)
     weights = _weights(tree, problems)
-    internet = NetworkMode.FULL if environment.allow_internet else NetworkMode.NONE
+    env, agent_env, test_env, solution_env = (
+        _resolve(where, given, problems)
+        for where, given in (
+            ("environment.env", environment.env),
+            ("agent.env", described.agent.env),
+            ("verifier.env", verifier.env),
+            ("solution.env", described.solution.env),
+        )
+    )
+    network, health = read_network(described, problems), environment.healthcheck
+    instruction = problems.read_text(tree, "instruction.md", "the agent needs it").strip() or "unreadable"
+    level = suggest_grading(run_tests, tests, instruction)
     return Task(
         id=name,
-        instruction=problems.read_text(tree, "instruction.md", "the agent needs it").strip() or "unreadable",
+        instruction=instruction,
         family=str(described.metadata.get("category", "")),
         image=start.image,
         setup=start.setup,
@@ -82,12 +101,16 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         foils=_foils(tree, problems),
         build=start.build,
         services=composed.services,
-        network=TaskNetwork(agent=internet, verify=internet),
-        grading=GradingLevel.ARTIFACTS if verifier.environment_mode == "separate" else GradingLevel.SAME,
-        artifacts=tuple(described.artifacts),
-        env=environment.env | composed.env,
+        network=OFFLINE if composed.offline else network,
+        grading=GradingLevel.ARTIFACTS if is_graded_separately(verifier) else level,
+        artifacts=tuple(each.source for each in described.artifacts),
+        env=env | composed.env,
+        agent_env=agent_env,
+        test_env=test_env,
+        solution_env=solution_env,
+        healthcheck=health and _healthcheck(health),
         metadata=_metadata(described),
-        workdir=composed.workdir or start.workdir,
+        workdir=environment.workdir or composed.workdir or start.workdir,
         agent_timeout_s=described.agent.timeout_sec or _AGENT_S,
         test_timeout_s=verifier.timeout_sec,
         build_timeout_s=environment.build_timeout_sec,
@@ -108,9 +131,35 @@ def _toml(tree: FileTree, problems: TaskProblems) -> HarborTask:
     return problems.validate("task.toml", value, HarborTask) or HarborTask()
 
 
+def _healthcheck(given: HarborHealthcheck) -> TaskHealthcheck:
+    return TaskHealthcheck(
+        given.command,
+        given.interval_sec,
+        given.timeout_sec,
+        given.start_period_sec,
+        given.start_interval_sec,
+        given.retries,
+    )
+
+
+def _resolve(where: str, given: Mapping[str, str], problems: TaskProblems) -> dict[str, str]:
+    """Return the variables with the defaults of their templates; one that only the host could give is a problem."""
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        template = TEMPLATE.fullmatch(value)
+        if template and template["default"] is None:
+            problems.add(
+                f"task.toml: {where}.{name} = {value!r} has no default",
+                f"no value is taken from the host's environment: write ${{{template['name']}:-VALUE}}",
+            )
+        found[name] = template["default"] or "" if template else value
+    return found
+
+
 def _metadata(described: HarborTask) -> dict[str, str]:
     """Return ``[metadata]`` under its own keys, and every other unused key under ``harbor.``."""
-    others = {key: value for key, value in (described.model_extra or {}).items() if key not in _VERSIONS}
+    others: dict[str, object] = dict(described.model_extra or {})
+    others |= {key: value for key in _KEPT if (value := getattr(described, key))}
     for name in ("verifier", "agent", "environment", "solution"):
         table = cast("HarborTable", getattr(described, name))
         others |= {f"{name}.{key}": value for key, value in (table.model_extra or {}).items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -10,11 +12,17 @@ from sandbox.tasks.container_files.compose_schema import Mebibytes
 
 AGENT_SERVICE = "main"
 """Name of the agent's service in a compose file."""
+COMPOSE_FILE = "docker-compose.yaml"
+"""Harbor's name in ``environment/``; a ``docker-compose.yml`` there is material of the task."""
 FOILS_FOLDER = "foils"
 METADATA_PREFIX = "harbor."
 """Prefix of metadata keys that are not in Harbor's own ``[metadata]``."""
 REPORTS = ("/logs/verifier/ctrf.json", "/logs/verifier/reward.json", "/logs/verifier/reward.txt")
 """Paths at which the tests leave their results."""
+TESTS_IMAGE = frozenset({"Dockerfile", COMPOSE_FILE})
+"""Files among the tests that define the image in which they run, if they run in one of their own."""
+TEMPLATE = re.compile(r"\$\{(?P<name>[^}:]+)(?::-(?P<default>.*))?\}")
+"""A variable's value that Harbor takes from the host, or else from the default."""
 
 
 def _with_unit(value: object) -> object:
@@ -23,67 +31,121 @@ def _with_unit(value: object) -> object:
     return value
 
 
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _as_table(value: object) -> object:
+    return {"source": value} if isinstance(value, str) else value
+
+
 Sized = Annotated[Mebibytes, BeforeValidator(_with_unit)]
 Positive = Annotated[float, Field(gt=0)]
-RootUser = Literal["", "root", 0, "0"] | None
-"""User whose commands run: here everything runs as root."""
+NotNegative = Annotated[float, Field(ge=0)]
+User = str | int | None
+Variables = dict[str, str]
 
 
 class HarborTable(BaseModel):
-    """A table of ``task.toml``.
-
-    Keys that would change how a task runs in a way that is not supported must be empty; other unknown keys are kept.
-    """
+    """A table of ``task.toml``. Unknown keys are kept; Harbor ignores them."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class HarborVerifier(HarborTable):
-    """``[verifier]``: how the tests run."""
+class HarborNetworkMode(StrEnum):
+    """Words for a network in ``task.toml``."""
 
-    timeout_sec: Positive = 600.0
-    environment_mode: Literal["shared", "separate"] = "shared"
-    env: dict[str, Any] = Field(default_factory=dict[str, Any], max_length=0)
-    user: RootUser = None
-
-
-class HarborAgent(HarborTable):
-    """``[agent]``: the agent's limits."""
-
-    timeout_sec: Positive | None = None
-    user: RootUser = None
+    NO_NETWORK = "no-network"
+    PUBLIC = "public"
+    ALLOWLIST = "allowlist"
 
 
-class HarborEnvironment(HarborTable):
+class HarborNetworkTable(HarborTable):
+    """A table that may set the network of a phase."""
+
+    network_mode: HarborNetworkMode | None = None
+    allowed_hosts: list[str] | None = None
+
+
+class HarborHealthcheck(HarborTable):
+    """``[environment.healthcheck]``, with the defaults of Harbor."""
+
+    command: str
+    interval_sec: Positive = 5.0
+    timeout_sec: Positive = 30.0
+    start_period_sec: NotNegative = 0.0
+    start_interval_sec: Positive = 5.0
+    retries: Annotated[int, Field(ge=1)] = 3
+
+
+class HarborEnvironment(HarborNetworkTable):
     """``[environment]``: image and limits of the container."""
 
     build_timeout_sec: Positive = 600.0
     docker_image: str = ""
+    os: Annotated[str, BeforeValidator(_lower)] = "linux"
     cpus: Positive = 1.0
     memory: Sized | None = None
     memory_mb: Annotated[int, Field(gt=0)] = 2048
     storage: Sized | None = None
     storage_mb: Annotated[int, Field(gt=0)] = 10240
     allow_internet: bool | None = None
-    env: dict[str, str] = Field(default_factory=dict[str, str])
-    gpus: Literal[0] = 0
-    mcp_servers: list[Any] = Field(default_factory=list[Any], max_length=0)
-    skills_dir: None = None
+    env: Variables = Field(default_factory=dict[str, str])
+    gpus: int | None = None
+    gpu_types: list[str] | None = None
+    tpu: dict[str, Any] | None = None
+    mcp_servers: list[Any] = Field(default_factory=list[Any])
+    skills_dir: str | None = None
+    healthcheck: HarborHealthcheck | None = None
+    workdir: Annotated[str, Field(pattern="^/")] | None = None
+
+
+class HarborVerifier(HarborNetworkTable):
+    """``[verifier]``: how the tests run."""
+
+    timeout_sec: Positive = 600.0
+    environment_mode: Literal["shared", "separate"] | None = None
+    environment: HarborEnvironment | None = None
+    env: Variables = Field(default_factory=dict[str, str])
+    user: User = None
+    collect: list[Any] = Field(default_factory=list[Any])
+
+
+class HarborAgent(HarborNetworkTable):
+    """``[agent]``: the agent's limits."""
+
+    timeout_sec: Positive | None = None
+    user: User = None
+    env: Variables = Field(default_factory=dict[str, str])
 
 
 class HarborSolution(HarborTable):
-    """``[solution]``: the oracle's variables, which are not supported."""
+    """``[solution]``: the oracle."""
 
-    env: dict[str, Any] = Field(default_factory=dict[str, Any], max_length=0)
+    env: Variables = Field(default_factory=dict[str, str])
+
+
+class HarborArtifact(HarborTable):
+    """An entry of ``artifacts``: a path, or a table."""
+
+    source: str
+    destination: str | None = None
+    exclude: list[str] = Field(default_factory=list[str])
+    service: str | None = None
 
 
 class HarborTask(HarborTable):
     """The whole ``task.toml``."""
 
+    schema_version: object = None
+    version: object = None
+    task: object = None
+    source: object = None
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
     verifier: HarborVerifier = HarborVerifier()
     agent: HarborAgent = HarborAgent()
     environment: HarborEnvironment = HarborEnvironment()
     solution: HarborSolution = HarborSolution()
-    artifacts: list[Annotated[str, Field(pattern="^/")]] = Field(default_factory=list[str])
-    steps: list[Any] = Field(default_factory=list[Any], max_length=0)
+    artifacts: list[Annotated[HarborArtifact, BeforeValidator(_as_table)]] = Field(default_factory=list[HarborArtifact])
+    steps: list[Any] | None = None
+    multi_step_reward_strategy: object = None

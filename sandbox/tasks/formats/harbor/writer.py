@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tomli_w
@@ -13,8 +14,16 @@ from sandbox.tasks.container_files.compose_writer import build_section, write_co
 from sandbox.tasks.field_encoding import from_metadata
 from sandbox.tasks.file_tree import TreeFile, as_tree_files
 from sandbox.tasks.formats.folders import write_environment
-from sandbox.tasks.formats.harbor.schema import AGENT_SERVICE, FOILS_FOLDER, METADATA_PREFIX
-from sandbox.tasks.task import GradingLevel, NetworkMode, Task
+from sandbox.tasks.formats.harbor.network import MODES
+from sandbox.tasks.formats.harbor.schema import (
+    AGENT_SERVICE,
+    COMPOSE_FILE,
+    FOILS_FOLDER,
+    METADATA_PREFIX,
+    TEMPLATE,
+    TESTS_IMAGE,
+)
+from sandbox.tasks.task import GradingLevel, NetworkMode, Task, TaskHealthcheck
 
 
 def write_task(task: Task) -> dict[str, TreeFile]:
@@ -43,7 +52,7 @@ def _needs_no_compose(task: Task) -> bool:
         build is not None
         and not (task.files or task.setup or task.services or build.args or build.target)
         and build.dockerfile == "Dockerfile"
-        and not any(path.startswith("docker-compose.y") for path in build.files)
+        and COMPOSE_FILE not in build.files
     )
 
 
@@ -57,10 +66,16 @@ def _tables(task: Task) -> dict[str, Any]:
         "cpus": task.cpus,
         "memory": f"{task.memory_mb}M",
         "storage": f"{task.storage_mb}M",
-        "allow_internet": task.network.agent is not NetworkMode.NONE,
+        **_network(task.network.agent, task.network.allowed_hosts),
+        **_variables(task.env),
     }
-    verifier: dict[str, Any] = {"timeout_sec": task.test_timeout_s}
-    if task.grading is GradingLevel.ARTIFACTS:
+    if task.healthcheck:
+        environment["healthcheck"] = _healthcheck(task.healthcheck)
+    agent: dict[str, Any] = {"timeout_sec": task.agent_timeout_s, **_variables(task.agent_env)}
+    verifier: dict[str, Any] = {"timeout_sec": task.test_timeout_s, **_variables(task.test_env)}
+    if task.network.verify is not task.network.agent:
+        verifier |= _network(task.network.verify, task.network.allowed_hosts)
+    if task.grading is GradingLevel.ARTIFACTS and not task.tests.keys() & TESTS_IMAGE:
         verifier["environment_mode"] = "separate"
     tables: dict[str, Any] = {"version": "1.0"}
     if task.artifacts:
@@ -68,8 +83,9 @@ def _tables(task: Task) -> dict[str, Any]:
     tables |= {
         "metadata": metadata,
         "verifier": verifier,
-        "agent": {"timeout_sec": task.agent_timeout_s},
-        "environment": environment | ({"env": dict(task.env)} if task.env else {}),
+        "agent": agent,
+        "environment": environment,
+        "solution": _variables(task.solution_env),
     }
     for path, value in _toml_values(from_metadata(task.metadata, METADATA_PREFIX)).items():
         table, dot, key = path.partition(".")
@@ -78,6 +94,27 @@ def _tables(task: Task) -> dict[str, Any]:
         else:
             tables.setdefault(path, value)
     return tables
+
+
+def _network(mode: NetworkMode, hosts: Sequence[str]) -> dict[str, Any]:
+    word = next(word for word, each in MODES.items() if each is mode)
+    return {"network_mode": word.value} | ({"allowed_hosts": list(hosts)} if mode is NetworkMode.PROXY else {})
+
+
+def _variables(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the key ``env``, unless Harbor would take a value for a template."""
+    return {"env": dict(values)} if values and not any(map(TEMPLATE.fullmatch, values.values())) else {}
+
+
+def _healthcheck(check: TaskHealthcheck) -> dict[str, Any]:
+    return {
+        "command": check.command,
+        "interval_sec": check.interval_s,
+        "timeout_sec": check.timeout_s,
+        "start_period_sec": check.start_period_s,
+        "start_interval_sec": check.start_interval_s,
+        "retries": check.retries,
+    }
 
 
 def _toml_values(values: dict[str, object]) -> dict[str, Any]:

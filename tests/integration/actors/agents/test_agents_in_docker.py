@@ -18,7 +18,7 @@ from actors.rollout.episode import run_agent_episode
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.settings import EpisodeSettings
 from actors.tokens.chat_format import ChatFormat
-from actors.workers.provider_settings import ProviderSettings
+from actors.workers.provider_spec import ProviderSpec
 from actors.workers.sandbox_source import open_sandbox_source
 from launch.config.tables import AgentTable
 from protocol.trajectory import EpisodeStatus, Trajectory
@@ -27,10 +27,10 @@ from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, LocalSandbox, Sandbox, open_sandbox
 from sandbox.tasks.task import Task
 from tests.support.episodes import episode_context, terminal_limits
-from tests.support.fake_policy import FakeEngine, FakeTokenizer
+from tests.support.fake_policy import FakeTokenizer, ScriptedEngine
 from tests.support.http_servers import pool_server
 
-pytestmark = [pytest.mark.docker]
+pytestmark = [pytest.mark.first_case, pytest.mark.docker]
 
 POOL = PoolSettings(name=f"test-agents-{os.getpid()}", run_id="test", capacity=1)
 SETTINGS = EpisodeSettings(
@@ -148,7 +148,7 @@ async def test_it_does_so_in_a_sandbox_of_a_pool_server_and_is_graded_there(
     async with (
         SandboxPool(POOL, docker_engine) as pool,
         pool_server(LocalProvider(pool), tmp_path) as (url, _),
-        open_sandbox_source(POOL, ProviderSettings("pool", (url,)), episodes=1, acquire_s=120.0) as sandboxes,
+        open_sandbox_source(POOL, ProviderSpec("pool", (url,)), episodes=1, acquire_s=120.0) as sandboxes,
         open_sandbox(sandboxes, task, 600.0) as sandbox,
     ):
         assert not isinstance(sandbox, LocalSandbox)
@@ -158,7 +158,7 @@ async def test_it_does_so_in_a_sandbox_of_a_pool_server_and_is_graded_there(
 async def does_it(agent: Agent, task: Task, texts: list[str], reads: str, sandbox: Sandbox) -> None:
     limits = terminal_limits(command_s=20.0, grade_s=60.0, observation_chars=4000)
     terminal = SandboxTerminal(sandbox, task, limits, tools=agent.tools)
-    engine = FakeEngine([f"{text}\x01" for text in texts])
+    engine = ScriptedEngine([f"{text}\x01" for text in texts])
     chat = ChatFormat(FakeTokenizer(), tools=[tool.schema for tool in agent.offered_tools.values()] or None)
     trajectory = await run_agent_episode(episode_context(SETTINGS, task), agent, chat, engine.generate, terminal)
     assert (trajectory.status, trajectory.reward.total) == (EpisodeStatus.COMPLETED, 1.0), text_of(trajectory)

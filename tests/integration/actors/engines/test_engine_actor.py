@@ -13,7 +13,7 @@ from actors.engines.messages import EngineState, EngineUnavailable, OnPartialRep
 from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.runtime.remote import ActorOptions, kill_actor, spawn_actor
 from tests.integration.actors.engines import tiny_qwen
-from tests.support.engine_requests import request
+from tests.support.engine_requests import make_request
 from tests.support.engine_specs import engine_spec
 from tests.support.processes import process_group
 
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.sglang]
 
 
 @pytest.mark.usefixtures("ray_node")
+@pytest.mark.slow
 async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_is_killed(tmp_path: Path) -> None:
     """Between pause and continue, too: a server that nobody would continue is not left behind."""
     folders = [tmp_path / "random", tmp_path / "a"]
@@ -38,18 +39,18 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
     engine = spawn_actor(SGLangEngine, ActorOptions(name="engine-remote", max_concurrency=1000), settings)
     status = await engine.call(SGLangEngine.start, tiny_qwen.manifest(1, folders[0]))
     report = await engine.call(SGLangEngine.load_weights, tiny_qwen.manifest(2, folders[1]), 60)
-    reply = await engine.call(SGLangEngine.generate, request([5, 6, 7], 10, deadline_s=60.0))
+    reply = await engine.call(SGLangEngine.generate, make_request([5, 6, 7], 10, deadline_s=60.0))
     assert (status.version, report.version) == (1, 2)
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {2})
     with pytest.raises(RequestRefused, match="outside the vocabulary"):
-        await engine.call(SGLangEngine.generate, request([tiny_qwen.VOCABULARY], 10, deadline_s=60.0))
+        await engine.call(SGLangEngine.generate, make_request([tiny_qwen.VOCABULARY], 10, deadline_s=60.0))
 
     server = (await engine.call(SGLangEngine.status)).pid
     pidfd = os.pidfd_open(server)
-    told, came = list[PartialReply](), asyncio.Event()
+    partials, came = list[PartialReply](), asyncio.Event()
 
     def watch(received: PartialReply) -> None:
-        told.append(received)
+        partials.append(received)
         came.set()
 
     remote = RemoteEngine(engine)
@@ -62,8 +63,8 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
         while (await engine.call(SGLangEngine.status)).state is not EngineState.UPDATING:  # noqa: ASYNC110  an actor's state
             await asyncio.sleep(0.01)
         kill_actor(engine)
-    assert cut.result() == told[-1], "the next engine would take back what a watcher was told"
-    assert set(told[0].token_ids) == {tiny_qwen.SAYS_A}
+    assert cut.result() == partials[-1], "the next engine would take back what a watcher was told"
+    assert set(partials[0].token_ids) == {tiny_qwen.SAYS_A}
     ended, _, _ = select.select([pidfd], [], [], 60)
     os.close(pidfd)
     assert ended
@@ -73,7 +74,7 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
 
 
 async def _cut_off(engine: RemoteEngine, watch: OnPartialReply) -> PartialReply:
-    """What is left of a long reply."""
+    """Start a long reply and return the part that came before the engine stopped."""
     with pytest.raises(EngineUnavailable) as lost:
-        await engine.generate(request([5, 6, 7], 2000, deadline_s=60.0), watch)
+        await engine.generate(make_request([5, 6, 7], 2000, deadline_s=60.0), watch)
     return lost.value.partial_reply

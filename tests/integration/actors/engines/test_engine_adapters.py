@@ -20,7 +20,7 @@ from actors.engines.messages import EngineState, GenerateReply, InvalidWeights, 
 from actors.engines.weights import adapter_files
 from protocol.weights import WeightManifest
 from tests.integration.actors.engines import tiny_adapters, tiny_qwen
-from tests.support.engine_requests import request
+from tests.support.engine_requests import make_request
 from tests.support.engine_specs import engine_spec
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -94,7 +94,7 @@ async def loaded(engine: SGLangEngine) -> set[str]:
 
 async def running(engine: SGLangEngine, group: asyncio.TaskGroup, name: str) -> asyncio.Task[GenerateReply]:
     """A long request of which something has come."""
-    task = group.create_task(engine.generate(request(prompt(len(name)), 1500, name=name)))
+    task = group.create_task(engine.generate(make_request(prompt(len(name)), 1500, name=name)))
     while not len((await engine.partial_replies({name: 0})).get(name, ())):  # noqa: ASYNC110  # another task's state
         await asyncio.sleep(0.01)
     return task
@@ -106,12 +106,12 @@ async def test_replies_are_labelled_with_the_adapter_that_made_them_while_versio
     """Nothing pauses for them, a reply is of one version from its first token to its last, and what nobody uses any
     more is unloaded."""
     replies: list[GenerateReply] = []
-    updates, clients, turns, more, most = 20, 10, 20, asyncio.Event(), 0
+    updates, clients, more, ended, most = 20, 10, asyncio.Event(), asyncio.Event(), 0
 
     async def converse(client: int) -> None:
         dice, history = random.Random(client), prompt(client)
-        for _ in range(turns):
-            reply = await engine.generate(request(history, dice.randint(4, 60), session=str(client)))
+        while not ended.is_set():
+            reply = await engine.generate(make_request(history, dice.randint(4, 60), session=str(client)))
             talkers.check(reply)
             assert set(reply.versions) == {reply.key_version}
             history = [*history, *reply.token_ids][-1500:]
@@ -121,19 +121,18 @@ async def test_replies_are_labelled_with_the_adapter_that_made_them_while_versio
     async with asyncio.TaskGroup() as group:
         for client in range(clients):
             group.create_task(converse(client))
-        for number in range(1, updates + 1):
-            while len(replies) < number * clients * turns // (updates + 1):
-                more.clear()
-                await more.wait()
+        for _ in range(updates):
             published = talkers.publish()
             report = await engine.load_weights(published, 300)
             assert (report.version, report.pause_ms) == (published.version, 0.0)
             most = max(most, len(await loaded(engine)))
-    assert len(replies) == clients * turns
-    assert len({reply.key_version for reply in replies}) > updates // 2, "versions that nobody sampled prove nothing"
+            while all(reply.key_version != published.version for reply in replies):
+                more.clear()
+                await more.wait()
+        ended.set()
     assert most <= MAX_ADAPTERS
     (events,) = (engine.slot.spec.run_dir / "events").glob("*.jsonl")
-    loads = [line for line in map(orjson.loads, events.read_bytes().splitlines()) if line["kind"] == "engine.load"]
+    loads = [line for line in map(orjson.loads, events.read_bytes().splitlines()) if line["kind"] == "engine.loaded"]
     assert [line["pause_ms"] for line in loads[-updates:]] == [0.0] * updates
 
 
@@ -145,7 +144,7 @@ async def test_log_probabilities_are_those_of_merged_weights(
         tiny_adapters.write_random(talkers.base, adapter, seed)
         tiny_adapters.write_merged(talkers.base, adapter, merged)
         await engine.load_weights(tiny_adapters.manifest(next(_versions), adapter), 300)
-        reply = await engine.generate(request(prompt(seed, 40), 200, temperature=temperature))
+        reply = await engine.generate(make_request(prompt(seed, 40), 200, temperature=temperature))
         expected, without = (
             tiny_qwen.reference_logprobs(folder, prompt(seed, 40), reply.token_ids, temperature)
             for folder in (merged, talkers.base)
@@ -162,7 +161,7 @@ async def test_a_request_ends_under_the_adapter_that_it_began_with_which_is_unlo
     async with asyncio.TaskGroup() as group:
         long = await running(engine, group, "long")
         await engine.load_weights(new, 300)
-        short = await engine.generate(request(prompt(3), 20))
+        short = await engine.generate(make_request(prompt(3), 20))
         assert not long.done(), "the old adapter has no user any more, which proves nothing"
         assert {f"v{old.version}", f"v{new.version}"} <= await loaded(engine)
     for reply, published in ((long.result(), old), (short, new)):
@@ -235,7 +234,7 @@ async def test_a_bad_folder_is_refused_and_the_one_before_goes_on(
 
 
 async def serves(engine: SGLangEngine, talkers: Talkers, manifest: WeightManifest) -> None:
-    reply = await engine.generate(request(prompt(4), 20))
+    reply = await engine.generate(make_request(prompt(4), 20))
     talkers.check(reply)
     assert set(reply.versions) == {manifest.version}
     assert (await engine.status()).version == manifest.version
@@ -268,7 +267,7 @@ async def test_what_the_server_refuses_changes_nothing_and_can_be_pushed_again(
 async def test_a_server_that_comes_back_has_the_newest_adapter_before_any_request(
     engine: SGLangEngine, talkers: Talkers
 ) -> None:
-    """What another adapter had begun goes on under it, each token with its own label."""
+    """A reply begun under another adapter goes on under the new one, each token labelled with its own version."""
     old, new = talkers.publish(), talkers.publish()
     await engine.load_weights(old, 300)
     restarts, pid = (await engine.statistics()).restarts, (await engine.status()).pid
@@ -276,7 +275,7 @@ async def test_a_server_that_comes_back_has_the_newest_adapter_before_any_reques
         task = await running(engine, group, "cut")
         await engine.load_weights(new, 300)
         os.kill(pid, signal.SIGKILL)
-        late = group.create_task(engine.generate(request(prompt(5), 20)))
+        late = group.create_task(engine.generate(make_request(prompt(5), 20)))
     reply, statistics = task.result(), await engine.statistics()
     talkers.check(reply)
     talkers.check(late.result())

@@ -42,7 +42,7 @@ from actors.weight_transport.transfer_plan import PlannedFile, TransferPlan
 from actors.weight_transport.version_folders import version_folder
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.integration.actors.engines import tiny_qwen
-from tests.support.engine_requests import request
+from tests.support.engine_requests import make_request
 from tests.support.engine_specs import engine_spec
 from tests.support.processes import process_group
 
@@ -113,7 +113,7 @@ class EnginePair:
                     await engine.load_weights(manifest, _LOAD_S)
 
     @asynccontextmanager
-    async def asked(self) -> AsyncGenerator[None]:
+    async def under_load(self) -> AsyncGenerator[None]:
         """So many requests are always under way meanwhile; after it each has been answered, and truly labelled."""
         over, replies = asyncio.Event(), list[GenerateReply]()
 
@@ -121,7 +121,7 @@ class EnginePair:
             while not over.is_set():
                 seed = next(self._sessions)
                 ids = [3 + seed % 90, *[5] * 19]
-                replies.append(await self._router.generate(request(ids, _REPLY_TOKENS, session=f"s{seed}")))
+                replies.append(await self._router.generate(make_request(ids, _REPLY_TOKENS, session=f"s{seed}")))
 
         async with asyncio.TaskGroup() as group:
             for _ in range(_AT_ONCE):
@@ -142,7 +142,7 @@ class EnginePair:
     async def assert_sound(self, *allowed: WeightManifest) -> None:
         """Each engine decodes, on one of these versions, and its server holds that one's weights."""
         for engine in self.engines:
-            reply = await engine.generate(request([7] * 20, 5))
+            reply = await engine.generate(make_request([7] * 20, 5))
             status = await engine.status()
             assert status.state is EngineState.SERVING
             assert status.version in {manifest.version for manifest in allowed}
@@ -191,7 +191,7 @@ async def until_replaced(engine: SGLangEngine, restarts: int) -> None:
 async def test_a_server_is_killed_while_new_weights_come(pair: EnginePair) -> None:
     new, hit = pair.publish(tiny_qwen.SAYS_B), pair.engines[0]
     restarts = (await hit.statistics()).restarts
-    async with pair.asked():
+    async with pair.under_load():
         async with asyncio.TaskGroup() as group:
             group.create_task(pair.push(new))
             os.kill((await hit.status()).pid, signal.SIGKILL)
@@ -203,7 +203,7 @@ async def test_a_server_stops_and_says_nothing(pair: EnginePair) -> None:
     """Longer than it may be silent: it is replaced, and its requests go on elsewhere."""
     new, hit = pair.publish(tiny_qwen.SAYS_B), pair.engines[1]
     restarts, gone = (await hit.statistics()).restarts, (await hit.status()).pid
-    async with pair.asked():
+    async with pair.under_load():
         for pid in process_group(gone):
             os.kill(pid, signal.SIGSTOP)
         await until_replaced(hit, restarts)
@@ -214,7 +214,7 @@ async def test_a_server_stops_and_says_nothing(pair: EnginePair) -> None:
 
 async def test_who_pushes_is_gone_between_pause_and_continue(pair: EnginePair) -> None:
     new, hit = pair.publish(tiny_qwen.SAYS_B), pair.engines[0]
-    async with pair.asked():
+    async with pair.under_load():
         async with asyncio.TaskGroup() as group:
             pushing = group.create_task(hit.load_weights(new, _LOAD_S))
             while (await hit.status()).state is not EngineState.UPDATING:  # noqa: ASYNC110  # a state of another task
@@ -227,7 +227,7 @@ async def test_who_pushes_is_gone_between_pause_and_continue(pair: EnginePair) -
 async def test_two_learners_push_at_the_same_time(pair: EnginePair) -> None:
     """Each engine is on one of both, whole."""
     mine, theirs = pair.publish(tiny_qwen.SAYS_B), pair.publish(tiny_qwen.SAYS_A)
-    async with pair.asked(), asyncio.TaskGroup() as group:
+    async with pair.under_load(), asyncio.TaskGroup() as group:
         for engine, (first, second) in zip(pair.engines, [(mine, theirs), (theirs, mine)], strict=True):
             group.create_task(engine.load_weights(first, _LOAD_S))
             group.create_task(engine.load_weights(second, _LOAD_S))
@@ -237,7 +237,7 @@ async def test_two_learners_push_at_the_same_time(pair: EnginePair) -> None:
 async def test_a_version_is_skipped_and_a_resume_rolls_the_step_back(pair: EnginePair) -> None:
     skipped, last = pair.publish(tiny_qwen.SAYS_A), pair.publish(tiny_qwen.SAYS_B)
     back = pair.publish(tiny_qwen.SAYS_A, step=0)
-    async with pair.asked():
+    async with pair.under_load():
         await pair.push(last)
         await pair.push(back)
     assert skipped.version < last.version < back.version
@@ -249,7 +249,7 @@ async def test_a_version_cannot_be_loaded(pair: EnginePair, monkeypatch: pytest.
     old, bad, good = (pair.publish(token) for token in (tiny_qwen.SAYS_A, tiny_qwen.SAYS_B, tiny_qwen.SAYS_B))
     await pair.push(old)
     (Path(bad.path) / "model.safetensors").unlink()
-    async with pair.asked():
+    async with pair.under_load():
         with monkeypatch.context() as patch:
             if not known:
                 patch.setattr(weight_files, "check_weights", lambda manifest, model: None)
@@ -261,7 +261,7 @@ async def test_a_version_cannot_be_loaded(pair: EnginePair, monkeypatch: pytest.
     await pair.assert_sound(good)
 
 
-class FakeNetwork(WeightSource):
+class DamagingNetwork(WeightSource):
     """Fake: the learner's host itself, behind a network that damages as many blocks as it is told to."""
 
     damages = 0
@@ -277,12 +277,12 @@ class FakeNetwork(WeightSource):
 async def test_a_delta_is_damaged_on_its_way(pair: EnginePair, tmp_path: Path) -> None:
     """The version comes whole then, and to both engines."""
     old, new = pair.publish(tiny_qwen.SAYS_A), pair.publish(tiny_qwen.SAYS_B)
-    network = FakeNetwork()
+    network = DamagingNetwork()
     copies = HostWeightCache(
         HostWeightCacheSettings(name="c", run_dir=tmp_path, node="n", folder=tmp_path / "copies"), network
     )
     await pair.push(await copies.fetch_version(old, NO_VERSION))
-    async with pair.asked():
+    async with pair.under_load():
         network.damages = 1
         await pair.push(await copies.fetch_version(new, old.version))
     assert network.damages == 0
@@ -302,7 +302,7 @@ async def test_the_memory_for_copies_is_full(pair: EnginePair, tmp_path: Path) -
             HostWeightCacheSettings(name="c", run_dir=tmp_path, node="n", folder=folder), WeightSource()
         )
         await pair.push(await copies.fetch_version(old, NO_VERSION))
-        async with pair.asked():
+        async with pair.under_load():
             with pytest.raises(WeightCopyError, match="No space left"):
                 await copies.fetch_version(new, old.version)
             await pair.assert_sound(old)
@@ -323,7 +323,7 @@ async def test_everything_at_once(pair: EnginePair) -> None:
     first, second = pair.publish(tiny_qwen.SAYS_B), pair.publish(tiny_qwen.SAYS_A)
     hit, other = pair.engines
     restarts = (await hit.statistics()).restarts
-    async with pair.asked():
+    async with pair.under_load():
         async with asyncio.TaskGroup() as group:
             loading, leaving = (
                 group.create_task(_tried(hit, first)),

@@ -17,7 +17,7 @@ from actors.engines.server.process import server_arguments, server_environment
 from actors.engines.settings import EngineSpec
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.integration.actors.engines import tiny_qwen
-from tests.integration.actors.engines.test_engine import prompt, request
+from tests.integration.actors.engines.test_engine import make_request, prompt
 from tests.support.engine_specs import engine_spec
 
 pytestmark = pytest.mark.sglang
@@ -77,8 +77,8 @@ def spec(root: Path, device: Literal["cpu", "cuda"], **changes: Any) -> EngineSp
 
 def read_by_sglang(arguments: list[str], sent: dict[str, dict[str, object]]) -> Any:
     """In a process of its own: the seam replaces functions of torch."""
-    command, told = [sys.executable, "-c", READ], json.dumps([arguments, sent, GRAPHS])
-    found = subprocess.run(command, input=told, capture_output=True, text=True, check=True)
+    command, stdin = [sys.executable, "-c", READ], json.dumps([arguments, sent, GRAPHS])
+    found = subprocess.run(command, input=stdin, capture_output=True, text=True, check=True)
     return json.loads(found.stdout.splitlines()[-1])
 
 
@@ -95,12 +95,12 @@ async def test_sglang_reads_what_it_is_told_of_memory(tmp_path: Path) -> None:
     assert read["/release_memory_occupation"] == read["/resume_memory_occupation"]
 
 
-@pytest.mark.parametrize(("device", "lends"), [("cpu", True), ("cuda", False)])
+@pytest.mark.parametrize(("device", "offloads"), [("cpu", True), ("cuda", False)])
 def test_memory_is_saved_only_where_it_can_be_and_is_needed(
-    tmp_path: Path, device: Literal["cpu", "cuda"], *, lends: bool
+    tmp_path: Path, device: Literal["cpu", "cuda"], *, offloads: bool
 ) -> None:
     """On a CPU the flag ends the server; without need it would cost the allocator's speed."""
-    made = spec(tmp_path, device, offloads_memory=lends)
+    made = spec(tmp_path, device, offloads_memory=offloads)
     manifest = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
     assert "--enable-memory-saver" not in server_arguments(made, manifest, 1)
     assert GRAPHS not in server_environment(made, "key")
@@ -110,7 +110,7 @@ def test_memory_is_saved_only_where_it_can_be_and_is_needed(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.slow
-async def test_a_lent_engine_leaves_the_device_to_the_learner(tmp_path: Path) -> None:
+async def test_an_offloaded_engine_leaves_the_device_to_the_learner(tmp_path: Path) -> None:
     random, a, b = (tmp_path / name for name in ("random", "a", "b"))
     tiny_qwen.write_random(random)
     tiny_qwen.write_parrot(random, a, tiny_qwen.SAYS_A)
@@ -128,7 +128,7 @@ async def test_a_lent_engine_leaves_the_device_to_the_learner(tmp_path: Path) ->
             await engine.offload_memory(600, 300)
             assert used() - empty < serving / 10
             await engine.load_weights(tiny_qwen.manifest(version, folder), 300)
-            reply = await engine.generate(request(prompt(20, version), 10))
+            reply = await engine.generate(make_request(prompt(20, version), 10))
             assert (set(reply.token_ids), set(reply.versions)) == ({token}, {version})
     finally:
         await engine.stop()

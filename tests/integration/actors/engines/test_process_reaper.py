@@ -1,4 +1,4 @@
-"""The guardian with plain processes: whoever dies first, no process and no shared memory of the server is left, and
+"""The reaper with plain processes: whoever dies first, no process and no shared memory of the server is left, and
 whoever asks the server does not wait for what is dead."""
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.engines.server import process_reaper as guardian_module
+from actors.engines.server import process_reaper
 
 SHARED_MEMORY = """
 import mmap, os
@@ -54,29 +54,29 @@ signal.pause()
 
 
 @dataclass
-class Guarded:
-    guardian: int
+class ServerWithReaper:
+    reaper: int
     server: int
     children: list[int]
     stop_fd: int
-    told_fd: int
+    report_fd: int
 
     def end(self) -> str:
-        """What the guardian says at its end; empty if it was killed."""
-        said = b""
-        while chunk := os.read(self.told_fd, 64):
-            said += chunk
-        os.close(self.told_fd)
-        return said.decode().strip()
+        """Return the reaper's output at its end; empty if it was killed."""
+        output = b""
+        while chunk := os.read(self.report_fd, 64):
+            output += chunk
+        os.close(self.report_fd)
+        return output.decode().strip()
 
-    def left(self) -> list[str]:
+    def leftovers(self) -> list[str]:
         """Processes that live and shared memory files that are there."""
         pids = [pid for pid in (self.server, *self.children) if Path(f"/proc/{pid}").exists()]
         return [str(pid) for pid in pids] + [path.name for path in shared_memory_of(self.server)]
 
     def wait_for_watch(self, pid: int) -> None:
-        """Until the guardian has found a part of the server."""
-        while f"Pid:\t{pid}\n" not in "".join(map(_read, Path(f"/proc/{self.guardian}/fdinfo").iterdir())):
+        """Until the reaper has found a part of the server."""
+        while f"Pid:\t{pid}\n" not in "".join(map(_read, Path(f"/proc/{self.reaper}/fdinfo").iterdir())):
             time.sleep(0.01)
 
 
@@ -91,59 +91,59 @@ def shared_memory_of(server: int) -> list[Path]:
     return list(Path("/dev/shm").glob(f"*_{server}*"))
 
 
-def start(code: str, stop_pipe: tuple[int, int] | None = None) -> Guarded:
+def start(code: str, stop_pipe: tuple[int, int] | None = None) -> ServerWithReaper:
     read_fd, stop_fd = stop_pipe or os.pipe()
-    (told_fd, told), (log_fd, log) = os.pipe(), os.pipe()
+    (pids_fd, pids_pipe), (log_fd, log) = os.pipe(), os.pipe()
     subprocess.run(
-        [sys.executable, "-I", "-S", guardian_module.__file__, "0.3", "--", sys.executable, "-S", "-c", code],
+        [sys.executable, "-I", "-S", process_reaper.__file__, "0.3", "--", sys.executable, "-S", "-c", code],
         stdin=read_fd,
-        stdout=told,
+        stdout=pids_pipe,
         stderr=log,
         start_new_session=True,
         check=True,
     )
-    for fd in (read_fd, told, log):
+    for fd in (read_fd, pids_pipe, log):
         os.close(fd)
-    guardian, server = map(int, os.read(told_fd, 64).split())
+    reaper, server = map(int, os.read(pids_fd, 64).split())
     with os.fdopen(log_fd) as lines:
         words = lines.readline().split()
-    return Guarded(guardian, server, [int(word) for word in words[1:]], stop_fd, told_fd)
+    return ServerWithReaper(reaper, server, [int(word) for word in words[1:]], stop_fd, pids_fd)
 
 
 @pytest.fixture
-def guarded() -> Iterator[Guarded]:
+def guarded() -> Iterator[ServerWithReaper]:
     guarded = start(SERVER)
     yield guarded
     for path in shared_memory_of(guarded.server):
         path.unlink()
 
 
-def test_the_owners_death_ends_a_server_that_ignores_sigterm(guarded: Guarded) -> None:
+def test_the_owners_death_ends_a_server_that_ignores_sigterm(guarded: ServerWithReaper) -> None:
     os.close(guarded.stop_fd)
     assert guarded.end() == str(128 + signal.SIGKILL)
-    assert guarded.left() == []
+    assert guarded.leftovers() == []
 
 
-def test_a_stop_byte_ends_it(guarded: Guarded) -> None:
+def test_a_stop_byte_ends_it(guarded: ServerWithReaper) -> None:
     os.write(guarded.stop_fd, b"x")
     guarded.end()
     os.close(guarded.stop_fd)
-    assert guarded.left() == []
+    assert guarded.leftovers() == []
 
 
-def test_sigterm_to_the_guardian_ends_it(guarded: Guarded) -> None:
-    os.kill(guarded.guardian, signal.SIGTERM)
+def test_sigterm_to_the_reaper_ends_it(guarded: ServerWithReaper) -> None:
+    os.kill(guarded.reaper, signal.SIGTERM)
     guarded.end()
     os.close(guarded.stop_fd)
-    assert guarded.left() == []
+    assert guarded.leftovers() == []
 
 
-def test_the_servers_death_ends_its_children_and_is_told(guarded: Guarded) -> None:
+def test_the_servers_death_ends_its_children_and_is_reported(guarded: ServerWithReaper) -> None:
     os.kill(guarded.server, signal.SIGKILL)
     assert guarded.end() == str(128 + signal.SIGKILL)
     os.close(guarded.stop_fd)
     unseen = f"longshore_test_{guarded.server}"  # its maps died with it, perhaps before they were looked at
-    assert set(guarded.left()) <= {unseen}
+    assert set(guarded.leftovers()) <= {unseen}
 
 
 def test_a_child_in_a_session_of_its_own_ends_with_the_server() -> None:
@@ -153,18 +153,18 @@ def test_a_child_in_a_session_of_its_own_ends_with_the_server() -> None:
     os.write(guarded.stop_fd, b"x")
     guarded.end()
     os.close(guarded.stop_fd)
-    assert guarded.left() == []
+    assert guarded.leftovers() == []
 
 
 @pytest.mark.parametrize(("part", "name"), [(1, "detokenizer"), (2, "subprocess")], ids=["named", "not yet named"])
-def test_a_part_that_is_killed_ends_the_server_and_is_told(part: int, name: str) -> None:
+def test_a_part_that_is_killed_ends_the_server_and_is_reported(part: int, name: str) -> None:
     """SGLang takes a minute to notice; requests would hang as long."""
     guarded = start(PARTS)
     guarded.wait_for_watch(guarded.children[part])
     os.kill(guarded.children[part], signal.SIGKILL)
     assert guarded.end() == f"{128 + signal.SIGKILL} its {name} was killed by SIGKILL"
     os.close(guarded.stop_fd)
-    assert guarded.left() == []
+    assert guarded.leftovers() == []
 
 
 def test_a_part_that_gives_up_ends_the_server_too() -> None:
@@ -173,7 +173,7 @@ def test_a_part_that_gives_up_ends_the_server_too() -> None:
     os.kill(guarded.children[1], signal.SIGTERM)
     assert guarded.end() == f"{128 + signal.SIGKILL} its detokenizer ended with status 3"
     os.close(guarded.stop_fd)
-    assert guarded.left() == []
+    assert guarded.leftovers() == []
 
 
 @pytest.mark.parametrize("helper", [0, 3], ids=["a helper", "what a part has forked"])
@@ -189,19 +189,19 @@ def test_what_helps_a_server_may_come_and_go(helper: int) -> None:
     os.close(guarded.stop_fd)
 
 
-def test_the_guardians_death_ends_the_server_and_is_told(guarded: Guarded) -> None:
+def test_the_reapers_death_ends_the_server_and_is_reported(guarded: ServerWithReaper) -> None:
     pidfd = os.pidfd_open(guarded.server)
-    os.kill(guarded.guardian, signal.SIGKILL)
+    os.kill(guarded.reaper, signal.SIGKILL)
     ended, _, _ = select.select([pidfd], [], [], 30)
     assert ended
     assert guarded.end() == ""
     os.close(pidfd)
     os.close(guarded.stop_fd)
-    os.killpg(guarded.server, signal.SIGKILL)  # as the owner does when the guardian was killed
+    os.killpg(guarded.server, signal.SIGKILL)  # as the owner does when the reaper was killed
 
 
-def test_the_guardian_is_no_child_of_its_owner(guarded: Guarded) -> None:
-    parent = Path(f"/proc/{guarded.guardian}/stat").read_text().rpartition(")")[2].split()[1]
+def test_the_reaper_is_no_child_of_its_owner(guarded: ServerWithReaper) -> None:
+    parent = Path(f"/proc/{guarded.reaper}/stat").read_text().rpartition(")")[2].split()[1]
     assert int(parent) != os.getpid()
     os.close(guarded.stop_fd)
     guarded.end()
@@ -216,7 +216,7 @@ def test_an_owner_that_dies_before_the_server_runs_leaves_none() -> None:
     assert not Path(f"/proc/{guarded.server}").exists()
 
 
-def test_the_servers_exit_status_is_told() -> None:
+def test_the_servers_exit_status_is_reported() -> None:
     guarded = start("import sys; sys.exit(7)")
     assert guarded.end() == "7"
     os.close(guarded.stop_fd)

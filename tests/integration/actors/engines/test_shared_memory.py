@@ -28,6 +28,7 @@ except WeightLoadError as error:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs")
+@pytest.mark.slow
 async def test_a_machine_without_room_for_tensors_is_told_what_to_do(tmp_path: Path) -> None:
     """In a mount namespace whose /dev/shm holds less than the model."""
     await asyncio.to_thread(tiny_qwen.write_random, tmp_path / "model")

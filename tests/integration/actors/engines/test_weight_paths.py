@@ -26,7 +26,7 @@ from actors.weight_transport.source import WeightSource
 from actors.weight_transport.version_folders import version_folder
 from protocol.weights import NO_VERSION, WeightManifest
 from tests.integration.actors.engines import tiny_qwen
-from tests.support.engine_requests import request
+from tests.support.engine_requests import make_request
 from tests.support.engine_specs import engine_spec
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -79,7 +79,7 @@ class Site:
 
     async def says(self) -> tuple[set[int], set[int]]:
         """Tokens, and the versions that sampled them."""
-        reply = await self.engine.generate(request([5] * 20, 10))
+        reply = await self.engine.generate(make_request([5] * 20, 10))
         return set(reply.token_ids), set(reply.versions)
 
 
@@ -100,7 +100,7 @@ def take(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[WeightLoader]
 
 
 @pytest.mark.parametrize("kind", HANDOVERS)
-async def test_however_weights_are_handed_over_they_are_what_was_published_bit_by_bit(
+async def test_loaded_weights_are_bit_for_bit_what_was_published(
     site: Site, take: Callable[[WeightLoader], None], kind: str
 ) -> None:
     await site.engine.load_weights(site.publish(tiny_qwen.SAYS_A), 300)
@@ -117,9 +117,7 @@ async def test_however_weights_are_handed_over_they_are_what_was_published_bit_b
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_however_weights_come_to_the_host_they_are_what_was_published_bit_by_bit(
-    site: Site, tmp_path: Path, way: str
-) -> None:
+async def test_transferred_weights_are_bit_for_bit_what_was_published(site: Site, tmp_path: Path, way: str) -> None:
     old, new = site.publish(tiny_qwen.SAYS_A), site.publish(tiny_qwen.SAYS_B)
     await site.engine.load_weights(new, 300)
     expected = await site.checksum()
@@ -142,7 +140,7 @@ async def test_requests_go_on_with_each_loader_and_every_token_is_labelled_with_
     tokens = {(first := site.publish(tiny_qwen.SAYS_A)).version: tiny_qwen.SAYS_A}
     await site.engine.load_weights(first, 300)
     async with asyncio.TaskGroup() as group:
-        sampling = [group.create_task(site.engine.generate(request([5] * 20, 1500))) for _ in range(4)]
+        sampling = [group.create_task(site.engine.generate(make_request([5] * 20, 1500))) for _ in range(4)]
         while (await site.engine.statistics()).running < 4:  # noqa: ASYNC110  # a state of another task, not an event
             await asyncio.sleep(0.01)
         for token in (tiny_qwen.SAYS_B, tiny_qwen.SAYS_A, tiny_qwen.SAYS_B):
@@ -153,7 +151,7 @@ async def test_requests_go_on_with_each_loader_and_every_token_is_labelled_with_
         assert len(set(reply.versions)) > 1
 
 
-class FakeSender(WeightSender):
+class FakeWeightSender(WeightSender):
     """Fake: a learner's host that breaks off behind the first piece of each version, as often as it is told to."""
 
     failures = 0
@@ -172,7 +170,7 @@ class FakeSender(WeightSender):
 async def test_a_broadcast_that_breaks_off_leaves_the_old_weights_and_the_next_one_succeeds(
     site: Site, take: Callable[[WeightLoader], None]
 ) -> None:
-    sender = FakeSender("127.0.0.1", "cpu")
+    sender = FakeWeightSender("127.0.0.1", "cpu")
     take(BroadcastWeightLoader("tiny", 1, sender))
     await site.engine.load_weights(good := site.publish(tiny_qwen.SAYS_A), 300)
     before, pid = await site.checksum(), (await site.engine.status()).pid
@@ -209,7 +207,7 @@ async def test_a_load_that_breaks_in_the_pause_leaves_the_old_weights(
     await site.engine.load_weights(good := site.publish(tiny_qwen.SAYS_A), 300)
     take(site.make_loader("tensors"))
     with monkeypatch.context() as patch:
-        patch.setattr(TensorWeightLoader, "_on_devices", out_of_memory)
+        patch.setattr(TensorWeightLoader, "tensors_on_devices", out_of_memory)
         with pytest.raises(WeightLoadError, match="CUDA out of memory"):
             await site.engine.load_weights(site.publish(tiny_qwen.SAYS_B), 300)
     assert await site.says() == ({tiny_qwen.SAYS_A}, {good.version})

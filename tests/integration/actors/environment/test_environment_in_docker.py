@@ -20,7 +20,7 @@ from actors.environment.messages import EpisodeOutcome
 from actors.environment.service import EnvironmentServiceSettings
 from actors.rollout.settings import EpisodeSettings
 from actors.workers.environment_runner import EnvironmentRunner
-from actors.workers.provider_settings import ProviderSettings
+from actors.workers.provider_spec import ProviderSpec
 from learner.data.sequences import join_sequences
 from protocol.trajectory import EpisodeStatus
 from sandbox.errors import TaskFault
@@ -28,10 +28,11 @@ from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.settings import ENVIRONMENT
 from sandbox.tasks.task import Task
-from tests.support.environments import environment_service
+from tests.support.breakable_forwarder import BreakableForwarder
+from tests.support.environments import serve_environment
 from tests.support.episodes import episode_context
-from tests.support.fake_policy import FakeEngine, FakeTokenizer, ids_of
-from tests.support.observers import FakeRewarding
+from tests.support.fake_policy import FakeTokenizer, ScriptedEngine, ids_of
+from tests.support.observers import FakeReward
 from tests.support.worker_specs import worker_spec
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -58,8 +59,8 @@ if test "$(cat /app/answer)" = 42; then echo "PASSED test_answer"; else echo "FA
 
 
 def call(name: str, **arguments: str) -> str:
-    said = ", ".join(f'"{key}": "{value}"' for key, value in arguments.items())
-    return f'<tool_call>{{"name": "{name}", "arguments": {{{said}}}}}</tool_call>\x01'
+    fields = ", ".join(f'"{key}": "{value}"' for key, value in arguments.items())
+    return f'<tool_call>{{"name": "{name}", "arguments": {{{fields}}}}}</tool_call>\x01'
 
 
 @asynccontextmanager
@@ -72,13 +73,13 @@ async def service(
         async def played(part: EpisodeInputs) -> EpisodeOutcome:
             return await run_hosted_episode(part, pool)
 
-        async with environment_service(played, settings) as (url, _):
+        async with serve_environment(played, settings) as (url, _):
             yield url, pool
 
 
 @asynccontextmanager
-async def environments(url: str, engine: FakeEngine, agent: AgentSpec = SETA) -> AsyncGenerator[EnvironmentRunner]:
-    provider = ProviderSettings(ENVIRONMENT, (url,))
+async def environments(url: str, engine: ScriptedEngine, agent: AgentSpec = SETA) -> AsyncGenerator[EnvironmentRunner]:
+    provider = ProviderSpec(ENVIRONMENT, (url,))
     spec = replace(
         worker_spec(agent=agent, acquire_timeout_s=120.0, cleanup_timeout_s=20.0),
         command_timeout_s=20.0,
@@ -96,7 +97,7 @@ async def test_an_episode_is_acted_and_graded_there_and_trained_on_what_was_samp
         call("shell_exec", id="a", command="cat answer; pwd"),
         "done\x01",
     ]
-    engine, rewarding = FakeEngine([*texts]), FakeRewarding()
+    engine, rewarding = ScriptedEngine([*texts]), FakeReward()
     async with service(docker_engine) as (url, pool), environments(url, engine) as opened:
         trajectory = await opened.run_episode(episode_context(EPISODE, TASK, reward=rewarding))
         assert pool.statistics().live == 0
@@ -105,21 +106,21 @@ async def test_an_episode_is_acted_and_graded_there_and_trained_on_what_was_samp
     assert segment.token_ids[segment.loss_mask == 1].tolist() == ids_of("".join(texts))
     assert "<tool>42\n/app\x01" in FakeTokenizer().decode(segment.token_ids.tolist(), skip_special_tokens=False)
     assert len(join_sequences(trajectory.segments)) == 1
-    (played,) = rewarding.asked
+    (played,) = rewarding.received_results
     assert [each.exit_code for turn in played.turns for each in turn.calls] == [0, 0]
 
 
 async def test_an_agent_with_a_terminal_works_there_too(docker_engine: SandboxHost) -> None:
-    said = '{"keystrokes": "echo 42 > /app/answer\\n", "done": false}'
+    keystrokes = '{"keystrokes": "echo 42 > /app/answer\\n", "done": false}'
     agent = AgentSpec(AgentSettings(kind=AgentKind.KEYSTROKES), PromptTemplate("Type."))
-    engine = FakeEngine([f"{said}\x01"] * 8)
+    engine = ScriptedEngine([f"{keystrokes}\x01"] * 8)
     async with service(docker_engine) as (url, _), environments(url, engine, agent) as opened:
         trajectory = await opened.run_episode(episode_context(EPISODE, TASK))
     assert trajectory.sampled_tokens > 0
 
 
 async def test_a_task_s_own_fault_is_told_as_that(docker_engine: SandboxHost) -> None:
-    async with service(docker_engine) as (url, pool), environments(url, FakeEngine([])) as opened:
+    async with service(docker_engine) as (url, pool), environments(url, ScriptedEngine([])) as opened:
         with pytest.raises(TaskFault, match="setup exited with 7"):
             await opened.run_episode(episode_context(EPISODE, replace(TASK, setup="exit 7")))
         assert pool.statistics().live == 0
@@ -128,21 +129,25 @@ async def test_a_task_s_own_fault_is_told_as_that(docker_engine: SandboxHost) ->
 @pytest.mark.parametrize("died", [False, True])
 async def test_no_sandbox_outlives_whoever_asked_for_it(docker_engine: SandboxHost, died: bool) -> None:
     """Who gives it up says so; who died asks no more."""
-    engine = FakeEngine([call("shell_exec", id="a", command="true"), "never\x01"])
+    engine = ScriptedEngine([call("shell_exec", id="a", command="true"), "never\x01"])
     settings = EnvironmentServiceSettings(ttl_s=0.5, expiry_check_s=0.1)
-    async with service(docker_engine, settings) as (url, pool), environments(url, engine) as opened:
-        asked = asyncio.Event()
-        engine.on_asked = lambda: (asked.set(), engine.open.clear()) if len(engine.asked) == 2 else None
+    async with (
+        service(docker_engine, settings) as (url, pool),
+        BreakableForwarder(url) as network,
+        environments(network.url, engine) as opened,
+    ):
+        requested = asyncio.Event()
+        engine.on_request = lambda: (
+            (requested.set(), engine.may_reply.clear()) if len(engine.received_requests) == 2 else None
+        )
         async with asyncio.TaskGroup() as group:
             running = group.create_task(opened.run_episode(episode_context(EPISODE, TASK)))
-            await asked.wait()
+            await requested.wait()
             assert pool.statistics().live == 1
             if died:
-                for caller in opened._client._services.values():
-                    caller.url = "http://127.0.0.1:9"
-                    caller.unreachable_s = 0.0
+                network.cut()
             running.cancel()
         async with asyncio.timeout(60):
             while pool.statistics().live:  # noqa: ASYNC110  the pool tells nobody
                 await asyncio.sleep(0.05)
-        engine.open.set()
+        engine.may_reply.set()

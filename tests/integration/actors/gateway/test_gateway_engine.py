@@ -20,7 +20,7 @@ from actors.engines.messages import GenerateReply, GenerateRequest, OnPartialRep
 from actors.gateway.server import Gateway
 from actors.tokens.chat_format import load_tokenizer
 from launch.data.demo.model import build_demo_model
-from launch.data.settings import ModelSettings
+from launch.settings.data import ModelSettings
 from learner.data.sequences import join_sequences
 from tests.integration.actors.engines.tiny_qwen import manifest
 from tests.support.engine_specs import engine_spec
@@ -60,16 +60,16 @@ async def by_openai(url: str, key: str, policy: Speaking) -> tuple[list[str], in
                 stream = await client.chat.completions.create(
                     model="m", messages=messages, tools=[TOOL], tool_choice="none", stream=True
                 )
-                said = ""
+                text = ""
                 async for chunk in stream:
                     piece = chunk.choices[0].delta.content or ""
-                    said += piece
+                    text += piece
                     early += bool(piece and policy.now)
             else:
                 completion = await client.chat.completions.create(model="m", messages=messages, tools=[TOOL])
-                said = completion.choices[0].message.content or ""
-            messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "go on"}]
-            turns.append(said)
+                text = completion.choices[0].message.content or ""
+            messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "go on"}]
+            turns.append(text)
     return turns, early
 
 

@@ -20,7 +20,7 @@ from sandbox.providers.interface import LocalProvider, open_sandbox
 from sandbox.tasks.task import Task
 from tests.support.bash_agent import AGENT
 from tests.support.episodes import episode_context, terminal_limits
-from tests.support.fake_policy import END, FakeEngine, FakeTokenizer
+from tests.support.fake_policy import END, FakeTokenizer, ScriptedEngine
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -51,7 +51,9 @@ def call(command: str) -> str:
     return f'<tool_call>{{"name": "shell", "arguments": {{"command": "{command}"}}}}</tool_call>\x01'
 
 
-async def run(host: SandboxHost, engine: FakeEngine, command: str, settings: EpisodeSettings = SETTINGS) -> Trajectory:
+async def run(
+    host: SandboxHost, engine: ScriptedEngine, command: str, settings: EpisodeSettings = SETTINGS
+) -> Trajectory:
     pool_settings = PoolSettings(name=f"test-harness-{os.getpid()}", run_id="test", capacity=1)
     async with (
         SandboxPool(pool_settings, host) as pool,
@@ -70,7 +72,7 @@ async def test_an_agent_process_in_a_sandbox_without_a_network_is_trained_on_wha
         call("cat /app/answer; ls /sys/class/net; grep -c ':0C39 00000000:0000 0A' /proc/net/tcp | sed s/^0$/shut/"),
         "it is 42\x01",
     ]
-    engine = FakeEngine([*texts])
+    engine = ScriptedEngine([*texts])
     trajectory = await run(docker_engine, engine, "bash /opt/agent.sh")
     assert {test.name: test.passed for test in trajectory.tests} == {"test_answer": True, "test_shut": True}
     assert (trajectory.status, trajectory.reward.total) == (EpisodeStatus.COMPLETED, 1.0)
@@ -86,9 +88,9 @@ async def test_an_agent_process_in_a_sandbox_without_a_network_is_trained_on_wha
 
 async def test_a_harness_whose_time_is_up_is_ended_and_graded(docker_engine: SandboxHost) -> None:
     """Its first reply's tokens cost more than all of its time."""
-    engine = FakeEngine([call("sleep 600")])
+    engine = ScriptedEngine([call("sleep 600")])
     settings = SETTINGS.model_copy(update={"nominal_tokens_per_s": 0.01})
     trajectory = await run(docker_engine, engine, "bash /opt/agent.sh", settings)
     assert trajectory.status is EpisodeStatus.TIME_LIMIT
     assert {test.name: test.passed for test in trajectory.tests} == {"test_answer": False, "test_shut": True}
-    assert trajectory.sampled_tokens == len(engine.given[0].token_ids)
+    assert trajectory.sampled_tokens == len(engine.replies[0].token_ids)

@@ -1,4 +1,4 @@
-"""What a reward is told of an episode in a real sandbox.  If this fails, rules fire on what did not happen there."""
+"""A reward's view of an episode in a real sandbox. If this fails, rules fire on what did not happen there."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from sandbox.providers.interface import LocalProvider, open_sandbox
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
 from tests.support.episodes import episode_context, terminal_limits
-from tests.support.fake_judge import BAD, GOOD, fake_judge
-from tests.support.fake_policy import FakeEngine, FakeTokenizer
+from tests.support.fake_judge import BAD, GOOD, serve_fake_judge
+from tests.support.fake_policy import FakeTokenizer, ScriptedEngine
 
 pytestmark = pytest.mark.docker
 
@@ -71,7 +71,7 @@ async def test_exit_codes_time_and_weights_of_a_real_sandbox_are_what_rewards_ar
         "done\x01",
     ]
     settings = PoolSettings(name=f"test-rewards-{os.getpid()}", run_id="test", capacity=1)
-    async with fake_judge(GOOD, BAD) as judge, SandboxPool(settings, docker_engine) as pool:
+    async with serve_fake_judge(GOOD, BAD) as judge, SandboxPool(settings, docker_engine) as pool:
         asked_judge = JudgeSettings(url=judge.url, model="j", votes=1, concurrency=1)
         wanted = RewardSpec(
             "weighted_tests",
@@ -83,11 +83,11 @@ async def test_exit_codes_time_and_weights_of_a_real_sandbox_are_what_rewards_ar
                 SandboxTerminal(sandbox, TASK, terminal_limits(command_s=2.0, grade_s=60.0)),
                 HermesAgent(PromptTemplate("sys"), SHELL_ONLY, {}),
             )
-            engine = FakeEngine([*texts])
+            engine = ScriptedEngine([*texts])
             chat = ChatFormat(FakeTokenizer())
             context = episode_context(SETTINGS, TASK, reward=rewards)
             trajectory = await run_agent_episode(context, agent, chat, engine.generate, terminal)
-        asked = [each["messages"][0]["content"] for each in judge.asked]
+        prompts = [each["messages"][0]["content"] for each in judge.received_requests]
     parts = trajectory.reward.parts
     assert (parts["score"], parts["pass_ratio"], parts["all_passed"]) == (0.75, 0.5, 0.0)
     rules = {name: value for name, value in parts.items() if name.startswith("process_")}
@@ -103,4 +103,4 @@ async def test_exit_codes_time_and_weights_of_a_real_sandbox_are_what_rewards_ar
     assert trajectory.reward.total == pytest.approx(0.75 + parts["process"]) == pytest.approx(0.75 + 0.01)
     own = [turn.reward for turn in trajectory.segments[0].turns if turn.kind is TurnKind.MODEL]
     assert own == [1.0, -1.0, 1.0, -1.0, 1.0]
-    assert "No such file" in asked[1]
+    assert "No such file" in prompts[1]

@@ -53,7 +53,7 @@ class Counter:
         return os.environ[name]
 
     async def warn(self, text: str) -> int:
-        """As a library does; the process that did."""
+        """Log a warning as a library does, and return the process id."""
         logging.getLogger("a.library").warning(text)
         return os.getpid()
 

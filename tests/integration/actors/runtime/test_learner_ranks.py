@@ -57,7 +57,7 @@ async def test_a_rank_that_hangs_is_named_and_all_leave_their_stacks(
     await learners.call(LearnerRank.load, str(tmp_path / "checkpoint"))
     assert await learners.call(LearnerRank.weights_digest) == before
 
-    monkeypatch.setattr(module, "_OTHER_RANKS_S", 1.0)
+    monkeypatch.setattr(module, "OTHER_RANKS_S", 1.0)
     os.kill(await ranks[1].pid(), signal.SIGSTOP)
     with pytest.raises(RemoteError) as caught:
         await replace(learners, call_timeout_s=call_timeout_s).call(LearnerRank.weights_digest)

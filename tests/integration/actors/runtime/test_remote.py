@@ -80,7 +80,7 @@ async def test_a_call_that_is_made_once_is_not_repeated_in_the_actor_that_is_res
 
 
 async def test_an_actors_process_logs_where_it_is_told_after_a_restart_too(tmp_path: Path) -> None:
-    """What a library says in a worker is gone with the worker else."""
+    """Otherwise the output of a library in a worker is lost with the worker."""
     log = ProcessLog(tmp_path / "logs" / "counter.jsonl", "run-1", "counter", "node-0")
     counter = spawn_actor(
         Counter, ActorOptions(name="logged", max_restarts=1, max_task_retries=-1, concurrent_calls=1, log=log), 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -18,10 +17,12 @@ from launch.bench.chaos.evidence import JsonLine, read_evidence
 from launch.bench.chaos.kill_points import KilledProcess, KillPoint
 from launch.bench.chaos.trajectory_audit import ChaosAccounting, audit_trajectories
 from launch.bench.coin_tasks import COUNT, order_tasks
+from protocol.cli.exit_codes import EXIT_USER
 from sandbox.host_record import SandboxHost
+from tests.support.commands import call_json
 
 KILLS, SEED = 10, 1
-COUNTED = ("lost", "duplicated", "cursor_skips", "versions_with_two_hashes", "negative_ages")
+COUNTED = ("lost", "duplicated", "sampler_skips", "versions_with_two_hashes", "negative_staleness")
 
 
 def bench(*arguments: str, timeout_s: float = 2400) -> subprocess.CompletedProcess[str]:
@@ -43,18 +44,18 @@ def test_nothing_is_lost_or_repeated_whoever_is_killed(docker_engine: SandboxHos
     folder = tmp_path / "kept"
     done = bench("--kills", str(KILLS), "--seed", str(SEED), "--output", str(folder))
     assert done.returncode == 0, done.stderr[-6000:]
-    said = json.loads(done.stdout)
-    assert said["kills"] == sum(said["kills_by"].values()) >= KILLS
-    assert set(said["kills_by"]) == set(KilledProcess)
-    assert set(said["kills_at"]) == set(KillPoint)
-    assert all(said["kills_by"].values())
-    assert len(list((folder / "runs" / "chaos" / "attempts").iterdir())) > 2, "no driver died and was gone on from"
-    assert all(said["kills_at"].values())
-    assert said["acknowledged"] >= KILLS * 20
+    report = json.loads(done.stdout)
+    assert report["kills"] == sum(report["kills_by"].values()) >= KILLS
+    assert set(report["kills_by"]) == set(KilledProcess)
+    assert set(report["kills_at"]) == set(KillPoint)
+    assert all(report["kills_by"].values())
+    assert len(list((folder / "runs" / "chaos" / "starts").iterdir())) > 2, "no driver died and was gone on from"
+    assert all(report["kills_at"].values())
+    assert report["acknowledged"] >= KILLS * 20
     fates = ("trained_exactly_once", "dropped", "in_buffer", "superseded")
-    assert said["acknowledged"] == sum(said[fate] for fate in fates)
-    assert [said[name] for name in COUNTED] == [0] * 5
-    assert said["trained_exactly_once"] > 0
+    assert report["acknowledged"] == sum(report[fate] for fate in fates)
+    assert [report[name] for name in COUNTED] == [0] * 5
+    assert report["trained_exactly_once"] > 0
     every_harm_is_found(folder / "runs" / "chaos", tmp_path / "harmed")
 
 
@@ -193,30 +194,33 @@ HARMS: dict[Callable[[Path], None], str] = {
     hold_what_a_step_has_dropped: "duplicated",
     hold_what_a_step_has_trained: "duplicated",
     drop_twice: "duplicated",
-    skip_a_task: "cursor_skips",
+    skip_a_task: "sampler_skips",
     publish_twice: "versions_with_two_hashes",
-    be_born_too_late: "negative_ages",
-    train_on_what_was_made_of_the_result: "negative_ages",
+    be_born_too_late: "negative_staleness",
+    train_on_what_was_made_of_the_result: "negative_staleness",
 }
 
 
-def test_where_no_sandbox_can_run_one_line_says_so(tmp_path: Path) -> None:
-    env = {**os.environ, "LONGSHORE_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "launch.bench", "chaos", "--json"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=env)
-    assert done.returncode == 2
-    assert "longshore host up" in json.loads(done.stdout)["error"]
+def test_where_no_sandbox_can_run_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
+    done = call_json(capfd, "launch.bench", "chaos")
+    assert done.exit_code == EXIT_USER
+    assert "longshore host up" in done.output["error"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--kills", "9"], "--kills 9 is not enough"),
         (["--seed", "-1"], "argument --seed: input should be greater than or equal to 0"),
-        (["--output", "tests"], "tests is no empty folder"),
+        (["--output", "tests"], "tests is not an empty folder"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], said: str) -> None:
-    done = bench(*arguments, timeout_s=300)
-    assert done.returncode == 2
-    assert said in json.loads(done.stdout)["error"]
+def test_what_cannot_be_done_is_said_in_one_line(
+    arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = call_json(capfd, "launch.bench", "chaos", *arguments)
+    assert done.exit_code == EXIT_USER
+    assert message in done.output["error"]

@@ -42,7 +42,7 @@ KEYS = [
 TINY = Qwen3Shape(vocabulary=64, hidden=32, intermediate=48, layers=2, heads=4, key_value_heads=2, head_dim=8)
 
 
-def asked(*arguments: str) -> LearnerBenchmarkOptions:
+def options(*arguments: str) -> LearnerBenchmarkOptions:
     return parse_options(parse_arguments(LearnerArguments, arguments, "bench learner"))
 
 
@@ -51,33 +51,33 @@ def test_every_arm_runs_and_ours_needs_less_memory_than_whole_logits() -> None:
     command = [sys.executable, "-m", "launch.bench", "learner", "--json", "--sequences", "8", "--rounds", "1"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert list(said) == KEYS
-    assert said["peak_bytes"] < said["hf_peak_bytes"]
-    none, selective, full = (said["recompute_peak_bytes"][way] for way in ("none", "selective", "full"))
+    report = json.loads(done.stdout)
+    assert list(report) == KEYS
+    assert report["peak_bytes"] < report["hf_peak_bytes"]
+    none, selective, full = (report["recompute_peak_bytes"][way] for way in ("none", "selective", "full"))
     assert full < selective < none
-    assert said["vs_hf_padded"] == pytest.approx(said["hf_padded_s"] / said["ours_s"], rel=0.01)
-    assert said["vs_hf_packed"] == pytest.approx(said["ours_s"] / said["hf_packed_s"], rel=0.01)
-    assert said["metrics_share"] < 0.5
+    assert report["vs_hf_padded"] == pytest.approx(report["hf_padded_s"] / report["ours_s"], rel=0.01)
+    assert report["vs_hf_packed"] == pytest.approx(report["ours_s"] / report["hf_packed_s"], rel=0.01)
+    assert report["metrics_share"] < 0.5
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--sequences", "12"], "multiple of 8"),
         (["--median", "2"], "--median 8 or more"),
         (["--rounds", "0"], "--rounds"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(arguments: list[str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        asked(*arguments)
+def test_what_cannot_be_measured_is_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        options(*arguments)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_device_that_is_not_there_is_refused() -> None:
     with pytest.raises(UserError, match="torch sees no CUDA device here"):
-        asked("--device", "cuda")
+        options("--device", "cuda")
 
 
 @pytest.mark.slow
@@ -111,9 +111,9 @@ def test_their_loss_has_the_gradient_of_ours_beyond_every_bound() -> None:
 @pytest.mark.slow
 def test_a_device_is_measured_by_shape_lengths_and_recomputation(tmp_path: Path) -> None:
     """On this one, since the code is the same: only a CUDA device has a peak to be a share of."""
-    said: list[str] = []
+    lines: list[str] = []
     rows = gpu_throughput.measure_gpu_throughput(
-        tmp_path, {"tiny": TINY}, "cpu", sequences=8, rounds=1, say=said.append, tokens=(256, 512)
+        tmp_path, {"tiny": TINY}, "cpu", sequences=8, rounds=1, say=lines.append, tokens=(256, 512)
     ).rows
     assert [(row.tokens, row.sequences, row.recompute) for row in rows] == [
         (tokens, sequences, recompute)
@@ -122,7 +122,7 @@ def test_a_device_is_measured_by_shape_lengths_and_recomputation(tmp_path: Path)
         for sequences in (8, 1)
     ]
     assert all(row.tokens_per_s > 0 and row.peak_bytes > 0 for row in rows)
-    assert len(said) == len(rows)
+    assert len(lines) == len(rows)
 
 
 def test_lengths_have_the_tail_that_is_asked_for() -> None:

@@ -22,13 +22,13 @@ def test_a_long_run_is_opened_and_a_real_one_watched(docker_engine: SandboxHost,
     command = [sys.executable, "-m", "launch.bench", "monitor", "--json", *sizes, "--output", str(tmp_path / "kept")]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1500)
     assert done.stdout, done.stderr[-4000:]
-    said = json.loads(done.stdout)
-    assert (said["missed_events"], said["repeated_events"]) == (0, 0), done.stderr[-4000:]
-    assert said["trajectories"] >= 256
-    assert said["events"] > 100
-    assert said["cuts"] > 0
-    assert said["cpu_s"]["run"] > said["cpu_s"]["monitor"] > 0
-    assert done.returncode == bool(said["failed"])
+    report = json.loads(done.stdout)
+    assert (report["missed_events"], report["repeated_events"]) == (0, 0), done.stderr[-4000:]
+    assert report["trajectories"] >= 256
+    assert report["events"] > 100
+    assert report["cuts"] > 0
+    assert report["cpu_s"]["run"] > report["cpu_s"]["monitor"] > 0
+    assert done.returncode == bool(report["failed"])
     run = tmp_path / "kept" / "runs" / "watched"
     assert (run / "trained" / "index.jsonl").exists()
     assert {path.stem for path in (run / "activity").iterdir()} == {"learner", "engine-0", "worker-0-0"}

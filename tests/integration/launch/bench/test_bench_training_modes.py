@@ -22,7 +22,7 @@ WAITS = ("--median", "0.5", "--p95", "2")
 
 
 def slept(run: Path) -> list[tuple[float, float]]:
-    """Of each training episode that ran a command: milliseconds of its tool calls, and how many it had to wait."""
+    """Return, for each training episode that ran a command, milliseconds of its tool calls and how many had to wait."""
     waits, events = ToolDelays("0/1", 0.5, 2.0), cast("list[Event]", list(read_events(run)))
     started = {event["trajectory"]: event for event in events if event["kind"] == "episode.started"}
     calls = [event for event in events if event.get("tool") == "shell_exec"]
@@ -53,16 +53,16 @@ def test_every_arm_is_a_whole_run_whose_episodes_wait(docker_engine: SandboxHost
         [*command, "--output", str(folder)], check=False, capture_output=True, text=True, timeout=2400
     )
     assert done.stdout, done.stderr[-4000:]
-    said = json.loads(done.stdout)
-    assert done.returncode == bool(said["failed"]), done.stderr[-4000:]
+    report = json.loads(done.stdout)
+    assert done.returncode == bool(report["failed"]), done.stderr[-4000:]
     for figure in ("episodes_per_s", "finished_per_s"):
-        assert min(said[figure][mode] for mode in MODES) > 0
-    assert said["async_vs_sync"] > 0 < said["async_vs_one_step_off"]
-    assert 0 < said["sleep_share"] < 1
-    assert {mode: said["eval_after"][mode]["n"] for mode in MODES} == dict.fromkeys(MODES, 4)
-    assert len(said["eval_difference"]["ci95"]) == 2
-    assert all(0 <= share <= 1 for mode in MODES for share in said["idle"][mode].values())
-    assert said["in_flight"] == {"async": 96, "sync": 32, "one_step_off": 32}
+        assert min(report[figure][mode] for mode in MODES) > 0
+    assert report["async_vs_sync"] > 0 < report["async_vs_one_step_off"]
+    assert 0 < report["sleep_share"] < 1
+    assert {mode: report["eval_after"][mode]["n"] for mode in MODES} == dict.fromkeys(MODES, 4)
+    assert len(report["eval_difference"]["ci95"]) == 2
+    assert all(0 <= share <= 1 for mode in MODES for share in report["idle"][mode].values())
+    assert report["in_flight"] == {"async": 96, "sync": 32, "one_step_off": 32}
     for mode in MODES:
         run = folder / "runs" / f"1-{mode}"
         assert json.loads((run / "summary.json").read_text())["mode"] == mode

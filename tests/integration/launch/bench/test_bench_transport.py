@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from launch.bench.transport.backpressure import measure_stall
+from protocol.cli.exit_codes import EXIT_USER
+from tests.support.commands import call_json
 
 KEYS = [
     "tokens",
@@ -57,7 +59,7 @@ def test_a_reader_that_stands_still_costs_nothing_and_what_its_sender_holds_is_s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--tokens", "many"], "argument --tokens: input should be a valid integer"),
         (["--tokens", "1"], "lengths are 2 to 131072 tokens"),
@@ -65,7 +67,9 @@ def test_a_reader_that_stands_still_costs_nothing_and_what_its_sender_holds_is_s
         (["--output", "/nowhere"], "no folder /nowhere"),
     ],
 )
-def test_what_cannot_be_measured_is_said_in_one_line(arguments: list[str], said: str) -> None:
-    done = bench(*arguments)
-    assert done.returncode == 2
-    assert said in json.loads(done.stdout)["error"]
+def test_what_cannot_be_measured_is_said_in_one_line(
+    arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = call_json(capfd, "launch.bench", "transport", *arguments)
+    assert done.exit_code == EXIT_USER
+    assert message in done.output["error"]

@@ -27,6 +27,7 @@ def home(ray_node: None) -> ClusterNode:
     return ClusterNode("node-0", ray.get_runtime_context().get_node_id(), "127.0.0.1")
 
 
+@pytest.mark.slow
 async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(
     tmp_path: Path, home: ClusterNode
 ) -> None:
@@ -34,10 +35,10 @@ async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(
     build_demo_model(tmp_path / "model", load_recipe("demo", shape).model, 0)
     talk = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "done"}]
     (tmp_path / "data.jsonl").write_text((json.dumps({"messages": talk, "score": 1}) + "\n") * 8)
-    asked = [f'data=["{tmp_path / "data.jsonl"}"]', "epochs=6", "batch_size=4", "lr=1e-2", "warmup_steps=0"]
+    settings = [f'data=["{tmp_path / "data.jsonl"}"]', "epochs=6", "batch_size=4", "lr=1e-2", "warmup_steps=0"]
     config = load_recipe(
         "demo",
-        [f"model.path={tmp_path / 'model'}", f"run.dir={tmp_path}", *(f"warm_start.{each}" for each in asked)],
+        [f"model.path={tmp_path / 'model'}", f"run.dir={tmp_path}", *(f"warm_start.{each}" for each in settings)],
     )
     model, warm = find_or_build_model(config, tmp_path)
     assert not warm
@@ -49,9 +50,9 @@ async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(
         events.close()
         digest = await learners.call(LearnerRank.weights_digest)
         lines = (directory.path / "events" / "driver.jsonl").read_text().splitlines()
-    told = [line for line in map(orjson.loads, lines) if line["kind"] == "warm_start.progress"]
-    assert (told[-1]["step"], told[-1]["steps"]) == (12, 12)
-    assert told[-1]["loss"] < 3.0, "where it began at 7"
+    progress = [line for line in map(orjson.loads, lines) if line["kind"] == "warm_start.progress"]
+    assert (progress[-1]["step"], progress[-1]["steps"]) == (12, 12)
+    assert progress[-1]["loss"] < 3.0, "where it began at 7"
     kept, warm = find_or_build_model(config, tmp_path)
     assert warm
     again = spawn_learner_group(learner_spec(config, kept), directory, home, generation=2)

@@ -3,15 +3,14 @@ the driver dies; or its best checkpoint cannot be used."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
 from launch.data.preparation import require_model_files
+from launch.evaluation.held_out.evaluation_store import read_evaluation_results
+from launch.settings.checkpoint import RetentionSettings
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER
 from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns
 from tests.support.commands import run_json
@@ -22,18 +21,16 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 EVALUATIONS = ("--set", "evaluation.before_training=false", "--set", "evaluation.in_flight=2")
 
 
-def results(run: MiniRun) -> list[dict[str, Any]]:
-    return [json.loads(path.read_bytes()) for path in sorted((run.path / "evaluations").glob("v*.json"))]
-
-
 def assert_each_is_of_one_version(run: MiniRun) -> None:
     step_of = {event["version"]: event["step"] for event in run.events("weights.published")}
-    for result in results(run):
-        assert step_of[result["version"]] == result["step"]
-        assert {version for attempt in result["attempts"] for version in attempt["versions"]} == {result["version"]}
+    results = list(read_evaluation_results(run.path))
+    assert results
+    for result in results:
+        assert step_of[result.version] == result.step
+        assert {version for attempt in result.attempts for version in attempt.versions} == {result.version}
 
 
-def told(run: MiniRun, *kinds: str) -> list[int]:
+def steps_of(run: MiniRun, *kinds: str) -> list[int]:
     return [event["step"] for event in run.events(*kinds)]
 
 
@@ -46,23 +43,25 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
         *("--set", "checkpoint.keep_best=true", "--set", "checkpoint.keep=1"),
     )
     run.wait_event("an evaluation", "evaluation.started")
-    asked = run_json("launch.control.ctl", run.path, "evaluate-now", "--reason", "to see", "--timeout", PATIENCE_S)
-    assert asked.code in {EXIT_OK, EXIT_USER}, asked
+    requested = run_json("launch.control.ctl", run.path, "evaluate-now", "--reason", "to see", "--timeout", PATIENCE_S)
+    assert requested.exit_code in {EXIT_OK, EXIT_USER}, requested
     summary = run.succeed()
     assert_accounting_balances(run.path)
     assert_each_is_of_one_version(run)
     beside = [event["step"] for event in run.events("evaluation.finished") if "version" in event]
-    assert sorted(told(run, "evaluation.started")) == sorted(beside), "one was begun and did not end"
+    assert sorted(steps_of(run, "evaluation.started")) == sorted(beside), "one was begun and did not end"
     due = set(range(every, steps, every))
-    assert due <= {*beside, *told(run, "evaluation.skipped")}
+    assert due <= {*beside, *steps_of(run, "evaluation.skipped")}
     first = run.events("evaluation.started")[0]
     over = next(event for event in run.events("evaluation.finished") if event["name"] == first["name"])
     between = [event for event in run.events("learner.step") if first["t"] < event["t"] < over["t"]]
     assert between, "training stood still for it"
-    assert [event["reason"] for event in run.events("evaluation.requested")] == ["to see"] * (asked.code == EXIT_OK)
+    assert [event["reason"] for event in run.events("evaluation.requested")] == ["to see"] * (
+        requested.exit_code == EXIT_OK
+    )
     assert not run.events("process.died", "engine.died", "evaluation.failed", "evaluation.aborted")
-    assert not list((run.path / "evaluations").glob("v*/")), "what was under way is left behind"
-    assert summary["staleness"]["max"] <= summary["staleness"]["bound"]
+    assert not list((run.path / "evaluations").glob("v*/weights*")), "what was under way is left behind"
+    assert summary["staleness"]["max"] <= summary["staleness"]["max_staleness"]
     assert [row["step"] for row in summary["evaluation"]["steps"]] == sorted(beside)
     told_by_metrics = [
         line["evaluation_step"] for line in read_lines(run.path / "metrics.jsonl") if "evaluation_step" in line
@@ -93,12 +92,12 @@ def test_one_that_the_driver_left_goes_on_with_the_run_on_the_same_weights(mini_
     run.succeed()
     assert_accounting_balances(run.path)
     assert_each_is_of_one_version(run)
-    (result,) = [each for each in results(run) if each["version"] == begun["version"]]
-    assert len(result["attempts"]) == 25
+    (result,) = [each for each in read_evaluation_results(run.path) if each.version == begun["version"]]
+    assert len(result.attempts) == 25
     progress = [event["done"] for event in run.events("evaluation.progress") if event["name"] == begun["name"]]
     assert progress.count(len(before)) >= 1
     assert sum(done == 0 for done in progress) == 1, "it began anew"
-    assert told(run, "evaluation.finished").count(2) == 1
+    assert steps_of(run, "evaluation.finished").count(2) == 1
 
 
 def test_on_a_shared_device_the_learners_turn_waits_for_it(mini_runs: MiniRuns) -> None:

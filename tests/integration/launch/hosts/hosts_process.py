@@ -55,9 +55,11 @@ async def main(cluster: str, folder: Path, *words: str) -> None:
             )
 
         async with join_cluster_nodes(cluster, 2, 600.0, {RUN_TOKEN_VARIABLE: token}, lambda _: None) as found:
-            asked = make_node_requirements(config)
-            asked = replace(asked, host_requirements=replace(asked.host_requirements, reserve_mb=1))
-            findings = await check_nodes(found, asked)
+            requirements = make_node_requirements(config)
+            requirements = replace(
+                requirements, host_requirements=replace(requirements.host_requirements, reserve_mb=1)
+            )
+            findings = await check_nodes(found, requirements)
             head, second = nodes = restrict_roles(found, findings)
             abroad = RemoteHosts(config, directory, events, model=model, spawn_on=on, token=token, settled_s=0.0)
             async with reserve_slots("test/1", plan_slots(config, head, {ENGINE: second}, {})) as places:
@@ -72,7 +74,7 @@ async def main(cluster: str, folder: Path, *words: str) -> None:
                     await asyncio.Event().wait()
                 there = await noting.call(Noting.read, Path(machine.model_folder) / "tokenizer.json")
                 await abroad.close(None)
-                said = {
+                output = {
                     "roles": [sorted(role.value for role in node.roles & {NodeRole.ENGINE}) for node in nodes],
                     "findings": {name: [str(each) for each in each_of] for name, each_of in findings.items()},
                     "remote": [node.remote for node in nodes],
@@ -80,7 +82,7 @@ async def main(cluster: str, folder: Path, *words: str) -> None:
                     "model_path": str(machine.model_folder),
                     "held": sorted(places),
                 }
-    say(json.dumps(said))
+    say(json.dumps(output))
 
 
 def say(line: str) -> None:

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(machines.why_not() is not None, reason=str(machines.why_not())),
+    pytest.mark.skipif(machines.why_unavailable() is not None, reason=str(machines.why_unavailable())),
 ]
 
 
@@ -46,21 +46,21 @@ def test_what_a_run_needs_comes_to_another_machine_what_is_written_comes_back_an
         command, cwd=ROOT, env={**head.env, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert said["roles"] == [["engine"], ["engine"]], said["findings"]
-    assert said["remote"] == [False, True]
-    assert said["model"] == "tokenizer"
-    assert said["model_path"].startswith("/tmp/longshore/")
-    assert said["held"] == ["engine-0", "learner"]
-    told = (tmp_path / "run" / "events" / "noted.jsonl").read_text().splitlines()
-    assert [json.loads(line)["kind"] for line in told] == ["noted"] * 3
-    eventually("the end of its files there", lambda: not second.left(), 120)
+    output: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert output["roles"] == [["engine"], ["engine"]], output["findings"]
+    assert output["remote"] == [False, True]
+    assert output["model"] == "tokenizer"
+    assert output["model_path"].startswith("/tmp/longshore/")
+    assert output["held"] == ["engine-0", "learner"]
+    events = (tmp_path / "run" / "events" / "noted.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in events] == ["noted"] * 3
+    eventually("the end of its files there", lambda: not second.remaining_run_folders(), 120)
 
 
 def test_a_machine_whose_ray_is_killed_keeps_no_process_and_no_file_of_the_run(
     two: list[Machine], tmp_path: Path
 ) -> None:
-    """Its guardian sees to it, whatever else of Ray is left."""
+    """Its reaper sees to it, whatever else of Ray is left."""
     head, second = two
     cluster = head.start_head()
     second.join(cluster)
@@ -71,8 +71,8 @@ def test_a_machine_whose_ray_is_killed_keeps_no_process_and_no_file_of_the_run(
     ) as driver:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "settled\n"
-        assert second.left()
+        assert second.remaining_run_folders()
         second.kill_ray()
-        eventually("the end of its files there", lambda: not second.left(), 120)
+        eventually("the end of its files there", lambda: not second.remaining_run_folders(), 120)
         eventually("the end of its processes there", lambda: not second.pids(), 120)
         driver.kill()

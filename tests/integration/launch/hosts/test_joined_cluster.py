@@ -85,7 +85,7 @@ def test_a_run_joins_waits_for_its_nodes_and_leaves_the_cluster_as_it_was(
     assert sorted(event["name"] for event in run.events("node.up")) == ["node-0", "node-1"]
     assert {event["node"] for event in run.events("episode.finished")} == {"node-0", "node-1"}
     assert_accounting_balances(run.path)
-    assert run.containers() == []
+    assert run.list_containers() == []
     pids = [event["pid"] for event in run.events("engine.started")]
     pids += [int(event["incarnation"].partition(".")[0]) for event in run.events("worker.started")]
     assert len(pids) == 3

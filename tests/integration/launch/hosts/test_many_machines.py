@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.sglang,
     pytest.mark.chaos,
     pytest.mark.timeout(5400),
-    pytest.mark.skipif(machines.why_not() is not None, reason=str(machines.why_not())),
+    pytest.mark.skipif(machines.why_unavailable() is not None, reason=str(machines.why_unavailable())),
 ]
 
 NO_EVALUATION = ("--set", "evaluation.tasks_per_family=0")
@@ -85,8 +85,10 @@ def assert_no_token(head: Machine, run: MiniRun, *others: Machine) -> None:
     """Who reads a run's files or Ray's logs may not join the cluster for that."""
     token = head.env["RAY_AUTH_TOKEN"].encode()
     folders = [run.path, head.session, *(other.files for other in others if other.files is not None)]
-    told = [path for folder in folders for path in folder.rglob("*") if path.is_file() and token in path.read_bytes()]
-    assert not told
+    with_token = [
+        path for folder in folders for path in folder.rglob("*") if path.is_file() and token in path.read_bytes()
+    ]
+    assert not with_token
 
 
 def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_that_dies(
@@ -102,9 +104,9 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
     assert {event["name"] for event in run.events("host.ready")} == {"node-1"}
     assert not any((second.files or Path()).glob("pytest-of-root/**")), "the second machine sees the first one's files"
 
-    second.cut()
+    second.disconnect()
     time.sleep(CUT_S)
-    second.mend()
+    second.reconnect()
     after_cut = run.events("learner.step")[-1]["step"]
     run.wait_step(after_cut + 2, WAIT_S)
     assert not run.events("node.down"), "a cable that was mended in time cost its machine"
@@ -135,8 +137,8 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
     assert run.events("weights.copied"), "no weights came to the second machine"
     assert_accounting_balances(run.path)
     assert_no_token(head, run, second, third)
-    eventually("the end of every container", lambda: not run.containers(), DEADLINE_S + 120)
-    eventually("the end of its files on the second machine", lambda: not second.left(), WAIT_S)
+    eventually("the end of every container", lambda: not run.list_containers(), DEADLINE_S + 120)
+    eventually("the end of its files on the second machine", lambda: not second.remaining_run_folders(), WAIT_S)
 
 
 def test_a_head_that_is_killed_leaves_nothing_on_other_machines_and_a_new_one_goes_on(
@@ -154,14 +156,14 @@ def test_a_head_that_is_killed_leaves_nothing_on_other_machines_and_a_new_one_go
     head.kill()
     run.process.wait()
     eventually("the end of every process on the second machine", lambda: not second.pids(), WAIT_S)
-    eventually("the end of its files there", lambda: not second.left(), WAIT_S)
-    eventually("the end of every container", lambda: not run.begun_containers(), DEADLINE_S + 120)
+    eventually("the end of its files there", lambda: not second.remaining_run_folders(), WAIT_S)
+    eventually("the end of every container", lambda: not run.list_started_containers(), DEADLINE_S + 120)
 
     assert head.start_head("--labels", f"{ROLES_LABEL}=worker") == cluster
     second.join(cluster, "--labels", f"{ROLES_LABEL}=engine", env=without)
     again = mini_runs.resume("machines-resumed", env=head.env, prefix=head.prefix())
     summary = again.succeed(WAIT_S)
     assert summary["steps"] == 5
-    assert not run.containers()
+    assert not run.list_containers()
     assert_accounting_balances(run.path)
     assert_no_token(head, run, second)

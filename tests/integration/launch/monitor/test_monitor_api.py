@@ -32,7 +32,7 @@ from protocol.journal import Journal, JournalSettings, TrajectoryArrival, wal_by
 from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.trajectory import GroupId
 from tests.support.fake_run import write_fake_run
-from tests.support.monitors import Monitor, monitoring
+from tests.support.monitors import Monitor, start_monitor
 from tests.support.trajectories import RUN, make_trajectory
 
 COUNT = 128
@@ -44,7 +44,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Monitor, 
     runs = tmp_path_factory.mktemp("runs")
     write_synthetic_run(runs / "history", COUNT)
     write_synthetic_run(runs / "other", 64)
-    with monitoring(runs / "history") as monitor:
+    with start_monitor(runs / "history") as monitor:
         yield monitor, runs / "history"
 
 
@@ -135,7 +135,7 @@ async def test_a_run_beside_is_whole_from_its_first_answer(tmp_path: Path, sessi
     """Else its page says for a moment that the run is empty, and its stream tells all of the past as news."""
     write_synthetic_run(tmp_path / "one", 64)
     write_synthetic_run(tmp_path / "other", 64)
-    with monitoring(tmp_path / "one") as monitor:
+    with start_monitor(tmp_path / "one") as monitor:
         head = await ask(session, monitor, "/api/runs/other/head")
         assert head["last_event_at"] is not None
         assert not (await ask(session, monitor, "/api/runs/other/state"))["empty"]
@@ -145,7 +145,7 @@ async def test_a_run_beside_is_whole_from_its_first_answer(tmp_path: Path, sessi
 
 async def test_a_run_that_nobody_drives_is_not_shown_as_alive(tmp_path: Path, session) -> None:
     write_fake_run(tmp_path / "left", steps=3, finished=False)
-    with monitoring(tmp_path / "left") as monitor:
+    with start_monitor(tmp_path / "left") as monitor:
         head, state = [await ask(session, monitor, f"/api/runs/-/{what}") for what in ("head", "state")]
     assert (head["status"], head["running"]) == ("stopped", 0)
     assert head["resume_command"].startswith("longshore cluster --resume left")
@@ -160,7 +160,7 @@ async def test_a_step_is_its_line_of_the_metrics(served, session) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "said"),
+    ("path", "status", "message"),
     [
         ("/api/runs/-/trajectories?sort=up", 400, "one of newest"),
         ("/api/runs/-/trajectories?reward_mn=1", 400, "did you mean 'reward_min'"),
@@ -193,14 +193,14 @@ async def test_a_step_is_its_line_of_the_metrics(served, session) -> None:
         ("/api/nothing", 404, "the page is at /"),
     ],
 )
-async def test_what_makes_no_sense_is_one_clear_line(served, session, path: str, status: int, said: str) -> None:
+async def test_what_makes_no_sense_is_one_clear_line(served, session, path: str, status: int, message: str) -> None:
     url = aiohttp.client.URL(served[0].url + path, encoded=True) if "%" in path else served[0].url + path
     async with session.get(url) as answer:
-        told = await answer.json()
+        body = await answer.json()
     assert answer.status == status
-    assert set(told) == {"error"}
-    assert said in told["error"]
-    assert "\n" not in told["error"]
+    assert set(body) == {"error"}
+    assert message in body["error"]
+    assert "\n" not in body["error"]
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ async def test_a_client_that_is_cut_fifty_times_misses_nothing_and_sees_nothing_
     last = ""
     try:
         for half in range(2):
-            with monitoring(run_dir) as monitor:
+            with start_monitor(run_dir) as monitor:
                 for _ in range(25):
                     last = await _read_some(session, monitor, last, rng.randrange(1, 40_000), seen)
             assert half or last
@@ -224,7 +224,7 @@ async def test_a_client_that_is_cut_fifty_times_misses_nothing_and_sees_nothing_
         stop.set()
         writer.join()
     expected = count_written_events(run_dir)
-    with monitoring(run_dir) as monitor:
+    with start_monitor(run_dir) as monitor:
         async with session.get(f"{monitor.url}/api/runs/-/events", headers={"Last-Event-ID": last}) as answer:
             async for message in read_server_sent_events(answer):
                 if message.event == "events":
@@ -254,17 +254,17 @@ async def _read_some(session: aiohttp.ClientSession, monitor: Monitor, last: str
                 break
     *whole, _ = rest.split(b"\n\n")
     for message in whole:
-        told = dict(line.split(b": ", 1) for line in message.splitlines() if b": " in line)
-        if told.get(b"event") == b"events":
-            seen.update(event_key(item["event"]) for item in json.loads(told[b"data"]))
-            last = told[b"id"].decode()
+        fields = dict(line.split(b": ", 1) for line in message.splitlines() if b": " in line)
+        if fields.get(b"event") == b"events":
+            seen.update(event_key(item["event"]) for item in json.loads(fields[b"data"]))
+            last = fields[b"id"].decode()
     return last
 
 
 async def test_what_a_stream_tells_the_lists_know(tmp_path: Path, session) -> None:
     run_dir = tmp_path / "run"
     write_synthetic_run(run_dir, 64)
-    with monitoring(run_dir) as monitor:
+    with start_monitor(run_dir) as monitor:
         async with session.get(f"{monitor.url}/api/runs/-/events?cursor=now") as answer:
             stream = read_server_sent_events(answer)
             assert (await anext(stream)).event == "head"
@@ -284,7 +284,7 @@ async def test_events_are_harmless_text(tmp_path: Path, session) -> None:
     log = EventLog(tmp_path, "worker-0", "node-0")
     log.emit("episode.tool", trajectory="t", tool="sh", command="echo \x1b]0;owned\x07\x1b[2Jhi\n\nevent: gone")
     log.close()
-    with monitoring(tmp_path) as monitor:
+    with start_monitor(tmp_path) as monitor:
         async with session.get(f"{monitor.url}/api/runs/-/events") as answer:
             message = await anext(read_server_sent_events(answer))
             (item,) = json.loads(message.data)
@@ -300,7 +300,7 @@ async def test_a_wall_of_terminals_comes_by_one_connection_and_goes_on_where_it_
         cast.record_output(f"hello {name} \x1b]52;c;aGk=\x07")
     seen: dict[str, str] = {"a": "", "b": ""}
     url = "/api/runs/-/terminals?watch=a,b"
-    with monitoring(tmp_path) as monitor:
+    with start_monitor(tmp_path) as monitor:
         last = await _play(session, monitor.url + url, "", seen, until=lambda: all(seen.values()))
         casts["a"].record_output("again")
         for name in ("a", "b"):
@@ -320,9 +320,9 @@ async def _play(session: aiohttp.ClientSession, url: str, last: str, seen: dict[
     async with session.get(url, headers={"Last-Event-ID": last} if last else {}) as answer:
         assert answer.status == 200
         async for message in read_server_sent_events(answer):
-            told = json.loads(message.data)
-            for _, text in told.get("events", []):
-                seen[told["trajectory"]] += text
+            event = json.loads(message.data)
+            for _, text in event.get("events", []):
+                seen[event["trajectory"]] += text
             last = message.id
             if until():
                 break
@@ -335,7 +335,7 @@ async def _play(session: aiohttp.ClientSession, url: str, last: str, seen: dict[
 async def test_beyond_loopback_nobody_reads_without_the_token(tmp_path: Path) -> None:
     write_synthetic_run(tmp_path / "run", 64)
     env = {"LONGSHORE_MONITOR_TOKEN": "right-token"}
-    with monitoring(tmp_path / "run", "--host", "0.0.0.0", env=env) as monitor:  # noqa: S104  that is what is tested
+    with start_monitor(tmp_path / "run", "--host", "0.0.0.0", env=env) as monitor:  # noqa: S104  that is what is tested
         port = monitor.url.rpartition(":")[2]
         url = f"http://127.0.0.1:{port}"
         assert monitor.address.endswith("/?token=right-token")
@@ -385,9 +385,9 @@ async def test_a_file_to_keep_has_all_that_its_page_asks_for_and_runs_nothing_el
     assert data
     assert "<" not in data[1]
     answers = json.loads(data[1])["answers"]
-    of = "/api/runs/history"
-    assert {f"{of}/{path}", f"{of}/trajectories/{FIRST}"} <= answers.keys()
-    assert answers[f"{of}/trajectories/{FIRST}/tokens?segment=0&start=0&limit=2000"]["total"] > 0
+    prefix = "/api/runs/history"
+    assert {f"{prefix}/{path}", f"{prefix}/trajectories/{FIRST}"} <= answers.keys()
+    assert answers[f"{prefix}/trajectories/{FIRST}/tokens?segment=0&start=0&limit=2000"]["total"] > 0
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy
     assert "default-src 'none'" in policy[1]
@@ -417,7 +417,7 @@ async def test_a_damaged_run_is_shown_as_far_as_it_can_be(tmp_path: Path, sessio
         path.chmod(0o644)
         path.write_bytes(bytes(data[: rng.randrange(len(data) // 2, len(data))]))
     (run_dir / "config.json").write_bytes(b'{"config": 3')
-    with monitoring(run_dir) as monitor:
+    with start_monitor(run_dir) as monitor:
         head = await ask(session, monitor, "/api/runs/-/head")
         assert "damaged" in head["problem"]
         page = await ask(session, monitor, "/api/runs/-/trajectories?limit=500")
@@ -436,14 +436,14 @@ async def test_a_damaged_run_is_shown_as_far_as_it_can_be(tmp_path: Path, sessio
 async def test_a_run_that_is_removed_ends_its_streams_with_a_clear_word(tmp_path: Path, session) -> None:
     run_dir = tmp_path / "run"
     write_synthetic_run(run_dir, 64)
-    with monitoring(run_dir) as monitor:
+    with start_monitor(run_dir) as monitor:
         async with session.get(f"{monitor.url}/api/runs/-/events?cursor=now") as answer:
             stream = read_server_sent_events(answer)
             assert (await anext(stream)).event == "head"
             await asyncio.to_thread(shutil.rmtree, run_dir)
-            told = [message async for message in stream]
-        assert told[-1].event == "run_removed"
-        assert "was removed while this monitor watched it" in json.loads(told[-1].data)["error"]
+            messages = [message async for message in stream]
+        assert messages[-1].event == "run_removed"
+        assert "was removed while this monitor watched it" in json.loads(messages[-1].data)["error"]
         gone = await ask(session, monitor, "/api/runs/-/trajectories", 410)
         assert "was removed" in gone["error"]
         async with session.get(monitor.url) as page:
@@ -453,7 +453,7 @@ async def test_a_run_that_is_removed_ends_its_streams_with_a_clear_word(tmp_path
 
 async def test_two_monitors_of_one_run_say_the_same(served, session) -> None:
     monitor, run_dir = served
-    with monitoring(run_dir) as second:
+    with start_monitor(run_dir) as second:
         for path in ("trajectories?limit=500", "groups?sort=spread", "steps", "metrics"):
             url = f"/api/runs/-/{path}"
             assert await ask(session, monitor, url) == await ask(session, second, url)
@@ -461,7 +461,7 @@ async def test_two_monitors_of_one_run_say_the_same(served, session) -> None:
 
 def test_an_address_that_is_taken_is_one_line(served) -> None:
     monitor, run_dir = served
-    with monitoring(run_dir, "--port", monitor.url.rpartition(":")[2]) as second:
+    with start_monitor(run_dir, "--port", monitor.url.rpartition(":")[2]) as second:
         assert second.process.wait(60) == 2
         assert not second.address
 
@@ -477,7 +477,7 @@ async def test_a_monitor_that_is_stopped_in_a_read_holds_nothing_of_the_journal(
     (run_dir / "buffer" / "journal.sqlite").unlink()
     journal = Journal(run_dir / "buffer" / "journal.sqlite", settings)
     bound = 2 * wal_bytes(settings.budget_bytes)
-    with monitoring(run_dir) as monitor:
+    with start_monitor(run_dir) as monitor:
         async with session.get(f"{monitor.url}/api/runs/-/events") as answer:
             assert await answer.content.readany()  # it is in the middle of the run's events
             os.kill(monitor.process.pid, signal.SIGSTOP)

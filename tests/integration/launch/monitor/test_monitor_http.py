@@ -213,7 +213,7 @@ def test_an_unknown_run_ends_with_exit_code_2(tmp_path: Path):
     command = [sys.executable, "-m", "launch.monitor", str(tmp_path / "nothing")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
-    assert "is not a run directory" in done.stderr
+    assert "no run 'nothing' in " in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -231,7 +231,7 @@ async def test_the_launcher_starts_and_ends_the_process(tmp_path: Path, session)
 
 
 def _children(word: str) -> list[int]:
-    """Of this process, those whose command line has ``word``."""
+    """Return this process's children whose command line contains ``word``."""
     pids = [int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
     return [pid for pid in pids if word in Path(f"/proc/{pid}/cmdline").read_text()]
 
@@ -246,4 +246,4 @@ async def test_a_monitor_that_cannot_start_does_not_stop_the_run(tmp_path: Path)
     log = tmp_path / "monitor.log"
     async with run_monitor_process(tmp_path / "nothing", log=log) as url:
         assert url == ""
-    assert "is not a run directory" in log.read_text()
+    assert "no run 'nothing' in " in log.read_text()

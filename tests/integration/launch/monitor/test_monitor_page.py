@@ -19,10 +19,10 @@ from launch.pages.packages import package_file
 from launch.run_records.run_lock import hold_run_lock
 from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import CastWriter
-from tests.support.browser import Page, browsing, chromium
-from tests.support.example_run import INSTRUCTION, write_shown_run
-from tests.support.monitors import Monitor, monitoring
-from tests.support.screenshots import NARROW, WIDE, drawn
+from tests.support.browser import Page, chromium, open_page
+from tests.support.example_run import INSTRUCTION, write_example_run
+from tests.support.monitors import Monitor, start_monitor
+from tests.support.screenshots import NARROW, WIDE, assert_drawn
 
 pytestmark = [
     pytest.mark.slow,
@@ -46,27 +46,27 @@ HOSTILE = '<img src=x onerror="document.title=\'taken\'"></script><script>docume
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Monitor, Path]]:
     """A run that goes on: its lock is held."""
     run_dir = tmp_path_factory.mktemp("runs") / RUN
-    write_shown_run(run_dir, steps=12, taken=8, seconds=300)
+    write_example_run(run_dir, steps=12, taken=8, seconds=300)
     write_synthetic_run(run_dir.parent / "history", 64)
-    with hold_run_lock(run_dir), monitoring(run_dir) as monitor:
+    with hold_run_lock(run_dir), start_monitor(run_dir) as monitor:
         yield monitor, run_dir
 
 
 @pytest.fixture
 async def page(tmp_path: Path) -> AsyncIterator[Page]:
-    async with browsing(tmp_path / "profile") as opened:
-        await opened.size(*WIDE)
-        await opened.light("light")
+    async with open_page(tmp_path / "profile") as opened:
+        await opened.set_viewport(*WIDE)
+        await opened.set_color_scheme("light")
         yield opened
 
 
 async def fits(page: Page) -> None:
     """Nothing makes the page wider than the window."""
-    await page.wait("document.documentElement.scrollWidth <= innerWidth")
+    await page.wait_until("document.documentElement.scrollWidth <= innerWidth")
 
 
 def only_asked(page: Page, url: str) -> None:
-    foreign = [asked for asked in page.requests if not asked.startswith((url, "data:", "about:", "blob:"))]
+    foreign = [requested for requested in page.requests if not requested.startswith((url, "data:", "about:", "blob:"))]
     assert not foreign
     assert page.errors == []
 
@@ -75,75 +75,75 @@ async def test_from_the_address_to_why_the_worst_trajectory_failed(served, page:
     """Overview, worst of the last step, its turns beside its terminal, its tokens, its group."""
     monitor, run_dir = served
     await page.open(monitor.address)
-    await page.see("the disk of the run directory has 3.1 GB left")
-    await page.wait("document.querySelectorAll('.overview .curve canvas').length === 6")
-    await page.wait("document.querySelectorAll('.lane[data-kind=worker] path').length > 2")
-    assert await page.value("document.querySelector('.alerts li').className") == "health", "health comes first"
-    await page.see("training")
-    await drawn(page, "overview")
+    await page.wait_for_text("the disk of the run directory has 3.1 GB left")
+    await page.wait_until("document.querySelectorAll('.overview .curve canvas').length === 6")
+    await page.wait_until("document.querySelectorAll('.activity-track[data-kind=worker] path').length > 2")
+    assert await page.wait_for_value("document.querySelector('.alerts li').className") == "health", "health comes first"
+    await page.wait_for_text("training")
+    await assert_drawn(page, "overview")
 
     await page.click("a.button", "All trajectories of the step")
-    await page.wait("location.hash.includes('step=last') && location.hash.includes('sort=worst')")
+    await page.wait_until("location.hash.includes('step=last') && location.hash.includes('sort=worst')")
     rewards = "[...document.querySelectorAll('tbody .reward b')].map(e => Number(e.textContent))"
-    await page.wait(
+    await page.wait_until(
         f"{rewards}.length > 4 && {rewards}.every((reward, row, all) => row === 0 || all[row - 1] <= reward)"
     )
-    worst = await page.value("document.querySelector('tbody a').textContent")
-    await drawn(page, "trajectories")
+    worst = await page.wait_for_value("document.querySelector('tbody a').textContent")
+    await assert_drawn(page, "trajectories")
 
     await page.press("j")
     await page.press("Enter")
-    await page.see(INSTRUCTION)
-    await page.wait(f"location.hash.endsWith({json.dumps(worst)})")
-    await page.wait(
+    await page.wait_for_text(INSTRUCTION)
+    await page.wait_until(f"location.hash.endsWith({json.dumps(worst)})")
+    await page.wait_until(
         "document.querySelectorAll('.turn.model').length >= 4 && document.querySelectorAll('.marks button').length >= 4"
     )
-    await page.see("of 4 passed")
+    await page.wait_for_text("of 4 passed")
     await replay(page)
-    await drawn(page, "trajectory")
+    await assert_drawn(page, "trajectory")
     await look_at_tokens(page)
 
     await page.click("a.button", "Group")
-    await page.wait("document.querySelectorAll('th.member').length === 8")
-    for said in ("part: tests", "advantage", "sampled tokens"):
-        await page.see(said)
-    await drawn(page, "group")
+    await page.wait_until("document.querySelectorAll('th.member').length === 8")
+    for shown in ("part: tests", "advantage", "sampled tokens"):
+        await page.wait_for_text(shown)
+    await assert_drawn(page, "group")
     only_asked(page, monitor.url)
     assert (run_dir / "config.json").exists()
 
 
 async def replay(page: Page) -> None:
     """A click on a turn goes there in the terminal; a click on a mark, too; and playing moves the mark."""
-    await page.wait(PLAYER)
+    await page.wait_until(PLAYER)
     await page.click(".turn.model .turn-head", "Turn 3")
-    await page.wait("document.querySelector('.turn.current')?.dataset.turn === '2'")
-    await page.wait("document.querySelector('.marks [aria-current=true]')?.textContent === '3'")
+    await page.wait_until("document.querySelector('.turn.current')?.dataset.turn === '2'")
+    await page.wait_until("document.querySelector('.marks [aria-current=true]')?.textContent === '3'")
     await page.click(".marks button", "1")
-    await page.wait("document.querySelector('.turn.current')?.dataset.turn === '0'")
+    await page.wait_until("document.querySelector('.turn.current')?.dataset.turn === '0'")
     await page.evaluate("document.activeElement.blur()")
     await page.press(" ")
-    await page.wait("Number(document.querySelector('.turn.current').dataset.turn) > 0")
+    await page.wait_until("Number(document.querySelector('.turn.current').dataset.turn) > 0")
     await page.press(" ")
 
 
 async def look_at_tokens(page: Page) -> None:
     await page.click(".turn.model .turn-foot button", "Tokens")
-    await page.wait("document.querySelectorAll('.stream [data-at]').length > 100")
+    await page.wait_until("document.querySelectorAll('.stream [data-at]').length > 100")
     facts = "document.querySelector('.token-facts').innerText"
-    await page.wait(f"{json.dumps(TOKEN_FACTS)}.every(word => {facts}.includes(word))")
+    await page.wait_until(f"{json.dumps(TOKEN_FACTS)}.every(word => {facts}.includes(word))")
     before = await page.evaluate(facts)
     await page.evaluate("document.querySelector('.stream').focus()")
     await page.press("ArrowRight")
-    await page.wait(f"{facts} !== {json.dumps(before)}")
-    await page.wait("location.hash.includes('token=')")
-    await page.wait("new Set([...document.querySelectorAll('.stream [data-at]')].map(e => e.className)).size > 4")
-    await drawn(page, "tokens")
+    await page.wait_until(f"{facts} !== {json.dumps(before)}")
+    await page.wait_until("location.hash.includes('token=')")
+    await page.wait_until("new Set([...document.querySelectorAll('.stream [data-at]')].map(e => e.className)).size > 4")
+    await assert_drawn(page, "tokens")
 
 
 async def test_every_page_opens_at_both_widths_and_in_both_lights(served, page: Page):
     monitor, _ = served
     ready = {
-        "": "document.querySelectorAll('.curve canvas').length === 6 && document.querySelector('.lane path')",
+        "": "document.querySelectorAll('.curve canvas').length === 6 && document.querySelector('.activity-track path')",
         "curves": "document.querySelectorAll('.curve canvas').length > 15",
         "steps": "document.querySelectorAll('tbody tr').length === 8",
         "steps/7": "document.querySelector('.bars') && document.querySelectorAll('tbody tr').length > 4",
@@ -157,64 +157,64 @@ async def test_every_page_opens_at_both_widths_and_in_both_lights(served, page: 
         "log": "document.querySelectorAll('.log li').length > 20",
     }
     for light, size in (("dark", WIDE), ("light", NARROW)):
-        await page.light(light)
-        await page.size(*size)
+        await page.set_color_scheme(light)
+        await page.set_viewport(*size)
         for where, is_ready in ready.items():
             await page.open(f"{monitor.url}/#/run/{RUN}/{where}".rstrip("/"))
-            await page.wait(is_ready)
+            await page.wait_until(is_ready)
             await fits(page)
-            await drawn(page, f"{where or 'overview'}, {light}")
+            await assert_drawn(page, f"{where or 'overview'}, {light}")
     await page.open(f"{monitor.url}/#/runs")
-    await page.see("history")
+    await page.wait_for_text("history")
     only_asked(page, monitor.url)
 
 
 async def test_a_filter_is_in_the_address_and_a_curve_can_be_found(served, page: Page):
     monitor, _ = served
     await page.open(f"{monitor.url}/#/run/{RUN}/trajectories?status=turn_limit")
-    await page.wait(
+    await page.wait_until(
         "document.querySelectorAll('tbody tr').length"
         " && [...document.querySelectorAll('tbody td:nth-child(5)')].every(e => e.textContent === 'turn limit')"
     )
     await page.press("/")
-    await page.wait("document.activeElement.name === 'q'")
+    await page.wait_until("document.activeElement.name === 'q'")
     await page.type("no such task")
-    await page.see("No trajectory matches.")
-    await page.wait("location.hash.includes('q=no+such+task') && location.hash.includes('status=turn_limit')")
+    await page.wait_for_text("No trajectory matches.")
+    await page.wait_until("location.hash.includes('q=no+such+task') && location.hash.includes('status=turn_limit')")
     await page.click("button", "Clear")
-    await page.wait("document.querySelectorAll('tbody tr').length === 50 && !location.hash.includes('?')")
+    await page.wait_until("document.querySelectorAll('tbody tr').length === 50 && !location.hash.includes('?')")
     await page.click("button", "More")
-    await page.wait("document.querySelectorAll('tbody tr').length === 100")
+    await page.wait_until("document.querySelectorAll('tbody tr').length === 100")
     await page.open(f"{monitor.url}/#/run/{RUN}/curves?q=clip")
-    await page.wait("document.querySelectorAll('.curve canvas').length === 3")
+    await page.wait_until("document.querySelectorAll('.curve canvas').length === 3")
     await page.click("button", "Reward")
-    await page.see("No metric matches.")
+    await page.wait_for_text("No metric matches.")
     only_asked(page, monitor.url)
 
 
 async def test_the_page_can_be_used_by_keys_alone(served, page: Page):
     monitor, _ = served
     await page.open(f"{monitor.url}/#/run/{RUN}")
-    await page.wait("document.querySelector('.cards')")
+    await page.wait_until("document.querySelector('.cards')")
     await page.press("?")
-    await page.wait("document.querySelector('dialog').open")
+    await page.wait_until("document.querySelector('dialog').open")
     await page.press("Escape")
-    await page.wait("!document.querySelector('dialog').open")
+    await page.wait_until("!document.querySelector('dialog').open")
     for keys, where in (("gs", "steps"), ("gg", "groups"), ("gw", "terminals"), ("gl", "log"), ("gt", "trajectories")):
         await page.press(keys[0])
         await page.press(keys[1])
-        await page.wait(f"location.hash === '#/run/{RUN}/{where}'")
-    await page.wait("document.querySelectorAll('tbody tr').length")
+        await page.wait_until(f"location.hash === '#/run/{RUN}/{where}'")
+    await page.wait_until("document.querySelectorAll('tbody tr').length")
     await page.press("j")
     outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid", "where one is can be seen"
     await page.press("Enter")
-    await page.wait("document.querySelector('.trajectory')")
+    await page.wait_until("document.querySelector('.trajectory')")
     await page.press("u")
-    await page.wait(f"location.hash === '#/run/{RUN}/trajectories'")
+    await page.wait_until(f"location.hash === '#/run/{RUN}/trajectories'")
     for name in ("light", "dark"):
         await page.press("t")
-        await page.wait(f"document.documentElement.dataset.theme === '{name}'")
+        await page.wait_until(f"document.documentElement.dataset.theme === '{name}'")
     only_asked(page, monitor.url)
 
 
@@ -229,7 +229,7 @@ async def test_what_happens_is_seen_at_once_and_nothing_of_it_runs(served, page:
     monitor, run_dir = served
     log = EventLog(run_dir, "worker-9", "node-0")
     await page.open(f"{monitor.url}/#/run/{RUN}/terminals?places=32")
-    await page.wait("document.querySelectorAll('.terminals .viewer').length >= 10")
+    await page.wait_until("document.querySelectorAll('.terminals .viewer').length >= 10")
     name = "train-g009999-s00-a0"
     with growing(run_dir, name) as cast:
         log.emit(
@@ -242,20 +242,20 @@ async def test_what_happens_is_seen_at_once_and_nothing_of_it_runs(served, page:
             instruction=HOSTILE,
             worker="worker-9",
         )
-        await page.wait(f"document.querySelector('[data-recording={name}]')")
+        await page.wait_until(f"document.querySelector('[data-recording={name}]')")
         cast.record_output(HOSTILE + "\nfirst line\n")
-        await page.see("first line")
+        await page.wait_for_text("first line")
         cast.record_output("second line\n")
-        await page.see("second line")
+        await page.wait_for_text("second line")
     await page.open(f"{monitor.url}/#/run/{RUN}/log")
-    await page.wait("document.querySelectorAll('.log li').length > 10")
+    await page.wait_until("document.querySelectorAll('.log li').length > 10")
     await page.evaluate("document.querySelector('.log').scrollTop = 0")
     log.emit("engine.died", engine="engine-0", why=HOSTILE)
-    await page.wait(
+    await page.wait_until(
         "[...document.querySelectorAll('button.fresh')].some(e => !e.hidden && e.innerText.includes('unseen'))"
     )
     await page.click("button.fresh", "unseen")
-    await page.wait(
+    await page.wait_until(
         "document.querySelector('.log li.bad, .log li.warn')"
         " && [...document.querySelectorAll('button.fresh')].every(e => e.hidden)"
     )
@@ -269,7 +269,7 @@ async def test_what_happens_is_seen_at_once_and_nothing_of_it_runs(served, page:
 async def test_a_trajectory_and_a_group_open_from_one_file_without_a_network(served, page: Page, tmp_path: Path):
     monitor, _ = served
     await page.open(f"{monitor.url}/#/run/{RUN}/trajectories/{ONE}")
-    await page.wait("document.querySelector('a[download]')")
+    await page.wait_until("document.querySelector('a[download]')")
     for address, opens in (
         (f"trajectories/{ONE}", PLAYER),
         ("groups/5", "document.querySelectorAll('th.member').length === 8"),
@@ -277,32 +277,32 @@ async def test_a_trajectory_and_a_group_open_from_one_file_without_a_network(ser
         text = await page.evaluate(f"fetch('/api/runs/{RUN}/{address}/export').then(answer => answer.text())")
         (tmp_path / "kept.html").write_text(text)
         await page.open("about:blank")
-        await page.wait("location.href === 'about:blank'")
+        await page.wait_until("location.href === 'about:blank'")
         page.requests.clear()
-        await page.offline(off=True)
+        await page.set_offline(offline=True)
         await page.open(f"file://{tmp_path / 'kept.html'}")
-        await page.wait(opens)
+        await page.wait_until(opens)
         if "groups" in address:
             await page.click("th.member a", "sample 1")
-            await page.wait(PLAYER)
+            await page.wait_until(PLAYER)
         await page.click(".turn-foot button", "Tokens")
-        await page.wait("document.querySelectorAll('.stream [data-at]').length > 100")
-        assert [asked for asked in page.requests if not asked.startswith(("file:", "data:"))] == []
-        await page.offline(off=False)
+        await page.wait_until("document.querySelectorAll('.stream [data-at]').length > 100")
+        assert [requested for requested in page.requests if not requested.startswith(("file:", "data:"))] == []
+        await page.set_offline(offline=False)
         await page.open(monitor.url)
     assert page.errors == []
 
 
 async def test_a_monitor_that_goes_away_and_comes_back_is_no_more_than_a_quiet_word(served, page: Page):
     _, run_dir = served
-    with monitoring(run_dir) as first:
+    with start_monitor(run_dir) as first:
         port = first.url.rpartition(":")[2]
         await page.open(f"{first.url}/#/run/{RUN}/steps")
-        await page.wait("document.querySelectorAll('tbody tr').length === 8")
-    await page.see("reconnecting")
+        await page.wait_until("document.querySelectorAll('tbody tr').length === 8")
+    await page.wait_for_text("reconnecting")
     assert await page.evaluate("document.querySelectorAll('tbody tr').length") == 8, "what was there stays"
-    with monitoring(run_dir, "--port", port):
-        await page.wait("!document.querySelector('.pill').innerText.includes('reconnecting')")
+    with start_monitor(run_dir, "--port", port):
+        await page.wait_until("!document.querySelector('.pill').innerText.includes('reconnecting')")
 
 
 async def test_a_run_that_is_removed_a_wrong_token_and_damaged_files_are_clear_pages(
@@ -314,18 +314,18 @@ async def test_a_run_that_is_removed_a_wrong_token_and_damaged_files_are_clear_p
     await asyncio.to_thread(shutil.copytree, run_dir.parent / "history", going)
     with (going / "metrics.jsonl").open("ab") as file:
         file.write(b"\x00 not a line \xff\n")
-    with monitoring(going) as watching:
+    with start_monitor(going) as watching:
         await page.open(watching.address)
-        await page.see("are damaged and were left out")
+        await page.wait_for_text("are damaged and were left out")
         await asyncio.to_thread(shutil.rmtree, going)
-        await page.see("was removed while this monitor watched it")
-    with monitoring(run_dir, "--host", "0.0.0.0", env={"LONGSHORE_MONITOR_TOKEN": "right"}) as guarded:  # noqa: S104  with a token
+        await page.wait_for_text("was removed while this monitor watched it")
+    with start_monitor(run_dir, "--host", "0.0.0.0", env={"LONGSHORE_MONITOR_TOKEN": "right"}) as guarded:  # noqa: S104  with a token
         local = f"http://127.0.0.1:{guarded.url.rpartition(':')[2]}"
         await page.open(f"{local}/?token=wrong")
-        await page.see("the token is wrong")
+        await page.wait_for_text("the token is wrong")
         await page.open(f"{local}/?token=right")
-        await page.wait("document.querySelector('.cards')")
+        await page.wait_until("document.querySelector('.cards')")
     await page.open(f"{monitor.url}/#/run/{RUN}/trajectories/train-g777777-s00")
-    await page.see("has no trajectory")
+    await page.wait_for_text("has no trajectory")
     await page.open(f"{monitor.url}/#/run/nothing/steps")
-    await page.see("there is no run")
+    await page.wait_for_text("there is no run")

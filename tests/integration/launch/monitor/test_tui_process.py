@@ -21,7 +21,7 @@ from tests.support.fake_run import write_fake_run
 COMMAND = (sys.executable, "-m", "launch.monitor")
 GENEROUS_S = 300
 LEFT = b"\x1b[?1049l"
-"""What a program prints that gives the terminal's own screen back."""
+"""The escape sequence that leaves the alternate screen."""
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +31,16 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def read_until(terminal: int, told: bytes) -> bytes:
-    """What was printed until then; fails where it ends before."""
+def read_until(terminal: int, expected: bytes) -> bytes:
+    """Return the output up to the expected text; fail if the program ends before."""
     printed = b""
-    while told not in printed:
+    while expected not in printed:
         assert select.select([terminal], [], [], GENEROUS_S)[0], printed[-500:]
         try:
             printed += os.read(terminal, 1 << 16)
         except OSError:  # the other end was closed
             break
-    assert told in printed, printed[-500:]
+    assert expected in printed, printed[-500:]
     return printed
 
 
@@ -82,8 +82,8 @@ def test_without_a_terminal_one_line_says_what_to_do(run_dir: Path) -> None:
 
 def test_two_wishes_at_once_are_refused(run_dir: Path) -> None:
     done = run_json("launch.monitor", run_dir, "--tui")
-    assert done.code == 2
-    assert "give one of them" in done.said["error"]
+    assert done.exit_code == 2
+    assert "give one of them" in done.output["error"]
 
 
 def test_a_run_that_is_not_there_is_one_line_on_the_terminal(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_run_that_is_not_there_is_one_line_on_the_terminal(tmp_path: Path) -> 
     ) as process:
         assert process.wait(GENEROUS_S) == 2
     os.close(inner)
-    printed = read_until(terminal, b"no such run")
+    printed = read_until(terminal, b"no run 'none' in ")
     os.close(terminal)
     assert printed.count(b"\n") == 1
     assert b"\x1b" not in printed

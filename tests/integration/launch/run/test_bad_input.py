@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,37 +11,36 @@ import pytest
 from launch.config import load_recipe
 from launch.data.preparation import prepare_run
 from launch.data.task_split import load_usable_tasks
-from tests.support.cluster_runs import RECIPE, ROOT
+from protocol.cli.exit_codes import EXIT_USER
+from tests.support.cluster_runs import RECIPE
 from tests.support.coin_tasks import write_coin_tasks
+from tests.support.commands import call_json
 
 pytestmark = pytest.mark.docker
 
 
 class Refused:
-    """A command that must be refused at once."""
+    """Calls of ``longshore cluster`` that must be refused at once."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capfd = folder, capfd
         self.tasks = write_coin_tasks(folder / "tasks", 2)
 
-    def __call__(self, *options: str, env: dict[str, str] | None = None, tasks: Path | None = None) -> str:
+    def __call__(self, *options: str, tasks: Path | None = None) -> str:
         """The one line on standard error; checks all that every refusal has in common."""
         places = (f"run.dir={self.folder / 'runs'}", f"data.path={tasks or self.tasks}")
         given = [word for place in places for word in ("--set", place)]
-        command = [sys.executable, "-m", "launch.cluster", "--json", *given, *options]
-        ended = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
-        )
-        assert ended.returncode == 2, f"exit code {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
-        (line,) = ended.stderr.splitlines()
-        assert json.loads(ended.stdout) == {"error": line.removeprefix("error: "), "exit_code": 2}
-        assert "run directory" not in ended.stderr, "it was refused too late"
+        done = call_json(self._capfd, "launch.cluster", *given, *options)
+        assert done.exit_code == EXIT_USER, done.stderr
+        (line,) = done.stderr.splitlines()
+        assert done.output == {"error": line.removeprefix("error: "), "exit_code": EXIT_USER}
+        assert "run directory" not in done.stderr, "it was refused too late"
         return line
 
 
-@pytest.fixture(scope="module")
-def refused(tmp_path_factory: pytest.TempPathFactory) -> Refused:
-    return Refused(tmp_path_factory.mktemp("refused"))
+@pytest.fixture
+def refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Refused:
+    return Refused(tmp_path / "refused", capfd)
 
 
 @pytest.fixture
@@ -59,14 +54,18 @@ def taken_port() -> Iterator[int]:
 MINI = (str(RECIPE),)
 
 
-def test_no_docker(refused: Refused) -> None:
-    line = refused(*MINI, env={"DOCKER_HOST": "unix:///nowhere/docker.sock"})
+def test_a_docker_engine_that_does_not_answer_is_named_with_its_address(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    line = refused(*MINI)
     assert "no Docker engine answers at DOCKER_HOST=unix:///nowhere/docker.sock" in line
     assert "make setup" in line
 
 
-def test_a_machine_that_was_not_set_up(refused: Refused, tmp_path: Path) -> None:
-    line = refused(*MINI, env={"LONGSHORE_HOME": str(tmp_path)})
+def test_a_machine_that_was_not_set_up(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
+    line = refused(*MINI)
     assert "not set up for sandboxes" in line
     assert "longshore host up" in line
 
@@ -96,7 +95,7 @@ def test_a_run_directory_that_exists(refused: Refused) -> None:
     there = refused.folder / "runs" / "there"
     there.mkdir(parents=True)
     line = refused(*MINI, "--run-id", "there")
-    assert all(way in line for way in ("is no run", f"`rm -r {there}`", "--run-id NAME"))
+    assert all(way in line for way in ("is not a run", f"`rm -r {there}`", "--run-id NAME"))
     (there / "config.json").write_text("{}")
     line = refused(*MINI, "--run-id", "there")
     on = f"`longshore cluster --resume there --set run.dir={there.parent}`"
@@ -104,8 +103,8 @@ def test_a_run_directory_that_exists(refused: Refused) -> None:
 
 
 def test_a_run_to_resume_that_does_not_exist(refused: Refused) -> None:
-    assert "no run called 'nowhere'" in refused("--resume", "nowhere")
-    assert "leave --resume out" in refused(*MINI, "--resume", "nowhere")
+    assert "no run 'nowhere' in" in refused("--resume", "nowhere")
+    assert "leave --resume out" in refused(*MINI, "--resume")
 
 
 def test_a_model_folder_without_tokenizer(refused: Refused, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.workers.rollout_worker import RolloutWorker
 from learner.rank import LearnerRank
 from tests.support.cluster_runs import Event, MiniRun, MiniRuns, eventually
-from tests.support.trajectory_accounting import assert_accounting_balances, ledger
+from tests.support.trajectory_accounting import assert_accounting_balances, read_ledger
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -42,7 +42,7 @@ def kill_in_turn(run: MiniRun, what: list[str]) -> None:
     """Kill each once the run has got over the death before: it takes a step, and all of its processes are back."""
     step = run.wait_step(1)["step"]
     for each in what:
-        pid = run.kill_server() if each == SERVER else run.kill_one(each)
+        pid = run.kill_server() if each == SERVER else run.kill_process(each)
         holds = names_death(each, pid)
         kind = "engine.died" if each == SERVER else "process.died"
         if each != LEARNER:
@@ -59,11 +59,11 @@ def kill_in_turn(run: MiniRun, what: list[str]) -> None:
 
 def assert_survived(run: MiniRun, summary: dict[str, Any], steps: int) -> None:
     assert summary["finished"]
-    assert summary["steps"] == steps == len(ledger(run.path))
+    assert summary["steps"] == steps == len(read_ledger(run.path))
     journal = assert_accounting_balances(run.path)
     assert journal.acknowledged == summary["trajectories"]["acknowledged"]
-    assert run.containers() == []
-    assert summary["staleness"]["max"] <= summary["staleness"]["bound"]
+    assert run.list_containers() == []
+    assert summary["staleness"]["max"] <= summary["staleness"]["max_staleness"]
 
 
 def test_a_run_survives_the_death_of_worker_server_buffer_and_learner(mini_runs: MiniRuns) -> None:
@@ -78,10 +78,10 @@ def test_a_run_survives_deaths_before_its_first_checkpoint(mini_runs: MiniRuns) 
     # No warm start of another test is this run's, and it is long: death comes in the middle, or else right after it.
     anew = ("--seed", "4711", "--set", "warm_start.clean_steps=200")
     run = mini_runs.start("killed-early", "--steps", "2", "--set", "evaluation.tasks_per_family=0", *anew)
-    run.kill_one(SERVERS_GUARDIAN)
+    run.kill_process(SERVERS_GUARDIAN)
     run.wait_event("word of the server's death", "engine.restart_failed")
     run.wait_event("the warm start", "warm_start.progress")
-    pid = run.kill_one(LEARNER)
+    pid = run.kill_process(LEARNER)
     assert_survived(run, run.succeed(), 2)
     (died,) = run.events("process.died")
     assert names_death(LEARNER, pid)(died)
@@ -105,16 +105,16 @@ def test_a_resumed_run_survives_the_death_of_its_engine_before_any_new_weights(m
     run = mini_runs.resume("killed-resumed")
     known = len(run.events("engine.started"))
     eventually("an engine", lambda: len(run.events("engine.started")) > known)
-    run.kill_one(ENGINE)
+    run.kill_process(ENGINE)
     assert_survived(run, run.succeed(), 6)
 
 
 def test_an_evaluation_survives_the_death_of_worker_and_scheduler(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("killed-evaluating", "--steps", "1", "--set", "evaluation.attempts=24")
     run.wait_event("an attempt", "evaluation.progress")
-    run.kill_one(WORKER)
+    run.kill_process(WORKER)
     run.wait_event("a restarted worker", "process.died", lambda event: "worker-" in event["what"])
-    run.kill_one(SCHEDULER)
+    run.kill_process(SCHEDULER)
     summary = run.succeed()
     assert summary["evaluation"]["before"]["n"] == summary["evaluation"]["after"]["n"] == 24
     assert_survived(run, summary, 1)
@@ -125,7 +125,7 @@ def test_one_process_killed_again_and_again_never_ends_a_run(mini_runs: MiniRuns
     for what in (LEARNER, BUFFER):
         kill_in_turn(run, [what])
         first = eventually(f"a new {what}", lambda what=what: run.pids(what))
-        run.kill_one(what)
+        run.kill_process(what)
         eventually(f"another {what}", lambda what=what, first=first: set(run.pids(what)) - set(first))
     assert_survived(run, run.succeed(), 14)
 
@@ -136,7 +136,7 @@ def test_a_process_that_never_answers_is_started_again(mini_runs: MiniRuns) -> N
     run = mini_runs.start("hung", "--steps", "14", "--set", "evaluation.tasks_per_family=0", *deadlines)
     run.wait_step(1)
     for what in (WORKER, SCHEDULER, LEARNER):
-        pid = run.kill_one(what, signal.SIGSTOP)
+        pid = run.kill_process(what, signal.SIGSTOP)
         kind = "process.died" if what == LEARNER else "process.hung"
         run.wait_event(f"word that {what} hangs", kind, names_death(what, pid))
         past = max(event["step"] for event in run.events("learner.step"))

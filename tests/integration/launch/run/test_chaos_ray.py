@@ -20,12 +20,12 @@ def test_a_ray_that_was_killed_ends_the_run_and_nothing_of_it_is_left(mini_runs:
     run = mini_runs.start(f"killed-{which}", *NO_EVALUATION)
     run.wait_step(1)
     resources = RunResources(run)
-    run.kill_one(f"/{which}")
+    run.kill_process(f"/{which}")
     finished = run.finish(within_s=120)
-    assert finished.code != 0
-    resources.gone()
-    said = finished.stderr.splitlines()
-    assert any(f"--resume killed-{which}" in line for line in said), finished.stderr[-3000:]
+    assert finished.exit_code != 0
+    resources.wait_until_released()
+    lines = finished.stderr.splitlines()
+    assert any(f"--resume killed-{which}" in line for line in lines), finished.stderr[-3000:]
     assert "Traceback" not in finished.stderr
     summary = mini_runs.resume(f"killed-{which}").succeed()
     assert summary["steps"] == STEPS

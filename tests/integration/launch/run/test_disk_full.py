@@ -13,7 +13,7 @@ import pytest
 
 from protocol.files.filesystem import free_bytes
 from tests.support.cluster_runs import MiniRun, MiniRuns
-from tests.support.trajectory_accounting import assert_accounting_balances, ledger
+from tests.support.trajectory_accounting import assert_accounting_balances, read_ledger
 
 pytestmark = [
     pytest.mark.docker,
@@ -58,19 +58,19 @@ def fill(disk: Path, leave_bytes: int) -> None:
 
 def stops_and_says_how_to_go_on(run: MiniRun) -> None:
     finished = run.finish()
-    assert finished.code == 2, finished.stderr[-4000:]
+    assert finished.exit_code == 2, finished.stderr[-4000:]
     message = finished.json["error"]
     assert f"--resume {run.path.name}" in message
     assert "free" in message
     assert "Traceback" not in finished.stderr
-    assert run.containers() == []
+    assert run.list_containers() == []
 
 
 def goes_on_after_that(run: MiniRun, disk: Path, mini_runs: MiniRuns) -> None:
     acknowledged = {event["trajectory"] for event in run.events("trajectory.acknowledged")}
     subprocess.run(["mount", "-o", "remount,size=512m", str(disk)], check=True)
     summary = mini_runs.resume(run.path.name, runs=disk).succeed()
-    assert summary["steps"] == STEPS == len(ledger(run.path))
+    assert summary["steps"] == STEPS == len(read_ledger(run.path))
     journal = assert_accounting_balances(run.path)
     assert acknowledged <= set(journal.rows), "an acknowledged trajectory is gone"
 

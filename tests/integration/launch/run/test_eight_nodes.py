@@ -25,4 +25,4 @@ def test_eight_nodes_work_side_by_side(mini_runs: MiniRuns) -> None:
     lost = [event for event in run.events("episode.failed") if "sandbox" in event["reason"]]
     assert not lost, "a pool ended another's sandboxes"
     assert_accounting_balances(run.path)
-    assert run.containers() == []
+    assert run.list_containers() == []

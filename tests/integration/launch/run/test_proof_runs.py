@@ -19,7 +19,7 @@ def test_three_runs_in_one_command_and_a_verdict_on_each(mini_runs: MiniRuns) ->
     proof = ended.json
     assert set(proof["runs"]) == set(proof["verdicts"]) == {"none", "lr0", "shuffled"}
     assert proof["verdicts"]["none"] is False, "two steps of tossing coins are no proof"
-    assert (proof["ok"], ended.code) == (False, 1)
+    assert (proof["ok"], ended.exit_code) == (False, 1)
     for control, summary in proof["runs"].items():
         path = run.path.with_name(f"proof-{control}")
         assert summary["steps"] == 2, f"{control}\n{ended.stderr[-4000:]}"

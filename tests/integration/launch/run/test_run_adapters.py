@@ -6,7 +6,7 @@ import pytest
 from safetensors.torch import load_file
 
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
-from tests.support.cluster_runs import MiniRuns, replayed
+from tests.support.cluster_runs import MiniRuns, replay_summary
 from tests.support.trajectory_accounting import assert_accounting_balances, read_lines
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
@@ -29,11 +29,11 @@ def test_a_run_with_adapters_trains_goes_on_and_is_trained_again(mini_runs: Mini
     first, last = (load_file(folder / "model.safetensors") for folder in (run.path / "model", served[-1]))
     changed = {name.split(".")[-2] for name, weight in last.items() if not weight.equal(first[name])}
     assert changed == {"o_proj"}
-    assert replayed(run.path)["equal"]
+    assert replay_summary(run.path)["equal"]
 
 
 def test_engines_take_adapters_alone_and_never_stand_still(mini_runs: MiniRuns) -> None:
-    """Each attempt's versions are labelled as such, and what is published is the adapters and nothing else."""
+    """Each start's versions are labelled as such, and what is published is the adapters and nothing else."""
     run = mini_runs.start("alone", *ADAPTED, "--set", "engine.weight_transfer=adapters", "--steps", "2")
     run.succeed()
     first = max(event["version"] for event in run.events("weights.published"))
@@ -42,12 +42,12 @@ def test_engines_take_adapters_alone_and_never_stand_still(mini_runs: MiniRuns) 
     assert_accounting_balances(run.path)
     assert (summary["steps"], summary["weights"]["pause_ms_max"]) == (3, 0)
     published = [event["version"] for event in run.events("weights.published")]
-    loads = run.events("engine.load")
+    loads = run.events("engine.loaded")
     assert {event["version"] for event in loads} <= set(published)
     assert max(event["version"] for event in loads) == max(published) > first
     assert not run.events("engine.load_failed")
     probed = run.events("parity.measured")
-    assert [event["step"] for event in probed] == [0, 2], "each attempt begins with one"
+    assert [event["step"] for event in probed] == [0, 2], "each start begins with one"
     assert all(event["k3"] < event["limit"] == 1e-4 for event in probed)
     for folder in (run.path / "weights").glob("v*"):
         assert {path.name for path in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
@@ -57,4 +57,4 @@ def test_engines_take_adapters_alone_and_never_stand_still(mini_runs: MiniRuns) 
     sampled = {int(version) for each in segments for version in each.versions[each.loss_mask == 1]}
     assert sampled <= set(published)
     assert len(sampled) > 1
-    assert replayed(run.path)["equal"]
+    assert replay_summary(run.path)["equal"]

@@ -20,7 +20,8 @@ from launch.run_records.metrics_log import read_metrics
 from launch.run_records.stored_config import load_stored_config
 from protocol.cli.exit_codes import EXIT_USER
 from protocol.errors import UserError
-from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns, eventually, replayed
+from protocol.run_directory.run_status import RunStatus
+from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns, eventually, replay_summary
 from tests.support.commands import run_json
 from tests.support.trajectory_accounting import assert_accounting_balances
 
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 MANY = ("--steps", "500", "--set", "checkpoint.every_steps=100")
 
 
-def asked(run: MiniRun, action: ControlAction, *words: str, reason: str = "") -> str:
+def request_action(run: MiniRun, action: ControlAction, *words: str, reason: str = "") -> str:
     """The run's word that it is done, as ``longshore ctl`` gets it.  Raises UserError."""
     return submit_and_wait(run.path, parse_request(action, words, reason), PATIENCE_S).text
 
@@ -50,11 +51,13 @@ def pause_with_samples_to_come(run: MiniRun) -> list[str]:
     """Pause the run at a moment when a group waits for at least two samples, which nobody runs then."""
 
     def attempt() -> list[str]:
-        assert asked(run, ControlAction.PAUSE, reason="lunch").startswith("no rollout begins, and the learner waits")
+        assert request_action(run, ControlAction.PAUSE, reason="lunch").startswith(
+            "no rollout begins, and the learner waits"
+        )
         eventually("the end of what runs", lambda: not read_rollouts(run.path, content=False))
         if len(found := open_samples(run)) >= 2:
             return found
-        asked(run, ControlAction.RESUME)
+        request_action(run, ControlAction.RESUME)
         run.wait_step(read_status(run.path).step + 1)
         return []
 
@@ -67,30 +70,36 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
 
     first, *others = pause_with_samples_to_come(run)
     paused = read_status(run.path)
-    assert (paused.alive, paused.phase, paused.flow, paused.running) == (True, "training", "pause", 0)
-    asked(run, ControlAction.RETUNE, "in_flight=4", "lr=1e-4", reason="too fast")
-    assert asked(run, ControlAction.CHECKPOINT) == f"the checkpoint of step {paused.step} is kept"
+    assert (paused.status, paused.phase, paused.flow, paused.running) == (RunStatus.RUNNING, "training", "pause", 0)
+    request_action(run, ControlAction.RETUNE, "in_flight=4", "lr=1e-4", reason="too fast")
+    assert request_action(run, ControlAction.CHECKPOINT) == f"the checkpoint of step {paused.step} is kept"
     assert (run.path / "checkpoints" / f"step-{paused.step:06d}" / "manifest.json").exists()
     group = int(first[7:13])
-    assert asked(run, ControlAction.CANCEL, first).startswith(f"sample {int(first[-2:])} of group {group} is cancelled")
-    assert f"group {group} is cancelled: {len(others)} rollouts" in asked(run, ControlAction.CANCEL, str(group))
-    found = re.search(r"weights of step (\d+) are evaluated", asked(run, ControlAction.EVALUATE, reason="to see"))
+    assert request_action(run, ControlAction.CANCEL, first).startswith(
+        f"sample {int(first[-2:])} of group {group} is cancelled"
+    )
+    assert f"group {group} is cancelled: {len(others)} rollouts" in request_action(
+        run, ControlAction.CANCEL, str(group)
+    )
+    found = re.search(
+        r"weights of step (\d+) are evaluated", request_action(run, ControlAction.EVALUATE, reason="to see")
+    )
     assert found is not None
     assert int(found[1]) == paused.step
     with pytest.raises(UserError, match=rf"step {paused.step}\b"):
-        asked(run, ControlAction.EVALUATE)
+        request_action(run, ControlAction.EVALUATE)
     run.wait_event("its end", "evaluation.finished", lambda event: event["step"] == paused.step)
     assert read_status(run.path).step == paused.step, "the learner stood"
 
-    asked(run, ControlAction.RESUME)
+    request_action(run, ControlAction.RESUME)
     run.wait_step(paused.step + 1)
     with pytest.raises(UserError, match="write one of engine-0"):
-        asked(run, ControlAction.DRAIN, "engine-9")
-    assert asked(run, ControlAction.DRAIN, "engine-0").startswith("engine-0 is drained: its requests finished")
+        request_action(run, ControlAction.DRAIN, "engine-9")
+    assert request_action(run, ControlAction.DRAIN, "engine-0").startswith("engine-0 is drained: its requests finished")
     assert [event["engine"] for event in run.events("engine.drained", "engine.restarted")] == ["engine-0"] * 2
     assert not run.events("engine.died")
     run.wait_step(read_status(run.path).step + 1)
-    asked(run, ControlAction.DRAIN)
+    request_action(run, ControlAction.DRAIN)
     summary = run.succeed()
     assert summary["ended"] == "drained"
     assert [row["step"] for row in summary["evaluation"]["steps"]] == [paused.step]
@@ -103,17 +112,17 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
     rates = {int(line["step"]): line["lr"] for line in read_metrics(run.path)}
     assert rates[paused.step] == pytest.approx(2e-3)
     assert rates[paused.step + 1] == pytest.approx(1e-4)
-    assert replayed(run.path)["equal"], "each step again by the rate that it had"
+    assert replay_summary(run.path)["equal"], "each step again by the rate that it had"
 
     again = mini_runs.resume("steered")
     again.wait_step(summary["steps"] + 1)
     assert load_stored_config(run.path).rollout.in_flight == 4
     assert [change.key for change in read_changes(run.path)] == ["rollout.in_flight", "learner.lr"]
-    asked(again, ControlAction.STOP)
+    request_action(again, ControlAction.STOP)
     assert again.succeed()["ended"] == "stopped_by_request"
     dead = run_json("launch.control.ctl", run.path, "pause")
-    assert dead.code == EXIT_USER
-    assert "--resume steered" in dead.said["error"]
+    assert dead.exit_code == EXIT_USER
+    assert "--resume steered" in dead.output["error"]
 
 
 def test_a_run_whose_engine_is_stopped_says_who_waits_for_whom(mini_runs: MiniRuns) -> None:
@@ -138,5 +147,5 @@ def test_a_run_whose_engine_is_stopped_says_who_waits_for_whom(mini_runs: MiniRu
     assert "-- learner-0" in report
     assert "TrainingLoop.run" in report
     run.wait_event("progress", "alert.resolved", lambda event: event["name"] == "stalled")
-    asked(run, ControlAction.STOP)
+    request_action(run, ControlAction.STOP)
     assert run.succeed()["ended"] == "stopped_by_request"

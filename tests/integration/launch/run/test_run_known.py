@@ -27,7 +27,7 @@ IDS = {"run", "writer", "node", "step", "group", "rollout"}
 @pytest.fixture(scope="module")
 def known(mini_runs: MiniRuns) -> MiniRun:
     """A run that serves its figures, and has come to its end."""
-    run = mini_runs.start("known", *SMALL, "--set", "metrics.prometheus=true", "--set", "stop.parity_every_steps=0")
+    run = mini_runs.start("known", *SMALL, "--set", "metrics.prometheus=true", "--set", "parity.every_steps=0")
     url = eventually("it says where its figures are", lambda: re.search(r"metrics: (http://127\S+)", run.stderr))[1]
     run.wait_event("a step is taken", "learner.step", lambda event: event["step"] >= 2)
     eventually("the figures have it", lambda: _step(url) >= 2)
@@ -52,7 +52,7 @@ def test_the_plan_of_a_run_from_its_own_times_is_within_a_fifth_of_what_it_measu
 
 
 def test_every_process_logs_lines_that_say_what_they_are_about(known: MiniRun) -> None:
-    logs = {path.stem: _lines(path) for path in (known.path / "attempts" / "1" / "logs").glob("*.jsonl")}
+    logs = {path.stem: _lines(path) for path in (known.path / "starts" / "1" / "logs").glob("*.jsonl")}
     assert {"driver", "worker-0-0", "learner-0"} <= set(logs)
     assert all(set(line) >= IDS for lines in logs.values() for line in lines)
     assert {line["run"] for lines in logs.values() for line in lines} == {"known"}
@@ -79,6 +79,6 @@ def test_its_timeline_has_what_each_process_was_at(known: MiniRun) -> None:
 def test_a_tracker_that_cannot_be_opened_ends_a_run_before_it_begins(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("untracked", *SMALL, "--set", "metrics.exporters=tensorboard")
     done = run.finish()
-    assert (done.code, done.json["exit_code"]) == (2, 2)
+    assert (done.exit_code, done.json["exit_code"]) == (2, 2)
     assert "pip install 'longshore[tensorboard]'" in done.json["error"]
     assert not run.path.exists()

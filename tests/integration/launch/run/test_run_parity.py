@@ -14,12 +14,12 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 def test_a_run_that_begins_out_of_parity_ends_before_its_first_step(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("drifted", "--set", "evaluation.tasks_per_family=0", program="tests.support.drifted_run")
     ended = run.finish()
-    assert ended.code == EXIT_USER, ended.stderr
-    (said,) = [line for line in ended.stderr.splitlines() if "disagree" in line and "stop.parity_k3" in line][-1:]
-    assert "engine.dtype = 'float32' and learner.dtype = 'float32'" in said
+    assert ended.exit_code == EXIT_USER, ended.stderr
+    (message,) = [line for line in ended.stderr.splitlines() if "disagree" in line and "parity.max_k3" in line][-1:]
+    assert "engine.dtype = 'float32' and learner.dtype = 'float32'" in message
     (probed,) = run.events("parity.measured")
     assert probed["k3"] > probed["limit"] == 1e-4
     assert run.events("learner.step") == []
     assert read_metrics(run.path) == []
     assert [event["step"] for event in run.events("checkpoint.saved")] == [0], "a higher limit goes on from there"
-    assert run.resources() == []
+    assert run.list_resources() == []

@@ -29,7 +29,7 @@ async def test_a_run_trains_on_what_its_agents_did_in_a_servers_sandboxes(
         assert (await asyncio.to_thread(run.succeed))["steps"] == 1
         assert pool.statistics().started >= 16
     assert_accounting_balances(run.path)
-    counted = run.events("sandbox.stats")
+    counted = run.events("sandbox.counted")
     assert max(event["started"] for event in counted) >= 16
 
 

@@ -95,7 +95,7 @@ with ProcessReaper(token, Path(folder)):
 
 
 def test_a_run_that_another_command_started_is_put_in_order_by_its_own_process_reaper(tmp_path: Path) -> None:
-    """A clean-up that is killed would leave what its run's guardian alone knows of."""
+    """A clean-up that is killed would leave what its run's reaper alone knows of."""
     outer, inner, note = f"test-{secrets.token_hex(8)}", f"test-{secrets.token_hex(8)}", tmp_path / "swept"
     for name in ("outer", "inner"):
         (tmp_path / name).mkdir()
@@ -107,7 +107,7 @@ def test_a_run_that_another_command_started_is_put_in_order_by_its_own_process_r
     owner = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"ready\n"
-    eventually("the run, its processes and its guardian", lambda: len(find_run_processes(outer)) >= 5, 60)
+    eventually("the run, its processes and its reaper", lambda: len(find_run_processes(outer)) >= 5, 60)
     owner.kill()
     owner.wait()
     owner.stdout.close()
@@ -124,8 +124,8 @@ actor = (
     "import os, subprocess, sys, time\\n"
     "from pathlib import Path\\n"
     "from launch.processes.process_reaper import ProcessReaper\\n"
-    "guardian = ProcessReaper(sys.argv[1], Path(sys.argv[2]), sys.argv[3:], watched_pid=os.getppid())\\n"
-    "guardian.__enter__()\\n"
+    "reaper = ProcessReaper(sys.argv[1], Path(sys.argv[2]), sys.argv[3:], watched_pid=os.getppid())\\n"
+    "reaper.__enter__()\\n"
     "print(os.getpid(), flush=True)\\n"
     "time.sleep(600)\\n"
 )
@@ -134,7 +134,7 @@ subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=env
 subprocess.Popen([sys.executable, "-c", actor, token, folder, *cleanup], env=environment)
 time.sleep(600)
 """
-"""A machine's Ray, which has started a process of the run and the actor that holds the guardian's pipe."""
+"""A machine's Ray, which has started a process of the run and the actor that holds the reaper's pipe."""
 
 
 @pytest.mark.parametrize("actor_first", [False, True], ids=["actor alive", "actor killed before"])
@@ -167,7 +167,7 @@ sys.stdin.read()
 
 
 def test_a_process_that_hides_its_environment_is_known_by_who_started_it_also_when_that_one_is_gone() -> None:
-    """As Ray's agents do, which outlive their raylet by a minute."""
+    """A process that outlives its raylet by a minute, as Ray's agents do."""
     parent = subprocess.Popen(
         [sys.executable, "-c", HIDING], env={"LONGSHORE_RUN_TOKEN": "x2"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -200,10 +200,10 @@ def test_a_run_whose_process_reaper_was_killed_ends_as_it_would_have(tmp_path: P
 import os, signal, sys
 from pathlib import Path
 from launch.processes.process_reaper import ProcessReaper
-guardian = ProcessReaper("test-orphaned", Path(sys.argv[1]))
-with guardian:
-    guardian._process.kill()
-    guardian._process.wait()
+reaper = ProcessReaper("test-orphaned", Path(sys.argv[1]))
+with reaper:
+    os.kill(reaper.pid, signal.SIGKILL)
+    os.waitpid(reaper.pid, 0)
 print("summary")
 """
     done = subprocess.run([sys.executable, "-c", body, str(tmp_path)], capture_output=True, check=False)

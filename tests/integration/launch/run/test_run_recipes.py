@@ -47,6 +47,6 @@ def test_a_run_ends_after_the_epochs_that_it_was_given(mini_runs: MiniRuns) -> N
     without = ("--set", "warm_start.enabled=false", "--set", "evaluation.tasks_per_family=0")
     run = mini_runs.start("epochs", *without, "--set", "stop.after_epochs=1", "--steps", "9")
     assert run.succeed()["steps"] == 2
-    (told,) = [event for event in run.events("alert.raised") if event["name"] == "stop"]
-    assert told["text"] == "stop.after_epochs = 1: 2 steps of 4 groups, for 8 tasks"
+    (alert,) = [event for event in run.events("alert.raised") if event["name"] == "training_ends"]
+    assert alert["text"] == "stop.after_epochs = 1: 2 steps of 4 groups, for 8 tasks"
     assert_accounting_balances(run.path)

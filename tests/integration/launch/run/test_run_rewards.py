@@ -9,14 +9,14 @@ import pytest
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from protocol.trajectory import TurnKind
 from tests.support.cluster_runs import MiniRuns
-from tests.support.fake_judge import BAD, GOOD, Odd, fake_judge
+from tests.support.fake_judge import BAD, GOOD, FaultyReply, serve_fake_judge
 from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
 
 async def test_a_run_trains_turns_on_a_judges_word_beside_their_episodes_reward(mini_runs: MiniRuns) -> None:
-    async with fake_judge(GOOD, BAD, GOOD, Odd.REFUSES) as judge:
+    async with serve_fake_judge(GOOD, BAD, GOOD, FaultyReply.REFUSES) as judge:
         keys = {
             "rollout.reward": "tcr",
             "rollout.dynamic_sampling": "false",
@@ -43,5 +43,5 @@ async def test_a_run_trains_turns_on_a_judges_word_beside_their_episodes_reward(
         votes, failed = votes + parts["judge_votes"], failed + parts["judge_down"]
     assert votes > 2 * failed > 0
     assert any(turn.reward for each in trajectories for turn in each.segments[0].turns)
-    told = run.events("learner.step")
-    assert all(0 < event["part_judge_down"] < event["part_judge_votes"] for event in told)
+    steps = run.events("learner.step")
+    assert all(0 < event["part_judge_down"] < event["part_judge_votes"] for event in steps)

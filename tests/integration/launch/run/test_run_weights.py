@@ -51,7 +51,7 @@ def test_weights_come_by_every_path_and_no_episode_is_lost_for_it(
 def served_by_both(run: MiniRun) -> list[int]:
     """The versions that were published, whose last one both engines serve."""
     versions = [event["version"] for event in run.events("weights.published")]
-    served = {(event["engine"], event["version"]) for event in run.events("engine.load")}
+    served = {(event["engine"], event["version"]) for event in run.events("engine.loaded")}
     assert len(versions) >= 2
     assert {("engine-0", versions[-1]), ("engine-1", versions[-1])} <= served
     return versions

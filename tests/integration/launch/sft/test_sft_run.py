@@ -84,8 +84,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         blob = pack_trajectory(make_trajectory(0, sample, size=8, reward=sample % 2))
         exporter.export_trajectory(inspect_blob(blob), blob)
     done = run_json("launch.sft", *options(folder, "whole"))
-    assert done.code == 0, done.stderr
-    return Trained(folder, done.said)
+    assert done.exit_code == 0, done.stderr
+    return Trained(folder, done.output)
 
 
 def test_the_loss_falls_and_the_summary_says_what_was_trained(trained: Trained) -> None:
@@ -126,15 +126,15 @@ def test_a_run_that_goes_on_ends_in_the_same_bits(trained: Trained, tmp_path: Pa
     (run / "checkpoints" / "step-000006").rename(run / "checkpoints" / "step-000009.unfinished")
     (run / "summary.json").unlink()
     done = run_json("launch.sft", "--resume", "whole", "--set", f"run.dir={tmp_path}")
-    assert done.code == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "step 4/12" in done.stderr
     assert "step 3/12" not in done.stderr
-    assert_same(done.said, run, trained)
+    assert_same(done.output, run, trained)
     assert (run / "model" / "model.safetensors").read_bytes() == (
         trained.run / "model" / "model.safetensors"
     ).read_bytes()
     done = run_json("launch.sft", "--resume", "whole", "--set", f"run.dir={tmp_path}")
-    assert (done.code, "has ended" in done.said["error"]) == (2, True)
+    assert (done.exit_code, "has ended" in done.output["error"]) == (2, True)
 
 
 def assert_same(summary: dict[str, Any], run: Path, trained: Trained) -> None:
@@ -156,22 +156,25 @@ def test_adapters_appear_alone_too_and_a_run_that_has_ended_puts_its_folders_els
     )
     data = ("--model", base, "--data", trained.folder / "train.jsonl", "--lr", "1e-2", "--set", "lora.rank=2")
     done = run_json("launch.sft", *data, *runs, *first, "--run-id", "mine")
-    assert done.code == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     (tmp_path / "first" / "merged" / "notes.txt").touch()
     again = run_json("launch.sft", "--resume", "mine", *runs, *second)
-    assert again.code == 0, again.stderr
-    for said, name in ((done.said, "first"), (again.said, "second")):
+    assert again.exit_code == 0, again.stderr
+    for output, name in ((done.output, "first"), (again.output, "second")):
         alone = tmp_path / name / "alone"
-        assert (said["model"], said["adapters"]) == (str(alone.with_name("merged")), str(alone))
+        assert (output["model"], output["adapters"]) == (str(alone.with_name("merged")), str(alone))
         assert {path.name for path in alone.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
         described = json.loads((alone / "adapter_config.json").read_text())
         assert (described["base_model_name_or_path"], described["r"]) == (str(base), 2)
-    assert again.said["weights_digest"] == done.said["weights_digest"]
+    assert again.output["weights_digest"] == done.output["weights_digest"]
     assert load_file(tmp_path / "first" / "alone" / "adapter_model.safetensors").keys() == (
         load_file(tmp_path / "second" / "alone" / "adapter_model.safetensors").keys()
     )
     done = run_json("launch.sft", "--resume", "mine", *runs, *first)
-    assert (done.code, "merged exists and has files that this run did not write" in done.said["error"]) == (2, True)
+    assert (done.exit_code, "merged exists and has files that this run did not write" in done.output["error"]) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.slow
@@ -183,8 +186,8 @@ def test_it_goes_on_on_two_ranks(trained: Trained, tmp_path: Path) -> None:
     (run / "summary.json").unlink()
     layout = ("--set", "learner.ranks=2", "--set", "learner.tp=2")
     done = run_json("launch.sft", "--resume", "--set", f"run.dir={tmp_path}", *layout)
-    assert done.code == 0, done.stderr
-    assert done.said["loss_last"] == pytest.approx(trained.summary["loss_last"], rel=1e-4)
+    assert done.exit_code == 0, done.stderr
+    assert done.output["loss_last"] == pytest.approx(trained.summary["loss_last"], rel=1e-4)
 
 
 KILLED_AT_ITS_SECOND_CHECKPOINT = """
@@ -210,8 +213,8 @@ def test_a_run_that_is_killed_goes_on_in_the_same_bits(trained: Trained) -> None
     assert not (run / "model").exists()
     assert (run / "checkpoints" / "step-000003").is_dir()
     done = run_json("launch.sft", "--resume", "killed", "--set", f"run.dir={trained.folder / 'runs'}")
-    assert done.code == 0, done.stderr
-    assert_same(done.said, run, trained)
+    assert done.exit_code == 0, done.stderr
+    assert_same(done.output, run, trained)
 
 
 def test_other_data_is_refused_and_leaves_the_run_as_it_was(trained: Trained, tmp_path: Path) -> None:
@@ -219,7 +222,7 @@ def test_other_data_is_refused_and_leaves_the_run_as_it_was(trained: Trained, tm
     (run / "summary.json").unlink()
     (run / "data.json").write_text('{"sha256": "another"}')
     done = run_json("launch.sft", "--resume", "whole", "--set", f"run.dir={tmp_path}")
-    assert (done.code, "has changed" in done.said["error"]) == (2, True)
+    assert (done.exit_code, "has changed" in done.output["error"]) == (2, True)
 
 
 def test_bad_data_is_one_line_and_no_run(trained: Trained, tmp_path: Path) -> None:
@@ -227,6 +230,6 @@ def test_bad_data_is_one_line_and_no_run(trained: Trained, tmp_path: Path) -> No
     data.write_text(talk("alpha", 1) + '{"messages": [{"role": "bot", "content": "x"}]}\n')
     places = ("--model", trained.folder / "model", "--data", data, "--set", f"run.dir={tmp_path / 'runs'}")
     done = run_json("launch.sft", *places)
-    assert done.code == 2
-    assert f"{data}:2: message 1: no role is called 'bot'" in done.said["error"]
+    assert done.exit_code == 2
+    assert f"{data}:2: message 1: no role is called 'bot'" in done.output["error"]
     assert not (tmp_path / "runs").exists()

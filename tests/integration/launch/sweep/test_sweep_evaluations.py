@@ -13,7 +13,7 @@ import pytest
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sandbox.host_record import SandboxHost
 from sandbox.tasks.formats.generated.generator import training_tasks
-from tests.support.fake_chat import Reply, Request, fake_chat
+from tests.support.fake_chat import Reply, Request, serve_fake_chat
 from tests.support.task_files import write_tasks
 
 pytestmark = [pytest.mark.docker]
@@ -39,12 +39,12 @@ async def swept(out: Path, *words: object) -> tuple[int, dict[str, Any]]:
         "--json",
     ]
     process = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.PIPE)
-    said, _ = await process.communicate()
-    return process.returncode or 0, json.loads(said)
+    stdout, _ = await process.communicate()
+    return process.returncode or 0, json.loads(stdout)
 
 
-def values(said: dict[str, Any], name: str) -> dict[str, float]:
-    (point,) = [each for each in said["points"] if each["name"] == name]
+def values(summary: dict[str, Any], name: str) -> dict[str, float]:
+    (point,) = [each for each in summary["points"] if each["name"] == name]
     return point["values"]
 
 
@@ -56,22 +56,23 @@ async def test_models_at_urls_are_set_side_by_side_and_one_that_is_not_there_cos
         return "done"
 
     common = ("--set", f"tasks={tasks}", "--set", "attempts=1", "--set", "concurrency=2")
-    async with fake_chat(say) as chat:
+    async with serve_fake_chat(say) as chat:
         nobody = "http://127.0.0.1:9/v1"
         axes = ("--axis", f"model={chat.url},{nobody}", "--axis", "temperature=0.5,1.0")
-        code, said = await swept(tmp_path / "out", *axes, *common)
+        code, summary = await swept(tmp_path / "out", *axes, *common)
         assert code == EXIT_FAILED
-        states = [each["state"] for each in said["points"]]
+        states = [each["state"] for each in summary["points"]]
         assert states == ["ended", "ended", "failed", "failed"]
-        assert values(said, said["points"][0]["name"])["graded"] == len(TASKS)
-        asked = len(chat.asked)
+        assert values(summary, summary["points"][0]["name"])["graded"] == len(TASKS)
+        request_count = len(chat.received_requests)
         await swept(tmp_path / "out", *axes, *common)
-        assert len(chat.asked) == asked, "what has ended was asked again"
+        assert len(chat.received_requests) == request_count, "what has ended was asked again"
 
 
+@pytest.mark.slow
 async def test_the_oracle_scores_1_at_every_point(tasks: Path, tmp_path: Path) -> None:
     common = ("--set", "oracle=true", "--set", f"tasks={tasks}", "--set", "attempts=1", "--set", "concurrency=2")
-    code, said = await swept(tmp_path / "out", "--axis", "sandbox.command_timeout_s=10.0,20.0", *common)
+    code, summary = await swept(tmp_path / "out", "--axis", "sandbox.command_timeout_s=10.0,20.0", *common)
     assert code == EXIT_OK
-    assert [each["values"]["pass_at_1"] for each in said["points"]] == [1.0, 1.0]
+    assert [each["values"]["pass_at_1"] for each in summary["points"]] == [1.0, 1.0]
     assert len((tmp_path / "out" / "sweep.csv").read_text().splitlines()) == 3

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from launch.sweep.definition import build_sweep, find_sweep_file, read_sweep_file
-from launch.sweep.sweep_folder import SUMMARY_FILE
+from launch.sweep.definition import build_sweep, read_definition
+from launch.sweep.sweep_loop import SUMMARY_FILE
 from tests.support.cluster_runs import RECIPE, ROOT, MiniRuns
 from tests.support.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
 BATCHES = 4
-"""Of .ci/run, which takes this file in one of them."""
+"""The number of batches of .ci/run; this file belongs to one of them."""
 SMALL = {
     "warm_start.copy_steps": 0,
     "warm_start.clean_steps": 60,
@@ -44,9 +44,8 @@ start."""
 
 def rotating() -> str:
     """One of the objectives: another one each time that this file is another commit's, or another CI_BATCH's, turn."""
-    path = find_sweep_file("objectives")
-    assert path is not None
-    names = [choice.label for choice in build_sweep("", read_sweep_file(path), {}, []).axes[0].choices]
+    points = build_sweep(read_definition("objectives")[1], "", {}, []).points
+    names = sorted({point.axes["objective"] for point in points})
     if batch := os.environ.get("CI_BATCH"):
         return names[int(batch) // BATCHES % len(names)]
     command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
@@ -60,16 +59,16 @@ def swept(out: Path, *words: str, **values: object) -> dict[str, Any]:
     command = [sys.executable, "-m", "launch.sweep", *words, *sets, "--output", str(out), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in {0, 1}, done.stderr[-4000:]
-    said = json.loads(done.stdout)
-    assert json.loads((out / SUMMARY_FILE).read_text())["points"] == said["points"]
-    return said
+    summary = json.loads(done.stdout)
+    assert json.loads((out / SUMMARY_FILE).read_text())["points"] == summary["points"]
+    return summary
 
 
 def test_two_steps_of_one_of_the_objectives(mini_runs: MiniRuns, tmp_path: Path) -> None:
     point = f"{rotating()}-seed0"
     values = {**SMALL, "data.path": mini_runs.tasks, "run.steps": 2}
-    said = swept(tmp_path / "out", "objectives", "--only", point, **values)
-    (ended,) = [each for each in said["points"] if each["name"] == point]
+    summary = swept(tmp_path / "out", "objectives", "--only", point, **values)
+    (ended,) = [each for each in summary["points"] if each["name"] == point]
     assert (ended["state"], ended["values"]["steps"]) == ("ended", 2), ended["why"]
     assert ended["values"]["staleness_max"] <= 4
     assert ended["values"].keys() >= {"before", "after", "difference"}
@@ -80,9 +79,9 @@ def test_runs_that_begin_alike_share_the_warm_start_and_the_evaluation_before(
     mini_runs: MiniRuns, tmp_path: Path
 ) -> None:
     values = {"data.path": mini_runs.tasks, "run.steps": 1}
-    said = swept(tmp_path / "out", str(RECIPE), "--axis", "learner.loss=clip,cispo", **values)
-    first, second = said["points"]
-    assert (first["state"], second["state"]) == ("ended", "ended"), said
+    summary = swept(tmp_path / "out", str(RECIPE), "--axis", "learner.loss=clip,cispo", **values)
+    first, second = summary["points"]
+    assert (first["state"], second["state"]) == ("ended", "ended"), summary
     assert first["values"]["before"] == second["values"]["before"] is not None
     files = [Path(point["folder"]) / "evaluations" / "before" / "attempts.jsonl" for point in (first, second)]
     assert files[0].read_bytes() == files[1].read_bytes()

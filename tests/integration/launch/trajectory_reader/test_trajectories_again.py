@@ -18,7 +18,7 @@ from protocol.run_directory.recording_reader import read_recording
 from sandbox.host_record import SandboxHost
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
-from tests.support.fake_chat import Calls, Reply, Request, fake_chat
+from tests.support.fake_chat import Reply, Request, ToolCallReply, serve_fake_chat
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 _TESTS = """#!/bin/sh
@@ -46,15 +46,17 @@ def say(request: Request) -> Reply:
     turn = sum(message["role"] == "assistant" for message in request["messages"])
     text = "\n".join(message["content"] or "" for message in request["messages"])
     commands = ["pwd; false", _RANDOM if "random" in text else "ls", "true" if "lazy" in text else "echo 1 > note.txt"]
-    return Calls(("shell_exec",), (json.dumps({"command": commands[turn]}),)) if turn < len(commands) else "done"
+    return (
+        ToolCallReply(("shell_exec",), (json.dumps({"command": commands[turn]}),)) if turn < len(commands) else "done"
+    )
 
 
 async def command(module: str, *words: object) -> tuple[int, dict[str, Any]]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, *map(str, words), "--json", stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await process.communicate()
-    return process.returncode or 0, json.loads(said)
+    stdout, _ = await process.communicate()
+    return process.returncode or 0, json.loads(stdout)
 
 
 @pytest.fixture
@@ -65,39 +67,39 @@ def tasks(tmp_path: Path, docker_engine: SandboxHost) -> Path:
 
 
 async def evaluated(tasks: Path, out: Path) -> Path:
-    async with fake_chat(say) as chat:
+    async with serve_fake_chat(say) as chat:
         words = ("demo", "--model", chat.url, "--tasks", tasks, "--attempts", 1, "--output", out)
-        code, said = await command("launch.evaluation.evaluate", *words, "--save-trajectories", "--concurrency", 2)
-    assert (code, said["graded"], said["pass_count"]) == (EXIT_OK, 3, 2)
+        code, output = await command("launch.evaluation.evaluate", *words, "--save-trajectories", "--concurrency", 2)
+    assert (code, output["graded"], output["pass_count"]) == (EXIT_OK, 3, 2)
     return out
 
 
 async def test_what_an_attempt_did_is_done_again_and_judged_anew(tasks: Path, tmp_path: Path) -> None:
     out = await evaluated(tasks, tmp_path / "out")
 
-    code, said = await command("launch.replay", f"{out}/sound/0", "--times", 2, "--concurrency", 2)
-    assert (code, said["same"], said["agree"], said["task_changed"]) == (EXIT_OK, True, 2, False)
-    assert [(each["observations"], each["different"]) for each in said["replays"]] == [(3, 0), (3, 0)]
-    assert said["recorded"]["tests"] == [{"name": "note", "passed": True, "weight": 1.0}]
+    code, output = await command("launch.replay", f"{out}/sound/0", "--times", 2, "--concurrency", 2)
+    assert (code, output["same"], output["agree"], output["task_changed"]) == (EXIT_OK, True, 2, False)
+    assert [(each["observations"], each["different"]) for each in output["replays"]] == [(3, 0), (3, 0)]
+    assert output["recorded"]["tests"] == [{"name": "note", "passed": True, "weight": 1.0}]
 
-    code, said = await command("launch.replay", f"{out}/random/0")
-    (again,) = said["replays"]
+    code, output = await command("launch.replay", f"{out}/random/0")
+    (again,) = output["replays"]
     assert (code, again["same_verdict"], again["different"]) == (EXIT_OK, True, 1)
     assert again["differences"][0]["commands"] == [_RANDOM]
     assert again["differences"][0]["recorded"] != again["differences"][0]["replayed"]
 
-    code, said = await command("launch.replay", f"{out}/lazy/0")
-    assert (code, said["recorded"]["passed"], said["same"]) == (EXIT_OK, False, True)
+    code, output = await command("launch.replay", f"{out}/lazy/0")
+    assert (code, output["recorded"]["passed"], output["same"]) == (EXIT_OK, False, True)
 
 
 async def test_tests_that_have_changed_are_found_by_what_the_agent_saw(tasks: Path, tmp_path: Path) -> None:
     out = await evaluated(tasks, tmp_path / "out")
     script = tasks / "sound" / "run-tests.sh"
     script.write_text(script.read_text().replace("note.txt", "other.txt"))
-    code, said = await command("launch.replay", f"{out}/sound/0", "--times", 2)
-    assert (code, said["agree"], said["flaky"]) == (EXIT_FAILED, 0, False)
-    assert said["explanation"] == "the agent observed the same but the verdict differs: look at the tests"
-    assert said["replays"][0]["changed_tests"] == ["note: passed recorded, failed replayed"]
+    code, output = await command("launch.replay", f"{out}/sound/0", "--times", 2)
+    assert (code, output["agree"], output["flaky"]) == (EXIT_FAILED, 0, False)
+    assert output["explanation"] == "the agent observed the same but the verdict differs: look at the tests"
+    assert output["replays"][0]["changed_tests"] == ["note: passed recorded, failed replayed"]
 
 
 async def test_terminals_are_recorded_and_compared(tasks: Path, tmp_path: Path) -> None:
@@ -109,8 +111,8 @@ async def test_terminals_are_recorded_and_compared(tasks: Path, tmp_path: Path) 
     await command(
         "launch.evaluation.evaluate", "demo", "--oracle", "--tasks", tasks, "--attempts", 1, "--output", oracle
     )
-    code, said = await command("launch.evaluation.compare", model, oracle, "--output", tmp_path / "page.html")
-    (other,) = said["others"]
+    code, output = await command("launch.evaluation.compare", model, oracle, "--output", tmp_path / "page.html")
+    (other,) = output["others"]
     assert (code, [each["task"] for each in other["changed"]]) == (EXIT_OK, ["lazy"])
     assert other["pass_at_k"]["1"]["difference"] == pytest.approx(1 / 3)
     page = (tmp_path / "page.html").read_text()
@@ -127,8 +129,8 @@ async def test_an_evaluation_without_recordings_has_none(tasks: Path, tmp_path: 
 async def test_conversations_of_real_attempts_are_exported(tasks: Path, tmp_path: Path) -> None:
     out = await evaluated(tasks, tmp_path / "out")
     file = tmp_path / "good.jsonl"
-    code, said = await command("launch.export", out, "--passed", "--output", file)
-    assert (code, said["trajectories"], said["excluded"]) == (EXIT_OK, 2, {"failed": 1})
+    code, output = await command("launch.export", out, "--passed", "--output", file)
+    assert (code, output["trajectories"], output["excluded"]) == (EXIT_OK, 2, {"failed": 1})
     for line in map(json.loads, file.read_text().splitlines()):
         observations = [each["value"] for each in line["conversations"] if each["from"] == "observation"]
         assert len(observations) == 3

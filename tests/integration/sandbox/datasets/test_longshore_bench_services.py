@@ -9,20 +9,20 @@ from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import Task
 from tests.support.bench_proofs import (
     TASKS,
-    named,
-    names_each_test_that_nothing_done_fails,
-    tells_right_from_almost_right,
+    assert_scores_tell_solution_from_foils,
+    assert_untouched_container_fails_every_test,
+    task_test_id,
 )
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
-every_task = pytest.mark.parametrize("task", [task for task in TASKS if task.family == "services"], ids=named)
+every_task = pytest.mark.parametrize("task", [task for task in TASKS if task.family == "services"], ids=task_test_id)
 
 
 @every_task
 async def test_right_scores_one_and_almost_right_does_not(pool: SandboxPool, task: Task):
-    await tells_right_from_almost_right(pool, task)
+    await assert_scores_tell_solution_from_foils(pool, task)
 
 
 @every_task
 async def test_nothing_done_fails_each_test_by_its_name(pool: SandboxPool, task: Task):
-    await names_each_test_that_nothing_done_fails(pool, task)
+    await assert_untouched_container_fails_every_test(pool, task)

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from sandbox.capabilities import BASE_CAPABILITIES, LIVE_TEST_CAPABILITIES
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.daemon import engine_answers
 from sandbox.docker.engine import DockerEngine
@@ -62,7 +63,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 
 @asynccontextmanager
-async def opened(url: str, host: SandboxHost) -> AsyncGenerator[SandboxSession]:
+async def opened(url: str, host: SandboxHost, of_pid_1: tuple[str, ...] = ()) -> AsyncGenerator[SandboxSession]:
     """Open a pool on an image that has only bash; nothing is left of it."""
     if not (host.toolchain / "bash").exists():
         pytest.skip("the toolchain has no static bash here: longshore toolchain build says why")
@@ -73,9 +74,8 @@ async def opened(url: str, host: SandboxHost) -> AsyncGenerator[SandboxSession]:
             with tarfile.open(archive, "w") as tar:
                 tar.add(host.toolchain / "bash", "bin/bash")
             await engine_calls.import_archive(engine, archive, NAME, 60)
-        session = await SandboxSession.start(
-            engine, ContainerSpec(NAME, host.toolchain, labels), "/", SessionLimits(120, 120)
-        )
+        spec = ContainerSpec(NAME, host.toolchain, labels, capabilities=(*BASE_CAPABILITIES, *of_pid_1))
+        session = await SandboxSession.start(engine, spec, "/", SessionLimits(120, 120))
         try:
             yield session
         finally:
@@ -110,7 +110,8 @@ async def test_work_is_graded_there_at_every_level(podman: str, docker_engine: S
         test_timeout_s=60.0,
     )
     for made, score in (("echo 42 > /app/answer", 1.0), ("/.sbx/busybox ln -s /tests/expected /app/answer", 0.0)):
-        async with opened(podman, docker_engine) as session:
+        of_pid_1 = LIVE_TEST_CAPABILITIES if level is GradingLevel.LIVE else ()
+        async with opened(podman, docker_engine, of_pid_1) as session:
             await session.run(f"/.sbx/busybox mkdir /app; {made}", 30)
             result = await grade_sandbox(session, task)
             assert result.score == score, result.log

@@ -54,7 +54,7 @@ class Index:
     """A package index that counts requests by path."""
 
     def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         self.port = 0
         self.let_go = asyncio.Event()
         self.let_go.set()
@@ -65,7 +65,7 @@ class Index:
         return f"127.0.0.1:{self.port}"
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.asked[request.path] += 1
+        self.requests[request.path] += 1
         if request.path == "/simple/a/":
             links = f'<a href="http://{self.host}/files/a-1-py3-none-any.whl">a</a>'
             return web.Response(text=links, content_type="text/html")
@@ -138,7 +138,7 @@ async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives
             await served.file_asked.wait()
             served.let_go.set()
         assert all(each.result() == PACKAGE for each in installs)
-        assert served.asked == {"/simple/a/": 1, "/files/a-1-py3-none-any.whl": 1}
+        assert served.requests == {"/simple/a/": 1, "/files/a-1-py3-none-any.whl": 1}
     async with make_proxy(tmp_path) as again, namespace() as pid, again.opened(pid, ("127.0.0.1:1",)):
         assert again.statistics().fetched == 0, "nothing to fetch: the file is kept"
 
@@ -151,15 +151,15 @@ async def test_what_is_not_allowed_is_refused_counted_and_never_asked(tmp_path: 
                 (f"http://localhost:{served.port}/echo", b"refused for its port: this task allows localhost at 80"),
                 ("http://127.0.0.1/", b"not among the hosts"),
             ):
-                code, said = await curl(pid, "--proxy", PROXY_ADDRESS, url)
-                assert (code, why in said) == (0, True), said
+                code, output = await curl(pid, "--proxy", PROXY_ADDRESS, url)
+                assert (code, why in output) == (0, True), output
             code, _ = await curl(pid, "--proxy", PROXY_ADDRESS, f"https://{served.host}/")
             assert code != 0
-            code, said = await curl(pid, "--proxy", PROXY_ADDRESS, "http://localhost/")
-            assert b"not public" in said
-            code, said = await curl(pid, f"{PROXY_ADDRESS}/etc/passwd")
-            assert b"names no server" in said
-        assert not served.asked
+            code, output = await curl(pid, "--proxy", PROXY_ADDRESS, "http://localhost/")
+            assert b"not public" in output
+            code, output = await curl(pid, f"{PROXY_ADDRESS}/etc/passwd")
+            assert b"names no server" in output
+        assert not served.requests
         assert sum(opened.statistics().refused.values()) == 6
 
 
@@ -198,7 +198,7 @@ async def test_what_is_personal_is_passed_on_and_never_kept(tmp_path: Path):
             assert body == (0, text.encode())
         for secret in ("a", "b"):
             await curl(pid, "--proxy", PROXY_ADDRESS, "--user", f"me:{secret}", f"http://{served.host}/simple/a/")
-        assert served.asked == {"/echo": 2, "/simple/a/": 2}
+        assert served.requests == {"/echo": 2, "/simple/a/": 2}
         code, moved = await curl(pid, "--location", f"{PROXY_ADDRESS}/~/http/{served.host}/moved")
         assert (code, b"a-1-py3" in moved) == (0, True)
         assert opened.statistics().fetched == 1
@@ -225,7 +225,7 @@ async def test_a_file_that_breaks_off_is_an_error_for_its_readers_and_is_not_kep
         for _ in range(2):
             code, _ = await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/cut.whl")
             assert code != 0, "a short file passed for a whole one"
-        assert served.asked["/cut.whl"] == 2
+        assert served.requests["/cut.whl"] == 2
         assert not list((tmp_path / "egress_proxy").glob("*.body"))
 
 
@@ -241,8 +241,8 @@ async def test_nonsense_is_answered_and_ends_its_own_connection_only(tmp_path: P
             process = await asyncio.create_subprocess_exec(
                 "nsenter", "--target", str(pid), "--net", "bash", "-c", script, stdout=asyncio.subprocess.PIPE
             )
-            said, _ = await process.communicate()
-            assert re.match(rb"HTTP/1\.1 4\d\d .*longshore egress proxy: ", said, re.DOTALL), (nonsense, said)
+            output, _ = await process.communicate()
+            assert re.match(rb"HTTP/1\.1 4\d\d .*longshore egress proxy: ", output, re.DOTALL), (nonsense, output)
         assert (await curl(pid, f"{PROXY_ADDRESS}/~/http/{served.host}/simple/a/"))[0] == 0
 
 
@@ -262,5 +262,5 @@ async def test_a_file_that_is_too_large_to_keep_arrives_whole_and_is_not_kept(tm
             for times in (1, 2):
                 got = await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/{path}")
                 assert got == (0, PACKAGE)
-                assert served.asked[f"/{path}"] == times
+                assert served.requests[f"/{path}"] == times
         assert not list((tmp_path / "egress_proxy").iterdir())

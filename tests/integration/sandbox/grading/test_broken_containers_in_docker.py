@@ -12,8 +12,8 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.errors import DestructionCause, SandboxDestroyed, SandboxLost
 from sandbox.grading.grader import grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.session import init_requests, wire
-from sandbox.session.init_command import init_key
+from sandbox.session.init_connection import init_requests, wire
+from sandbox.session.init_connection.init_command import init_key
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.tools import ToolContext, call_tool

@@ -14,39 +14,40 @@ from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
-from tests.support.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, On
+from tests.support.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, GraderKind
 from tests.support.cheats.graders import (
     EXPECTED,
     SOLUTION,
     careless_task,
     harbor_task,
+    isolation_at,
     project_task,
     pytest_task,
     shell_task,
     unnamed_task,
 )
-from tests.support.cheats.library import library
+from tests.support.cheats.library import build_library
 from tests.support.python_image import python_image
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
 
 
 ON_PYTHON = {
-    On.HARBOR: harbor_task,
-    On.PROJECT: project_task,
-    On.PYTEST: pytest_task,
-    On.UNNAMED: unnamed_task,
+    GraderKind.HARBOR: harbor_task,
+    GraderKind.PROJECT: project_task,
+    GraderKind.PYTEST: pytest_task,
+    GraderKind.UNNAMED: unnamed_task,
 }
 
-RUNS_THE_IMAGE_S = On.PYTEST | On.CARELESS
+RUNS_THE_IMAGE_S = GraderKind.PYTEST | GraderKind.CARELESS
 """Graders whose script starts a program that the agent could have created."""
 
 
-def task_of(grader: On, level: GradingLevel, pool: SandboxPool) -> Task:
+def task_of(grader: GraderKind, level: GradingLevel, pool: SandboxPool) -> Task:
     if grader in ON_PYTHON:
         return ON_PYTHON[grader](level, python_image(pool.host))
-    if grader is On.SHELL:
+    if grader is GraderKind.SHELL:
         return replace(shell_task(level), artifacts=() if level is GradingLevel.SIBLING else ("/app",))
     return careless_task(level)
 
@@ -54,12 +55,12 @@ def task_of(grader: On, level: GradingLevel, pool: SandboxPool) -> Task:
 def cases() -> Iterator[object]:
     """Yield the cases; the quick ones are each attack on the grader that it targets, at the default level."""
     for attack in ATTACKS:
-        first = next(grader for grader in On if grader in attack.on)
-        for grader in On:
+        first = next(grader for grader in GraderKind if grader in attack.on)
+        for grader in GraderKind:
             if grader not in attack.on:
                 continue
-            for level in attack.image_levels if grader is On.PYTEST else LEVELS:
-                quick = level is GradingLevel.SAME and grader in (first, On.CARELESS)
+            for level in attack.image_levels if grader is GraderKind.PYTEST else LEVELS:
+                quick = level is GradingLevel.SAME and grader in (first, GraderKind.CARELESS)
                 marks = () if quick else (pytest.mark.slow,)
                 yield pytest.param(attack, grader, level, marks=marks, id=f"{grader.name}-{level}-{attack.name}")
 
@@ -75,20 +76,22 @@ async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult | N
 
 
 @pytest.mark.parametrize(("attack", "grader", "level"), list(cases()))
-async def test_a_cheat_scores_nothing(pool: SandboxPool, attack: Attack, grader: On, level: GradingLevel):
+async def test_a_cheat_scores_nothing(pool: SandboxPool, attack: Attack, grader: GraderKind, level: GradingLevel):
     result = await graded(pool, task_of(grader, level, pool), attack.run)
     if result is not None:
         assert (result.score, result.pass_ratio, result.all_passed) == (0.0, 0.0, False), result.log
-        assert grader is On.UNNAMED or tuple(test.name for test in result.tests) == EXPECTED
+        assert grader is GraderKind.UNNAMED or tuple(test.name for test in result.tests) == EXPECTED
         assert result.level is level
-        assert result.isolation is (Isolation.IMAGE if grader in RUNS_THE_IMAGE_S else Isolation.TOOLCHAIN)
+        of_script = Isolation.IMAGE if grader in RUNS_THE_IMAGE_S else Isolation.TOOLCHAIN
+        assert result.isolation is isolation_at(level, of_script)
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
-    "grader", [On.SHELL, On.CARELESS, *(pytest.param(each, marks=pytest.mark.slow) for each in ON_PYTHON)]
+    "grader",
+    [GraderKind.SHELL, GraderKind.CARELESS, *(pytest.param(each, marks=pytest.mark.slow) for each in ON_PYTHON)],
 )
-async def test_honest_work_scores_one_and_half_of_it_a_half(pool: SandboxPool, grader: On, level: GradingLevel):
+async def test_honest_work_scores_one_and_half_of_it_a_half(pool: SandboxPool, grader: GraderKind, level: GradingLevel):
     task = task_of(grader, level, pool)
     whole = await graded(pool, task, SOLUTION)
     assert whole is not None
@@ -101,7 +104,7 @@ async def test_honest_work_scores_one_and_half_of_it_a_half(pool: SandboxPool, g
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", [each for each in ATTACKS if each.image_levels == CLEAN], ids=lambda each: each.name)
 async def test_what_needs_a_clean_image_fools_the_image_s_own_python(pool: SandboxPool, attack: Attack):
-    result = await graded(pool, task_of(On.PYTEST, GradingLevel.SAME, pool), attack.run)
+    result = await graded(pool, task_of(GraderKind.PYTEST, GradingLevel.SAME, pool), attack.run)
     assert result is not None
     assert result.all_passed, "the attack has no teeth: that the toolchain's Python resists it proves nothing"
     assert result.isolation is Isolation.IMAGE
@@ -120,13 +123,13 @@ AS_BASH = replace(
 )
 
 
-@pytest.mark.parametrize("grader", [On.SHELL, On.HARBOR, "bash"])
-@pytest.mark.parametrize("level", [GradingLevel.SAME, pytest.param(GradingLevel.COMMIT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("grader", [GraderKind.SHELL, GraderKind.HARBOR, "bash"])
+@pytest.mark.parametrize("level", [GradingLevel.SAME, GradingLevel.COMMIT])
 async def test_a_library_that_the_containers_libc_would_load_is_not_loaded(
-    pool: SandboxPool, grader: On | str, level: GradingLevel, tmp_path: Path
+    pool: SandboxPool, grader: GraderKind | str, level: GradingLevel, tmp_path: Path
 ):
     task = replace(AS_BASH, grading=level) if isinstance(grader, str) else task_of(grader, level, pool)
-    evil = library(tmp_path)
+    evil = build_library(tmp_path)
     result = await graded(pool, replace(task, files={"/tmp/evil.so": evil}), CONVERTER)
     assert result is not None
     assert (result.score, result.isolation) == (0.0, Isolation.TOOLCHAIN), result.log

@@ -9,13 +9,17 @@ import pytest
 from sandbox.grading.grader import Isolation
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
-from tests.support.cheats.graders import graded
+from tests.support.cheats.graders import grade_after, isolation_at
 from tests.support.public_test_scripts import HARBOR, PROJECT, REPORTS
 from tests.support.python_image import python_image
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("verifier_half")]
+pytestmark = [
+    pytest.mark.first_case,
+    pytest.mark.docker,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("verifier_half"),
+]
 S = 60.0
-LEVELS = [pytest.param(level, marks=[] if level is GradingLevel.SAME else pytest.mark.slow) for level in GradingLevel]
 
 SQUARES = b"""
 import subprocess, pytest
@@ -31,14 +35,14 @@ TASK = Task("square", "", run_tests=PROJECT, tests={"test_outputs.py": SQUARES},
 STOCK = {"project": TASK, "harbor": replace(TASK, run_tests=HARBOR, reports=REPORTS)}
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", GradingLevel)
 @pytest.mark.parametrize("stock", STOCK)
 async def test_the_id_of_a_test_is_no_answer(pool: SandboxPool, stock: str, level: GradingLevel):
     task = replace(STOCK[stock], grading=level)
-    result = await graded(pool, task, f"{OF_THE_ID}; chmod 755 square")
-    assert (result.score, result.isolation) == (0.0, Isolation.TOOLCHAIN), result.log
-    result = await graded(pool, task, f"{SQUARE}; chmod 755 square")
-    assert (result.score, result.isolation) == (1.0, Isolation.TOOLCHAIN), result.log
+    result = await grade_after(pool, task, f"{OF_THE_ID}; chmod 755 square")
+    assert (result.score, result.isolation) == (0.0, isolation_at(level)), result.log
+    result = await grade_after(pool, task, f"{SQUARE}; chmod 755 square")
+    assert (result.score, result.isolation) == (1.0, isolation_at(level)), result.log
 
 
 SPY = """cat > spy <<'E'
@@ -104,11 +108,11 @@ ONE = 'uv run pytest "$TEST_DIR/test_outputs.py::test_parameter[secret]" "$TEST_
 
 async def test_no_program_of_a_test_s_sees_its_id_its_arguments_or_what_was_printed(pool: SandboxPool):
     task = replace(TASK, image=python_image(pool.host), tests={"test_outputs.py": SPIED})
-    result = await graded(pool, task, SPY)
+    result = await grade_after(pool, task, SPY)
     assert (result.score, result.isolation, len(result.tests)) == (1.0, Isolation.TOOLCHAIN, 3), result.log
     one = PROJECT.replace("uv run pytest $TEST_DIR/test_outputs.py -rA", ONE)
     assert one != PROJECT
-    result = await graded(pool, replace(task, run_tests=one), SPY)
+    result = await grade_after(pool, replace(task, run_tests=one), SPY)
     assert (result.score, result.isolation, len(result.tests)) == (1.0, Isolation.TOOLCHAIN, 2), result.log
 
 
@@ -126,7 +130,7 @@ if [ "$ok" = 1 ] && [ -s /app/said ]; then echo PASSED test_spied; else echo FAI
 async def test_no_program_that_a_script_starts_as_is_written_down_sees_what_it_compares_with(pool: SandboxPool):
     tests = {"cases": b"12 secret\n7 secret\n"}
     task = replace(TASK, image=python_image(pool.host), run_tests=SHELL, tests=tests, expected_tests=("test_spied",))
-    result = await graded(pool, task, SPY)
+    result = await grade_after(pool, task, SPY)
     assert (result.score, result.isolation) == (1.0, Isolation.TOOLCHAIN), result.log
 
 
@@ -166,5 +170,5 @@ async def test_what_a_program_left_running_is_over_when_its_file_is_looked_at(
     pool: SandboxPool, command: str, score: float
 ):
     task = replace(TASK, image=python_image(pool.host), run_tests=LOOKS, tests={})
-    result = await graded(pool, task, command)
+    result = await grade_after(pool, task, command)
     assert (result.score, result.isolation) == (score, Isolation.TOOLCHAIN), result.log

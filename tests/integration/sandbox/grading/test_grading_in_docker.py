@@ -105,11 +105,11 @@ LISTED = "/logs/verifier:\n\n/tests:\n"
 
 async def test_after_a_grading_its_tests_cannot_be_read_and_another_finds_them_again(pool: SandboxPool):
     says = TASK.run_tests + "echo 42 > /logs/verifier/wanted; echo '{\"reward\": 1}' > /logs/reward.json\n"
-    told = dataclasses.replace(TASK, run_tests=says, reports=("/logs/reward.json",))
-    async with pool.acquire(told) as session:
+    told_task = dataclasses.replace(TASK, run_tests=says, reports=("/logs/reward.json",))
+    async with pool.acquire(told_task) as session:
         await session.run("echo 42 > /app/answer", S)
         for _ in range(2):
-            result = await grade_sandbox(session, told)
+            result = await grade_sandbox(session, told_task)
             assert (result.all_passed, result.reward) == (True, 1.0)
             assert (await session.run("ls -A /tests /logs/verifier; cat /logs/*.json", S)).output == LISTED
 

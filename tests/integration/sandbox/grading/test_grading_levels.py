@@ -27,7 +27,7 @@ from sandbox.pool import container_template
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
 HEAD = '#!/bin/sh\necho "=== short test summary info ==="\n'
 NO_KILL = tuple(each for each in BASE_CAPABILITIES if each != "KILL")
@@ -329,18 +329,18 @@ async def test_a_container_is_thawed_whatever_happened_meanwhile(pool: SandboxPo
 
 @pytest.mark.parametrize("moment", ["pause", "commit"])
 async def test_a_cancelled_copy_leaves_neither_image_nor_frozen_container(pool: SandboxPool, monkeypatch, moment: str):
-    graded, asked = task("", GradingLevel.COMMIT, "x"), asyncio.Event()
+    graded, requested = task("", GradingLevel.COMMIT, "x"), asyncio.Event()
     real = getattr(DockerContainer, moment)
 
     async def seen(*arguments, **more):
-        asked.set()
+        requested.set()
         return await real(*arguments, **more)
 
     monkeypatch.setattr(DockerContainer, moment, seen)
     async with pool.acquire(graded) as session:
         async with asyncio.TaskGroup() as group:
             grading = group.create_task(grade_sandbox(session, graded))
-            await asked.wait()
+            await requested.wait()
             grading.cancel()
         assert (await session.run("echo alive", S)).output == "alive\n"
 

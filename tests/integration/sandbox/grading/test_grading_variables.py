@@ -10,9 +10,10 @@ from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
+from tests.support.cheats.graders import isolation_at
 from tests.support.public_test_scripts import PROJECT
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
 TESTS = b"""
 import os, subprocess
@@ -53,10 +54,10 @@ async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult:
 async def test_tests_have_the_variables_of_the_image_and_the_task(pool: SandboxPool, level: GradingLevel):
     task = box(pool, HONEST, level)
     result = await graded(pool, task, "true")
-    assert (result.score, result.isolation) == (1.0, Isolation.TOOLCHAIN), result.log
+    assert (result.score, result.isolation) == (1.0, isolation_at(level)), result.log
     task = replace(task, run_tests=SCRIPT, tests={}, expected_tests=NAMES[:1])
     result = await graded(pool, task, "true")
-    assert (result.score, result.isolation) == (1.0, Isolation.IMAGE), result.log
+    assert (result.score, result.isolation) == (1.0, isolation_at(level, Isolation.IMAGE)), result.log
 
 
 async def test_a_sandboxs_copy_is_tested_with_the_variables_of_the_tasks_image(pool: SandboxPool):

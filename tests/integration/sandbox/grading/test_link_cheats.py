@@ -8,17 +8,21 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.grading.grader import Isolation, grade_sandbox
+from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.toolchain.build import build_toolchain
-from tests.support.cheats.graders import graded
+from tests.support.cheats.graders import grade_after, isolation_at
 from tests.support.public_test_scripts import ENVIRONMENT, HARBOR, PROJECT, REPORTS
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("verifier_half")]
+pytestmark = [
+    pytest.mark.first_case,
+    pytest.mark.docker,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("verifier_half"),
+]
 S = 60.0
-LEVELS = [pytest.param(level, marks=[] if level is GradingLevel.SAME else pytest.mark.slow) for level in GradingLevel]
 EXPECTED = b"the answer is 42\n"
 TESTS = b"""
 from pathlib import Path
@@ -57,9 +61,9 @@ echo "=== short test summary info ==="
 cmp /app/answer /logs/verifier/wanted.txt && echo "PASSED test_answer"
 """
 TASKS = {
+    "harbor": replace(PROJECT_TASK, run_tests=HARBOR, reports=REPORTS),
     "project": PROJECT_TASK,
     "environment": replace(PROJECT_TASK, run_tests=ENVIRONMENT),
-    "harbor": replace(PROJECT_TASK, run_tests=HARBOR, reports=REPORTS),
 }
 UP = "../" * 6
 CHEATS = {
@@ -82,36 +86,36 @@ CHEATS = {
 }
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", GradingLevel)
 @pytest.mark.parametrize("stock", TASKS)
 @pytest.mark.parametrize("cheat", CHEATS)
 async def test_a_link_among_the_tests_is_no_answer(pool: SandboxPool, cheat: str, stock: str, level: GradingLevel):
     task = replace(TASKS[stock], grading=level)
     if cheat == "what a test will write":
         task = replace(task, tests={"test_outputs.py": WRITES})
-    result = await graded(pool, task, CHEATS[cheat])
-    assert (result.score, result.isolation) == (0.0, Isolation.TOOLCHAIN), result.log
+    result = await grade_after(pool, task, CHEATS[cheat])
+    assert (result.score, result.isolation) == (0.0, isolation_at(level)), result.log
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", GradingLevel)
 @pytest.mark.parametrize("link", ["/dev/stdout", "/proc/self/fd/1", "/var/log/x"])
 async def test_what_the_test_prints_is_no_answer(pool: SandboxPool, link: str, level: GradingLevel):
     task = replace(PROJECT_TASK, grading=level, tests={"test_outputs.py": PRINTS})
-    result = await graded(pool, task, f"ln -s /dev/stdout /var/log/x; ln -s {link} answer")
-    assert (result.score, result.isolation) == (0.0, Isolation.TOOLCHAIN), result.log
+    result = await grade_after(pool, task, f"ln -s /dev/stdout /var/log/x; ln -s {link} answer")
+    assert (result.score, result.isolation) == (0.0, isolation_at(level)), result.log
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", GradingLevel)
 async def test_what_the_script_writes_is_no_answer(pool: SandboxPool, level: GradingLevel):
     task = replace(PROJECT_TASK, grading=level, run_tests=COMPARES, tests={"expected.txt": EXPECTED})
-    result = await graded(pool, task, "ln -s /logs/verifier/wanted.txt answer")
-    assert (result.score, result.isolation) == (0.0, Isolation.TOOLCHAIN), result.log
-    assert (await graded(pool, task, "echo 'the answer is 42' > answer")).score == 1.0
+    result = await grade_after(pool, task, "ln -s /logs/verifier/wanted.txt answer")
+    assert (result.score, result.isolation) == (0.0, isolation_at(level)), result.log
+    assert (await grade_after(pool, task, "echo 'the answer is 42' > answer")).score == 1.0
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", GradingLevel)
 async def test_the_log_names_what_was_removed(pool: SandboxPool, level: GradingLevel):
-    result = await graded(pool, replace(PROJECT_TASK, grading=level), CHEATS["file"])
+    result = await grade_after(pool, replace(PROJECT_TASK, grading=level), CHEATS["file"])
     assert "[links that lead, or may come to lead, to the tests' hidden files were removed: /app/answer]" in result.log
 
 
@@ -120,7 +124,7 @@ async def test_a_toolchain_without_its_verifier_half_removes_them_too(docker_eng
     script = "#!/bin/sh\ncmp /app/answer /tests/expected.txt && echo PASSED test_answer\n"
     task = Task("bare", "", run_tests=script, tests={"expected.txt": EXPECTED}, expected_tests=("test_answer",))
     async with SandboxPool(PoolSettings("bare-links", "test", 1), replace(docker_engine, toolchain=bare)) as pool:
-        result = await graded(pool, task, CHEATS["file"])
+        result = await grade_after(pool, task, CHEATS["file"])
     assert result.score == 0.0
     assert "[links that lead, or may come to lead, to the tests' hidden files were removed: /app/answer]" in result.log
 
@@ -138,19 +142,19 @@ def test_links():
 """
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", GradingLevel)
 @pytest.mark.parametrize("stock", TASKS)
 async def test_an_agent_s_own_links_stay(pool: SandboxPool, stock: str, level: GradingLevel):
     own = {"test_outputs.py": TESTS + LINKS, "expected.txt": EXPECTED}
     task = replace(TASKS[stock], grading=level, tests=own, expected_tests=("test_answer", "test_links"))
-    result = await graded(pool, task, HONEST)
-    assert (result.score, result.isolation) == (1.0, Isolation.TOOLCHAIN), result.log
+    result = await grade_after(pool, task, HONEST)
+    assert (result.score, result.isolation) == (1.0, isolation_at(level)), result.log
     assert "links that" not in result.log
 
 
 async def test_a_box_with_more_links_than_are_looked_at_in_time_scores_nothing(pool: SandboxPool, monkeypatch):
-    monkeypatch.setattr("sandbox.grading.containers.symlink_guard._LIMIT_S", 0.0)
-    result = await graded(pool, PROJECT_TASK, "printf 'the answer is 42\\n' > answer")
+    monkeypatch.setattr("sandbox.grading.containers.symlink_guard.LIMIT_S", 0.0)
+    result = await grade_after(pool, PROJECT_TASK, "printf 'the answer is 42\\n' > answer")
     assert result.score == 0.0
     assert "could not all be checked within 0 s" in result.log
 
@@ -165,8 +169,8 @@ async def test_a_grading_leaves_nothing_that_the_next_could_be_passed_with(pool:
     async with pool.acquire(task) as session:
         await session.run("printf wrong > /app/answer; touch /app/before", S)
         assert (await grade_sandbox(session, task)).score == 0.0
-        left = set((await session.run(MADE_SINCE, S)).output.split())
-        assert left == {*task.reports}
+        leftovers = set((await session.run(MADE_SINCE, S)).output.split())
+        assert leftovers == {*task.reports}
         await session.run("cat /.sbx-tmp/*/*/*/wanted /tmp/*/*/*/wanted > /app/answer", S)
         assert (await grade_sandbox(session, task)).score == 0.0
         await session.run("printf 'the answer is 42\\n' > /app/answer", S)
@@ -188,5 +192,5 @@ def test_answer(tmp_path):
 
 
 async def test_a_pytest_that_the_tests_start_as_nobody_has_its_temporary_folder(pool: SandboxPool):
-    result = await graded(pool, replace(PROJECT_TASK, tests={"test_outputs.py": AS_NOBODY}), "true")
+    result = await grade_after(pool, replace(PROJECT_TASK, tests={"test_outputs.py": AS_NOBODY}), "true")
     assert result.score == 1.0, result.log

@@ -12,11 +12,11 @@ from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.toolchain.build import build_toolchain
+from tests.support.cheats.graders import isolation_at
 from tests.support.public_test_scripts import PROJECT, STOCK
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
-LEVELS = [pytest.param(level, marks=[] if level is GradingLevel.SAME else pytest.mark.slow) for level in GradingLevel]
 TESTS = b"""
 import os, pathlib, sqlite3, ssl, subprocess, sys
 import pytest
@@ -53,7 +53,7 @@ def stock(name: str, level: GradingLevel) -> Task:
     )
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", GradingLevel)
 @pytest.mark.parametrize("name", STOCK)
 async def test_the_oracle_scores_one_and_doing_nothing_does_not(pool: SandboxPool, name: str, level: GradingLevel):
     task = stock(name, level)
@@ -63,7 +63,7 @@ async def test_the_oracle_scores_one_and_doing_nothing_does_not(pool: SandboxPoo
         assert not idle.all_passed
         await session.run("printf 42 > /app/answer", S)
         solved = await grade_sandbox(session, task)
-        assert (solved.score, solved.all_passed, solved.isolation) == (1.0, True, Isolation.TOOLCHAIN), solved.log
+        assert (solved.score, solved.all_passed, solved.isolation) == (1.0, True, isolation_at(level)), solved.log
         assert (solved.level, solved.reward) == (level, 1.0 if task.reports else None)
 
 

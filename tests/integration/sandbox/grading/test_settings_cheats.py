@@ -13,15 +13,13 @@ from tests.support.cheats.attacks import ATTACKS
 from tests.support.cheats.graders import SOLUTION, harbor_task, project_task
 from tests.support.python_image import python_image
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
 SETTINGS = next(attack.run for attack in ATTACKS if attack.name == "pytest settings above the tests and their reports")
 BROUGHT = {"pyproject.toml": b"[tool.ruff]\nline-length = 100\n", "setup.cfg": b"[flake8]\nmax-line-length = 100\n"}
 
 
-@pytest.mark.parametrize(
-    "level", [GradingLevel.SAME, pytest.param(GradingLevel.COMMIT, marks=pytest.mark.slow)], ids=str
-)
+@pytest.mark.parametrize("level", [GradingLevel.SAME, GradingLevel.COMMIT], ids=str)
 @pytest.mark.parametrize("make", [harbor_task, project_task])
 @pytest.mark.parametrize("brought", BROUGHT)
 async def test_an_agent_s_settings_stand_in_for_no_others(pool: SandboxPool, make, brought: str, level: GradingLevel):

@@ -14,9 +14,9 @@ from tests.support.cheats.graders import SOLUTION, harbor_task, project_task
 from tests.support.public_test_scripts import ENVIRONMENT
 from tests.support.python_image import python_image
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
-LEVELS = [GradingLevel.SAME, pytest.param(GradingLevel.COMMIT, marks=pytest.mark.slow)]
+LEVELS = (GradingLevel.SAME, GradingLevel.COMMIT)
 SUMMARY = r"=== short test summary info ===\nPASSED test_answer\nPASSED test_square\n"
 FORGED = f"""mkdir -p /app/evil/bin
 for f in activate env bin/env; do

@@ -152,29 +152,29 @@ async def test_the_commands_build_import_list_and_prune(
     (tmp_path / "host.json").write_text(json.dumps({**record, "toolchain": str(docker_engine.toolchain)}))
     monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
 
-    async def said(*arguments: str, code: int = 0) -> dict[str, Any]:
+    async def command_output(*arguments: str, code: int = 0) -> dict[str, Any]:
         done = await asyncio.to_thread(run_json, "sandbox.images", *arguments)
-        assert done.code == code, done.stderr
-        return done.said
+        assert done.exit_code == code, done.stderr
+        return done.output
 
     good, bad, empty = (tmp_path / name for name in ("good", "bad", "empty"))
     for folder, line in ((good, f"FROM {docker_engine.base_image}"), (bad, "FROM 127.0.0.1:9/absent")):
         folder.mkdir()
         (folder / "Dockerfile").write_text(f"{line}\nLABEL once={uuid.uuid4().hex}\n")
     empty.mkdir()
-    made = await said("build", str(good), str(bad), code=1)
+    made = await command_output("build", str(good), str(bad), code=1)
     assert (made["built"], [each["task"] for each in made["failed"]]) == (1, ["bad"])
     write_task(Task("one", "say hi", build=load_build_context(good), run_tests="#!/bin/sh\n"), tmp_path / "tasks")
-    one = await said("build", str(tmp_path / "tasks" / "one"))
+    one = await command_output("build", str(tmp_path / "tasks" / "one"))
     assert one["images"] == [{"task": "one", "image": made["images"][0]["image"]}]
     image = made["images"][0]["image"]
-    assert [each["image"] for each in (await said("list"))["listed"]] == [image]
-    assert await said("prune") == {"evicted": [image]}
-    assert (await said("list"))["listed"] == []
+    assert [each["image"] for each in (await command_output("list"))["listed"]] == [image]
+    assert await command_output("prune") == {"evicted": [image]}
+    assert (await command_output("list"))["listed"] == []
     name = f"longshore/test-import:{uuid.uuid4().hex}"
-    taken = await said("import", str(await asyncio.to_thread(archived, tmp_path)), name)
+    taken = await command_output("import", str(await asyncio.to_thread(archived, tmp_path)), name)
     assert taken["images"] == [{"task": "root.tar", "image": name}]
-    assert [each["image"] for each in (await said("list"))["listed"]] == [name]
-    assert await said("prune") == {"evicted": [name]}
-    assert "docker export" in (await said("import", str(tmp_path / "absent"), name, code=2))["error"]
-    assert "name folders that have one" in (await said("build", str(empty), code=2))["error"]
+    assert [each["image"] for each in (await command_output("list"))["listed"]] == [name]
+    assert await command_output("prune") == {"evicted": [name]}
+    assert "docker export" in (await command_output("import", str(tmp_path / "absent"), name, code=2))["error"]
+    assert "name folders that have one" in (await command_output("build", str(empty), code=2))["error"]

@@ -97,8 +97,8 @@ async def sees_world(session: SandboxSession) -> bool:
 
 
 async def test_full_is_the_bridge_and_each_phase_has_its_own_in_the_same_shell(bridged: Bridged):
-    said = f"[[ $({ASK}) == 'the world' ]] && echo PASSED it || echo FAILED it\n"
-    reached = f"#!/bin/bash\necho short test summary info; {said}"
+    script = f"[[ $({ASK}) == 'the world' ]] && echo PASSED it || echo FAILED it\n"
+    reached = f"#!/bin/bash\necho short test summary info; {script}"
     full = TaskNetwork(agent=NetworkMode.FULL, verify=NetworkMode.FULL)
     task = Task("bridged", "", run_tests=reached, network=full, grading=GradingLevel.SIBLING, artifacts=("/app",))
     async with SandboxPool(PoolSettings("bridged", "test", 3), bridged.host) as pool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import os
 import socket
 from collections.abc import AsyncGenerator
@@ -18,8 +19,8 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.docker.inventory import DockerInventory
 from sandbox.docker.labels import POOL_LABEL, RUN_LABEL
 from sandbox.docker.leaks import inventory_of_others, inventory_without_labels
-from sandbox.docker.network_namespace import PROXY_HOST, PROXY_PORT
-from sandbox.docker.networks import MAX_SERVICES
+from sandbox.docker.network.network_namespace import PROXY_HOST, PROXY_PORT
+from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.errors import SandboxDestroyed, SandboxStartError, TaskFault
 from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
@@ -27,8 +28,9 @@ from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 from sandbox.validation.proofs import ProofVerdict, pool_proof_environment, prove_tasks
+from tests.support.docker_requests import on_docker_request
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
 NONE, PROXY, FULL = NetworkMode.NONE, NetworkMode.PROXY, NetworkMode.FULL
 WEB = TaskService("web", command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc"), healthcheck="true")
@@ -164,21 +166,11 @@ async def test_what_cannot_be_opened_leaves_nothing(
 
 @pytest.mark.parametrize("after_events", [1, 3, 4, 6, 8])
 async def test_an_opening_that_is_cancelled_anywhere_leaves_nothing(
-    pool: SandboxPool, before: DockerInventory, monkeypatch: pytest.MonkeyPatch, after_events: int
+    pool: SandboxPool, before: DockerInventory, after_events: int
 ):
     """The opening is cancelled while the daemon handles its Nth call."""
-    calls, reached = 0, asyncio.Event()
-    session = pool.engine.docker.session
-    ask = session._request
-
-    async def counted(*arguments: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == after_events:
-            reached.set()
-        return await ask(*arguments, **options)
-
-    monkeypatch.setattr(session, "_request", counted)
+    calls, reached = itertools.count(1), asyncio.Event()
+    on_docker_request(pool.engine, lambda _: reached.set() if next(calls) == after_events else None)
     task = dataclasses.replace(TASK, network=TaskNetwork(agent=PROXY), setup="sleep 1000")
     async with asyncio.TaskGroup() as group:
         opening = group.create_task(pool.open(task))
@@ -222,8 +214,8 @@ async def test_the_agent_behind_the_proxy_reaches_what_its_task_lists_and_nothin
 
 async def _agent_sees(session: SandboxSession, url: str) -> str:
     """Return 200, 403, or nothing if there is no proxy."""
-    said = (await session.run(f"{through_proxy(url)} | head -n 1", S)).output.split()
-    return said[1] if said[:1] == ["HTTP/1.1"] else ""
+    words = (await session.run(f"{through_proxy(url)} | head -n 1", S)).output.split()
+    return words[1] if words[:1] == ["HTTP/1.1"] else ""
 
 
 @pytest.mark.parametrize("level", GradingLevel)

@@ -20,7 +20,7 @@ from sandbox.pool.disk_bound import DiskBound, probe_disk_bound
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task, TaskService
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 SMALL = Task(id="disk", instruction="", storage_mb=20)
 S = 60.0
 FILL = "for i in $(seq 1 30); do head -c 1000000 /dev/zero > f$i; done"
@@ -35,7 +35,7 @@ async def test_the_host_says_by_what_means_it_bounds_the_disk_and_leaves_nothing
 ):
     bound = await bound_of(engine, docker_engine)
     spec = ContainerSpec(docker_engine.base_image, docker_engine.toolchain, {}, ("/.sbx/init",), disk_quota=True)
-    if bound.by_daemon:
+    if bound.enforced_by_daemon:
         await engine.remove(await engine.create(spec))
     else:
         with pytest.raises(DockerEngineError):
@@ -112,6 +112,7 @@ async def test_the_files_that_the_daemon_mounts_into_a_sandbox_are_no_way_out(
             await session.run("head -c 30000000 /dev/zero > /etc/hostname; sleep 1000", S)
 
 
+@pytest.mark.slow
 async def test_files_that_are_empty_count_too_and_so_does_what_tests_write(
     pool: SandboxPool, engine: DockerEngine, docker_engine: SandboxHost
 ):

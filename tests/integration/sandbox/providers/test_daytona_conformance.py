@@ -33,7 +33,7 @@ async def provider(docker_engine: SandboxHost) -> AsyncGenerator[DaytonaProvider
     async with DockerEngine(docker_engine.docker_url) as engine:
 
         async def make(params: CreateSandboxFromImageParams) -> DaytonaContainer:
-            return await DaytonaContainer.made(engine, params.image, LABELS, network=not params.network_block_all)
+            return await DaytonaContainer.start(engine, params.image, LABELS, network=not params.network_block_all)
 
         async with daytona_provider({"image": docker_engine.base_image}, FakeSdk(make)) as opened:
             yield opened
@@ -49,7 +49,7 @@ async def sandbox(provider: DaytonaProvider) -> AsyncGenerator[Sandbox]:
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_case(sandbox: Sandbox, name: str):
+async def test_the_provider_keeps_the_sandbox_contract(sandbox: Sandbox, name: str):
     await CASES[name](sandbox)
 
 

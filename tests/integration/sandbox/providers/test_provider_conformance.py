@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 import pytest_asyncio
 
-from sandbox.docker.network_namespace import PROXY_HOST, PROXY_PORT
+from sandbox.docker.network.network_namespace import PROXY_HOST, PROXY_PORT
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.host_record import SandboxHost
 from sandbox.http.auth import Access
@@ -17,7 +17,7 @@ from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, Sandbox, SandboxProvider, open_sandbox
 from sandbox.providers.remote import RemotePool
 from sandbox.router.app import create_app
-from sandbox.router.workers import RouterWorkers
+from sandbox.router.pool_servers import RoutedPoolServers
 from sandbox.tasks.task import NetworkMode, Task, TaskNetwork, TaskService
 from tests.support.http_servers import pool_server, serving
 from tests.support.provider_cases import CASES, TASK, S
@@ -39,9 +39,9 @@ async def provider(
         url, _ = await stack.enter_async_context(pool_server(LocalProvider(pool), state))
         if request.param == "router":
             url = await stack.enter_async_context(
-                serving(create_app(lambda: RouterWorkers((url,), "", 600.0), Access("127.0.0.1")))
+                serving(create_app(lambda: RoutedPoolServers((url,), "", 600.0), Access("127.0.0.1")))
             )
-        yield await stack.enter_async_context(RemotePool(url))
+        yield await stack.enter_async_context(RemotePool(url, acquire_s=60.0))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -55,7 +55,7 @@ async def test_there_are_at_least_forty_cases():
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_case(sandbox: Sandbox, name: str):
+async def test_the_provider_keeps_the_sandbox_contract(sandbox: Sandbox, name: str):
     await CASES[name](sandbox)
 
 

@@ -17,13 +17,13 @@ from protocol.processes.loopback import find_free_port
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
-from sandbox.docker.network_namespace import PROXY_HOST, PROXY_PORT
-from sandbox.docker.networks import list_networks
+from sandbox.docker.network.network_namespace import PROXY_HOST, PROXY_PORT
+from sandbox.docker.network.private_networks import list_networks
 from sandbox.errors import SandboxLost
 from sandbox.host_record import SandboxHost
 from sandbox.providers.remote import RemotePool
 from sandbox.server.journal import StateDirectory
-from sandbox.session.init_command import init_command
+from sandbox.session.init_connection.init_command import init_command
 from sandbox.tasks.task import NetworkMode, Task, TaskNetwork, TaskService
 
 pytestmark = [pytest.mark.docker, pytest.mark.chaos, pytest.mark.asyncio(loop_scope="session")]
@@ -73,7 +73,7 @@ async def server(tmp_path: Path, docker_engine: SandboxHost, engine: DockerEngin
 
 
 async def test_a_lease_goes_on_in_the_same_shell(server: Server, docker_engine: SandboxHost, engine: DockerEngine):
-    async with RemotePool(server.url, unreachable_s=120.0) as pool:
+    async with RemotePool(server.url, acquire_s=60.0, unreachable_s=120.0) as pool:
         async with server.running() as first:
             sandbox = await pool.open(TASK)
             await sandbox.run("cd /tmp; a=5", S)
@@ -93,7 +93,7 @@ async def test_a_lease_goes_on_in_the_same_shell(server: Server, docker_engine: 
 
 
 async def test_a_command_under_way_is_never_run_again(server: Server):
-    async with RemotePool(server.url, unreachable_s=120.0) as pool, asyncio.TaskGroup() as group:
+    async with RemotePool(server.url, acquire_s=60.0, unreachable_s=120.0) as pool, asyncio.TaskGroup() as group:
         async with server.running() as first:
             sandbox = await pool.open(TASK)
             running = group.create_task(_lost(sandbox.run("echo once >> /tmp/log; sleep 1000", 600.0)))
@@ -111,7 +111,7 @@ async def test_a_command_under_way_is_never_run_again(server: Server):
 
 async def test_services_and_network_are_taken_over_and_what_nobody_has_is_removed(server: Server, engine: DockerEngine):
     task = replace(TASK, services=(WEB,), network=TaskNetwork(agent=NetworkMode.PROXY))
-    async with RemotePool(server.url, unreachable_s=120.0) as pool:
+    async with RemotePool(server.url, acquire_s=60.0, unreachable_s=120.0) as pool:
         async with server.running() as first:
             kept, lost = await pool.open(task), await pool.open(task)
             before = await list_networks(engine, {POOL_LABEL: server.pool})
@@ -134,7 +134,7 @@ async def test_services_and_network_are_taken_over_and_what_nobody_has_is_remove
 
 
 async def test_a_server_that_is_stopped_leaves_nothing(server: Server):
-    async with RemotePool(server.url, unreachable_s=1.0) as pool:
+    async with RemotePool(server.url, acquire_s=60.0, unreachable_s=1.0) as pool:
         async with server.running() as process:
             await pool.open(TASK)
         assert process.returncode == 0

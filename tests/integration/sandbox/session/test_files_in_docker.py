@@ -14,7 +14,7 @@ from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session import files
 from sandbox.session.child_process import run_child_process
 from sandbox.session.files import FileTooLarge, replace_path
-from sandbox.session.init_requests import WriteFlag
+from sandbox.session.init_connection.init_requests import WriteFlag
 from sandbox.tasks.task import Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.docker import committed_images, owner
+from sandbox.docker import owner
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.engine import DockerEngine
+from sandbox.docker.files import committed_images
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, RUN_LABEL
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.grader import grade_sandbox
@@ -105,8 +106,8 @@ async def test_a_clean_up_removes_only_its_own_pools_containers_of_dead_owners(
     mine, other = f"clean-{os.getpid()}", f"clean-other-{os.getpid()}"
     later, past = str(int(time.time()) + 3600), "1000"
 
-    async def create(pool: str, whose: str, expires: str) -> str:
-        labels = {POOL_LABEL: pool, OWNER_LABEL: whose, EXPIRES_LABEL: expires}
+    async def create(pool: str, owner_label: str, expires: str) -> str:
+        labels = {POOL_LABEL: pool, OWNER_LABEL: owner_label, EXPIRES_LABEL: expires}
         return await engine.create(
             ContainerSpec(docker_engine.base_image, docker_engine.toolchain, labels, ("/.sbx/init",))
         )
@@ -120,16 +121,19 @@ async def test_a_clean_up_removes_only_its_own_pools_containers_of_dead_owners(
         await create(mine, "elsewhere/1/2/3", later),
         await create(other, dead, later),
     }
-    left, kept_copies = {await copied(each) for each in (orphan, expired)}, {await copied(each) for each in kept}
+    remaining_copies, kept_copies = (
+        {await copied(each) for each in (orphan, expired)},
+        {await copied(each) for each in kept},
+    )
     try:
-        assert left | kept_copies <= (await engine.inventory()).images
+        assert remaining_copies | kept_copies <= (await engine.inventory()).images
         async with SandboxPool(PoolSettings(mine, "r", 1), docker_engine) as pool:
             assert pool.statistics().swept == 4
             there = await engine.inventory()
             assert kept <= there.containers
             assert kept_copies <= there.images
             assert not {orphan, expired} & there.containers
-            assert not left & there.images
+            assert not remaining_copies & there.images
     finally:
         for each in kept:
             await engine.remove(each)
@@ -147,11 +151,11 @@ async def test_a_dead_runs_container_that_never_started_is_swept(docker_engine: 
             ContainerSpec(
                 docker_engine.base_image,
                 docker_engine.toolchain,
-                {RUN_LABEL: run, OWNER_LABEL: whose},
+                {RUN_LABEL: run, OWNER_LABEL: owner_label},
                 ("/.sbx/init",),
             )
         )
-        for whose in (dead, owner.owner_of_this_process())
+        for owner_label in (dead, owner.owner_of_this_process())
     ]
     try:
         assert await remove_run_orphans(run, for_s=0) == 1

@@ -22,9 +22,10 @@ from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.containers.container_calls import container_pids
 from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
+from sandbox.images.store import open_ledger
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, open_sandbox
-from sandbox.session import init_requests
+from sandbox.session.init_connection import init_requests
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 from sandbox.session.shell import SandboxShell
 from sandbox.session.snapshot import snapshot
@@ -88,7 +89,7 @@ async def test_another_client_takes_over_and_kills_only_what_nobody_waits_for(po
             assert done.output.startswith("kept\n/usr\n")
             assert (await adopted.open_shell().run("pwd", S)).output == "/app\n"
         finally:
-            adopted.close_stream()
+            await adopted.close()  # the session has lost its stream, and would leave the container to its deadline
 
 
 async def test_an_adopted_session_keeps_its_image_from_being_evicted(pool: SandboxPool):
@@ -100,11 +101,12 @@ async def test_an_adopted_session_keeps_its_image_from_being_evicted(pool: Sandb
         left = await SandboxSession.start(pool.engine, spec, "/app", SessionLimits(60, 60))
         left.close_stream()
     adopted = await pool.adopt(left.container, task)
-    with pool.images._ledger.lock_exclusively(image) as nobody_holds_it:
+    ledger = await open_ledger(pool.engine, pool.host.home)
+    with ledger.lock_exclusively(image) as nobody_holds_it:
         assert not nobody_holds_it
     assert (await adopted.run("echo again", S)).output == "again\n"
     await pool.close(adopted)
-    with pool.images._ledger.lock_exclusively(image) as nobody_holds_it:
+    with ledger.lock_exclusively(image) as nobody_holds_it:
         assert nobody_holds_it
 
 

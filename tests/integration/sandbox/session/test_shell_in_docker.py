@@ -48,10 +48,10 @@ async def test_a_command_that_breaks_the_shell_costs_only_the_shell(
 
 async def test_text_arrives_as_it_was_written(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        heard: list[str] = []
-        done = await session.run("cat <<'E'\nh\u00e9 \u6f22 \U0001f642 $X `x`\nE\nprintf err >&2", S, heard.append)
+        chunks: list[str] = []
+        done = await session.run("cat <<'E'\nh\u00e9 \u6f22 \U0001f642 $X `x`\nE\nprintf err >&2", S, chunks.append)
         assert done.output == "h\u00e9 \u6f22 \U0001f642 $X `x`\nerr"
-        assert "".join(heard) == done.output
+        assert "".join(chunks) == done.output
         assert (await session.run("read x; echo eof:$?", S)).output == "eof:1\n"
 
 
@@ -82,8 +82,8 @@ async def test_a_hundred_megabytes_are_read_and_only_the_ends_are_kept(pool: San
         assert done.output.endswith("last\n")
         assert len(done.output) < 140_000
         assert done.truncated_bytes > 99_000_000
-        said = await session.run(f"head -n 1 {done.saved}; stat -c %s {done.saved}", S)
-        assert said.output == f"first\n{64 << 20}\n"
+        result = await session.run(f"head -n 1 {done.saved}; stat -c %s {done.saved}", S)
+        assert result.output == f"first\n{64 << 20}\n"
 
 
 @pytest.mark.slow
@@ -108,8 +108,8 @@ async def test_a_command_out_of_time_is_dead_inside_and_earlier_jobs_are_not(poo
         await session.run("sleep 0.05", S)
         done = await session.run("cd /tmp; (sleep 1003 & sleep 1004); setsid sleep 1005 & sleep 1006", 0.3)
         assert (done.timed_out, done.exit_code, done.shell_restarted) == (True, None, True)
-        left = await session.run("pwd; pgrep -a sleep | cut -d' ' -f2- | sort", S)
-        assert left.output == "/tmp\nsleep 1001\nsleep 1002\n"
+        result = await session.run("pwd; pgrep -a sleep | cut -d' ' -f2- | sort", S)
+        assert result.output == "/tmp\nsleep 1001\nsleep 1002\n"
 
 
 async def test_what_a_cancelled_command_prints_belongs_to_no_later_command(pool: SandboxPool):

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.session import wire
-from sandbox.session.init_requests import Spool
+from sandbox.session.init_connection import wire
+from sandbox.session.init_connection.init_requests import Spool
 from sandbox.session.slots import NoFreeSlotError
 from sandbox.tasks.task import Task
 

@@ -39,26 +39,28 @@ async def stressed(*arguments: str) -> tuple[int, dict[str, Any], str]:
     return process.returncode or 0, json.loads(out), err.decode()
 
 
+@pytest.mark.slow
 async def test_a_small_run_accounts_for_every_answer_and_container(engine: DockerEngine):
     before = await engine.inventory()
-    code, found, said = await stressed("--sessions", "16", "--duration", "2")
-    assert code == 0, said
+    code, found, stderr = await stressed("--sessions", "16", "--duration", "2")
+    assert code == 0, stderr
     assert (found["live_peak"], found["wrong_answers"], found["leaked_containers"]) == (16, 0, 0)
     assert found["commands"] > 16
     for key in ("command_vs_exec", "command_vs_pipe", "start_vs_floor", "bytes_per_session"):
         assert found[key] is not None
     assert found["acquire_ms"]["p50"] > 0
-    assert "one command at a time" in said
+    assert "one command at a time" in stderr
     assert (await engine.inventory()).volumes <= before.volumes
 
 
 async def test_a_wrong_option_and_a_server_that_is_not_there_end_with_one_line():
     for arguments in (("--sessions", "-3"), ("--server", "http://127.0.0.1:9")):
-        code, found, said = await stressed(*arguments)
+        code, found, stderr = await stressed(*arguments)
         assert code == found["exit_code"] == 2
-        assert said == f"error: {found['error']}\n"
+        assert stderr == f"error: {found['error']}\n"
 
 
+@pytest.mark.slow
 async def test_an_interrupt_still_reports_and_leaves_nothing(engine: DockerEngine):
     before = await engine.inventory()
     process = await started("sandbox.stress", "--json", "--sessions", "2", "--duration", "3600")
@@ -79,8 +81,8 @@ async def test_an_interrupt_still_reports_and_leaves_nothing(engine: DockerEngin
 async def test_each_fault_is_accounted_for(fault: str, docker_engine: SandboxHost):
     if fault in NEEDS_OWN_ENGINE and (why := why_unavailable(docker_engine.docker_url)):
         pytest.skip(why)
-    code, found, said = await stressed("--sessions", "4", "--duration", "1", "--faults", fault)
-    assert code == 0, said
+    code, found, stderr = await stressed("--sessions", "4", "--duration", "1", "--faults", fault)
+    assert code == 0, stderr
     tally = found["faults"][fault]
     assert tally["injected"] == 4
     assert tally["resumed"] + tally["lost_typed"] == 4
@@ -98,7 +100,7 @@ async def test_the_same_through_a_pool_server_with_a_token(
     try:
         assert server.stdout is not None
         url = (await server.stdout.readline()).decode().strip()
-        code, found, said = await stressed(
+        code, found, stderr = await stressed(
             "--sessions",
             "4",
             "--duration",
@@ -110,7 +112,7 @@ async def test_the_same_through_a_pool_server_with_a_token(
             "hung-exec",
             "dockerd-kill",
         )
-        assert code == 0, said
+        assert code == 0, stderr
         assert found["acquire_ms"]["p50"] > 0
         assert found["faults"]["client-kill"]["resumed"] == found["faults"]["hung-exec"]["resumed"] == 4
         assert found["faults"]["dockerd-kill"] == {"injected": 0, "resumed": 0, "lost_typed": 0, "skipped": 4}

@@ -83,19 +83,19 @@ async def graded(session: SandboxSession, script: str) -> str:
     """Return the output of a public test script, with the environment of the verify phase."""
     await session.write_files({"/tests/test_outputs.py": TESTS, "/tests/run.sh": script.encode()})
     env = {**verify_environment(IMAGE_PATH, "/tests"), "HOME": "/root", "TEST_DIR": "/tests"}
-    given = " ".join(f"{key}={value}" for key, value in env.items())
-    return (await session.run(f"mkdir -p /logs/verifier; env -i {given} {BASH} /tests/run.sh", S)).output
+    variables = " ".join(f"{key}={value}" for key, value in env.items())
+    return (await session.run(f"mkdir -p /logs/verifier; env -i {variables} {BASH} /tests/run.sh", S)).output
 
 
 async def test_a_stock_terminal_bench_script_passes_without_a_network(session: SandboxSession):
     await session.run("printf 42 > /app/answer", S)
-    said = await graded(session, TERMINAL_BENCH)
-    assert "2 passed, 1 skipped" in said, said
+    output = await graded(session, TERMINAL_BENCH)
+    assert "2 passed, 1 skipped" in output, output
 
 
 async def test_a_stock_harbor_script_passes_without_a_network_and_fails_without_the_answer(session: SandboxSession):
-    said = await graded(session, HARBOR)
-    assert "1 failed, 1 passed, 1 skipped" in said, said
+    output = await graded(session, HARBOR)
+    assert "1 failed, 1 passed, 1 skipped" in output, output
     assert (await session.run("cat /logs/verifier/reward.txt", S)).output == "0\n"
     await session.run("printf 42 > /app/answer", S)
     await graded(session, HARBOR)
@@ -119,8 +119,8 @@ async def test_the_toolchains_python_loads_nothing_that_the_agent_left(session: 
     mapped = {line.split()[-1] for line in own.splitlines() if ".so" in line}
     assert mapped
     assert all(each.startswith("/.sbx/verify/") for each in mapped if each.startswith("/")), mapped
-    said = await graded(session, HARBOR)
-    assert "2 passed, 1 skipped" in said, said
+    output = await graded(session, HARBOR)
+    assert "2 passed, 1 skipped" in output, output
 
 
 TRAPS = """
@@ -178,8 +178,8 @@ async def test_what_the_toolchain_does_not_have_is_refused_by_name(session: Sand
     script = (
         "apt-get install -y curl tmux; echo $?; apt-get install -y bash wget; echo $?; curl http://x.example/y; echo $?"
     )
-    said = await graded(session, script)
-    assert said.split("\n")[:-1] == [
+    output = await graded(session, script)
+    assert output.split("\n")[:-1] == [
         "needs-network apt-get tmux",
         "100",
         "0",
@@ -231,11 +231,11 @@ async def test_an_image_with_another_libc_or_none_is_tested_and_works(
 
 async def test_the_command_says_whether_the_toolchain_works_in_an_image(host: SandboxHost):
     done = await asyncio.to_thread(run_json, "sandbox.toolchain", "check", host.base_image)
-    assert done.code == 0
-    assert done.said["images"] == [{"image": host.base_image, "works": True, "libc": "glibc", "problem": ""}]
+    assert done.exit_code == 0
+    assert done.output["images"] == [{"image": host.base_image, "works": True, "libc": "glibc", "problem": ""}]
     failed = await asyncio.to_thread(run_json, "sandbox.toolchain", "check", "absent.example/none:1", host.base_image)
-    assert failed.code == 1
-    absent, present = failed.said["images"]
+    assert failed.exit_code == 1
+    absent, present = failed.output["images"]
     assert not absent["works"]
     assert "No such image" in absent["problem"]
     assert present["works"]

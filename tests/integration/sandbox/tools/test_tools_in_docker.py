@@ -7,7 +7,6 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from sandbox.pool.sandbox_pool import SandboxPool
@@ -15,13 +14,14 @@ from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, SETA, SHELL_ONLY, TERMINAL_BENCH, ToolContext, Toolset, call_tool
 from sandbox.tools.answer import ANSWER_TOOL
+from tests.support.docker_requests import on_docker_request
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="tools", instruction="")
 S = 20.0
 
 
-class Agent:
+class ToolCaller:
     """Calls tools like a model."""
 
     def __init__(self, session: SandboxSession, limit_s: float = S, tools: Toolset = SETA) -> None:
@@ -32,16 +32,16 @@ class Agent:
 
     async def until(self, what: str, name: str, **arguments: object) -> str:
         """Call again until the concatenated answers contain this; return them."""
-        heard = ""
+        output = ""
         async with asyncio.timeout(60):
-            while what not in heard:
-                heard += await self(name, **arguments)
-        return heard
+            while what not in output:
+                output += await self(name, **arguments)
+        return output
 
 
 async def test_a_named_session_keeps_its_state_and_two_names_are_two_shells(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        agent = Agent(session)
+        agent = ToolCaller(session)
         assert await agent("shell_exec", id="a", command="cd /usr; X=1") == "(no output)"
         assert await agent("shell_exec", id="b", command="pwd; echo ${X-none}; Y=2") == "/app\nnone"
         assert await agent("shell_exec", id="a", command="pwd; echo $X ${Y-none}") == "/usr\n1 none"
@@ -53,9 +53,9 @@ async def test_a_named_session_keeps_its_state_and_two_names_are_two_shells(pool
 async def test_a_command_beyond_the_limit_becomes_a_session_and_loses_no_byte(pool: SandboxPool):
     """SETA's defect 1: output after the conversion was lost. Defect 4: the hint named a wait that was capped."""
     async with pool.acquire(TASK) as session:
-        agent = Agent(session, limit_s=0.4)
-        said = await agent("shell_exec", id="long", command="echo before; mkfifo go; read < go; echo after; exit 5")
-        assert said == (
+        agent = ToolCaller(session, limit_s=0.4)
+        output = await agent("shell_exec", id="long", command="echo before; mkfifo go; read < go; echo after; exit 5")
+        assert output == (
             "Command did not complete within 0.4 seconds. Session 'long' is still running.\n\n"
             "You can use:\n"
             "  - shell_view('long') - get current output\n"
@@ -72,29 +72,29 @@ async def test_a_command_beyond_the_limit_becomes_a_session_and_loses_no_byte(po
 
 async def test_what_nobody_looked_at_opens_the_next_answer(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        agent = Agent(session, limit_s=0.3)
+        agent = ToolCaller(session, limit_s=0.3)
         await agent("shell_exec", id="a", command="mkfifo go; read < go; echo unseen")
         await agent("shell_exec", id="b", command="echo > go")
         async with asyncio.timeout(S):
-            while "unseen" not in (said := await agent("shell_exec", id="a", command="echo seen")):
-                assert "still runs" in said
+            while "unseen" not in (output := await agent("shell_exec", id="a", command="echo seen")):
+                assert "still runs" in output
                 await asyncio.sleep(0.01)
-        assert said == "unseen\nseen"
+        assert output == "unseen\nseen"
 
 
 async def test_a_kill_kills_what_went_to_the_background_and_nothing_else(pool: SandboxPool):
     """SETA's defect 2: killing a converted session killed nothing."""
     async with pool.acquire(TASK) as session:
-        agent = Agent(session, limit_s=0.3)
+        agent = ToolCaller(session, limit_s=0.3)
         await agent("shell_exec", id="keep", command="sleep 2001")
         await agent("shell_exec", id="job", command="(sleep 2002 & sleep 2003) | cat; setsid sleep 2004")
         await agent("shell_exec", id="tty", command="sleep 2005 & sleep 2006", block=False)
         assert await agent("shell_kill_process", id="job") == "Process in session 'job' has been terminated."
         assert await agent("shell_kill_process", id="tty") == "Process in session 'tty' has been terminated."
         assert await agent("shell_kill_process", id="tty") == "Session 'tty' is not running."
-        left = (await session.open_shell().run("pgrep -a sleep | cut -d' ' -f2-", S)).output.split("\n")
-        assert "sleep 2001" in left
-        assert not {"sleep 2002", "sleep 2003", "sleep 2005", "sleep 2006"} & set(left)
+        processes = (await session.open_shell().run("pgrep -a sleep | cut -d' ' -f2-", S)).output.split("\n")
+        assert "sleep 2001" in processes
+        assert not {"sleep 2002", "sleep 2003", "sleep 2005", "sleep 2006"} & set(processes)
         assert (await agent("shell_exec", id="job", command="pwd; echo again")) == (
             "/app\nagain\nThe shell was restarted in the same directory; variables are lost."
         )
@@ -103,21 +103,23 @@ async def test_a_kill_kills_what_went_to_the_background_and_nothing_else(pool: S
 async def test_a_script_is_over_when_it_has_ended_and_not_before(pool: SandboxPool):
     """SETA's defect 3: a shell in the foreground was taken for a prompt."""
     async with pool.acquire(TASK) as session:
-        agent = Agent(session)
+        agent = ToolCaller(session)
         await agent(
             "shell_write_content_to_file", file_path="s.sh", content="read x; echo got:$x; exec bash -c 'exit 4'\n"
         )
         started = await agent("shell_exec", id="s", command="bash s.sh", block=False)
         assert started == "Session 's' started.\n\n[Initial Output]:\n"
         assert await agent("shell_view", id="s") == "[No new output]"
-        said = await agent("shell_write_to_process", id="s", command="hello")
-        said += "" if "[completed]" in said else await agent.until("[completed]", "shell_wait", id="s", wait_seconds=1)
-        assert said == "hello\ngot:hello\n[completed]"
+        output = await agent("shell_write_to_process", id="s", command="hello")
+        output += (
+            "" if "[completed]" in output else await agent.until("[completed]", "shell_wait", id="s", wait_seconds=1)
+        )
+        assert output == "hello\ngot:hello\n[completed]"
 
 
 async def test_a_repl_answers_line_by_line(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        agent = Agent(session)
+        agent = ToolCaller(session)
         await agent("shell_exec", id="py", command="python3 -q", block=False)
         assert "4711" in await agent.until("4711", "shell_write_to_process", id="py", command="print(4000 + 711)")
         assert "[completed]" in await agent.until("[completed]", "shell_write_to_process", id="py", command="exit()")
@@ -132,7 +134,7 @@ def descriptors() -> set[Path]:
 async def test_a_hundred_sessions_leave_no_descriptor_and_no_shell(pool: SandboxPool):
     """SETA's defect 5: each session leaked descriptors."""
     async with pool.acquire(TASK) as session:
-        agent = Agent(session)
+        agent = ToolCaller(session)
         await agent("shell_exec", id="first", command="true", block=False)
         before = descriptors()
         for number in range(100):
@@ -144,32 +146,25 @@ async def test_a_hundred_sessions_leave_no_descriptor_and_no_shell(pool: Sandbox
         assert int(count) < 12
 
 
-async def test_a_session_that_is_open_and_asked_costs_the_daemon_no_call(
-    pool: SandboxPool, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_session_that_is_open_and_asked_costs_the_daemon_no_call(pool: SandboxPool):
     """CAMEL polled it ten times a second for each session: a hundred sessions blocked everything else."""
     async with pool.acquire(TASK) as session:
-        agent, real, asked = Agent(session, 0.2), aiohttp.ClientSession._request, list[str]()
-
-        async def noted(self, method, url, **more):
-            asked.append(str(url))
-            return await real(self, method, url, **more)
-
-        monkeypatch.setattr(aiohttp.ClientSession, "_request", noted)
+        agent, request_paths = ToolCaller(session, 0.2), list[str]()
+        on_docker_request(pool.engine, request_paths.append)
         await agent("shell_exec", id="a", command="for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.1; done")
         await agent.until("[completed]", "shell_wait", id="a", wait_seconds=0.2)
-        calls = [each for each in asked if session.container in each and not each.endswith("/json")]
+        calls = [each for each in request_paths if session.container in each and not each.endswith("/json")]
         assert not calls
-        assert len(asked) <= 2, "the disk watch looks once where a new sandbox writes"
+        assert len(request_paths) <= 2, "the disk watch looks once where a new sandbox writes"
 
 
 async def test_a_long_output_is_cut_and_whole_in_the_sandbox(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        agent = Agent(session)
+        agent = ToolCaller(session)
         for block in (True, False):
-            said = await agent("shell_exec", id="o", command="seq 1 5000", block=block)
-            body = said.split("[Initial Output]:\n")[-1]
-            if not block and "[completed]" not in said:  # a terminal shows it bit by bit
+            output = await agent("shell_exec", id="o", command="seq 1 5000", block=block)
+            body = output.split("[Initial Output]:\n")[-1]
+            if not block and "[completed]" not in output:  # a terminal shows it bit by bit
                 body += await agent.until("[completed]", "shell_view", id="o")
             path = body.split("Full output saved at: ")[1].split("]")[0]
             assert path.startswith("/tmp/full_output_o_")
@@ -177,7 +172,7 @@ async def test_a_long_output_is_cut_and_whole_in_the_sandbox(pool: SandboxPool):
             assert whole == "".join(f"{n}\n" for n in range(1, 5001))
             if block:
                 assert (
-                    said
+                    output
                     == f"{whole[:500]}\n... [Output truncated. Full output saved at: {path}] ...\n{whole[:-1][-500:]}"
                 )
 
@@ -204,14 +199,14 @@ async def test_a_long_output_is_cut_and_whole_in_the_sandbox(pool: SandboxPool):
 )
 async def test_a_wrong_call_is_answered_in_words(pool: SandboxPool, name: str, arguments: dict[str, object], says: str):
     async with pool.acquire(TASK) as session:
-        said = await Agent(session)(name, **arguments)
-        assert said.startswith("Error: ")
-        assert says in said
+        output = await ToolCaller(session)(name, **arguments)
+        assert output.startswith("Error: ")
+        assert says in output
 
 
 async def test_keystrokes_show_the_screen_that_a_person_would_see(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        agent = Agent(session, tools=TERMINAL_BENCH)
+        agent = ToolCaller(session, tools=TERMINAL_BENCH)
         await agent("terminal_keystrokes", keystrokes="vim.tiny note\n", duration=0)
         await agent.until('"note" [New', "terminal_keystrokes", keystrokes="", duration=0.2)
         await agent("terminal_keystrokes", keystrokes="ihello", duration=0)
@@ -230,19 +225,21 @@ async def test_the_first_keys_are_typed_at_the_prompt_and_shown_once(pool: Sandb
     """If they are typed before the prompt, the terminal echoes them, and bash echoes them again."""
     slow = replace(TASK, env={"PROMPT_COMMAND": "sleep 0.3", "PS1": "ready$ "})
     async with pool.acquire(slow) as session:
-        agent = Agent(session, tools=TERMINAL_BENCH)
-        said = await agent("terminal_keystrokes", keystrokes="echo o'n'ce\n", duration=0)
-        said = (
-            said if "\nonce" in said else await agent.until("once", "terminal_keystrokes", keystrokes="", duration=0.2)
+        agent = ToolCaller(session, tools=TERMINAL_BENCH)
+        output = await agent("terminal_keystrokes", keystrokes="echo o'n'ce\n", duration=0)
+        output = (
+            output
+            if "\nonce" in output
+            else await agent.until("once", "terminal_keystrokes", keystrokes="", duration=0.2)
         )
-        assert said.strip().splitlines()[0] == "ready$ echo o'n'ce"
+        assert output.strip().splitlines()[0] == "ready$ echo o'n'ce"
 
 
 async def test_keystrokes_may_be_longer_than_any_command_line(pool: SandboxPool):
     """tmux refuses them: "command too long"."""
     text = "".join(f"{number:0500}\n" for number in range(400))
     async with pool.acquire(TASK) as session:
-        agent = Agent(session, tools=TERMINAL_BENCH)
+        agent = ToolCaller(session, tools=TERMINAL_BENCH)
         await agent("terminal_keystrokes", keystrokes="stty -echo; cat > long\n", duration=0.2)
         await agent("terminal_keystrokes", keystrokes=[text, "C-d"], duration=0)
         await agent.until("rc=0", "terminal_keystrokes", keystrokes="stty echo; echo rc=$?\n", duration=0.2)
@@ -251,7 +248,7 @@ async def test_keystrokes_may_be_longer_than_any_command_line(pool: SandboxPool)
 
 async def test_an_agent_with_one_tool_reads_errors_as_text(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        agent = Agent(session, 0.3, SHELL_ONLY)
+        agent = ToolCaller(session, 0.3, SHELL_ONLY)
         assert await agent("shell_exec", id="1", command="echo hi; exit 4") == (
             "hi\nExit code: 4\nThe shell was restarted in the same directory; variables are lost."
         )
@@ -265,7 +262,7 @@ async def test_an_agent_with_one_tool_reads_errors_as_text(pool: SandboxPool):
 
 async def test_each_python_program_is_its_own_and_says_how_it_ended(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        agent = Agent(session, tools=CODE_INTERPRETER)
+        agent = ToolCaller(session, tools=CODE_INTERPRETER)
         assert await agent("code_interpreter", code="x = 'é'\nprint(x, 6 * 7)") == "é 42"
         failed = await agent("code_interpreter", code="import sys\nprint('to', file=sys.stderr)\nprint(x)")
         assert failed.startswith("to\nTraceback")
@@ -284,7 +281,7 @@ async def test_each_python_program_is_its_own_and_says_how_it_ended(pool: Sandbo
 async def test_a_python_program_has_a_time_a_memory_and_an_output_limit(pool: SandboxPool):
     """Otherwise a wrong program would end its container, and the episode with it."""
     async with pool.acquire(TASK) as session:
-        agent = Agent(session, tools=CODE_INTERPRETER)
+        agent = ToolCaller(session, tools=CODE_INTERPRETER)
         assert "MemoryError" in await agent("code_interpreter", code="print(len(bytearray(1 << 30)))")
         agent.context = replace(agent.context, program_bytes=64 << 20)
         assert "MemoryError" in await agent("code_interpreter", code="print(len(bytearray(100 << 20)))")
@@ -301,7 +298,7 @@ async def test_a_python_program_has_a_time_a_memory_and_an_output_limit(pool: Sa
 
 async def test_an_answer_lies_where_the_tests_find_it(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        agent = Agent(session, tools={ANSWER_TOOL.name: ANSWER_TOOL})
+        agent = ToolCaller(session, tools={ANSWER_TOOL.name: ANSWER_TOOL})
         assert await agent("answer", answer="It is \\boxed{7}.") == "The answer has been recorded."
         assert await agent("answer", answer={"answer1": "é"}) == "The answer has been recorded."
         assert await session.read_file("/app/answer.txt") == b"It is \\boxed{7}."

@@ -32,6 +32,14 @@ WITH_FILES = dataclasses.replace(
     solution="#!/bin/bash\n[[ $PWD = /app ]] && sh /solution/deep/really.sh\n",
     solution_files={"deep/really.sh": GOOD.solution.encode()},
 )
+SERVES = Task(
+    "serves",
+    "Serve a page.",
+    run_tests='#!/bin/sh\necho "=== short test summary info ==="\n'
+    '[ "$(wget -q -O - http://127.0.0.1:8123/page)" = hello ] && echo PASSED page || echo FAILED page\n',
+    solution="echo hello > /app/page; /.sbx/busybox httpd -p 127.0.0.1:8123 -h /app\n",
+    grading=GradingLevel.LIVE,
+)
 DEAD = TaskService("db", command=("/.sbx/busybox", "false"), healthcheck="false")
 TASKS = [
     (GOOD, ProofVerdict.PROVED),
@@ -44,6 +52,8 @@ TASKS = [
     (dataclasses.replace(GOOD, id="beside", services=(DEAD,)), ProofVerdict.BROKEN),
     (dataclasses.replace(GOOD, id="setup", setup="echo why; exit 7"), ProofVerdict.BROKEN),
     (dataclasses.replace(GOOD, id="level", grading=GradingLevel.COMMIT), ProofVerdict.PROVED),
+    (SERVES, ProofVerdict.PROVED),
+    (dataclasses.replace(SERVES, id="killed", grading=GradingLevel.SAME), ProofVerdict.ORACLE_FAILS),
 ]
 
 
@@ -57,6 +67,9 @@ async def test_many_tasks_are_tried_at_once_and_each_is_told_apart(pool: Sandbox
     assert "tests pass without any work" in why[GOOD.id]
     assert "the solution exited with 1" in why["wrong"]
     assert "exceeded its limit of 0.5 s" in why["endless"]
+    assert why["killed"] == (
+        "page failed, but not beside what the solution leaves running: write `grading: live` in its longshore.yaml"
+    )
     assert why["beside"].startswith("service db e")
     assert "exited with 7: 'why" in why["setup"]
 
@@ -93,8 +106,8 @@ async def test_a_lost_sandbox_is_no_verdict_and_ends_no_other_proof(pool: Sandbo
 
 
 ROWS = {
-    "prints": {"inputs": ["2 3\n", "4 5\n"], "outputs": ["5", "9\n"]},
     "calls": {"inputs": [[2, 3], [4, 5]], "outputs": [5, [9]], "fn_name": "add"},
+    "prints": {"inputs": ["2 3\n", "4 5\n"], "outputs": ["5", "9\n"]},
     "asserts": ["assert add(2, 3) == 5", "x = add(4, 5)\nassert x == 9 and max(x, 1) == 9"],
 }
 HONEST = "def add(a, b):\n    return a + b\nif __name__ == '__main__':\n    print(add(*map(int, input().split())))\n"
@@ -111,6 +124,7 @@ CHEATS = {
 }
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", ROWS)
 async def test_a_program_scores_by_what_it_computes_and_by_nothing_else(pool: SandboxPool, tmp_path: Path, kind: str):
     prompt = [{"role": "user", "content": "Add two numbers."}]
@@ -145,9 +159,9 @@ async def test_what_is_no_literal_crosses_to_the_tests_and_no_claim_does(pool: S
     row = code_rows.ROWS.get(name)
     if not row:
         tests, cheat, *entry = code_rows.CHEATS[name]
-        row = code_rows.Row(tests, "", cheat, *entry)
-    said = {"prompt": prompt, "reward_model": {"ground_truth": row.tests}, "extra_info": {"entry_point": row.entry}}
-    (tmp_path / "c.jsonl").write_text(json.dumps(said))
+        row = code_rows.CodeRow(tests, "", cheat, *entry)
+    columns = {"prompt": prompt, "reward_model": {"ground_truth": row.tests}, "extra_info": {"entry_point": row.entry}}
+    (tmp_path / "c.jsonl").write_text(json.dumps(columns))
     (task,) = load_tasks(tmp_path / "c.jsonl").tasks
     async with pool.acquire(task) as session:
         for program, score in {row.wrong: 0.0, **({row.right: 1.0} if row.right else {})}.items():

@@ -93,11 +93,11 @@ def test_whatever_a_model_writes_is_an_action_or_its_last_word(agent: Agent, rep
     outcomes = [ActionOutcome(each, f"Error: {each}") for each in reading.actions]
     if any(isinstance(each, MalformedAction) for each in reading.actions):
         assert not reading.final
-        told = agent.format_outcomes(outcomes)
-        assert told
+        messages = agent.format_outcomes(outcomes)
+        assert messages
         for each in outcomes:
             if isinstance(each.action, MalformedAction):
-                assert any(each.text in message["content"] for message in told)
+                assert any(each.text in message["content"] for message in messages)
 
 
 @pytest.mark.parametrize("kind", AgentKind)
@@ -155,14 +155,14 @@ def test_a_command_that_succeeds_and_says_so_first_submits(output: str, code: in
 
 
 def test_a_command_is_told_as_mini_swe_agent_tells_it() -> None:
-    def told(text: str, code: int | None) -> str:
+    def observation(text: str, code: int | None) -> str:
         ((message,),) = (BASH.format_outcomes([ActionOutcome(LS, text, text, code)]) or [],)
         assert message["role"] == "user"
         return message["content"]
 
-    assert told("a\nb", 0) == "<returncode>0</returncode>\n<output>\na\nb\n</output>"
-    assert told("no\nExit code: 2", 2) == "<returncode>2</returncode>\n<output>\nno\n</output>"
-    assert told("Command timed out", None) == "<output>\nCommand timed out\n</output>"
+    assert observation("a\nb", 0) == "<returncode>0</returncode>\n<output>\na\nb\n</output>"
+    assert observation("no\nExit code: 2", 2) == "<returncode>2</returncode>\n<output>\nno\n</output>"
+    assert observation("Command timed out", None) == "<output>\nCommand timed out\n</output>"
 
 
 # ---- one JSON action ----
@@ -187,7 +187,7 @@ def test_stop_is_the_last_word_and_its_answers_are_kept(params: dict[str, object
     ("reply", "why"),
     [
         ("done", "not valid JSON"),
-        ("[1]", "no object"),
+        ("[1]", "not an object"),
         ("```json\n{}\n```\n```json\n{}\n```", "2 blocks"),
         ("```json\n{", "has no end"),
         ("{}", 'no "action"'),
@@ -209,8 +209,8 @@ def test_entries_are_typed_in_order_and_the_last_screen_is_told() -> None:
     entries = [{"keystrokes": "ls\n", "duration": 0.5}, {"keystrokes": "C-c"}]
     reading = KEYS.parse_reply(f"So:\n{typed(*entries)}\nThat is all.")
     assert reading == ParsedReply([AgentToolCall("terminal_keystrokes", entry) for entry in entries])
-    told = KEYS.format_outcomes([ActionOutcome(each, f"screen {n}") for n, each in enumerate(reading.actions)])
-    assert told == [{"role": "user", "content": "screen 1"}]
+    messages = KEYS.format_outcomes([ActionOutcome(each, f"screen {n}") for n, each in enumerate(reading.actions)])
+    assert messages == [{"role": "user", "content": "screen 1"}]
 
 
 def test_a_task_is_complete_once_the_last_keys_are_typed() -> None:

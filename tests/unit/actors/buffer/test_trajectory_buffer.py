@@ -65,7 +65,7 @@ async def running(spec: BufferSpec) -> AsyncIterator[tuple[TrajectoryBuffer, Tra
 
 
 def _moved(value: T) -> T:
-    """As Ray moves it."""
+    """Pickle and unpickle the object as Ray does."""
     return pickle.loads(pickle.dumps(value))  # noqa: S301  # written a moment ago
 
 
@@ -292,12 +292,12 @@ async def test_a_disk_that_was_full_for_a_while_is_named_in_the_events(
     async with running(make_spec(tmp_path)) as (buffer, sender):
         await buffer.open_group(make_plan(0), b"")
         await sender.send(make_trajectory(0, 0), SOON_S)
-    told = [(line["kind"], line["reason"]) for line in events(tmp_path) if str(line["kind"]).startswith("disk.")]
-    assert told == [("disk.full", "full"), ("disk.freed", "full")]
+    alerts = [(line["kind"], line["reason"]) for line in events(tmp_path) if str(line["kind"]).startswith("disk.")]
+    assert alerts == [("disk.full", "full"), ("disk.freed", "full")]
 
 
 async def test_a_journal_that_is_an_older_copy_is_not_gone_on_with(tmp_path: Path) -> None:
-    """What it has acknowledged since would be lost without a word, and its names given to others."""
+    """Otherwise trajectories acknowledged since would be lost silently and their names reused."""
     spec, journal = make_spec(tmp_path), tmp_path / "buffer" / "journal.sqlite"
     async with running(spec) as (buffer, sender):
         await fill(buffer, sender, 0)
@@ -323,7 +323,7 @@ async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tm
 
 
 async def test_a_trajectory_that_is_sent_again_is_counted_once(tmp_path: Path) -> None:
-    """As after a lost acknowledgement: the page and the summary count by these events."""
+    """A sender repeats a message after a lost acknowledgement; the page and the summary count by these events."""
     async with running(make_spec(tmp_path)) as (buffer, sender):
         await buffer.open_group(make_plan(), b"")
         first, second = make_trajectory(), make_trajectory(attempt=1)

@@ -21,14 +21,14 @@ from actors.engines.supervisor import ServerSupervisor
 from actors.engines.weights.loader import FileWeightLoader
 from actors.engines.weights.updater import WeightUpdater
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.engine_requests import chunk, request
+from tests.support.engine_requests import make_chunk, make_request
 from tests.support.engine_specs import engine_spec
 
 MANIFEST = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
 STALL_S = 0.02
 
 
-class FakeServer:
+class HangingServer:
     """A fake: probes hang until they are given up, as behind a pause, or until it answers."""
 
     def __init__(self) -> None:
@@ -45,13 +45,13 @@ class FakeServer:
             self.over.release()
 
 
-class Watched:
+class WatchedServer:
     """A slot with a fake server that is probed, and nothing else."""
 
     def __init__(self, run_dir: Path) -> None:
         self.slot = ServerSlot(engine_spec(run_dir, probe_every_s=0.0, stall_timeout_s=STALL_S))
         self.supervisor = ServerSupervisor(self.slot, WeightUpdater(self.slot, FileWeightLoader()))
-        self.server, queue = FakeServer(), self.slot.queue
+        self.server, queue = HangingServer(), self.slot.queue
         failure = asyncio.get_running_loop().create_future()
         self.serving = ActiveServer(
             cast("Any", self.server),
@@ -83,29 +83,29 @@ class Watched:
 
 
 @pytest.fixture
-async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
-    watched = Watched(tmp_path)
+async def watched(tmp_path: Path) -> AsyncIterator[WatchedServer]:
+    watched = WatchedServer(tmp_path)
     async with asyncio.TaskGroup() as group:
         probing = group.create_task(watched.supervisor.probe())
         yield watched
         probing.cancel()
 
 
-async def test_a_server_that_lets_a_probe_hang_is_condemned(watched: Watched) -> None:
+async def test_a_server_that_lets_a_probe_hang_is_condemned(watched: WatchedServer) -> None:
     assert "silent" in await watched.serving.failure
 
 
-async def test_a_server_that_sends_tokens_while_a_probe_waits_is_not_silent(watched: Watched) -> None:
+async def test_a_server_that_sends_tokens_while_a_probe_waits_is_not_silent(watched: WatchedServer) -> None:
     """Its memory may be full of long replies, none of which has ended yet."""
-    work = InflightRequest(request([1], 9), watched.slot.queue.note_activity)
+    work = InflightRequest(make_request([1], 9), watched.slot.queue.note_activity)
     stream = work.begin_attempt(WeightVersion(1), NO_PREFIX)
     await watched.server.probed.acquire()
-    stream.parse_chunk(chunk([5], ends=False))
+    stream.parse_chunk(make_chunk([5], ends=False))
     await watched.judged()
     assert not watched.serving.failure.done()
 
 
-async def test_a_server_answers_for_its_own_failed_probes_alone(watched: Watched) -> None:
+async def test_a_server_answers_for_its_own_failed_probes_alone(watched: WatchedServer) -> None:
     await watched.begin_to_fail()
     await watched.serving.failure
     watched.serving = watched.slot.serving = replace(
@@ -114,7 +114,7 @@ async def test_a_server_answers_for_its_own_failed_probes_alone(watched: Watched
     assert await watched.serving.failure == "3 probes failed: refused"
 
 
-async def test_a_probe_that_waits_behind_new_weights_condemns_nobody(watched: Watched) -> None:
+async def test_a_probe_that_waits_behind_new_weights_condemns_nobody(watched: WatchedServer) -> None:
     await watched.server.probed.acquire()
     async with watched.standing_still():
         await watched.server.over.acquire()
@@ -125,7 +125,7 @@ async def test_a_probe_that_waits_behind_new_weights_condemns_nobody(watched: Wa
     assert watched.slot.state is EngineState.SERVING
 
 
-async def test_while_weights_are_exchanged_the_server_is_not_probed(watched: Watched) -> None:
+async def test_while_weights_are_exchanged_the_server_is_not_probed(watched: WatchedServer) -> None:
     await watched.server.probed.acquire()
     async with watched.standing_still():
         await watched.server.over.acquire()
@@ -134,7 +134,7 @@ async def test_while_weights_are_exchanged_the_server_is_not_probed(watched: Wat
         assert watched.server.probed.locked()
 
 
-async def test_a_probe_that_new_weights_held_up_for_a_part_of_its_time_condemns_nobody(watched: Watched) -> None:
+async def test_a_probe_that_new_weights_held_up_for_a_part_of_its_time_condemns_nobody(watched: WatchedServer) -> None:
     """They came, and went, while it hung."""
     await watched.server.probed.acquire()
     async with watched.standing_still():
@@ -143,7 +143,7 @@ async def test_a_probe_that_new_weights_held_up_for_a_part_of_its_time_condemns_
     assert not watched.serving.failure.done()
 
 
-async def test_a_probe_in_the_learners_turn_condemns_nobody(watched: Watched) -> None:
+async def test_a_probe_of_an_offloaded_server_condemns_nobody(watched: WatchedServer) -> None:
     await watched.server.probed.acquire()
     watched.slot.memory_lease = MemoryLease()
     await watched.judged()
@@ -151,6 +151,6 @@ async def test_a_probe_in_the_learners_turn_condemns_nobody(watched: Watched) ->
     assert not watched.serving.failure.done()
 
 
-async def test_a_server_that_fails_three_probes_is_condemned(watched: Watched) -> None:
+async def test_a_server_that_fails_three_probes_is_condemned(watched: WatchedServer) -> None:
     await watched.begin_to_fail()
     assert await watched.serving.failure == "3 probes failed: refused"

@@ -1,7 +1,6 @@
 """If these fail, learner and server take the same memory at once, or a server keeps old weights and nobody knows.
 
-Both when the learner's turn has ended by itself, and whoever did not renew its lease asks again while the server comes
-back.
+Here a lease has expired, and the learner asks for the memory again while the server comes back.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ def manifest(version: int) -> WeightManifest:
     return WeightManifest(WeightVersion(version), version, NO_VERSION, f"/weights/{version}", f"{version}", 0, 0)
 
 
-class FakeServer:
+class OffloadedServer:
     """A fake, and its own client: takes its memory back once it may, and holds what it is told to load."""
 
     def __init__(self) -> None:
         self.client, self.pid, self.port = self, 2, 3
-        self.held_version, self.lends = 1, False
+        self.held_version, self.offloads = 1, False
         self.wants_back, self.may = asyncio.Event(), asyncio.Event()
         self.empty = False
         """It gave its memory away, and nothing was loaded since."""
@@ -39,12 +38,12 @@ class FakeServer:
     async def resume(self) -> None: ...
 
     async def release_memory(self, drain_s: float) -> None:
-        self.lends = self.empty = True
+        self.offloads = self.empty = True
 
     async def resume_memory(self) -> None:
         self.wants_back.set()
         await self.may.wait()
-        self.lends = False
+        self.offloads = False
 
     async def update_weights(self, path: str, version: int) -> int:
         self.held_version, self.empty = version, False
@@ -72,9 +71,9 @@ class UncheckedLoader(FileWeightLoader):
 
 
 @asynccontextmanager
-async def coming_back(run_dir: Path) -> AsyncIterator[tuple[SGLangEngine, FakeServer]]:
+async def coming_back(run_dir: Path) -> AsyncIterator[tuple[SGLangEngine, OffloadedServer]]:
     """An engine that serves version 1, and whose lease has ended."""
-    engine, server = SGLangEngine(engine_spec(run_dir)), FakeServer()
+    engine, server = SGLangEngine(engine_spec(run_dir)), OffloadedServer()
     slot, weights = engine.slot, engine.weights
     failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     confirmed = ConfirmedWeights(manifest(1), "sum of 1")
@@ -90,15 +89,15 @@ async def coming_back(run_dir: Path) -> AsyncIterator[tuple[SGLangEngine, FakeSe
         yield engine, server
 
 
-async def test_who_asks_again_while_a_server_comes_back_is_lent_the_device_anew(tmp_path: Path) -> None:
+async def test_an_offload_that_is_asked_for_while_the_server_comes_back_follows(tmp_path: Path) -> None:
     async with coming_back(tmp_path) as (engine, server), asyncio.TaskGroup() as group:
-        lending = group.create_task(engine.offload_memory(60.0, 60.0))
+        offloading = group.create_task(engine.offload_memory(60.0, 60.0))
         for _ in range(10):
             await asyncio.sleep(0)
-        assert not lending.done()
+        assert not offloading.done()
         server.may.set()
-        await lending
-        assert server.lends
+        await offloading
+        assert server.offloads
         report = await engine.load_weights(manifest(2), 60.0)
         assert (report.version, server.held_version) == (2, 2)
 
@@ -115,7 +114,7 @@ async def test_weights_that_come_while_a_server_comes_back_on_the_old_ones_are_l
 
 
 async def test_weights_that_come_back_with_the_memory_are_looked_at_after_their_load(tmp_path: Path) -> None:
-    """What it held before was neither the old ones nor the new ones."""
+    """The engine's memory held neither the old weights nor the new ones before."""
     async with coming_back(tmp_path) as (engine, server):
         server.may.set()
         await engine.load_weights(manifest(2), 60.0)

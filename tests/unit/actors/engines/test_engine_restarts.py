@@ -28,7 +28,7 @@ def manifest(version: int) -> WeightManifest:
     return WeightManifest(WeightVersion(version), version, NO_VERSION, f"/weights/{version}", f"{version}", 0, 0)
 
 
-class FakeServer:
+class RestartedServer:
     """A fake, and its own client."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class FakeServer:
         await self.stops.wait()
 
 
-class UncheckedLoader(FileWeightLoader):
+class AcceptingLoader(FileWeightLoader):
     """A fake: every folder is there, and whole."""
 
     async def stage_weights(self, manifest: WeightManifest, model: ModelShape) -> StagedWeights:
@@ -68,11 +68,11 @@ class Supervised:
 
     def __init__(self, run_dir: Path) -> None:
         self.slot = ServerSlot(engine_spec(run_dir, stop_grace_s=0.0))
-        self.weights = WeightUpdater(self.slot, UncheckedLoader())
+        self.weights = WeightUpdater(self.slot, AcceptingLoader())
         self.weights.model = cast("Any", object())
         self.supervisor = ServerSupervisor(self.slot, self.weights)
 
-    def serving(self, server: FakeServer) -> ActiveServer:
+    def serving(self, server: RestartedServer) -> ActiveServer:
         failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         confirmed, queue = ConfirmedWeights(manifest(1), "sum of 1"), self.slot.queue
         return ActiveServer(cast("Any", server), confirmed, queue.dispatch_open, failure, queue.note_weight_change)
@@ -86,7 +86,7 @@ def engine(tmp_path: Path) -> Supervised:
 @pytest.mark.parametrize("refuses", [False, True])
 async def test_a_new_server_has_what_was_staged_before_it_is_asked_anything(engine: Supervised, refuses: bool) -> None:
     """And what it does not take keeps it from nothing."""
-    server = FakeServer()
+    server = RestartedServer()
     server.refuses = refuses
     await engine.weights.stage(manifest(2), 60.0)
     found = engine.serving(server)
@@ -99,14 +99,14 @@ async def test_a_server_starts_on_the_newest_weights_that_it_can_start_on(
     engine: Supervised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that the server before had may be gone meanwhile; and those that were staged may end it."""
-    monkeypatch.setattr(module, "_BACK_OFF_S", (0.0,))
+    monkeypatch.setattr(module, "BACK_OFF_S", (0.0,))
     tried: list[int] = []
 
-    async def launch(given: WeightManifest) -> ActiveServer:
-        tried.append(given.version)
+    async def launch(newest: WeightManifest) -> ActiveServer:
+        tried.append(newest.version)
         if len(tried) < 3:
             raise EngineStartError("it ended at once")
-        return engine.serving(FakeServer())
+        return engine.serving(RestartedServer())
 
     monkeypatch.setattr(engine.supervisor, "launch", launch)
     await engine.weights.stage(manifest(2), 60.0)
@@ -119,14 +119,14 @@ async def test_a_server_that_begins_with_other_weights_is_right_where_the_files_
     engine: Supervised, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
     """Then the one before was wrong, and starting one more would change nothing; otherwise the files were changed."""
-    monkeypatch.setattr(module, "_BACK_OFF_S", (0.0,))
+    monkeypatch.setattr(module, "BACK_OFF_S", (0.0,))
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     digest = hashlib.sha256(b"weights" if whole else b"others").hexdigest()
     published = replace(manifest(1), path=str(tmp_path), sha256=digest)
     launched: list[ActiveServer] = []
 
     async def launch(given: WeightManifest) -> ActiveServer:
-        server = FakeServer()
+        server = RestartedServer()
         launched.append(engine.serving(server))
         if len(launched) == 2:
             raise asyncio.CancelledError
@@ -139,13 +139,13 @@ async def test_a_server_that_begins_with_other_weights_is_right_where_the_files_
         with pytest.raises(asyncio.CancelledError):
             await engine.supervisor.relaunch(ConfirmedWeights(published, "half a sum"), 0)
     (file,) = (tmp_path / "events").iterdir()
-    told = orjson.loads(file.read_bytes())["kind"]
-    assert told == ("engine.weights_repaired" if whole else "engine.restart_failed")
+    kind = orjson.loads(file.read_bytes())["kind"]
+    assert kind == ("engine.weights_repaired" if whole else "engine.restart_failed")
 
 
 async def test_only_the_weights_that_are_in_doubt_are_doubted(tmp_path: Path, engine: Supervised) -> None:
     doubted = SGLangEngine(engine_spec(tmp_path))
-    doubted.slot.serving = found = engine.serving(FakeServer())
+    doubted.slot.serving = found = engine.serving(RestartedServer())
     for version, checksum in ((WeightVersion(2), "sum of 1"), (WeightVersion(1), "sum of 2")):
         await doubted.restart_if_checksum(version, checksum)
         assert not found.failure.done()
@@ -160,16 +160,16 @@ async def test_servers_that_die_at_once_are_started_slower_and_slower(
 
     async def relaunch(confirmed: ConfirmedWeights, number: int) -> ActiveServer:
         failures.append(number)
-        fresh = engine.serving(FakeServer())
+        fresh = engine.serving(RestartedServer())
         if len(failures) < 3:
             fresh.mark_failed("it died")
         else:
-            monkeypatch.setattr(module, "_HEALTHY_S", 0.0)
+            monkeypatch.setattr(module, "HEALTHY_S", 0.0)
             fresh.mark_failed("it died, later")
-        return fresh if len(failures) < 5 else engine.serving(FakeServer())
+        return fresh if len(failures) < 5 else engine.serving(RestartedServer())
 
     monkeypatch.setattr(engine.supervisor, "relaunch", relaunch)
-    engine.slot.serving = engine.serving(FakeServer())
+    engine.slot.serving = engine.serving(RestartedServer())
     engine.slot.serving.mark_failed("it died")
     async with asyncio.TaskGroup() as group:
         supervising = group.create_task(engine.supervisor.watch())
@@ -182,8 +182,8 @@ async def test_servers_that_die_at_once_are_started_slower_and_slower(
 async def test_a_server_whose_processes_do_not_end_is_told(
     engine: Supervised, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_STOP_S", 0.0)
-    server = FakeServer()
+    monkeypatch.setattr(module, "STOP_S", 0.0)
+    server = RestartedServer()
     server.stops.clear()
     async with asyncio.TaskGroup() as group:
         ending = group.create_task(engine.supervisor.end_server(cast("Any", server)))
@@ -192,8 +192,8 @@ async def test_a_server_whose_processes_do_not_end_is_told(
         assert not ending.done()
         server.stops.set()
     (file,) = (tmp_path / "events").iterdir()
-    told = orjson.loads(file.read_bytes())
-    assert (told["kind"], told["why"]) == (
+    event = orjson.loads(file.read_bytes())
+    assert (event["kind"], event["why"]) == (
         "engine.restart_failed",
         "process 7 and its children have not ended within 0 s",
     )

@@ -18,24 +18,24 @@ from actors.engines.messages import (
 )
 from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.runtime.remote_errors import ActorDied
-from tests.support.engine_requests import load, request
+from tests.support.engine_requests import make_load, make_request
 from tests.support.local_actors import LocalRemote
 
 CAME = PartialReply([7, 8], [-0.5, -0.25], [3, 3])
 
 
-class FakeEngine:
+class SnapshotEngine:
     """A fake: requests wait in it until it dies; it says how it stands, until then."""
 
     def __init__(self, others: int) -> None:
-        self.dies, self.asked, self._load = asyncio.Event(), 0, load(others)
+        self.dies, self.snapshot_count, self._load = asyncio.Event(), 0, make_load(others)
 
     async def generate(self, request: GenerateRequest) -> GenerateReply:
         await self.dies.wait()
         raise ActorDied("engine", "its process ended")
 
     async def snapshot(self, names: Collection[str]) -> EngineSnapshot:
-        self.asked += 1
+        self.snapshot_count += 1
         if self.dies.is_set():
             raise ActorDied("engine", "its process ended")
         return EngineSnapshot(dict.fromkeys(names, CAME), self._load)
@@ -48,17 +48,17 @@ class PolledEngines:
     """Two engines, and what a router hears of them."""
 
     def __init__(self) -> None:
-        self.actors = {name: FakeEngine(others) for name, others in (("busy", 900), ("idle", 100))}
+        self.actors = {name: SnapshotEngine(others) for name, others in (("busy", 900), ("idle", 100))}
         self.engines = [RemoteEngine(LocalRemote(actor, name)) for name, actor in self.actors.items()]
-        self.heard: list[tuple[str, int]] = []
+        self.snapshots: list[tuple[str, int]] = []
         self.more = asyncio.Event()
 
     def hear(self, name: str, load: EngineLoad) -> None:
-        self.heard.append((name, load.tokens.of_others))
+        self.snapshots.append((name, load.tokens.of_others))
         self.more.set()
 
     async def until_heard(self, *what: tuple[str, int]) -> None:
-        while not set(what) <= set(self.heard):
+        while not set(what) <= set(self.snapshots):
             self.more.clear()
             await self.more.wait()
 
@@ -69,10 +69,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_each_engine_is_heard_while_one_has_a_request_of_this_worker() -> None:
-    """Where to go next is chosen among those that it does not use yet."""
+    """The next engine is chosen among those that the session does not use yet."""
     polled = PolledEngines()
     async with asyncio.TaskGroup() as group, polling_engines(polled.engines, polled.hear):
-        asking = group.create_task(polled.engines[0].generate(request([1], 9)))
+        asking = group.create_task(polled.engines[0].generate(make_request([1], 9)))
         await polled.until_heard(("busy", 900), ("idle", 100))
         asking.cancel()
 
@@ -89,30 +89,30 @@ class LookedAt(RemoteEngine):
 
 
 async def test_a_worker_without_a_request_asks_nobody() -> None:
-    actor = FakeEngine(100)
+    actor = SnapshotEngine(100)
     engine = LookedAt(LocalRemote(actor))
     engine.looked = asyncio.Semaphore(0)
     async with polling_engines([engine], lambda name, load: None):
         for _ in range(3):
             await engine.looked.acquire()
-    assert actor.asked == 0
+    assert actor.snapshot_count == 0
 
 
 async def test_an_engine_that_is_gone_leaves_what_it_had_said_and_the_others_go_on() -> None:
     polled = PolledEngines()
     async with polling_engines(polled.engines, polled.hear), asyncio.TaskGroup() as group:
-        other = group.create_task(polled.engines[1].generate(request([1], 9)))
+        other = group.create_task(polled.engines[1].generate(make_request([1], 9)))
         going = group.create_task(_failed(polled.engines[0]))
         await polled.until_heard(("busy", 900), ("idle", 100))
         polled.actors["busy"].dies.set()
         assert await going == CAME
-        polled.heard.clear()
+        polled.snapshots.clear()
         await polled.until_heard(("idle", 100))
-        assert {name for name, _ in polled.heard} == {"idle"}
+        assert {name for name, _ in polled.snapshots} == {"idle"}
         other.cancel()
 
 
 async def _failed(engine: RemoteEngine) -> PartialReply:
     with pytest.raises(EngineUnavailable, match="its process ended") as died:
-        await engine.generate(request([1], 9))
+        await engine.generate(make_request([1], 9))
     return died.value.partial_reply

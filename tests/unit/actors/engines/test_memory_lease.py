@@ -13,34 +13,34 @@ def manifest(version: int) -> WeightManifest:
     return WeightManifest(WeightVersion(version), version, NO_VERSION, "/weights", "00", 1, 1)
 
 
-async def refused(turn: MemoryLease) -> WeightLoadError:
-    """Stands in for the engine's task: the load that ends the turn fails."""
-    return WeightLoadError(f"{await turn.wait_until_ended()}")
+async def refused(lease: MemoryLease) -> WeightLoadError:
+    """Stands in for the engine's task: the load that ends the lease fails."""
+    return WeightLoadError(f"{await lease.wait_until_ended()}")
 
 
-async def test_a_turn_that_nobody_renews_ends_with_its_lease() -> None:
-    turn = MemoryLease()
-    turn.renew(0.0)
-    assert await turn.wait_until_ended() is None
+async def test_a_lease_that_nobody_renews_expires() -> None:
+    lease = MemoryLease()
+    lease.renew(0.0)
+    assert await lease.wait_until_ended() is None
 
 
 async def test_a_lease_that_is_renewed_before_its_end_goes_on() -> None:
-    turn = MemoryLease()
-    turn.renew(0.0)
+    lease = MemoryLease()
+    lease.renew(0.0)
     async with asyncio.TaskGroup() as group:
-        turn.task = group.create_task(refused(turn))
+        lease.task = group.create_task(refused(lease))
         await asyncio.sleep(0)
-        turn.renew(3600.0)
+        lease.renew(3600.0)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert not turn.task.done()
-        assert isinstance(await turn.end_with_weights(manifest(1)), WeightLoadError)
+        assert not lease.task.done()
+        assert isinstance(await lease.end_with_weights(manifest(1)), WeightLoadError)
 
 
 async def test_the_first_weights_that_are_given_back_count() -> None:
-    turn = MemoryLease()
-    turn.renew(3600.0)
+    lease = MemoryLease()
+    lease.renew(3600.0)
     async with asyncio.TaskGroup() as group:
-        turn.task = group.create_task(refused(turn))
-        first, second = (group.create_task(turn.end_with_weights(manifest(version))) for version in (1, 2))
+        lease.task = group.create_task(refused(lease))
+        first, second = (group.create_task(lease.end_with_weights(manifest(version))) for version in (1, 2))
     assert str(first.result()) == str(second.result()) == str(manifest(1))

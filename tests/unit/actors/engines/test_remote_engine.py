@@ -21,11 +21,11 @@ from actors.engines.messages import (
 from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.runtime.remote_errors import ActorDied
 from protocol.weights import WeightVersion
-from tests.support.engine_requests import request
-from tests.support.fake_policy import received
+from tests.support.engine_requests import make_request
+from tests.support.fake_policy import partial_reply
 from tests.support.local_actors import LocalRemote
 
-SAID = received("hello")
+SAID = partial_reply("hello")
 LOAD = EngineLoad(
     state=EngineState.SERVING,
     paused_s=0.0,
@@ -34,21 +34,22 @@ LOAD = EngineLoad(
 )
 
 
-class FakeEngine:
+class FakeEngineActor:
     """Has sampled one token more of :data:`SAID` whenever it is asked; dies on command, or with the last."""
 
     def __init__(self) -> None:
         self.dies = asyncio.Event()
-        self.asked: list[GenerateRequest] = []
-        self._came = 0
+        self.received_requests: list[GenerateRequest] = []
+        self.snapshots = self._came = 0
 
     async def generate(self, request: GenerateRequest) -> GenerateReply:
-        self.asked.append(request)
+        self.received_requests.append(request)
         self._came = len(request.resume_from)
         await self.dies.wait()
         raise ActorDied("engine-0", "its process ended")
 
     async def snapshot(self, known: Mapping[str, int]) -> EngineSnapshot:
+        self.snapshots += 1
         self._came += 1
         if self._came == len(SAID):
             self.dies.set()
@@ -60,44 +61,52 @@ async def test_a_watcher_is_told_what_comes_and_an_engine_that_dies_leaves_all_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(remote_engine, "POLL_INTERVAL_S", 3600.0)  # for those who are not watched
-    actor, told = FakeEngine(), list[str]()
+    actor, partials = FakeEngineActor(), list[str]()
     engine = RemoteEngine(LocalRemote(actor))
-    before = received("he")
+    before = partial_reply("he")
     async with polling_engines([engine], lambda name, load: None):
         with pytest.raises(EngineUnavailable, match="its process ended") as died:
             await engine.generate(
-                request([1], 9, resume_from=before), lambda came: told.append("".join(map(chr, came.token_ids)))
+                make_request([1], 9, resume_from=before),
+                lambda came: partials.append("".join(map(chr, came.token_ids))),
             )
-    assert told[:2] == ["hel", "hell"]
+    assert partials[:2] == ["hel", "hell"]
     assert died.value.partial_reply == SAID
 
 
 async def test_what_nobody_watches_is_kept_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_engine, "POLL_INTERVAL_S", 0.01)
     monkeypatch.setattr(remote_engine, "WATCHED_POLL_INTERVAL_S", 3600.0)  # nobody does
-    engine = RemoteEngine(LocalRemote(FakeEngine()))
+    engine = RemoteEngine(LocalRemote(FakeEngineActor()))
     async with polling_engines([engine], lambda name, load: None):
         with pytest.raises(EngineUnavailable) as died:
-            await engine.generate(request([1], 9))
+            await engine.generate(make_request([1], 9))
     assert died.value.partial_reply == SAID
 
 
 async def test_an_actor_that_hangs_leaves_what_it_had_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the next engine samples it anew, and a watcher hears something else."""
-    monkeypatch.setattr(remote_engine, "_MARGIN_S", 0.0)
-    engine, before = RemoteEngine(LocalRemote(FakeEngine())), received("he")
+    monkeypatch.setattr(remote_engine, "MARGIN_S", 0.0)
+    engine, before = RemoteEngine(LocalRemote(FakeEngineActor())), partial_reply("he")
     with pytest.raises(EngineUnavailable, match="local hangs") as gave_up:
-        await engine.generate(request([1], 9, resume_from=before, deadline_s=0.0))
+        await engine.generate(make_request([1], 9, resume_from=before, deadline_s=0.0))
     assert gave_up.value.partial_reply == before
 
 
 async def test_when_the_last_watcher_has_gone_nobody_asks_for_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker asks each engine."""
     monkeypatch.setattr(remote_engine, "POLL_INTERVAL_S", 3600.0)
-    actor = FakeEngine()
+    monkeypatch.setattr(remote_engine, "WATCHED_POLL_INTERVAL_S", 0.0)
+    actor = FakeEngineActor()
     engine = RemoteEngine(LocalRemote(actor))
     actor.dies.set()
     for _ in range(2):
         with pytest.raises(EngineUnavailable):
-            await engine.generate(request([1], 9), lambda came: None)
-    assert not engine._watched.is_set()
+            await engine.generate(make_request([1], 9), lambda came: None)
+    actor.dies.clear()
+    async with polling_engines([engine], lambda name, load: None), asyncio.TaskGroup() as group:
+        unwatched = group.create_task(engine.generate(make_request([1], 9)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        unwatched.cancel()
+    assert actor.snapshots == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -18,7 +18,7 @@ from actors.environment.service import EnvironmentService, EnvironmentServiceSet
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.stages import NO_DEADLINES, StageOverrun
 from actors.workers.environment_runner import EnvironmentRunner
-from actors.workers.provider_settings import ProviderSettings
+from actors.workers.provider_spec import ProviderSpec
 from protocol.errors import InfraError, UserError
 from protocol.trajectory import EpisodeStatus
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
@@ -27,18 +27,19 @@ from sandbox.http.json_client import HttpStatusError, JsonHttpClient
 from sandbox.http.messages import HttpError
 from sandbox.pool.leases import SlotsExhausted
 from sandbox.providers.settings import ENVIRONMENT
+from tests.support.breakable_forwarder import BreakableForwarder
 from tests.support.environments import (
     OUTCOME,
     SETTINGS,
     TASK,
-    begin,
-    environment_service,
-    play_in_fake_terminal,
+    make_start_request,
+    run_in_fake_terminal,
+    serve_environment,
 )
 from tests.support.episodes import episode_context
-from tests.support.fake_judge import nobody
-from tests.support.fake_policy import FakeEngine, FakeTokenizer, ids_of
-from tests.support.observers import FakeObserver, FakeRewarding
+from tests.support.fake_judge import unreachable_url
+from tests.support.fake_policy import FakeTokenizer, ScriptedEngine, ids_of
+from tests.support.observers import FakeObserver, FakeReward
 from tests.support.worker_specs import worker_spec
 
 
@@ -73,9 +74,9 @@ async def services(*urls: str, **settings: float) -> AsyncGenerator[EnvironmentC
 async def test_an_episode_that_is_begun_again_is_the_same_and_another_of_its_name_is_refused() -> None:
     played = Played()
     async with EnvironmentService(EnvironmentServiceSettings(), played) as service:
-        assert [service.begin(begin(), "d"), service.begin(begin(), "d")] == [False, True]
+        assert [service.begin(make_start_request(), "d"), service.begin(make_start_request(), "d")] == [False, True]
         with pytest.raises(HttpError, match="belongs to another episode"):
-            service.begin(begin(), "other")
+            service.begin(make_start_request(), "other")
         played.go.set()
         first, again = await service.wait_outcome("e1", 30.0), await service.wait_outcome("e1", 0.0)
         assert first is again is not None
@@ -87,13 +88,13 @@ async def test_a_machine_has_so_many_places_and_each_is_free_when_its_episode_is
     played = Played()
     async with EnvironmentService(EnvironmentServiceSettings(slots=2), played) as service:
         for name in ("a", "b"):
-            service.begin(begin(name), name)
+            service.begin(make_start_request(name), name)
         with pytest.raises(SlotsExhausted, match="all 2 slots are taken"):
-            service.begin(begin("c"), "c")
+            service.begin(make_start_request("c"), "c")
         assert service.cancel("a")
         played.go.set()
         await service.wait_outcome("b", 30.0)
-        assert not service.begin(begin("c"), "c")
+        assert not service.begin(make_start_request("c"), "c")
 
 
 async def test_an_episode_that_nobody_asks_for_is_ended_and_what_came_of_one_is_kept_for_a_while() -> None:
@@ -103,7 +104,7 @@ async def test_an_episode_that_nobody_asks_for_is_ended_and_what_came_of_one_is_
         EnvironmentServiceSettings(ttl_s=60.0, remember_s=300.0), played, lambda: at[0]
     ) as service:
         for name in ("asked for", "left"):
-            service.begin(begin(name), name)
+            service.begin(make_start_request(name), name)
         await played.came.wait()
         at[0] = 59.0
         assert await service.wait_outcome("asked for", 0.0) is None
@@ -128,7 +129,7 @@ async def test_an_episode_that_somebody_waits_for_is_never_abandoned() -> None:
         EnvironmentService(EnvironmentServiceSettings(ttl_s=60.0), played, lambda: at[0]) as service,
         asyncio.TaskGroup() as group,
     ):
-        service.begin(begin(), "d")
+        service.begin(make_start_request(), "d")
         waiting = group.create_task(service.wait_outcome("e1", 600.0))
         await played.came.wait()
         at[0] = 1000.0
@@ -139,44 +140,44 @@ async def test_an_episode_that_somebody_waits_for_is_never_abandoned() -> None:
 
 async def test_a_service_that_is_stopped_ends_its_episodes_and_tells_who_waits() -> None:
     played = Played()
-    async with environment_service(played) as (url, service), services(url) as opened, asyncio.TaskGroup() as group:
-        told: list[str] = []
+    async with serve_environment(played) as (url, service), services(url) as opened, asyncio.TaskGroup() as group:
+        messages: list[str] = []
 
         async def wait() -> None:
             with pytest.raises(EnvironmentLostError, match="stopped under this episode"):
-                await opened.run_episode(begin())
-            told.append("lost")
+                await opened.run_episode(make_start_request())
+            messages.append("lost")
 
         group.create_task(wait())
         await played.came.wait()
         await service.drain(0.0)
         with pytest.raises(HttpError, match="being stopped"):
-            service.begin(begin("late"), "d")
-    assert (played.ended, told) == (["e1"], ["lost"])
+            service.begin(make_start_request("late"), "d")
+    assert (played.ended, messages) == (["e1"], ["lost"])
 
 
 async def test_what_a_run_may_not_ask_is_refused_before_anything_is_begun() -> None:
-    async with environment_service(Played()) as (url, _), JsonHttpClient(url) as caller:
-        body = begin().model_dump(mode="json")
-        for wrong, said in (
+    async with serve_environment(Played()) as (url, _), JsonHttpClient(url) as caller:
+        body = make_start_request().model_dump(mode="json")
+        for wrong, message in (
             ({"task": {"id": "/"}}, "not a valid task"),
             ({"agent": {}}, "the agent cannot be read"),
             ({"limits": body["limits"] | {"max_turns": 0}}, "max_turns"),
             ({"model": {"url": "file:///etc/passwd", "name": "x"}}, "url"),
             ({"deadline_s": 1e9}, "deadline_s"),
         ):
-            with pytest.raises(HttpStatusError, match=said):
+            with pytest.raises(HttpStatusError, match=message):
                 await caller.post("/begin", {**body, **wrong})
 
 
 async def test_a_token_is_asked_for() -> None:
     access = Access("127.0.0.1", "right" * 4)
-    async with environment_service(Played(), access=access) as (url, _):
+    async with serve_environment(Played(), access=access) as (url, _):
         async with JsonHttpClient(url, "wrong" * 4) as caller:
             with pytest.raises(HttpStatusError, match="bearer token"):
-                await caller.post("/begin", begin().model_dump(mode="json"))
+                await caller.post("/begin", make_start_request().model_dump(mode="json"))
         async with JsonHttpClient(url, "right" * 4) as caller:
-            assert not (await caller.post("/begin", begin().model_dump(mode="json")))["reused"]
+            assert not (await caller.post("/begin", make_start_request().model_dump(mode="json")))["reused"]
 
 
 @pytest.mark.parametrize(
@@ -197,33 +198,33 @@ async def test_a_token_is_asked_for() -> None:
 async def test_what_fails_an_episode_there_is_the_same_here(error: Exception) -> None:
     played = Played(fail=error)
     played.go.set()
-    async with environment_service(played) as (url, _), services(url) as opened:
+    async with serve_environment(played) as (url, _), services(url) as opened:
         with pytest.raises(type(error), match=str(error)) as caught:
-            await opened.run_episode(begin())
+            await opened.run_episode(make_start_request())
     assert type(caught.value) is type(error)
 
 
 async def test_a_defect_of_a_service_is_infrastructures() -> None:
     played = Played(fail=ZeroDivisionError())
     played.go.set()
-    async with environment_service(played) as (url, _), services(url) as opened:
+    async with serve_environment(played) as (url, _), services(url) as opened:
         with pytest.raises(EnvironmentLostError, match="the server has a defect"):
-            await opened.run_episode(begin())
+            await opened.run_episode(make_start_request())
 
 
 async def test_an_episode_that_is_over_its_deadline_is_ended_there_by_itself() -> None:
     played = Played()
-    async with environment_service(played) as (url, _), services(url) as opened:
+    async with serve_environment(played) as (url, _), services(url) as opened:
         with pytest.raises(StageOverrun):
-            await opened.run_episode(begin().model_copy(update={"deadline_s": 0.05}))
+            await opened.run_episode(make_start_request().model_copy(update={"deadline_s": 0.05}))
     assert played.ended == ["e1"]
 
 
 async def test_whoever_gives_an_episode_up_ends_it_there() -> None:
     played = Played()
-    async with environment_service(played) as (url, service), services(url) as opened:
+    async with serve_environment(played) as (url, service), services(url) as opened:
         async with asyncio.TaskGroup() as group:
-            playing = group.create_task(opened.run_episode(begin()))
+            playing = group.create_task(opened.run_episode(make_start_request()))
             await played.came.wait()
             playing.cancel()
         assert (played.ended, service.running) == (["e1"], 0)
@@ -233,22 +234,24 @@ async def test_a_full_service_and_one_that_is_not_there_are_passed_over() -> Non
     full, free = Played(), Played()
     free.go.set()
     async with (
-        environment_service(full, EnvironmentServiceSettings(slots=1)) as (one, service),
-        environment_service(free) as (other, _),
-        services(one, other, nobody().removesuffix("/v1")) as opened,
+        serve_environment(full, EnvironmentServiceSettings(slots=1)) as (one, service),
+        serve_environment(free) as (other, _),
+        services(one, other, unreachable_url().removesuffix("/v1")) as opened,
     ):
-        service.begin(begin("holds"), "d")
+        service.begin(make_start_request("holds"), "d")
         for number in range(4):
             await opened.run_episode(
-                begin(f"e{number}").model_copy(update={"task": begin().task | {"id": f"t{number}"}})
+                make_start_request(f"e{number}").model_copy(
+                    update={"task": make_start_request().task | {"id": f"t{number}"}}
+                )
             )
     assert free.begun == ["e0", "e1", "e2", "e3"]
 
 
 async def test_no_service_in_time_is_no_sandbox() -> None:
-    async with services(nobody().removesuffix("/v1"), acquire_s=0.1) as opened:
+    async with services(unreachable_url().removesuffix("/v1"), acquire_s=0.1) as opened:
         with pytest.raises(SandboxStartError, match=r"no environment service accepted it within 0\.1 s: http"):
-            await opened.run_episode(begin())
+            await opened.run_episode(make_start_request())
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -256,67 +259,48 @@ async def test_a_service_that_dies_under_an_episode_is_infrastructures(
     restarted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether nobody answers any more, or another that knows nothing of it."""
-    monkeypatch.setattr("actors.environment.client._WAIT_S", 0.0)
-    played, said = Played(), list[str]()
+    monkeypatch.setattr("actors.environment.client.WAIT_S", 0.0)
+    played, messages = Played(), list[str]()
 
     async def play(opened: EnvironmentClient) -> None:
         with pytest.raises(EnvironmentLostError) as caught:
-            await opened.run_episode(begin())
-        said.append(str(caught.value))
+            await opened.run_episode(make_start_request())
+        messages.append(str(caught.value))
 
-    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-        url, service = await stack.enter_async_context(environment_service(played))
-        opened = await stack.enter_async_context(services(url, unreachable_s=0.1))
+    async with (
+        serve_environment(played) as (url, service),
+        BreakableForwarder(url) as network,
+        services(network.url, unreachable_s=0.1) as opened,
+        asyncio.TaskGroup() as group,
+    ):
         group.create_task(play(opened))
-        await played.came.wait()
+        await network.replied.wait()
         if restarted:
-            service._episodes.clear()
-            played.go.set()
+            service.cancel("e1")
         else:
-            opened._services[url].url = nobody().removesuffix("/v1")
-    assert ("there is no episode e1" if restarted else "does not answer") in said[0]
-
-
-@dataclass
-class LostReplies:
-    """A service whose replies to ``/begin`` are lost on their way; ``forgets``: it was restarted meanwhile."""
-
-    inner: JsonHttpClient
-    lose: int
-    forgets: bool = False
-    service: EnvironmentService | None = None
-    url: str = "http://lossy"
-    unreachable_s: float = 30.0
-
-    async def post(self, path: str, body: dict[str, object], deadline_s: float | None = None) -> dict[str, object]:
-        given = await self.inner.post(path, body, deadline_s)
-        if path == "/begin" and self.lose:
-            self.lose -= 1
-            if self.forgets and self.service is not None:
-                self.service.cancel(str(body["episode"]))
-            raise TimeoutError
-        return given
-
-    async def post_with_retries(
-        self, path: str, body: dict[str, object], deadline_s: float | None = None
-    ) -> dict[str, object]:
-        return await self.inner.post_with_retries(path, body, deadline_s)
+            network.cut()
+    assert ("there is no episode e1" if restarted else network.url) in messages[0]
 
 
 @pytest.mark.parametrize("forgets", [False, True])
 async def test_an_episode_whose_beginning_was_not_heard_of_is_never_run_twice(
     forgets: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("actors.environment.client._ROUND_S", 0.0)
+    monkeypatch.setattr("actors.environment.client.ROUND_S", 0.0)
     played = Played()
     played.go.set()
-    async with environment_service(played) as (url, service), JsonHttpClient(url) as inner, services(url) as opened:
-        opened._services = {url: LostReplies(inner, 2, forgets, service)}
+    async with (
+        serve_environment(played) as (url, service),
+        BreakableForwarder(url, lose=2, on_loss=lambda: forgets and service.cancel("e1")) as network,
+        services(network.url) as opened,
+    ):
         if forgets:
             with pytest.raises(EnvironmentLostError, match="a second time"):
-                await opened.run_episode(begin(), untouched=lambda: False)
+                await opened.run_episode(make_start_request(), untouched=lambda: False)
         else:
-            assert (await opened.run_episode(begin(), untouched=lambda: False)).status is EpisodeStatus.COMPLETED
+            assert (
+                await opened.run_episode(make_start_request(), untouched=lambda: False)
+            ).status is EpisodeStatus.COMPLETED
             assert played.begun == ["e1"]
 
 
@@ -336,8 +320,8 @@ def called(command: str) -> str:
 
 
 @asynccontextmanager
-async def environments(url: str, engine: FakeEngine) -> AsyncGenerator[EnvironmentRunner]:
-    provider = ProviderSettings(ENVIRONMENT, (url,))
+async def environments(url: str, engine: ScriptedEngine) -> AsyncGenerator[EnvironmentRunner]:
+    provider = ProviderSpec(ENVIRONMENT, (url,))
     spec = worker_spec(agent=SETTINGS, acquire_timeout_s=30.0)
     async with EnvironmentRunner(spec, provider, FakeTokenizer(), engine.generate) as opened:
         yield opened
@@ -346,31 +330,31 @@ async def environments(url: str, engine: FakeEngine) -> AsyncGenerator[Environme
 async def test_the_trajectory_is_what_was_sampled_and_its_reward_what_came_of_it_there() -> None:
     """Token by token, in one segment: nothing that crosses the network is tokenised again."""
     texts = [called("ls -l"), called("cat x"), "done\x01"]
-    engine, rewarding, observer = FakeEngine([*texts]), FakeRewarding(), FakeObserver()
-    async with environment_service(play_in_fake_terminal) as (url, _), environments(url, engine) as opened:
+    engine, rewarding, observer = ScriptedEngine([*texts]), FakeReward(), FakeObserver()
+    async with serve_environment(run_in_fake_terminal) as (url, _), environments(url, engine) as opened:
         trajectory = await opened.run_episode(episode_context(EPISODE, TASK, reward=rewarding, observer=observer))
         assert opened.statistics().started == 1
     (segment,) = trajectory.segments
     assert segment.token_ids[segment.loss_mask == 1].tolist() == ids_of("".join(texts))
     assert sorted(set(segment.versions[segment.loss_mask == 1].tolist())) == [1, 2, 3]
     assert (trajectory.status, [test.passed for test in trajectory.tests]) == (EpisodeStatus.COMPLETED, [True, False])
-    (played,) = rewarding.asked
+    (played,) = rewarding.received_results
     assert [call.output for turn in played.turns for call in turn.calls] == ["out", "out"]
     assert (played.score, played.sampled_tokens) == (0.5, len(ids_of("".join(texts))))
     assert trajectory.timings_ms["acquire"] == 3.0
-    assert len(observer.said) == 3, "what the policy says is seen while it says it"
+    assert len(observer.texts) == 3, "what the policy says is seen while it says it"
 
 
 async def test_an_engine_that_fails_an_episode_elsewhere_is_no_policy_outcome() -> None:
-    engine = FakeEngine([called("ls"), *[EngineUnavailable("gone")] * 20])
-    async with environment_service(play_in_fake_terminal) as (url, _), environments(url, engine) as opened:
+    engine = ScriptedEngine([called("ls"), *[EngineUnavailable("gone")] * 20])
+    async with serve_environment(run_in_fake_terminal) as (url, _), environments(url, engine) as opened:
         with pytest.raises(EngineUnavailable):
             await opened.run_episode(episode_context(EPISODE, TASK))
 
 
 async def test_an_episode_over_its_request_s_time_is_begun_nowhere() -> None:
     played = Played()
-    async with environment_service(played) as (url, _), environments(url, FakeEngine([])) as opened:
+    async with serve_environment(played) as (url, _), environments(url, ScriptedEngine([])) as opened:
         deadlines = replace(NO_DEADLINES, evaluate=asyncio.get_running_loop().time() + 5.0)
         with pytest.raises(StageOverrun, match="no time is left"):
             await opened.run_episode(episode_context(EPISODE, TASK, deadlines=deadlines))
@@ -378,5 +362,7 @@ async def test_an_episode_over_its_request_s_time_is_begun_nowhere() -> None:
 
 
 def test_an_agent_survives_the_way_as_it_is() -> None:
-    told = AGENT_ADAPTER.validate_python(StartEpisodeRequest.model_validate(begin().model_dump(mode="json")).agent)
-    assert told == SETTINGS
+    received = AGENT_ADAPTER.validate_python(
+        StartEpisodeRequest.model_validate(make_start_request().model_dump(mode="json")).agent
+    )
+    assert received == SETTINGS

@@ -13,7 +13,7 @@ from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from actors.engines.messages import EngineUnavailable
 from actors.gateway.anthropic_requests import ANTHROPIC_OPTIONS, AnthropicMessagesRequest
 from tests.support.fake_policy import END, LS, FakeTokenizer
-from tests.support.gateways import Rig, rig
+from tests.support.gateways import GatewayClients, open_gateway
 
 HELLO = [{"role": "user", "content": "hello"}]
 TOOL = {"name": "shell", "description": "Run.", "input_schema": {"type": "object", "properties": {}}}
@@ -25,17 +25,17 @@ def ids(text: str) -> list[int]:
     return [END if char == "\x01" else ord(char) for char in text]
 
 
-async def ask(rig: Rig, messages: list[object], *, stream: bool = False, **options: object) -> Message:
-    asked = {"model": "policy", "max_tokens": 200, "messages": messages, **options}
+async def ask(rig: GatewayClients, messages: list[object], *, stream: bool = False, **options: object) -> Message:
+    body = {"model": "policy", "max_tokens": 200, "messages": messages, **options}
     if not stream:
-        return await rig.anthropic.messages.create(**asked)
-    async with rig.anthropic.messages.stream(**asked) as events:
+        return await rig.anthropic.messages.create(**body)
+    async with rig.anthropic.messages.stream(**body) as events:
         return await events.get_final_message()
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_reply_is_told_and_its_tokens_are_kept_as_they_were_sampled(stream: bool) -> None:
-    async with rig(f"hi {chr(LS)}\x01") as made:
+    async with open_gateway(f"hi {chr(LS)}\x01") as made:
         message = await ask(made, HELLO, stream=stream, system=[{"type": "text", "text": "sys"}])
         (segment,) = made.session.segments()
     prompt = ids("<system>sys\x01\n<user>hello\x01\n<assistant>")
@@ -47,7 +47,7 @@ async def test_a_reply_is_told_and_its_tokens_are_kept_as_they_were_sampled(stre
 
 
 async def test_a_stream_begins_with_no_output_and_ends_with_all_of_it() -> None:
-    async with rig(f"I look.{CALL}\x01") as made:
+    async with open_gateway(f"I look.{CALL}\x01") as made:
         stream = await made.anthropic.messages.create(
             model="m", max_tokens=200, messages=HELLO, tools=[TOOL], stream=True
         )
@@ -60,7 +60,7 @@ async def test_a_stream_begins_with_no_output_and_ends_with_all_of_it() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_conversation_with_tools_is_one_segment_of_the_very_ids_that_were_sampled(stream: bool) -> None:
-    async with rig(f"I look.{CALL}{CALL}\x01", "done\x01") as made:
+    async with open_gateway(f"I look.{CALL}{CALL}\x01", "done\x01") as made:
         first = await ask(made, HELLO, stream=stream, tools=[TOOL])
         calls = [block for block in first.content if block.type == "tool_use"]
         results = [{"type": "tool_result", "tool_use_id": call.id, "content": "a b"} for call in calls]
@@ -79,7 +79,7 @@ async def test_a_conversation_with_tools_is_one_segment_of_the_very_ids_that_wer
 
 async def test_results_and_texts_stand_in_the_prompt_as_they_stand_in_the_message() -> None:
     """Else the model is trained on a conversation that the harness did not have."""
-    async with rig(f"I look.{CALL}\x01", "done\x01") as made:
+    async with open_gateway(f"I look.{CALL}\x01", "done\x01") as made:
         first = await ask(made, HELLO, tools=[TOOL])
         (call,) = [block for block in first.content if block.type == "tool_use"]
         result = {"type": "tool_result", "tool_use_id": call.id, "content": "no such file", "is_error": True}
@@ -92,16 +92,19 @@ async def test_results_and_texts_stand_in_the_prompt_as_they_stand_in_the_messag
 
 
 async def test_a_history_that_the_harness_rewrites_begins_another_segment() -> None:
-    async with rig("one\x01", "two\x01") as made:
+    async with open_gateway("one\x01", "two\x01") as made:
         await ask(made, HELLO)
         await ask(made, [*HELLO, {"role": "assistant", "content": "uno"}, {"role": "user", "content": "on"}])
         first, second = made.session.segments()
     assert (first.parent, second.parent) == (-1, 0)
-    assert [*first.token_ids[: second.offset], *second.token_ids] == [*made.engine.asked[1].input_ids, *ids("two\x01")]
+    assert [*first.token_ids[: second.offset], *second.token_ids] == [
+        *made.engine.received_requests[1].input_ids,
+        *ids("two\x01"),
+    ]
 
 
 async def test_a_stop_sequence_is_named() -> None:
-    async with rig("abc STOP more\x01") as made:
+    async with open_gateway("abc STOP more\x01") as made:
         message = await ask(made, HELLO, stop_sequences=["STOP"])
         (segment,) = made.session.segments()
     assert (message.content[0].text, message.stop_reason, message.stop_sequence) == ("abc ", "stop_sequence", "STOP")
@@ -109,19 +112,19 @@ async def test_a_stop_sequence_is_named() -> None:
 
 
 async def test_a_reply_that_reaches_its_limit_says_so() -> None:
-    async with rig("abcdef\x01") as made:
+    async with open_gateway("abcdef\x01") as made:
         message = await made.anthropic.messages.create(model="m", max_tokens=3, messages=HELLO)
     assert (message.content[0].text, message.stop_reason) == ("abc", "max_tokens")
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_thoughts_are_told_to_who_asks_for_them(stream: bool) -> None:
-    said = "<think>hm</think>\n\nyes\x01"
-    async with rig(said, said) as made:
+    sampled = "<think>hm</think>\n\nyes\x01"
+    async with open_gateway(sampled, sampled) as made:
         plain = await ask(made, HELLO, stream=stream)
-        asked = await ask(made, HELLO, stream=stream, thinking={"type": "enabled", "budget_tokens": 1024})
+        reply = await ask(made, HELLO, stream=stream, thinking={"type": "enabled", "budget_tokens": 1024})
     assert [block.type for block in plain.content] == ["text"]
-    assert [(block.type, getattr(block, "thinking", "")) for block in asked.content] == [
+    assert [(block.type, getattr(block, "thinking", "")) for block in reply.content] == [
         ("thinking", "hm"),
         ("text", ""),
     ]
@@ -141,11 +144,11 @@ async def test_thoughts_are_told_to_who_asks_for_them(stream: bool) -> None:
     ],
 )
 async def test_an_option_under_which_log_probabilities_would_be_false_is_refused(options: dict[str, object]) -> None:
-    async with rig("never\x01") as made:
+    async with open_gateway("never\x01") as made:
         with pytest.raises(anthropic.BadRequestError) as refused:
             await ask(made, HELLO, **options)
     assert refused.value.body["error"]["type"] == "invalid_request_error"
-    assert made.engine.asked == []
+    assert made.engine.received_requests == []
 
 
 def test_every_option_of_the_official_client_has_been_thought_of() -> None:
@@ -156,7 +159,7 @@ def test_every_option_of_the_official_client_has_been_thought_of() -> None:
 
 
 async def test_errors_have_the_apis_own_shape() -> None:
-    async with rig(EngineUnavailable("restarting")) as made:
+    async with open_gateway(EngineUnavailable("restarting")) as made:
         with pytest.raises(anthropic.AuthenticationError) as stranger:
             await made.anthropic.with_options(api_key="sk-nobody").messages.create(
                 model="m", max_tokens=9, messages=HELLO
@@ -171,16 +174,16 @@ async def test_errors_have_the_apis_own_shape() -> None:
 
 
 async def test_a_bearer_token_is_as_good_as_an_api_key() -> None:
-    async with rig("yes\x01") as made:
+    async with open_gateway("yes\x01") as made:
         bearer = made.anthropic.with_options(api_key=None, auth_token=made.anthropic.api_key)
         message = await bearer.messages.create(model="m", max_tokens=9, messages=HELLO)
     assert message.content[0].text == "yes"
 
 
 async def test_tokens_are_counted_and_the_policy_is_listed() -> None:
-    async with rig("yes\x01") as made:
+    async with open_gateway("yes\x01") as made:
         counted = await made.anthropic.messages.count_tokens(model="m", messages=HELLO, tools=[TOOL])
         listed = await made.anthropic.models.list()
         await ask(made, HELLO, tools=[TOOL])
-    assert counted.input_tokens == len(made.engine.asked[0].input_ids)
+    assert counted.input_tokens == len(made.engine.received_requests[0].input_ids)
     assert [model.id for model in listed.data] == ["policy"]

@@ -13,7 +13,7 @@ from actors.tokens.chat_format import ChatFormat, ChatMessage
 from learner.data.sequences import join_sequences
 from protocol.codec import decode_trajectory, encode_trajectory
 from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory
-from tests.support.fake_policy import END, LS, FakeTokenizer, reply_of
+from tests.support.fake_policy import END, LS, FakeTokenizer, make_reply
 
 CHAT = ChatFormat(FakeTokenizer())
 WORDS = st.sampled_from(["a", "b", "ab", chr(LS)])
@@ -22,12 +22,12 @@ STEPS = st.lists(
 )
 
 
-def said(text: str, version: int) -> GenerateReply:
-    return reply_of([*map(ord, text), END], version)
+def reply_with(text: str, version: int) -> GenerateReply:
+    return make_reply([*map(ord, text), END], version)
 
 
 def decoded(segments: Sequence[Segment]) -> Sequence[Segment]:
-    """As the learner gets them: through the codec, which checks parents and offsets."""
+    """Return the segments as the learner gets them: through the codec, which checks parents and offsets."""
     request = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
     trajectory = Trajectory(request, EpisodeStatus.COMPLETED, Reward(1.0), tuple(segments))
     return decode_trajectory(encode_trajectory(trajectory), max_bytes=1 << 24).segments
@@ -48,10 +48,10 @@ def test_every_sampled_token_has_loss_once_in_a_sequence_that_it_was_sampled_in(
             messages[-1] = {"role": "assistant", "content": f" {messages[-1]['content']}\n"}
         messages.append({"role": "user", "content": asked})
         prompt = history.render_prompt(CHAT, (), messages)
-        reply = said(answered, version)
-        told: ChatMessage = {"role": "assistant", "content": CHAT.decode_reply(reply.token_ids)}
-        history.add_reply(prompt, reply, told, malformed=False)
-        conversations.append([*messages, told])
+        reply = reply_with(answered, version)
+        message: ChatMessage = {"role": "assistant", "content": CHAT.decode_reply(reply.token_ids)}
+        history.add_reply(prompt, reply, message, malformed=False)
+        conversations.append([*messages, message])
         sampled.append(prompt.ids + reply.token_ids)
     if not steps:
         assert history.segments() == ()
@@ -67,13 +67,13 @@ def test_a_reply_is_recognised_without_its_thoughts_and_with_its_arguments_in_an
     history, question = ConversationHistory(), [ChatMessage(role="user", content="q")]
     prompt = history.render_prompt(CHAT, (), question)
     arguments: dict[str, object] = {"a": 1, "b": 2}
-    told: ChatMessage = {
+    message: ChatMessage = {
         "role": "assistant",
         "content": "",
         "reasoning_content": "hm",
         "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": arguments}}],
     }
-    history.add_reply(prompt, said("sampled", 1), told, malformed=False)
+    history.add_reply(prompt, reply_with("sampled", 1), message, malformed=False)
     echo: ChatMessage = {
         "role": "assistant",
         "content": "\n",

@@ -17,7 +17,7 @@ from actors.gateway.openai_requests import OPENAI_OPTIONS, OpenAIChatRequest
 from actors.tokens.chat_format import ChatFormat
 from protocol.trajectory import EpisodeStatus, TurnKind
 from tests.support.fake_policy import END, LS, FakeTokenizer
-from tests.support.gateways import Rig, rig
+from tests.support.gateways import GatewayClients, open_gateway
 
 HELLO = [{"role": "system", "content": "sys"}, {"role": "user", "content": "hello"}]
 TOOL = {
@@ -32,19 +32,19 @@ def ids(text: str) -> list[int]:
     return [END if char == "\x01" else ord(char) for char in text]
 
 
-async def ask(rig: Rig, messages: list[object], **options: object) -> openai.types.chat.ChatCompletion:
+async def ask(rig: GatewayClients, messages: list[object], **options: object) -> openai.types.chat.ChatCompletion:
     return await rig.openai.chat.completions.create(model="policy", messages=messages, **options)
 
 
 async def test_a_reply_is_told_whole_and_its_tokens_are_kept_as_they_were_sampled() -> None:
-    async with rig(f"hi {chr(LS)}\x01") as made:
+    async with open_gateway(f"hi {chr(LS)}\x01") as made:
         completion = await ask(made, HELLO)
         (segment,) = made.session.segments()
     (choice,) = completion.choices
     assert (choice.message.content, choice.finish_reason, choice.message.tool_calls) == ("hi ls", "stop", None)
     prompt = ids("<system>sys\x01\n<user>hello\x01\n<assistant>")
-    assert made.engine.asked[0].input_ids == prompt
-    assert made.engine.asked[0].temperature == 0.7
+    assert made.engine.received_requests[0].input_ids == prompt
+    assert made.engine.received_requests[0].temperature == 0.7
     assert segment.token_ids.tolist() == [*prompt, *ids(f"hi {chr(LS)}\x01")]
     assert segment.loss_mask.tolist() == [0] * len(prompt) + [1] * 5
     assert segment.logprobs[len(prompt) :].tolist() == [-0.5] * 5
@@ -56,20 +56,20 @@ async def test_a_reply_is_told_whole_and_its_tokens_are_kept_as_they_were_sample
 
 @pytest.mark.parametrize("with_usage", [True, False])
 async def test_a_stream_says_what_a_whole_reply_says(with_usage: bool) -> None:
-    async with rig("one two\x01") as made:
+    async with open_gateway("one two\x01") as made:
         options = {"stream_options": {"include_usage": True}} if with_usage else {}
         stream = await made.openai.chat.completions.create(model="m", messages=HELLO, stream=True, **options)
         chunks = [chunk async for chunk in stream]
-    said = [choice for chunk in chunks for choice in chunk.choices]
-    assert "".join(choice.delta.content or "" for choice in said) == "one two"
-    assert [choice.finish_reason for choice in said if choice.finish_reason] == ["stop"]
+    choices = [choice for chunk in chunks for choice in chunk.choices]
+    assert "".join(choice.delta.content or "" for choice in choices) == "one two"
+    assert [choice.finish_reason for choice in choices if choice.finish_reason] == ["stop"]
     used = [chunk.usage.completion_tokens for chunk in chunks if chunk.usage]
     assert used == ([8] if with_usage else [])
     assert len(made.session.segments()) == 1
 
 
 async def test_calls_are_told_as_calls_and_what_is_said_beside_them_too() -> None:
-    async with rig(f"I look.\n{CALL}{CALL}\x01") as made:
+    async with open_gateway(f"I look.\n{CALL}{CALL}\x01") as made:
         (choice,) = (await ask(made, HELLO, tools=[TOOL])).choices
     assert (choice.message.content, choice.finish_reason) == ("I look.", "tool_calls")
     calls = choice.message.tool_calls or []
@@ -81,7 +81,7 @@ async def test_calls_are_told_as_calls_and_what_is_said_beside_them_too() -> Non
 
 async def test_streamed_calls_put_themselves_together_in_the_client() -> None:
     async with (
-        rig(f"{CALL}{CALL}\x01") as made,
+        open_gateway(f"{CALL}{CALL}\x01") as made,
         made.openai.chat.completions.stream(model="m", messages=HELLO, tools=[TOOL]) as stream,
     ):
         completion = await stream.get_final_completion()
@@ -90,7 +90,7 @@ async def test_streamed_calls_put_themselves_together_in_the_client() -> None:
     assert [json.loads(call.function.arguments) for call in choice.message.tool_calls or []] == [{"command": "ls"}] * 2
 
 
-async def converse(made: Rig, *, stream: bool) -> list[object]:
+async def converse(made: GatewayClients, *, stream: bool) -> list[object]:
     """A call, its result and the last word, as an agent's loop does it: the client's own message goes back."""
     messages: list[object] = [*HELLO]
     for _ in range(2):
@@ -107,10 +107,10 @@ async def converse(made: Rig, *, stream: bool) -> list[object]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_conversation_is_one_segment_of_the_very_ids_that_were_sampled(stream: bool) -> None:
-    async with rig(f"{CALL}\x01", "done\x01") as made:
+    async with open_gateway(f"{CALL}\x01", "done\x01") as made:
         await converse(made, stream=stream)
         (segment,) = made.session.segments()
-    first, second = made.engine.asked
+    first, second = made.engine.received_requests
     assert second.input_ids == [*first.input_ids, *ids(f"{CALL}\x01\n<tool>a b\x01\n<assistant>")]
     assert segment.token_ids.tolist() == [*second.input_ids, *ids("done\x01")]
     sampled = segment.token_ids[segment.loss_mask == 1].tolist()
@@ -122,11 +122,11 @@ async def test_a_conversation_is_one_segment_of_the_very_ids_that_were_sampled(s
 
 
 async def test_a_history_that_the_harness_rewrites_begins_another_segment() -> None:
-    async with rig(f"{CALL}\x01", "done\x01", "sum\x01") as made:
+    async with open_gateway(f"{CALL}\x01", "done\x01", "sum\x01") as made:
         await converse(made, stream=False)
         await ask(made, [*HELLO, {"role": "user", "content": "in short: done"}], tools=[TOOL])
         first, second = made.session.segments()
-    prompt, shared = made.engine.asked[2].input_ids, second.offset
+    prompt, shared = made.engine.received_requests[2].input_ids, second.offset
     assert second.parent == 0
     assert [*first.token_ids[:shared], *second.token_ids] == [*prompt, *ids("sum\x01")]
     assert second.loss_mask.sum() == 4
@@ -134,19 +134,19 @@ async def test_a_history_that_the_harness_rewrites_begins_another_segment() -> N
 
 
 async def test_calls_side_by_side_are_segments_and_each_keeps_its_own_tokens() -> None:
-    async with rig("first\x01", "left\x01", "right\x01") as made:
+    async with open_gateway("first\x01", "left\x01", "right\x01") as made:
         message = (await ask(made, HELLO)).choices[0].message.model_dump(exclude_none=True)
-        made.engine.open.clear()
+        made.engine.may_reply.clear()
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(ask(made, [*HELLO, message, {"role": "user", "content": word}])) for word in "ab"
             ]
-            while len(made.engine.asked) < 3:  # noqa: ASYNC110  # a state of the engine, not an event
+            while len(made.engine.received_requests) < 3:  # noqa: ASYNC110  # a state of the engine, not an event
                 await asyncio.sleep(0.001)
-            made.engine.open.set()
-        told = {task.result().choices[0].message.content for task in tasks}
+            made.engine.may_reply.set()
+        contents = {task.result().choices[0].message.content for task in tasks}
         one, other = made.session.segments()
-    assert told == {"left", "right"}
+    assert contents == {"left", "right"}
     sampled = [bytes(map(int, each.token_ids[each.loss_mask == 1])) for each in (one, other)]
     assert sorted(sampled) == [b"first\x01left\x01", b"right\x01"]
     assert (other.parent, other.loss_mask.sum()) == (0, 6)
@@ -171,16 +171,16 @@ async def test_calls_side_by_side_are_segments_and_each_keeps_its_own_tokens() -
 async def test_an_option_under_which_log_probabilities_would_be_false_is_refused(
     options: dict[str, object], parameter: str
 ) -> None:
-    async with rig("never\x01") as made:
+    async with open_gateway("never\x01") as made:
         with pytest.raises(openai.BadRequestError, match=r"leave|use") as refused:
             await ask(made, HELLO, **options)
         assert made.session.segments() == ()
     assert (refused.value.param, refused.value.type) == (parameter, "invalid_request_error")
-    assert made.engine.asked == []
+    assert made.engine.received_requests == []
 
 
 async def test_options_that_change_nothing_are_taken() -> None:
-    async with rig("yes\x01") as made:
+    async with open_gateway("yes\x01") as made:
         await ask(
             made,
             HELLO,
@@ -193,7 +193,7 @@ async def test_options_that_change_nothing_are_taken() -> None:
             logit_bias={},
             store=True,
         )
-    assert len(made.engine.given) == 1
+    assert len(made.engine.replies) == 1
 
 
 def test_every_option_of_the_official_client_has_been_thought_of() -> None:
@@ -203,42 +203,42 @@ def test_every_option_of_the_official_client_has_been_thought_of() -> None:
 
 @pytest.mark.parametrize("key", ["lsk-", "sk-nobody", "lsk-train-g000001-s00-a0.0000", "lsk-other.{mac}"])
 async def test_without_the_sessions_key_nobody_is_let_in(key: str) -> None:
-    async with rig("never\x01") as made:
+    async with open_gateway("never\x01") as made:
         wrong = key.format(mac=made.openai.api_key.rpartition(".")[2])
         stranger = made.openai.with_options(api_key=wrong)
         with pytest.raises(openai.AuthenticationError):
             await stranger.chat.completions.create(model="m", messages=HELLO)
         with pytest.raises(openai.AuthenticationError):
             await stranger.models.list()
-    assert made.engine.asked == []
+    assert made.engine.received_requests == []
 
 
 async def test_a_session_that_is_over_takes_no_call_and_keeps_no_late_reply() -> None:
-    async with rig("late\x01") as made:
-        made.engine.open.clear()
+    async with open_gateway("late\x01") as made:
+        made.engine.may_reply.clear()
         async with asyncio.TaskGroup() as group:
             task = group.create_task(_denied(made))
-            while not made.engine.asked:  # noqa: ASYNC110  # a state of the engine, not an event
+            while not made.engine.received_requests:  # noqa: ASYNC110  # a state of the engine, not an event
                 await asyncio.sleep(0.001)
             made.session.close()
-            made.engine.open.set()
+            made.engine.may_reply.set()
         assert task.result()
         assert await _denied(made)
         assert made.session.segments() == ()
 
 
-async def _denied(made: Rig) -> bool:
+async def _denied(made: GatewayClients) -> bool:
     with pytest.raises(openai.PermissionDeniedError):
         await ask(made, HELLO)
     return True
 
 
 async def test_an_engine_that_fails_is_a_503_after_which_the_client_asks_again() -> None:
-    async with rig(EngineUnavailable("restarting"), "there\x01", retries=1) as made:
+    async with open_gateway(EngineUnavailable("restarting"), "there\x01", retries=1) as made:
         completion = await ask(made, HELLO)
         assert made.session.last_error is None
     assert completion.choices[0].message.content == "there"
-    async with rig(EngineUnavailable("restarting")) as made:
+    async with open_gateway(EngineUnavailable("restarting")) as made:
         with pytest.raises(openai.InternalServerError) as failed:
             await ask(made, HELLO)
         assert str(made.session.last_error) == "restarting", "the episode would be graded as if the policy had failed"
@@ -246,46 +246,46 @@ async def test_an_engine_that_fails_is_a_503_after_which_the_client_asks_again()
 
 
 async def test_what_an_engine_can_never_serve_is_no_503() -> None:
-    async with rig(RequestRefused("an input id lies outside the vocabulary"), retries=2) as made:
+    async with open_gateway(RequestRefused("an input id lies outside the vocabulary"), retries=2) as made:
         with pytest.raises(openai.BadRequestError, match="vocabulary"):
             await ask(made, HELLO)
-    assert len(made.engine.asked) == 1
+    assert len(made.engine.received_requests) == 1
 
 
 async def test_a_client_that_leaves_ends_the_sampling_and_nothing_is_kept() -> None:
-    async with rig("gone\x01") as made:
-        made.engine.open.clear()
+    async with open_gateway("gone\x01") as made:
+        made.engine.may_reply.clear()
         async with asyncio.TaskGroup() as group:
             task = group.create_task(ask(made, HELLO))
-            while not made.engine.asked:  # noqa: ASYNC110  # a state of the engine, not an event
+            while not made.engine.received_requests:  # noqa: ASYNC110  # a state of the engine, not an event
                 await asyncio.sleep(0.001)
             task.cancel()
-        while not made.engine.left:  # noqa: ASYNC110  # a state of the engine, not an event
+        while not made.engine.cancelled_requests:  # noqa: ASYNC110  # a state of the engine, not an event
             await asyncio.sleep(0.001)
         assert made.session.segments() == ()
 
 
 async def test_a_stop_text_ends_the_reply_where_the_sampler_would_have() -> None:
-    async with rig("abc STOP more\x01", "go\x01") as made:
+    async with open_gateway("abc STOP more\x01", "go\x01") as made:
         completion = await ask(made, HELLO, stop=["STOP", "never"])
         message = completion.choices[0].message.model_dump(exclude_none=True)
         await ask(made, [*HELLO, message, {"role": "user", "content": "on"}])
         (segment,) = made.session.segments()
     assert (message["content"], completion.choices[0].finish_reason) == ("abc ", "stop")
     assert segment.token_ids[segment.loss_mask == 1].tolist() == ids("abc STOPgo\x01")
-    text = FakeTokenizer().decode(made.engine.asked[1].input_ids, skip_special_tokens=False)
+    text = FakeTokenizer().decode(made.engine.received_requests[1].input_ids, skip_special_tokens=False)
     assert text.endswith("<assistant>abc STOP\x01\n<user>on\x01\n<assistant>")
 
 
 async def test_a_reply_that_reaches_its_limit_says_so() -> None:
-    async with rig("abcdef\x01") as made:
+    async with open_gateway("abcdef\x01") as made:
         completion = await ask(made, HELLO, max_completion_tokens=3)
     (choice,) = completion.choices
     assert (choice.message.content, choice.finish_reason) == ("abc", "length")
 
 
 async def test_a_prompt_without_room_for_a_reply_is_the_policys_limit() -> None:
-    async with rig("never\x01", context_tokens=30) as made:
+    async with open_gateway("never\x01", context_tokens=30) as made:
         with pytest.raises(openai.BadRequestError) as refused:
             await ask(made, HELLO)
     assert refused.value.code == "context_length_exceeded"
@@ -295,21 +295,21 @@ async def test_a_prompt_without_room_for_a_reply_is_the_policys_limit() -> None:
 async def test_calls_side_by_side_stay_within_what_the_trajectory_may_hold() -> None:
     """Else it outgrows what is reserved for it, is refused, and counts as failed hardware."""
     room = len(ChatFormat(FakeTokenizer()).encode_first_prompt(HELLO)) + 10
-    async with rig("x" * 50, "y" * 50, total_tokens=room) as made:
-        made.engine.open.clear()
+    async with open_gateway("x" * 50, "y" * 50, total_tokens=room) as made:
+        made.engine.may_reply.clear()
         async with asyncio.TaskGroup() as group:
             task = group.create_task(ask(made, HELLO))
-            while not made.engine.asked:  # noqa: ASYNC110  # a state of the engine, not an event
+            while not made.engine.received_requests:  # noqa: ASYNC110  # a state of the engine, not an event
                 await asyncio.sleep(0.001)
             with pytest.raises(openai.BadRequestError):
                 await ask(made, HELLO)
-            made.engine.open.set()
+            made.engine.may_reply.set()
         assert task.result().choices[0].message.content == "x" * 10
         assert sum(map(len, made.session.segments())) == room
 
 
 async def test_a_call_that_does_not_parse_is_told_as_it_was_written_and_marked() -> None:
-    async with rig("<tool_call>{oops</tool_call>\x01") as made:
+    async with open_gateway("<tool_call>{oops</tool_call>\x01") as made:
         (choice,) = (await ask(made, HELLO, tools=[TOOL])).choices
         (segment,) = made.session.segments()
     assert (choice.message.content, choice.finish_reason) == ("<tool_call>{oops</tool_call>", "stop")
@@ -317,17 +317,17 @@ async def test_a_call_that_does_not_parse_is_told_as_it_was_written_and_marked()
 
 
 async def test_thoughts_that_a_harness_drops_stay_in_what_the_model_sees() -> None:
-    async with rig("<think>hm</think>\n\nyes\x01", "end\x01") as made:
+    async with open_gateway("<think>hm</think>\n\nyes\x01", "end\x01") as made:
         message = (await ask(made, HELLO)).choices[0].message
         await ask(made, [*HELLO, {"role": "assistant", "content": "yes"}, {"role": "user", "content": "so"}])
         assert len(made.session.segments()) == 1
     assert (message.content, message.reasoning_content) == ("yes", "hm")
-    text = FakeTokenizer().decode(made.engine.asked[1].input_ids, skip_special_tokens=False)
+    text = FakeTokenizer().decode(made.engine.received_requests[1].input_ids, skip_special_tokens=False)
     assert "<think>hm</think>" in text
 
 
 async def test_the_policy_is_listed_as_a_model() -> None:
-    async with rig() as made:
+    async with open_gateway() as made:
         listed = await made.openai.models.list()
         found = await made.openai.models.retrieve("policy")
         with pytest.raises(openai.NotFoundError):
@@ -345,13 +345,13 @@ async def test_the_policy_is_listed_as_a_model() -> None:
     ],
 )
 async def test_messages_that_cannot_be_rendered_are_refused_with_the_reason(messages: list[object]) -> None:
-    async with rig("never\x01") as made:
+    async with open_gateway("never\x01") as made:
         with pytest.raises(openai.BadRequestError, match=r"messages|assistant"):
             await ask(made, messages)
 
 
 async def test_a_harness_that_shortens_its_history_after_a_refusal_is_not_taken_for_one_that_ended_by_it() -> None:
-    async with rig("fine\x01", context_tokens=60) as made:
+    async with open_gateway("fine\x01", context_tokens=60) as made:
         with pytest.raises(openai.BadRequestError):
             await ask(made, [{"role": "user", "content": "x" * 60}])
         assert made.session.limit is EpisodeStatus.CONTEXT_LIMIT
@@ -360,23 +360,23 @@ async def test_a_harness_that_shortens_its_history_after_a_refusal_is_not_taken_
 
 
 async def test_what_is_too_large_for_any_context_is_refused_before_it_costs_other_episodes_their_time() -> None:
-    asked: list[str] = []
+    paths: list[str] = []
 
     class Noting(FakeTokenizer):
         def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-            asked.append(text)
+            paths.append(text)
             return super().encode(text, add_special_tokens=add_special_tokens)
 
-    async with rig(tokenizer=Noting(), context_tokens=60) as made:
-        asked.clear()
+    async with open_gateway(tokenizer=Noting(), context_tokens=60) as made:
+        paths.clear()
         with pytest.raises(openai.BadRequestError, match="more than 60 tokens") as refused:
             await ask(made, [{"role": "user", "content": "x" * 100_000}])
     assert refused.value.code == "context_length_exceeded"
-    assert not any("xxx" in text for text in asked)
+    assert not any("xxx" in text for text in paths)
 
 
 async def test_a_session_that_only_ever_asks_too_much_is_heard_no_more() -> None:
-    async with rig(context_tokens=60, max_turns=1) as made:
+    async with open_gateway(context_tokens=60, max_turns=1) as made:
         for _ in range(32):
             with pytest.raises(openai.BadRequestError):
                 await ask(made, [{"role": "user", "content": "x" * 60}])
@@ -386,13 +386,13 @@ async def test_a_session_that_only_ever_asks_too_much_is_heard_no_more() -> None
 
 async def test_a_call_in_the_words_of_an_older_api_is_refused_and_not_left_out_of_the_history() -> None:
     old = {"role": "assistant", "content": None, "function_call": {"name": "shell", "arguments": "{}"}}
-    async with rig() as made:
+    async with open_gateway() as made:
         with pytest.raises(openai.BadRequestError, match="use tool_calls"):
             await ask(made, [*HELLO, old, {"role": "user", "content": "and?"}])
 
 
 async def test_a_key_of_any_bytes_is_nobodys() -> None:
-    async with rig() as made:
+    async with open_gateway() as made:
         answer = await made.http.get(
             f"{made.gateway.url}/v1/models", headers={"Authorization": b"Bearer lsk-\xff.\xfe"}
         )

@@ -24,8 +24,8 @@ from actors.gateway.completion import (
 )
 from actors.gateway.partial_completion import PartialCompletion
 from actors.tokens.reasoning import opens_reasoning
-from tests.support.engine_requests import request
-from tests.support.fake_policy import reply_of
+from tests.support.engine_requests import make_request
+from tests.support.fake_policy import make_reply
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "é"}}\n</tool_call>'
 MARKS = [CALL, "<think>", "</think>", "<tool_call>", "</tool_call>", "<thi", "nk>", "<too", "l_call>", "</", "<"]
@@ -42,18 +42,18 @@ NAMED = ResponseMetadata("policy", 0, "id")
 class Bytes:
     """A tokenizer whose tokens are any pieces of the reply's bytes, as byte-level BPE's are; the last is its end."""
 
-    def __init__(self, said: bytes, cuts: Sequence[int]) -> None:
-        places = sorted({0, len(said), *(place % (len(said) + 1) for place in cuts)})
-        self._tokens = [said[start:end] for start, end in itertools.pairwise(places)] + [b""]
+    def __init__(self, content: bytes, cuts: Sequence[int]) -> None:
+        places = sorted({0, len(content), *(place % (len(content) + 1) for place in cuts)})
+        self._tokens = [content[start:end] for start, end in itertools.pairwise(places)] + [b""]
         self.ids = list(range(len(self._tokens)))
 
     def text(self, token_ids: Sequence[int]) -> str:
         return b"".join(self._tokens[token] for token in token_ids).decode(errors="replace")
 
 
-def answered(said: Bytes, begun: PartialCompletion) -> GatewayCompletion:
+def answered(sampled: Bytes, begun: PartialCompletion) -> GatewayCompletion:
     """The whole reply, as a session answers it."""
-    reply, text, stop = cut_at_stop(reply_of(said.ids, 1), begun.stops, said.text)
+    reply, text, stop = cut_at_stop(make_reply(sampled.ids, 1), begun.stops, sampled.text)
     taken = parse_completion(text, opened=begun.starts_in_thinking, may_call=begun.may_call)
     return GatewayCompletion(
         parsed=taken,
@@ -66,22 +66,22 @@ def answered(said: Bytes, begun: PartialCompletion) -> GatewayCompletion:
 
 
 def streamed(
-    replies: ResponseEncoder, call: ApiCall, said: Bytes, begun: PartialCompletion, seen: Sequence[int]
+    replies: ResponseEncoder, call: ApiCall, sampled: Bytes, begun: PartialCompletion, seen: Sequence[int]
 ) -> tuple[bytes, bytes]:
     """All events, where so many tokens were seen on the way, and the reply that is not streamed."""
-    events, answer = replies.stream_encoder(call, NAMED), answered(said, begun)
-    told = b""
+    events, answer = replies.stream_encoder(call, NAMED), answered(sampled, begun)
+    body = b""
     for count in seen:
         on_the_way = PartialCompletion(
             prompt_tokens=begun.prompt_tokens,
-            text_of=said.text,
+            text_of=sampled.text,
             stops=begun.stops,
             starts_in_thinking=begun.starts_in_thinking,
             may_call=begun.may_call,
-            token_ids=said.ids[:count],
+            token_ids=sampled.ids[:count],
         )
-        told += events.encode_partial(on_the_way.parse(), begun.prompt_tokens)
-    return told + events.encode_end(answer), replies.encode_reply(call, answer, NAMED)
+        body += events.encode_partial(on_the_way.parse(), begun.prompt_tokens)
+    return body + events.encode_end(answer), replies.encode_reply(call, answer, NAMED)
 
 
 def events_in(body: bytes) -> Iterator[dict[str, Any]]:
@@ -93,8 +93,8 @@ def events_in(body: bytes) -> Iterator[dict[str, Any]]:
 def put_together_by_openai(body: bytes) -> dict[str, Any]:
     """The choice and the usage, as clients put them together."""
     message: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
-    *said, last = events_in(body)
-    for number, event in enumerate(said):
+    *chunks, last = events_in(body)
+    for number, event in enumerate(chunks):
         (choice,) = event["choices"]
         delta = choice["delta"]
         assert ("role" in delta) == (number == 0)
@@ -104,17 +104,17 @@ def put_together_by_openai(body: bytes) -> dict[str, Any]:
             message["tool_calls"][call["index"]]["function"]["arguments"] += call["function"]["arguments"]
         for field, text in delta.items():
             message[field] = message.get(field, "") + text
-    return {"message": message, "finish": said[-1]["choices"][0]["finish_reason"], "usage": last["usage"]}
+    return {"message": message, "finish": chunks[-1]["choices"][0]["finish_reason"], "usage": last["usage"]}
 
 
 def whole_of_openai(body: bytes) -> dict[str, Any]:
-    said = json.loads(body)
-    (choice,) = said["choices"]
+    completion = json.loads(body)
+    (choice,) = completion["choices"]
     message = {"reasoning_content": "", "tool_calls": [], **choice["message"]}
     message["content"] = message["content"] or ""
     for index, call in enumerate(message["tool_calls"]):
         call["index"] = index
-    return {"message": message, "finish": choice["finish_reason"], "usage": said["usage"]}
+    return {"message": message, "finish": choice["finish_reason"], "usage": completion["usage"]}
 
 
 def put_together_by_anthropic(body: bytes) -> dict[str, Any]:
@@ -170,21 +170,21 @@ def test_whatever_is_said_and_however_it_comes_a_stream_says_what_a_whole_reply_
 
 
 def told_after(text: str, *, stops: Sequence[str] = (), opened: bool = False, may_call: bool = True) -> tuple[str, str]:
-    """Of a reply that has come so far."""
-    said = Bytes(text.encode(), ())
+    """Parse the reply received so far."""
+    sampled = Bytes(text.encode(), ())
     begun = PartialCompletion(
         prompt_tokens=9,
-        text_of=said.text,
+        text_of=sampled.text,
         stops=stops,
         starts_in_thinking=opened,
         may_call=may_call,
-        token_ids=said.ids[:1],
+        token_ids=sampled.ids[:1],
     )
     return begun.parse().thoughts, begun.parse().content
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("I look", ("", "I look")),
         ("I look. \n", ("", "I look.")),
@@ -200,9 +200,9 @@ def told_after(text: str, *, stops: Sequence[str] = (), opened: bool = False, ma
         (" I look", ("", "")),
     ],
 )
-def test_what_nothing_can_take_back_is_told_at_once(text: str, told: tuple[str, str]) -> None:
+def test_what_nothing_can_take_back_is_told_at_once(text: str, expected: tuple[str, str]) -> None:
     """Or the property above would hold of a stream that comes all at its end."""
-    assert told_after(text) == told
+    assert told_after(text) == expected
 
 
 def test_a_stop_text_is_held_back_from_where_it_may_have_begun() -> None:
@@ -246,9 +246,9 @@ class MortalEngine:
         self._attempts += 1
         came = asked.resume_from
         if not self._lives:
-            return reply_of(self._more(came, 2).token_ids, 1)
-        told, untold, failure = self._lives.pop(0)
-        for _ in range(told):
+            return make_reply(self._more(came, 2).token_ids, 1)
+        sent, untold, failure = self._lives.pop(0)
+        for _ in range(sent):
             came = self._more(came, 1)
             watch(came)
         if failure == "hangs":
@@ -265,8 +265,8 @@ async def test_what_a_watcher_was_told_stands_whichever_engines_die(lives: list[
     async def no_pause(seconds: float) -> None:
         del seconds
 
-    told: list[list[int]] = [[]]
+    partials: list[list[int]] = [[]]
     router = Router([MortalEngine(lives)], pause=no_pause)
-    reply = await router.generate(request([1], 99), lambda received: told.append(received.token_ids))
-    for before, after in zip(told, [*told[1:], reply.token_ids], strict=True):
+    reply = await router.generate(make_request([1], 99), lambda received: partials.append(received.token_ids))
+    for before, after in zip(partials, [*partials[1:], reply.token_ids], strict=True):
         assert after[: len(before)] == before

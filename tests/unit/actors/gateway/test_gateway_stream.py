@@ -18,8 +18,8 @@ from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRe
 from actors.engines.routing.router import Router
 from actors.tokens.chat_format import ChatMessage
 from protocol.trajectory import Segment
-from tests.support.fake_policy import FakeTokenizer, ids_of, received, reply_of
-from tests.support.gateways import Rig, rig
+from tests.support.fake_policy import FakeTokenizer, ids_of, make_reply, partial_reply
+from tests.support.gateways import GatewayClients, open_gateway
 
 HELLO = [{"role": "user", "content": "hello"}]
 FUNCTION = {"name": "shell", "description": "Run."}
@@ -29,13 +29,17 @@ Stream = AsyncIterator[ChatCompletionChunk | RawMessageStreamEvent]
 Asking = Callable[..., Awaitable[Stream]]
 
 
-async def by_openai(made: Rig, *, stream: bool = True, tools: bool = False, stop: str | None = None) -> Stream:
+async def by_openai(
+    made: GatewayClients, *, stream: bool = True, tools: bool = False, stop: str | None = None
+) -> Stream:
     options = {"tools": [{"type": "function", "function": {**FUNCTION, "parameters": {}}}]} if tools else {}
     options |= {"stop": [stop]} if stop else {}
     return await made.openai.chat.completions.create(model="m", messages=HELLO, stream=stream, **options)
 
 
-async def by_anthropic(made: Rig, *, stream: bool = True, tools: bool = False, stop: str | None = None) -> Stream:
+async def by_anthropic(
+    made: GatewayClients, *, stream: bool = True, tools: bool = False, stop: str | None = None
+) -> Stream:
     options = {"tools": [{**FUNCTION, "input_schema": {}}]} if tools else {}
     options |= {"stop_sequences": [stop]} if stop else {}
     thinking = {"type": "enabled", "budget_tokens": 1024}
@@ -48,7 +52,7 @@ asked_by = pytest.mark.parametrize("ask", [by_openai, by_anthropic])
 
 
 def text_of(event: ChatCompletionChunk | RawMessageStreamEvent) -> str:
-    """That an event brings: thoughts in brackets, calls by their arguments."""
+    """Return an event's text: thoughts in brackets, calls by their arguments."""
     if isinstance(event, ChatCompletionChunk):
         if not event.choices:
             return ""
@@ -77,22 +81,22 @@ async def rest(stream: Stream) -> str:
     return "".join([text_of(event) async for event in stream])
 
 
-def speaking(made: Rig, *texts: str) -> None:
+def speaking(made: GatewayClients, *texts: str) -> None:
     """The policy has said each of these, one after the other, before it waits for its end."""
-    made.engine.open.clear()
-    made.engine.on_asked = lambda: [made.engine.come(text) for text in texts] and None
+    made.engine.may_reply.clear()
+    made.engine.on_request = lambda: [made.engine.stream_partial(text) for text in texts] and None
 
 
 @asked_by
 async def test_text_is_told_while_the_policy_still_speaks(ask: Asking) -> None:
-    async with rig("one two three\x01") as made:
+    async with open_gateway("one two three\x01") as made:
         speaking(made, "one ")
         stream = await ask(made)
         assert await next_text(stream) == "one "
-        made.engine.come("one two")
+        made.engine.stream_partial("one two")
         assert await next_text(stream) == "two"
-        assert made.engine.given == []
-        made.engine.open.set()
+        assert made.engine.replies == []
+        made.engine.may_reply.set()
         assert await rest(stream) == " three"
         (segment,) = made.session.segments()
     assert segment.token_ids[segment.loss_mask == 1].tolist() == ids_of("one two three\x01")
@@ -102,8 +106,8 @@ async def test_text_is_told_while_the_policy_still_speaks(ask: Asking) -> None:
 async def test_what_is_kept_of_a_streamed_reply_is_what_is_kept_of_a_whole_one(ask: Asking) -> None:
     kept = list[Segment]()
     for stream in (True, False):
-        async with rig(f"<think>hm</think>\n\nI look.{CALL}\x01") as made:
-            made.engine.on_asked = lambda: made.engine.come("<think>hm</think>\n\nI lo")
+        async with open_gateway(f"<think>hm</think>\n\nI look.{CALL}\x01") as made:
+            made.engine.on_request = lambda: made.engine.stream_partial("<think>hm</think>\n\nI lo")
             reply = await ask(made, tools=True, stream=stream)
             if stream:
                 await rest(reply)
@@ -113,13 +117,13 @@ async def test_what_is_kept_of_a_streamed_reply_is_what_is_kept_of_a_whole_one(a
 
 @asked_by
 async def test_thoughts_come_first_and_calls_when_they_are_whole(ask: Asking) -> None:
-    async with rig(f"<think>hm, so</think>\n\nI look. {CALL}\x01") as made:
+    async with open_gateway(f"<think>hm, so</think>\n\nI look. {CALL}\x01") as made:
         speaking(made, "<thi", "<think>hm", "<think>hm, so</think>\n\nI look. <tool")
         stream = await ask(made, tools=True)
         assert await next_text(stream) == "[hm, so]"
         assert await next_text(stream) == "I look."
-        made.engine.come(f"<think>hm, so</think>\n\nI look. {CALL[:50]}")
-        made.engine.open.set()
+        made.engine.stream_partial(f"<think>hm, so</think>\n\nI look. {CALL[:50]}")
+        made.engine.may_reply.set()
         assert json.loads(await rest(stream)) == {"command": "ls"}
 
 
@@ -142,11 +146,11 @@ class OpeningTokenizer(FakeTokenizer):
 
 @asked_by
 async def test_thoughts_that_the_template_opens_are_told_as_thoughts_at_once(ask: Asking) -> None:
-    async with rig("hm, so</think>\n\nyes\x01", "hm\x01", tokenizer=OpeningTokenizer()) as made:
+    async with open_gateway("hm, so</think>\n\nyes\x01", "hm\x01", tokenizer=OpeningTokenizer()) as made:
         speaking(made, "hm")
         stream = await ask(made)
         assert await next_text(stream) == "[hm]"
-        made.engine.open.set()
+        made.engine.may_reply.set()
         assert await rest(stream) == "[, so]yes"
         left_open = await made.openai.chat.completions.create(model="m", messages=HELLO)
     message = left_open.choices[0].message
@@ -155,49 +159,52 @@ async def test_thoughts_that_the_template_opens_are_told_as_thoughts_at_once(ask
 
 @asked_by
 async def test_a_call_that_does_not_parse_follows_as_the_text_that_it_is(ask: Asking) -> None:
-    async with rig("I look. <tool_call>{oops</tool_call>\x01") as made:
+    async with open_gateway("I look. <tool_call>{oops</tool_call>\x01") as made:
         speaking(made, "I look. <tool_call>{oo")
         stream = await ask(made, tools=True)
         assert await next_text(stream) == "I look."
-        made.engine.open.set()
+        made.engine.may_reply.set()
         assert await rest(stream) == " <tool_call>{oops</tool_call>"
         assert made.session.segments()[0].turns[-1].malformed
 
 
 @asked_by
 async def test_no_part_of_a_stop_text_is_told(ask: Asking) -> None:
-    async with rig("abc STOP more\x01") as made:
+    async with open_gateway("abc STOP more\x01") as made:
         speaking(made, "abc STO")
         stream = await ask(made, stop="STOP")
         assert await next_text(stream) == "abc "
-        made.engine.come("abc STOP mo")
-        made.engine.open.set()
+        made.engine.stream_partial("abc STOP mo")
+        made.engine.may_reply.set()
         assert await rest(stream) == ""
 
 
 async def test_anthropics_thoughts_are_told_to_who_asks_for_them() -> None:
-    async with rig("<think>hm</think>\n\nyes\x01") as made:
+    async with open_gateway("<think>hm</think>\n\nyes\x01") as made:
         speaking(made, "<think>hm</think>", "<think>hm</think>\n\nye")
         stream = await made.anthropic.messages.create(model="m", max_tokens=200, messages=HELLO, stream=True)
         assert await next_text(stream) == "ye"
-        made.engine.open.set()
+        made.engine.may_reply.set()
         assert await rest(stream) == "s"
 
 
 async def test_the_prompts_tokens_are_known_from_the_start() -> None:
     """Harnesses add them up from Anthropic's first event."""
-    async with rig("one two\x01") as made:
+    async with open_gateway("one two\x01") as made:
         speaking(made, "one")
         stream = await by_anthropic(made)
         begun = await anext(stream)
-        assert (begun.type, begun.message.usage.input_tokens) == ("message_start", len(made.engine.asked[0].input_ids))
-        made.engine.open.set()
+        assert (begun.type, begun.message.usage.input_tokens) == (
+            "message_start",
+            len(made.engine.received_requests[0].input_ids),
+        )
+        made.engine.may_reply.set()
         assert [event async for event in stream][-2].usage.output_tokens == len("one two\x01")
 
 
 async def test_nobody_watches_a_reply_that_is_not_streamed() -> None:
     """Each engine would be asked for it five times a second."""
-    async with rig("yes\x01") as made:
+    async with open_gateway("yes\x01") as made:
         await made.openai.chat.completions.create(model="m", messages=HELLO)
         assert made.engine.watch is None
 
@@ -208,10 +215,10 @@ async def test_nobody_watches_a_reply_that_is_not_streamed() -> None:
 @asked_by
 async def test_an_engine_that_fails_before_anything_was_told_is_a_503(ask: Asking) -> None:
     """After which clients ask again by themselves."""
-    async with rig(EngineUnavailable("restarting"), "there\x01", retries=1) as made:
-        made.engine.on_asked = lambda: made.engine.come("<tool_call>")
+    async with open_gateway(EngineUnavailable("restarting"), "there\x01", retries=1) as made:
+        made.engine.on_request = lambda: made.engine.stream_partial("<tool_call>")
         assert await rest(await ask(made, tools=True)) == "there"
-    async with rig(EngineUnavailable("restarting")) as made:
+    async with open_gateway(EngineUnavailable("restarting")) as made:
         with pytest.raises((openai.InternalServerError, anthropic.InternalServerError)) as failed:
             await ask(made)
     assert failed.value.status_code == 503
@@ -219,11 +226,11 @@ async def test_an_engine_that_fails_before_anything_was_told_is_a_503(ask: Askin
 
 @asked_by
 async def test_an_engine_that_fails_later_is_told_in_the_stream_and_nothing_is_kept(ask: Asking) -> None:
-    async with rig(EngineUnavailable("gone for good")) as made:
+    async with open_gateway(EngineUnavailable("gone for good")) as made:
         speaking(made, "one ")
         stream = await ask(made)
         assert await next_text(stream) == "one "
-        made.engine.open.set()
+        made.engine.may_reply.set()
         with pytest.raises((openai.APIError, anthropic.APIStatusError), match="gone for good"):
             await rest(stream)
         assert made.session.segments() == ()
@@ -234,12 +241,12 @@ async def test_an_engine_that_fails_later_is_told_in_the_stream_and_nothing_is_k
 
 @asked_by
 async def test_a_session_that_ends_under_a_stream_says_so_in_it(ask: Asking) -> None:
-    async with rig("one two\x01") as made:
+    async with open_gateway("one two\x01") as made:
         speaking(made, "one ")
         stream = await ask(made)
         await next_text(stream)
         made.session.close()
-        made.engine.open.set()
+        made.engine.may_reply.set()
         with pytest.raises((openai.APIError, anthropic.APIStatusError), match="episode is over"):
             await rest(stream)
         assert made.session.segments() == ()
@@ -247,37 +254,37 @@ async def test_a_session_that_ends_under_a_stream_says_so_in_it(ask: Asking) -> 
 
 @asked_by
 async def test_a_client_that_leaves_a_stream_ends_the_sampling_and_nothing_is_kept(ask: Asking) -> None:
-    async with rig("one two\x01") as made:
+    async with open_gateway("one two\x01") as made:
         speaking(made, "one ")
         stream = await ask(made)
         await next_text(stream)
         await stream.close()
-        while not made.engine.left:  # a state of the engine, not an event
-            made.engine.come("one two")
+        while not made.engine.cancelled_requests:  # a state of the engine, not an event
+            made.engine.stream_partial("one two")
             await asyncio.sleep(0.001)
         assert made.session.segments() == ()
 
 
 @pytest.mark.parametrize(
-    ("path", "asked", "ping"),
+    ("path", "options", "ping"),
     [
         ("/v1/chat/completions", {"messages": HELLO, "stream": True}, ": ping"),
         ("/v1/messages", {"messages": HELLO, "stream": True, "max_tokens": 200}, "event: ping"),
     ],
 )
 async def test_a_client_that_hears_nothing_for_long_is_told_that_somebody_is_there(
-    path: str, asked: dict[str, object], ping: str
+    path: str, options: dict[str, object], ping: str
 ) -> None:
     """Or it gives up while the policy writes a long call; and the official clients pass over it."""
-    async with rig("one two\x01", quiet_s=0.01) as made:
+    async with open_gateway("one two\x01", quiet_s=0.01) as made:
         speaking(made, "one ")
         body = ""
         key = {"Authorization": f"Bearer {made.openai.api_key}"}
-        async with made.http.stream("POST", made.gateway.url + path, json=asked, headers=key) as response:
+        async with made.http.stream("POST", made.gateway.url + path, json=options, headers=key) as response:
             async for line in response.aiter_lines():
                 body += line + "\n"
                 if body.count(ping) == 2:
-                    made.engine.open.set()
+                    made.engine.may_reply.set()
     again = httpx.MockTransport(lambda _: httpx.Response(200, text=body, headers=response.headers))
     async with httpx.AsyncClient(transport=again) as http:
         made.openai, made.anthropic = (
@@ -299,17 +306,17 @@ class DyingEngine:
 
     async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         assert watch is not None
-        came = request.resume_from.plus(received(self._text))
+        came = request.resume_from.plus(partial_reply(self._text))
         watch(came)
         if self._error is not None:
             raise self._error
-        return reply_of(came.token_ids, 1)
+        return make_reply(came.token_ids, 1)
 
 
 @asked_by
 async def test_a_stream_goes_on_where_an_engine_died(ask: Asking) -> None:
     router = Router([DyingEngine("a", "one ", EngineUnavailable("dead")), DyingEngine("b", "two\x01")])
-    async with rig(generate=router.generate) as made:
+    async with open_gateway(generate=router.generate) as made:
         assert await rest(await ask(made)) == "one two"
         (segment,) = made.session.segments()
     assert segment.token_ids[segment.loss_mask == 1].tolist() == ids_of("one two\x01")

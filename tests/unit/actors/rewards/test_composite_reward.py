@@ -31,16 +31,24 @@ from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Segment, TestResult, Trajectory, Turn, TurnKind
 from protocol.weights import NO_VERSION, Lineage, WeightVersion
 from tests.support.episodes import BINARY_REWARD
-from tests.support.fake_judge import GOOD, fake_judge, nobody
+from tests.support.fake_judge import GOOD, serve_fake_judge, unreachable_url
 from tests.support.learner_specs import make_objective, make_spec
 
 JUDGE = JudgeSettings()
 
 
-def episode(turns: int, *, passed: int = 1, of: int = 2, command: str = "ls") -> EpisodeResult:
-    tests = tuple(TestResult(f"t{n}", n < passed) for n in range(of))
-    said = ModelTurn("I look.", (ToolCallRecord("bash", command, "", 0),))
-    return EpisodeResult("do", EpisodeStatus.COMPLETED, tests, passed / of, passed == of, passed / of, (said,) * turns)
+def episode(turns: int, *, passed: int = 1, test_count: int = 2, command: str = "ls") -> EpisodeResult:
+    tests = tuple(TestResult(f"t{n}", n < passed) for n in range(test_count))
+    turn = ModelTurn("I look.", (ToolCallRecord("bash", command, "", 0),))
+    return EpisodeResult(
+        "do",
+        EpisodeStatus.COMPLETED,
+        tests,
+        passed / test_count,
+        passed == test_count,
+        passed / test_count,
+        (turn,) * turns,
+    )
 
 
 class FakeJudging:
@@ -97,10 +105,10 @@ def test_a_discounted_turn_has_with_its_episodes_reward_its_share_of_it(
 
 @given(st.lists(st.floats(-0.1, 0.1), max_size=40), st.floats(0.001, 1.0))
 def test_what_turns_are_given_stays_within_the_cap_at_every_turn(values: list[float], cap: float) -> None:
-    given = cap_turn_rewards(values, cap)
-    assert all(abs(sum(given[:end])) <= cap + 1e-9 for end in range(len(given) + 1))
+    capped = cap_turn_rewards(values, cap)
+    assert all(abs(sum(capped[:end])) <= cap + 1e-9 for end in range(len(capped) + 1))
     small = sum(map(abs, values)) <= cap
-    assert not small or given == pytest.approx(values)
+    assert not small or capped == pytest.approx(values)
 
 
 async def test_process_rules_add_to_the_episode_as_much_as_they_may() -> None:
@@ -130,8 +138,8 @@ async def test_a_judges_scores_are_the_turns_own_and_its_failures_are_told_and_g
     worth = await rewards("signed_pass_ratio", judge, judge=settings).compute_reward(episode(3))
     assert worth.reward.total == 0.0
     assert worth.turns == pytest.approx((0.5, 0.0, -1 / 6))
-    told = {name: value for name, value in worth.reward.parts.items() if name.startswith("judge")}
-    assert told == pytest.approx(
+    parts = {name: value for name, value in worth.reward.parts.items() if name.startswith("judge")}
+    assert parts == pytest.approx(
         {"judge": 1 / 6, "judge_votes": 2.0, "judge_invalid": 0.0, "judge_slow": 3.0, "judge_down": 0.0}
     )
 
@@ -166,12 +174,12 @@ async def test_evaluations_ask_no_judge() -> None:
 
 
 async def test_opened_rewards_ask_the_judge_that_is_configured() -> None:
-    async with fake_judge(GOOD) as server:
+    async with serve_fake_judge(GOOD) as server:
         judge = JudgeSpec(JudgeSettings(url=server.url, model="j", votes=2), "$task $step")
         async with open_reward(RewardSpec("signed_pass_ratio", RewardSettings(), judge)) as opened:
             worth = await opened.compute_reward(episode(2))
     assert (worth.reward.total, worth.turns) == (0.0, (1.0, 1.0))
-    dead = JudgeSpec(JudgeSettings(url=nobody(), model="j", votes=1), "$task $step")
+    dead = JudgeSpec(JudgeSettings(url=unreachable_url(), model="j", votes=1), "$task $step")
     async with open_reward(RewardSpec("tcr", RewardSettings(), dead)) as opened:
         worth = await opened.compute_reward(episode(2))
     assert (worth.reward.total, worth.turns, worth.reward.parts["judge_down"]) == (-0.8, (0.0, 0.0), 2.0)
@@ -224,7 +232,7 @@ def test_rewards_for_other_turns_than_there_are_go_nowhere(rewards: tuple[float,
 
 
 async def trajectory(sample: int, scores: Sequence[float], passed: int, discount: float, coefficient: float) -> bytes:
-    """As a worker would send it: OpenClaw's reward of an episode whose turns were judged so."""
+    """Return OpenClaw's reward of an episode with these turn scores, as a worker would send it."""
     judging = JudgeSettings(coefficient=coefficient)
     whole = rewards("signed_pass_ratio", FakeJudging(*scores), discount=discount, judge=judging)
     played = episode(len(scores), passed=passed)

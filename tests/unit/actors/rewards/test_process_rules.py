@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.rewards import process_rules
+from actors.agents.bash_block import SUBMIT
+from actors.rewards import process_rules, shell_commands
 from actors.rewards.episode_result import ModelTurn, ToolCallRecord
 from actors.rewards.process_rules import MAX_TURN_REWARD, score_turns
 from actors.rewards.shaping import cap_turn_rewards
-from actors.rewards.shell_commands import MAX_COMMAND_CHARS, SUBMIT, is_idle, modifies_code, touches_tests
+from actors.rewards.shell_commands import is_idle, modifies_code, touches_tests
 
 
 def shell(*commands: str, exit_code: int | None = 0, output: str = "", timed_out: bool = False) -> ModelTurn:
@@ -220,10 +221,10 @@ def test_no_turn_and_no_episode_is_given_more_than_its_bound(episode: list[Model
     """The ART seed's rules gave up to 8 where a solved task is 1; here a failed episode never beats a solved one."""
     found = score_turns(episode)
     assert all(abs(value) <= MAX_TURN_REWARD for value in found.turns)
-    given = cap_turn_rewards(found.turns, cap)
-    assert len(given) == len(episode)
-    assert abs(sum(given)) <= cap + 1e-9
-    assert 0.5 + sum(given) < 1.0 - cap
+    capped = cap_turn_rewards(found.turns, cap)
+    assert len(capped) == len(episode)
+    assert abs(sum(capped)) <= cap + 1e-9
+    assert 0.5 + sum(capped) < 1.0 - cap
 
 
 @given(st.text() | st.text(st.sampled_from("'\"\\<EOF>;&|$()#\n a1-/.")), st.text())
@@ -235,7 +236,12 @@ def test_any_text_can_be_looked_at(command: str, output: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["'", '"', "<<A\n", "(", "> ", "\\", "a=1 ", "timeout ", "uv run ", "E   ", "at a ", "\n", " ", ":1"]
 )
-def test_a_long_command_is_looked_at_in_no_time(piece: str) -> None:
-    """A pattern whose time is not in proportion to its text would stand a worker's loop still."""
-    long = piece * (4 * MAX_COMMAND_CHARS // len(piece))
+@pytest.mark.timeout(20)
+def test_patterns_take_time_linear_in_a_command_and_its_output(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern with quadratic time would block a worker's event loop: it needs minutes for this text, a linear one
+    about a second."""
+    chars = 1 << 18
+    monkeypatch.setattr(shell_commands, "MAX_COMMAND_CHARS", chars)
+    monkeypatch.setattr(process_rules, "MAX_SEARCHED_CHARS", chars)
+    long = piece * (chars // len(piece))
     score_turns([shell(long, output=long)])

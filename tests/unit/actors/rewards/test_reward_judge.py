@@ -14,7 +14,7 @@ from actors.rewards.prompts import list_judge_prompts, load_judge_prompt
 from actors.rewards.settings import JudgeSettings, JudgeSpec
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus
-from tests.support.fake_judge import BAD, GOOD, Odd, fake_judge, nobody
+from tests.support.fake_judge import BAD, GOOD, FaultyReply, serve_fake_judge, unreachable_url
 
 PROMPT = "$task|$history|$step|$result"
 PLAYED = EpisodeResult("count the lines", EpisodeStatus.COMPLETED, (), 0.0, False, 0.0)
@@ -23,10 +23,10 @@ LONG_S = 60.0
 
 
 def episode(turns: int) -> EpisodeResult:
-    said = (
+    model_turns = (
         ModelTurn(f"step {n}", (ToolCallRecord("shell_exec", f"wc -l {n}", f"{n} lines", 0),)) for n in range(turns)
     )
-    return replace(PLAYED, turns=tuple(said))
+    return replace(PLAYED, turns=tuple(model_turns))
 
 
 async def judged(url: str, played: EpisodeResult, **changes: Any) -> JudgeScores:
@@ -81,22 +81,22 @@ def test_a_score_is_the_mean_of_the_valid_votes_and_none_without_one() -> None:
 
 
 async def test_each_turn_is_voted_on_so_many_times() -> None:
-    async with fake_judge(GOOD) as judge:
+    async with serve_fake_judge(GOOD) as judge:
         found = await judged(judge.url, episode(3), votes=2, temperature=0.6, max_new_tokens=99)
         assert (found.scores, found.votes, dict(found.failures)) == ((1.0, 1.0, 1.0), 6, {})
-        first = judge.asked[0]
+        first = judge.received_requests[0]
     assert (first["model"], first["temperature"], first["max_tokens"]) == ("judge", 0.6, 99)
     assert judge.keys == [None] * 6
 
 
 async def test_votes_differ_and_their_mean_counts() -> None:
-    async with fake_judge(GOOD, BAD, BAD) as judge:
+    async with serve_fake_judge(GOOD, BAD, BAD) as judge:
         found = await judged(judge.url, episode(1), votes=3)
     assert (found.scores, found.votes) == ((pytest.approx(-1 / 3),), 3)
 
 
 async def test_a_key_is_sent_and_shown_to_nobody() -> None:
-    async with fake_judge(GOOD) as judge:
+    async with serve_fake_judge(GOOD) as judge:
         await judged(judge.url, episode(1), key="s3cret")
         assert judge.keys == ["Bearer s3cret"]
     assert "s3cret" not in repr(JudgeSpec(JudgeSettings(), "", "s3cret"))
@@ -106,57 +106,57 @@ async def test_a_key_is_sent_and_shown_to_nobody() -> None:
     ("odd", "kind"),
     [
         ("no mark at all", "invalid"),
-        (Odd.NO_JSON, "invalid"),
-        (Odd.NO_CHAT, "invalid"),
-        (Odd.NO_CHOICE, "invalid"),
-        (Odd.NO_CONTENT, "invalid"),
-        (Odd.ENDLESS, "invalid"),
-        (Odd.BREAKS_OFF, "down"),
-        (Odd.REFUSES, "down"),
+        (FaultyReply.NO_JSON, "invalid"),
+        (FaultyReply.NO_CHAT, "invalid"),
+        (FaultyReply.NO_CHOICE, "invalid"),
+        (FaultyReply.NO_CONTENT, "invalid"),
+        (FaultyReply.ENDLESS, "invalid"),
+        (FaultyReply.BREAKS_OFF, "down"),
+        (FaultyReply.REFUSES, "down"),
     ],
 )
-async def test_a_judge_that_makes_no_sense_is_counted_and_neutral(odd: str | Odd, kind: str) -> None:
-    async with fake_judge(odd) as judge:
+async def test_a_judge_that_makes_no_sense_is_counted_and_neutral(odd: str | FaultyReply, kind: str) -> None:
+    async with serve_fake_judge(odd) as judge:
         found = await judged(judge.url, episode(2), votes=2)
     assert (found.scores, found.votes, dict(found.failures)) == ((None, None), 0, failed(**{kind: 4}))
 
 
 async def test_half_of_the_votes_fail_and_the_others_stand() -> None:
-    async with fake_judge(GOOD, Odd.REFUSES) as judge:
+    async with serve_fake_judge(GOOD, FaultyReply.REFUSES) as judge:
         found = await judged(judge.url, episode(2), votes=2, concurrency=1)
     assert (found.scores, found.votes, dict(found.failures)) == ((1.0, 1.0), 2, failed(down=2))
 
 
 async def test_a_slow_vote_costs_itself_alone() -> None:
-    async with fake_judge(GOOD, Odd.HANGS) as judge:
+    async with serve_fake_judge(GOOD, FaultyReply.HANGS) as judge:
         found = await judged(judge.url, episode(1), votes=2, concurrency=1, vote_timeout_s=1.5)
     assert (found.scores, found.votes, dict(found.failures)) == ((1.0,), 1, failed(slow=1))
 
 
 async def test_an_episode_waits_no_longer_than_it_may_and_keeps_what_came() -> None:
     """Else a judge that hangs holds all places of a worker."""
-    async with fake_judge(GOOD, Odd.HANGS) as judge:
+    async with serve_fake_judge(GOOD, FaultyReply.HANGS) as judge:
         found = await judged(judge.url, episode(3), votes=1, concurrency=1, timeout_s=1.5)
-        assert len(judge.asked) == 2, "the third had no room until its time was up"
+        assert len(judge.received_requests) == 2, "the third had no room until its time was up"
     assert (found.scores, found.votes, dict(found.failures)) == ((1.0, None, None), 1, failed(slow=2))
 
 
 async def test_a_dead_judge_is_counted_and_neutral() -> None:
-    found = await judged(nobody(), episode(2), votes=2)
+    found = await judged(unreachable_url(), episode(2), votes=2)
     assert (found.scores, dict(found.failures)) == ((None, None), failed(down=4))
 
 
 async def test_a_worker_asks_for_so_many_votes_at_once_over_all_its_episodes() -> None:
-    async with fake_judge(GOOD) as server:
+    async with serve_fake_judge(GOOD) as server:
         spec = JudgeSpec(JudgeSettings(url=server.url, model="j", votes=3, concurrency=2), PROMPT)
         async with Judge(spec) as judge, asyncio.TaskGroup() as group:
             for _ in range(3):
                 group.create_task(judge.score_episode(episode(4)))
-        assert (len(server.asked), server.most_at_once) == (36, 2)
+        assert (len(server.received_requests), server.max_active_requests) == (36, 2)
 
 
 async def test_an_episode_that_is_given_up_leaves_no_vote_behind() -> None:
-    async with fake_judge(Odd.HANGS) as server:
+    async with serve_fake_judge(FaultyReply.HANGS) as server:
         spec = JudgeSpec(JudgeSettings(url=server.url, model="j", votes=1), PROMPT)
         async with Judge(spec) as judge:
             with pytest.raises(TimeoutError):
@@ -165,7 +165,7 @@ async def test_an_episode_that_is_given_up_leaves_no_vote_behind() -> None:
 
 
 async def test_an_episode_without_a_turn_is_not_asked_about() -> None:
-    assert (await judged(nobody(), episode(0))).scores == ()
+    assert (await judged(unreachable_url(), episode(0))).scores == ()
 
 
 def test_a_judge_sees_the_first_and_the_last_turns_before_the_one_it_judges() -> None:

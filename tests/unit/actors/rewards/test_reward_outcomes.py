@@ -16,16 +16,16 @@ from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, TestResult
 
 
-def played(passed: int, of: int, calls: tuple[int, ...] = (), weights: tuple[float, ...] = ()) -> EpisodeResult:
+def played(passed: int, test_count: int, calls: tuple[int, ...] = (), weights: tuple[float, ...] = ()) -> EpisodeResult:
     """``passed`` of so many tests passed, the first ones; ``calls`` of tools turn by turn."""
-    tests = tuple(TestResult(f"t{n}", n < passed, weights[n] if weights else 1.0) for n in range(of))
+    tests = tuple(TestResult(f"t{n}", n < passed, weights[n] if weights else 1.0) for n in range(test_count))
     whole = sum(test.weight for test in tests)
     return EpisodeResult(
         instruction="do it",
         status=EpisodeStatus.COMPLETED,
         tests=tests,
-        pass_ratio=passed / of if of else 0.0,
-        all_passed=0 < of == passed,
+        pass_ratio=passed / test_count if test_count else 0.0,
+        all_passed=0 < test_count == passed,
         score=sum(test.weight for test in tests if test.passed) / whole if whole else 0.0,
         turns=tuple(ModelTurn("", (ToolCallRecord("shell_exec", "ls"),) * number) for number in calls),
     )

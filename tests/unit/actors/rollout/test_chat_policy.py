@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import pytest
 
 from actors.agents.hermes import HermesAgent
@@ -13,13 +10,13 @@ from actors.engines.messages import EngineUnavailable
 from actors.rollout.agent_loop import AgentLoop
 from actors.rollout.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy, ChatRefusedError
 from actors.rollout.settings import EpisodeSettings
-from actors.rollout.terminal import EpisodeGrade, ToolCallResult
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
-from tests.support.fake_chat import Calls, FakeChat, Refusal, fake_chat, scripted
-from tests.support.fake_judge import nobody
+from tests.support.fake_chat import ChatErrorReply, FakeChat, ToolCallReply, scripted_replies, serve_fake_chat
+from tests.support.fake_judge import unreachable_url
+from tests.support.fake_terminal import FakeTerminal
 from tests.support.observers import FakeObserver
 
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
@@ -34,19 +31,6 @@ SETTINGS = EpisodeSettings(
     nominal_tokens_per_s=50.0,
     time_limit_s=60.0,
 )
-
-
-@dataclass
-class FakeTerminal:
-    text: str = "out"
-    calls: int = 0
-
-    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
-        self.calls += 1
-        return ToolCallResult(self.text, self.text, 0, 5.0)
-
-    async def grade(self) -> EpisodeGrade:
-        return EpisodeGrade((), 0.0, False, 0.0)
 
 
 def endpoint(url: str, deadline_s: float = 30.0, thinking: bool | None = None) -> ChatEndpoint:
@@ -71,9 +55,9 @@ async def acted(
 
 
 async def test_what_the_model_writes_and_reads_is_one_conversation() -> None:
-    async with fake_chat(scripted(CALL, "done")) as chat:
+    async with serve_fake_chat(scripted_replies(CALL, "done")) as chat:
         status, acting = await acted(chat)
-    first, second = chat.asked
+    first, second = chat.received_requests
     assert status is EpisodeStatus.COMPLETED
     assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "user"]
     assert second["messages"][3]["content"] == "<tool_response>\nout\n</tool_response>"
@@ -86,58 +70,58 @@ async def test_what_the_model_writes_and_reads_is_one_conversation() -> None:
 @pytest.mark.parametrize("thinking", [None, True, False])
 async def test_the_server_s_template_is_told_whether_to_think(thinking: bool | None) -> None:
     """Else a recipe without thoughts is evaluated with them, under its name."""
-    async with fake_chat(scripted("done")) as chat:
+    async with serve_fake_chat(scripted_replies("done")) as chat:
         await acted(chat, thinking=thinking)
-    told = None if thinking is None else {"enable_thinking": thinking}
-    assert chat.asked[0].get("chat_template_kwargs") == told
+    template_options = None if thinking is None else {"enable_thinking": thinking}
+    assert chat.received_requests[0].get("chat_template_kwargs") == template_options
 
 
 async def test_calls_that_the_server_parsed_are_run_and_answered_under_their_ids() -> None:
-    calls = Calls(("shell_exec", "shell_exec"), ('{"command": "ls"}', "{not json"))
+    calls = ToolCallReply(("shell_exec", "shell_exec"), ('{"command": "ls"}', "{not json"))
     terminal = FakeTerminal()
-    async with fake_chat(scripted(calls, "done")) as chat:
+    async with serve_fake_chat(scripted_replies(calls, "done")) as chat:
         status, acting = await acted(chat, terminal)
-    told = chat.asked[1]["messages"]
+    messages = chat.received_requests[1]["messages"]
     assert (status, terminal.calls, acting.transcript.turns[0].malformed) == (EpisodeStatus.COMPLETED, 1, True)
-    assert [each["id"] for each in told[2]["tool_calls"]] == ["c0", "c1"]
-    assert [(each["role"], each["tool_call_id"]) for each in told[3:]] == [("tool", "c0"), ("tool", "c1")]
-    assert "not valid JSON" in told[4]["content"]
+    assert [each["id"] for each in messages[2]["tool_calls"]] == ["c0", "c1"]
+    assert [(each["role"], each["tool_call_id"]) for each in messages[3:]] == [("tool", "c0"), ("tool", "c1")]
+    assert "not valid JSON" in messages[4]["content"]
 
 
 async def test_a_full_context_is_the_policy_s_outcome_whoever_finds_it() -> None:
-    async with fake_chat(scripted(Refusal(400, "maximum context length is 4096"))) as chat:
+    async with serve_fake_chat(scripted_replies(ChatErrorReply(400, "maximum context length is 4096"))) as chat:
         assert (await acted(chat))[0] is EpisodeStatus.CONTEXT_LIMIT
-    async with fake_chat(scripted(CALL)) as chat:
+    async with serve_fake_chat(scripted_replies(CALL)) as chat:
         status, _ = await acted(chat, FakeTerminal("x" * 9000), context=2000)
-        assert (status, len(chat.asked)) == (EpisodeStatus.CONTEXT_LIMIT, 1)
+        assert (status, len(chat.received_requests)) == (EpisodeStatus.CONTEXT_LIMIT, 1)
 
 
 async def test_a_server_that_says_later_is_asked_again() -> None:
-    answers = iter([Refusal(429), Refusal(503), "done"])
-    async with fake_chat(lambda _: next(answers)) as chat:
+    answers = iter([ChatErrorReply(429), ChatErrorReply(503), "done"])
+    async with serve_fake_chat(lambda _: next(answers)) as chat:
         assert (await acted(chat))[0] is EpisodeStatus.COMPLETED
-    assert len(chat.asked) == 3
+    assert len(chat.received_requests) == 3
 
 
 async def test_a_server_that_says_no_is_not_asked_again() -> None:
-    async with fake_chat(scripted(Refusal(404, "no such model"))) as chat:
+    async with serve_fake_chat(scripted_replies(ChatErrorReply(404, "no such model"))) as chat:
         with pytest.raises(ChatRefusedError, match=r"refuses \(404\): no such model"):
             await acted(chat)
-    assert len(chat.asked) == 1
+    assert len(chat.received_requests) == 1
 
 
 async def test_a_server_that_is_silent_is_infrastructure_s_failure() -> None:
-    async with fake_chat(scripted("done")) as chat:
-        chat.hold.clear()
+    async with serve_fake_chat(scripted_replies("done")) as chat:
+        chat.may_reply.clear()
         with pytest.raises(EngineUnavailable, match=r"no reply within 0\.2 s"):
             await acted(chat, deadline_s=0.2)
-    assert len(chat.asked) == 1
+    assert len(chat.received_requests) == 1
 
 
 async def test_who_is_not_there_or_wants_a_key_is_said_before_anything_runs() -> None:
-    async with endpoint(nobody()) as talking:
+    async with endpoint(unreachable_url()) as talking:
         with pytest.raises(UserError, match="no server answers at"):
             await talking.list_models()
-    async with fake_chat(scripted("done"), key="secret") as chat, endpoint(chat.url) as talking:
+    async with serve_fake_chat(scripted_replies("done"), key="secret") as chat, endpoint(chat.url) as talking:
         with pytest.raises(UserError, match="--key-file"):
             await talking.list_models()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import cast
@@ -23,7 +22,6 @@ from actors.rewards.registry import find_outcome_reward
 from actors.rollout.episode import run_agent_episode
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.stages import NO_DEADLINES, StageDeadlines, StageOverrun, run_stage
-from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent, ToolCallResult
 from actors.tokens.chat_format import ChatFormat
 from actors.tokens.truncation import OMITTED_MIDDLE
 from learner.data.sequences import join_sequences
@@ -31,8 +29,9 @@ from protocol.trajectory import TRAIN_PURPOSE, EpisodeStatus, RolloutRequest, Te
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
 from tests.support.episodes import BINARY_REWARD, REQUEST, episode_context
-from tests.support.fake_policy import END, LS, FakeEngine, FakeTokenizer
-from tests.support.observers import FakeObserver, FakeRewarding
+from tests.support.fake_policy import END, LS, FakeTokenizer, ScriptedEngine
+from tests.support.fake_terminal import FakeTerminal
+from tests.support.observers import FakeObserver, FakeReward
 
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
 SETTINGS = EpisodeSettings(
@@ -49,28 +48,10 @@ TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
 
 
 @dataclass
-class FakeTerminal:
-    """Answers every command with its text; passes the first of two tests."""
-
-    text: str = "out"
-    destroyed_at: int = 99
-    calls: int = 0
-
-    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
-        self.calls += 1
-        if self.calls >= self.destroyed_at:
-            raise SandboxDestroyedByAgent("PID 1 is gone")
-        return ToolCallResult(self.text, self.text, 0, 5.0)
-
-    async def grade(self) -> EpisodeGrade:
-        return EpisodeGrade((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0)
-
-
-@dataclass
-class Episode:
+class EpisodeScene:
     """One episode of :data:`AGENT`, whose parts a test may exchange before it runs."""
 
-    engine: FakeEngine
+    engine: ScriptedEngine
     terminal: FakeTerminal
     settings: EpisodeSettings
     agent: Agent = AGENT
@@ -94,12 +75,12 @@ class Episode:
 
 
 def episode(
-    engine: FakeEngine,
+    engine: ScriptedEngine,
     terminal: FakeTerminal,
     settings: EpisodeSettings = SETTINGS,
     reward: RewardFunction = BINARY_REWARD,
-) -> Episode:
-    return Episode(engine, terminal, settings, reward=reward)
+) -> EpisodeScene:
+    return EpisodeScene(engine, terminal, settings, reward=reward)
 
 
 def changed(settings: EpisodeSettings, **changes: object) -> EpisodeSettings:
@@ -107,7 +88,7 @@ def changed(settings: EpisodeSettings, **changes: object) -> EpisodeSettings:
 
 
 async def test_every_sampled_token_and_no_other_carries_loss_with_its_own_logprob_and_version() -> None:
-    engine = FakeEngine([CALL + "\x01", "done\x01"])
+    engine = ScriptedEngine([CALL + "\x01", "done\x01"])
     trajectory = await episode(engine, FakeTerminal()).run()
     (segment,) = trajectory.segments
     text = "".join(map(chr, segment.token_ids))
@@ -136,15 +117,15 @@ async def test_the_next_prompt_is_what_was_sampled_never_what_it_decodes_to() ->
     sampled, tokenizer = [END if char == "\x01" else ord(char) for char in reply], FakeTokenizer()
     again = tokenizer.encode(tokenizer.decode(sampled, skip_special_tokens=False), add_special_tokens=False)
     assert again != sampled, "or this test would show nothing"
-    engine = FakeEngine([reply, "done\x01"])
+    engine = ScriptedEngine([reply, "done\x01"])
     trajectory = await episode(engine, FakeTerminal()).run()
-    first, second = (request.input_ids for request in engine.asked)
+    first, second = (request.input_ids for request in engine.received_requests)
     assert second[: len(first) + len(sampled)] == [*first, *sampled]
     assert trajectory.segments[0].token_ids[: len(second)].tolist() == second
 
 
 async def test_a_turn_that_was_cut_gets_its_end_from_the_template_without_loss() -> None:
-    engine = FakeEngine([f"{CALL}{CALL[:5]}", "done\x01"])
+    engine = ScriptedEngine([f"{CALL}{CALL[:5]}", "done\x01"])
     settings = EpisodeSettings(
         max_turns=3,
         max_malformed=2,
@@ -161,7 +142,7 @@ async def test_a_turn_that_was_cut_gets_its_end_from_the_template_without_loss()
 
 
 async def test_the_agent_that_destroys_its_sandbox_gets_a_failed_tasks_reward() -> None:
-    trajectory = await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(destroyed_at=1)).run()
+    trajectory = await episode(ScriptedEngine([CALL + "\x01"]), FakeTerminal(destroyed_at=1)).run()
     assert trajectory.status is EpisodeStatus.SANDBOX_DESTROYED
     assert trajectory.reward.total == 0.0
     assert [test.passed for test in trajectory.tests] == [False, False]
@@ -177,16 +158,16 @@ async def test_the_agent_that_destroys_its_sandbox_gets_a_failed_tasks_reward() 
     ],
 )
 async def test_limits_are_policy_outcomes(texts: list[str], status: EpisodeStatus) -> None:
-    assert (await episode(FakeEngine(texts), FakeTerminal()).run()).status is status
+    assert (await episode(ScriptedEngine(texts), FakeTerminal()).run()).status is status
 
 
 async def test_the_context_limit_is_a_policy_outcome() -> None:
     settings = changed(SETTINGS, context_tokens=40)
-    cut = episode(FakeEngine(["x" * 100]), FakeTerminal(), settings)
+    cut = episode(ScriptedEngine(["x" * 100]), FakeTerminal(), settings)
     observer = cut.observer = FakeObserver()
     trajectory = await cut.run()
     assert trajectory.status is EpisodeStatus.CONTEXT_LIMIT
-    assert observer.said == ["x" * trajectory.sampled_tokens], "the last that it said is missing"
+    assert observer.texts == ["x" * trajectory.sampled_tokens], "the last that it said is missing"
 
 
 @pytest.mark.parametrize("room", [0, 1])
@@ -202,14 +183,14 @@ async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_n
         nominal_tokens_per_s=50.0,
         time_limit_s=60.0,
     )
-    engine = FakeEngine([*texts])
+    engine = ScriptedEngine([*texts])
     await episode(engine, terminal, large).run()
-    context = len(engine.asked[1].input_ids) + room
-    again = FakeEngine([*texts])
+    context = len(engine.received_requests[1].input_ids) + room
+    again = ScriptedEngine([*texts])
     trajectory = await episode(again, terminal, changed(large, context_tokens=context)).run()
     kinds = [turn.kind for turn in trajectory.segments[0].turns]
     assert trajectory.status is EpisodeStatus.CONTEXT_LIMIT
-    assert len(again.asked) == 1 + room
+    assert len(again.received_requests) == 1 + room
     assert kinds == [TurnKind.PROMPT, TurnKind.MODEL, *[TurnKind.OBSERVATION, TurnKind.MODEL] * room]
     assert trajectory.tokens <= context
 
@@ -225,26 +206,26 @@ async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
         time_limit_s=60.0,
     )
     assert (
-        await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(), settings).run()
+        await episode(ScriptedEngine([CALL + "\x01"]), FakeTerminal(), settings).run()
     ).status is EpisodeStatus.TIME_LIMIT
 
 
 @pytest.mark.parametrize(("purpose", "temperature"), [(TRAIN_PURPOSE, 0.7), ("before", 1.0)])
 async def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
     """Else what is called pass@1 is a figure at another temperature."""
-    engine = FakeEngine(["done\x01"])
+    engine = ScriptedEngine(["done\x01"])
     asking = episode(engine, FakeTerminal(), changed(SETTINGS, temperature=0.7))
     asking.request = replace(asking.request, purpose=purpose)
     await asking.run()
-    assert [request.temperature for request in engine.asked] == [temperature]
+    assert [request.temperature for request in engine.received_requests] == [temperature]
 
 
 async def test_an_engine_that_fails_is_infrastructure_and_no_trajectory() -> None:
     async def fail(request: GenerateRequest) -> GenerateReply:
         raise EngineUnavailable("gone")
 
-    failing = episode(FakeEngine([]), FakeTerminal())
-    failing.engine = cast("FakeEngine", SimpleNamespace(generate=fail))
+    failing = episode(ScriptedEngine([]), FakeTerminal())
+    failing.engine = cast("ScriptedEngine", SimpleNamespace(generate=fail))
     with pytest.raises(EngineUnavailable):
         await failing.run()
 
@@ -261,18 +242,18 @@ async def test_calls_of_a_reply_that_come_after_its_time_are_answered_and_not_ru
         time_limit_s=0.0101,
     )
     terminal = FakeTerminal()
-    trajectory = await episode(FakeEngine([CALL * 5 + "\x01"]), terminal, settings).run()
+    trajectory = await episode(ScriptedEngine([CALL * 5 + "\x01"]), terminal, settings).run()
     assert (trajectory.status, terminal.calls) == (EpisodeStatus.TIME_LIMIT, 3)
     assert "".join(map(chr, trajectory.segments[0].token_ids)).count("not run, your time is up") == 2
 
 
 async def test_a_reward_sees_what_was_said_called_and_answered_turn_by_turn() -> None:
     """Else a rule counts calls that nobody made, or misses those that were."""
-    seen = FakeRewarding()
+    seen = FakeReward()
     texts = [f"I look. {CALL}{CALL}", "<tool_call>{", "done"]
     large = changed(SETTINGS, max_new_tokens=400, context_tokens=4000)
-    trajectory = await episode(FakeEngine([f"{text}\x01" for text in texts]), FakeTerminal(), large, seen).run()
-    (played,) = seen.asked
+    trajectory = await episode(ScriptedEngine([f"{text}\x01" for text in texts]), FakeTerminal(), large, seen).run()
+    (played,) = seen.received_results
     looked = ToolCallRecord("shell_exec", "ls", "out", 0)
     assert played.turns == (
         ModelTurn(texts[0], (looked, looked)), ModelTurn(texts[1], malformed=True), ModelTurn(texts[2]),
@@ -294,18 +275,18 @@ async def test_a_reward_sees_what_was_said_called_and_answered_turn_by_turn() ->
 async def test_calls_that_were_asked_for_count_however_the_episode_ended(
     texts: list[str], context: int, calls: int
 ) -> None:
-    seen = FakeRewarding()
+    seen = FakeReward()
     settings = changed(SETTINGS, max_new_tokens=400 if calls > 1 else 100, context_tokens=context)
     settings = changed(settings, time_limit_s=0.0101, nominal_tokens_per_s=1e9)
-    await episode(FakeEngine([*texts]), FakeTerminal(destroyed_at=1 if calls == 1 else 99), settings, seen).run()
-    assert (len(seen.asked[0].turns), seen.asked[0].tool_call_count) == (1, calls)
+    await episode(ScriptedEngine([*texts]), FakeTerminal(destroyed_at=1 if calls == 1 else 99), settings, seen).run()
+    assert (len(seen.received_results[0].turns), seen.received_results[0].tool_call_count) == (1, calls)
 
 
 @pytest.mark.parametrize(
     ("last", "right"), [("It is \\boxed{\\frac{2}{4}}.", True), ("\\boxed{2}", False), ("1/2", False)]
 )
 async def test_a_task_that_asks_for_an_answer_is_graded_by_the_last_reply(last: str, right: bool) -> None:
-    asking = episode(FakeEngine([f"\\boxed{{1/2}} {CALL}\x01", f"{last}\x01"]), FakeTerminal())
+    asking = episode(ScriptedEngine([f"\\boxed{{1/2}} {CALL}\x01", f"{last}\x01"]), FakeTerminal())
     asking.task = Task(id="t", instruction="how much?", answer="1/2")
     trajectory = await asking.run()
     assert trajectory.tests == (TestResult("answer", right),)
@@ -313,7 +294,7 @@ async def test_a_task_that_asks_for_an_answer_is_graded_by_the_last_reply(last: 
 
 
 async def test_an_agent_that_destroyed_its_sandbox_has_answered_nothing() -> None:
-    asking = episode(FakeEngine([f"\\boxed{{7}} {CALL}\x01"]), FakeTerminal(destroyed_at=1))
+    asking = episode(ScriptedEngine([f"\\boxed{{7}} {CALL}\x01"]), FakeTerminal(destroyed_at=1))
     asking.task = Task(id="t", instruction="how much?", answer="7")
     trajectory = await asking.run()
     assert (trajectory.status, trajectory.tests) == (EpisodeStatus.SANDBOX_DESTROYED, (TestResult("answer", False),))
@@ -321,24 +302,29 @@ async def test_an_agent_that_destroyed_its_sandbox_has_answered_nothing() -> Non
 
 async def test_what_a_tool_answers_is_cut_by_tokens_at_both_ends_and_marked() -> None:
     """Else one command fills the context, however few characters or many tokens it printed."""
-    engine = FakeEngine([CALL + "\x01", "done\x01"])
+    engine = ScriptedEngine([CALL + "\x01", "done\x01"])
     settings = changed(SETTINGS, observation_tokens=44, context_tokens=2000)
     await episode(engine, FakeTerminal("a" * 50 + "b" * 50), settings).run()
-    assert "<tool>aaaaaaa\n... [86 tokens left out] ...\nbbbbbbb\x01" in "".join(map(chr, engine.asked[1].input_ids))
+    assert "<tool>aaaaaaa\n... [86 tokens left out] ...\nbbbbbbb\x01" in "".join(
+        map(chr, engine.received_requests[1].input_ids)
+    )
 
 
 async def test_calls_beyond_those_of_a_reply_are_answered_and_not_run() -> None:
     settings = changed(SETTINGS, max_calls=1, max_new_tokens=400, context_tokens=2000)
-    engine, terminal = FakeEngine([CALL * 3 + "\x01", "done\x01"]), FakeTerminal()
+    engine, terminal = ScriptedEngine([CALL * 3 + "\x01", "done\x01"]), FakeTerminal()
     trajectory = await episode(engine, terminal, settings).run()
     assert terminal.calls == 1
     assert [turn.tool for turn in trajectory.segments[0].turns if turn.tool] == ["shell_exec"]
-    assert "".join(map(chr, engine.asked[1].input_ids)).count("not run, as at most 1 of a reply's calls are") == 2
+    assert (
+        "".join(map(chr, engine.received_requests[1].input_ids)).count("not run, as at most 1 of a reply's calls are")
+        == 2
+    )
 
 
 async def test_a_submission_ends_an_episode_as_a_last_word_does() -> None:
-    """What the command printed is told to nobody: the policy does not go on."""
-    submits = episode(FakeEngine(["```bash\nmake submission\n```\x01"]), FakeTerminal(f"{SUBMIT}\n"))
+    """The command's output is passed to nobody: the policy does not go on."""
+    submits = episode(ScriptedEngine(["```bash\nmake submission\n```\x01"]), FakeTerminal(f"{SUBMIT}\n"))
     submits.agent = BashBlockAgent(PromptTemplate("sys"))
     trajectory = await submits.run()
     assert trajectory.status is EpisodeStatus.COMPLETED
@@ -346,10 +332,10 @@ async def test_a_submission_ends_an_episode_as_a_last_word_does() -> None:
 
 
 async def test_a_last_word_with_actions_is_over_once_they_are_done() -> None:
-    answering, terminal = episode(FakeEngine(["It is 7.\x01"]), FakeTerminal()), FakeTerminal()
+    answering, terminal = episode(ScriptedEngine(["It is 7.\x01"]), FakeTerminal()), FakeTerminal()
     answering.agent, answering.terminal = CodeInterpreterAgent(PromptTemplate("sys"), {}), terminal
     assert ((await answering.run()).status, terminal.calls) == (EpisodeStatus.COMPLETED, 1)
-    late = episode(FakeEngine(["It is 7.\x01"]), terminal, changed(SETTINGS, nominal_tokens_per_s=0.01))
+    late = episode(ScriptedEngine(["It is 7.\x01"]), terminal, changed(SETTINGS, nominal_tokens_per_s=0.01))
     late.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
     assert ((await late.run()).status, terminal.calls) == (EpisodeStatus.TIME_LIMIT, 1)
 
@@ -360,7 +346,7 @@ async def test_an_answer_is_no_call_of_a_tool() -> None:
     settings = changed(SETTINGS, max_new_tokens=400, context_tokens=2000)
     reward = CompositeReward(find_outcome_reward("tcr").formula)
     for calls, total in ((0, -1.0), (1, -0.9), (2, -0.8)):
-        engine = FakeEngine([*[f"{program}\x01"] * calls, "It is 8.\x01"])
+        engine = ScriptedEngine([*[f"{program}\x01"] * calls, "It is 8.\x01"])
         answering = episode(engine, FakeTerminal(), settings, reward)
         answering.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
         assert (await answering.run()).reward.total == total
@@ -377,23 +363,23 @@ async def test_a_call_beyond_those_that_are_run_earns_nothing(most: int, total: 
         max_calls=most,
     )
     reward = CompositeReward(find_outcome_reward("tcr").formula)
-    answering = episode(FakeEngine([f"{program * 4}\x01", "It is 8.\x01"]), FakeTerminal(), settings, reward)
+    answering = episode(ScriptedEngine([f"{program * 4}\x01", "It is 8.\x01"]), FakeTerminal(), settings, reward)
     answering.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
     assert (await answering.run()).reward.total == total
 
 
 async def test_a_last_word_that_was_cut_is_none() -> None:
     """Half an answer would be graded, and the model never told."""
-    engine, terminal = FakeEngine(["It is 7" + "0" * 50, "It is 7.\x01"]), FakeTerminal()
+    engine, terminal = ScriptedEngine(["It is 7" + "0" * 50, "It is 7.\x01"]), FakeTerminal()
     cut = episode(engine, terminal, changed(SETTINGS, max_new_tokens=20))
     cut.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
     assert ((await cut.run()).status, terminal.calls) == (EpisodeStatus.COMPLETED, 1)
-    assert "Error: the reply was cut after 20 tokens" in "".join(map(chr, engine.asked[1].input_ids))
+    assert "Error: the reply was cut after 20 tokens" in "".join(map(chr, engine.received_requests[1].input_ids))
 
 
 async def test_a_reply_that_the_context_cut_in_its_thoughts_is_no_malformed_call() -> None:
     settings = changed(SETTINGS, context_tokens=60, max_malformed=1)
-    assert (await episode(FakeEngine(["<think>" + "x" * 100]), FakeTerminal(), settings).run()).status is (
+    assert (await episode(ScriptedEngine(["<think>" + "x" * 100]), FakeTerminal(), settings).run()).status is (
         EpisodeStatus.CONTEXT_LIMIT
     )
 
@@ -406,9 +392,9 @@ async def test_a_stage_that_is_not_over_in_time_is_infrastructure_and_named(name
         await asyncio.Event().wait()
         raise AssertionError
 
-    slow = episode(FakeEngine(["done\x01"]), FakeTerminal())
+    slow = episode(ScriptedEngine(["done\x01"]), FakeTerminal())
     if name == "agent":
-        slow.engine = cast("FakeEngine", SimpleNamespace(generate=never))
+        slow.engine = cast("ScriptedEngine", SimpleNamespace(generate=never))
     else:
         slow.terminal.grade = never
     now = asyncio.get_running_loop().time()
@@ -436,26 +422,28 @@ def sequences_of(trajectory: Trajectory) -> list[tuple[str, str]]:
 
 
 async def test_a_history_that_is_rendered_anew_trains_each_turn_on_the_prompt_that_it_had() -> None:
-    """What was sampled comes back re-tokenised, and none of it is trained twice."""
+    """Sampled text comes back re-tokenised, and none of it is trained twice."""
     reply = CALL.replace("ls", chr(LS)) + "\x01"
-    engine = FakeEngine([reply, reply, "done\x01"])
+    engine = ScriptedEngine([reply, reply, "done\x01"])
     individual = changed(SETTINGS, max_turns=4, context_tokens=2000, history=HistoryMode.INDIVIDUAL)
     trajectory = await episode(engine, FakeTerminal(), individual).run()
     assert (trajectory.status, trajectory.sampled_tokens) == (EpisodeStatus.COMPLETED, 2 * len(reply) + 5)
-    assert chr(LS) not in "".join(map(chr, engine.asked[2].input_ids)), "the history is not as it was sampled"
+    assert chr(LS) not in "".join(map(chr, engine.received_requests[2].input_ids)), (
+        "the history is not as it was sampled"
+    )
     trained = sequences_of(trajectory)
     sampled = [reply, reply, "done\x01"]
     assert [loss for _, loss in trained] == sampled
-    for (text, loss), asked in zip(trained, engine.asked, strict=True):
-        assert text == "".join(map(chr, asked.input_ids)) + loss
+    for (text, loss), sent in zip(trained, engine.received_requests, strict=True):
+        assert text == "".join(map(chr, sent.input_ids)) + loss
     assert trajectory.tokens < sum(len(text) for text, _ in trained), "what prompts share is stored once"
 
 
 async def test_a_rendered_history_that_keeps_its_prefix_is_one_sequence() -> None:
     texts = [CALL + "\x01", "done\x01"]
     individual = changed(SETTINGS, history=HistoryMode.INDIVIDUAL)
-    anew = await episode(FakeEngine([*texts]), FakeTerminal(), individual).run()
-    native = await episode(FakeEngine([*texts]), FakeTerminal()).run()
+    anew = await episode(ScriptedEngine([*texts]), FakeTerminal(), individual).run()
+    native = await episode(ScriptedEngine([*texts]), FakeTerminal()).run()
     assert sequences_of(anew) == sequences_of(native)
     assert [turn._replace(duration_ms=0.0) for turn in anew.segments[0].turns] == [
         turn._replace(duration_ms=0.0) for turn in native.segments[0].turns
@@ -466,10 +454,10 @@ async def test_a_dynamic_history_that_is_too_long_loses_its_middle_and_goes_on()
     dynamic = changed(
         SETTINGS, max_turns=6, max_new_tokens=100, context_tokens=300, history=HistoryMode.DYNAMIC, history_head=0.3
     )
-    engine = FakeEngine([*[CALL + "\x01"] * 5, "done\x01"])
+    engine = ScriptedEngine([*[CALL + "\x01"] * 5, "done\x01"])
     trajectory = await episode(engine, FakeTerminal("x" * 60), dynamic).run()
     assert trajectory.status is EpisodeStatus.COMPLETED
-    prompts = ["".join(map(chr, asked.input_ids)) for asked in engine.asked]
+    prompts = ["".join(map(chr, sent.input_ids)) for sent in engine.received_requests]
     assert max(map(len, prompts)) == 200
     cut = [prompt for prompt in prompts if OMITTED_MIDDLE in prompt]
     assert cut
@@ -488,6 +476,6 @@ async def test_all_segments_together_stay_within_what_is_set_aside(history: Hist
     limited = changed(
         SETTINGS, max_turns=50, max_new_tokens=100, context_tokens=300, history=history, trajectory_tokens=700
     )
-    trajectory = await episode(FakeEngine([CALL + "\x01"] * 50), FakeTerminal("x" * 60), limited).run()
+    trajectory = await episode(ScriptedEngine([CALL + "\x01"] * 50), FakeTerminal("x" * 60), limited).run()
     assert trajectory.status is EpisodeStatus.CONTEXT_LIMIT
     assert trajectory.tokens <= 700

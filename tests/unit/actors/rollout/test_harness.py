@@ -21,8 +21,8 @@ from protocol.errors import InfraError
 from protocol.trajectory import EpisodeStatus, TestResult, Trajectory, TurnKind
 from sandbox.tasks.task import Task
 from tests.support.episodes import BINARY_REWARD, REQUEST, episode_context
-from tests.support.gateways import Rig, rig
-from tests.support.observers import FakeObserver, FakeRewarding
+from tests.support.gateways import GatewayClients, open_gateway
+from tests.support.observers import FakeObserver, FakeReward
 
 SETTINGS = EpisodeSettings(
     max_turns=3,
@@ -54,15 +54,15 @@ class FakePlace:
 
 
 @asynccontextmanager
-async def reach(made: Rig) -> AsyncGenerator[dict[str, str]]:
+async def reach(made: GatewayClients) -> AsyncGenerator[dict[str, str]]:
     yield harness_environment(made.gateway.url, made.gateway.api_key(made.session), "policy", TASK)
 
 
 @dataclass
-class Episode:
+class HarnessScene:
     """One episode of a harness, whose parts a test may exchange before it runs."""
 
-    made: Rig
+    made: GatewayClients
     place: FakePlace
     clock: Callable[[], float]
     command: str = "agent --go"
@@ -76,11 +76,11 @@ class Episode:
         return await run_harness_episode(context, run, session)
 
 
-def episode(made: Rig, place: FakePlace, clock: Callable[[], float] = lambda: 0.0) -> Episode:
-    return Episode(made, place, clock)
+def episode(made: GatewayClients, place: FakePlace, clock: Callable[[], float] = lambda: 0.0) -> HarnessScene:
+    return HarnessScene(made, place, clock)
 
 
-def asking(made: Rig, calls: int, ran: HarnessExit) -> FakePlace:
+def asking(made: GatewayClients, calls: int, ran: HarnessExit) -> FakePlace:
     """An agent that asks so often, refused or not, and ends."""
 
     async def agent(_: Callable[[], float]) -> HarnessExit:
@@ -108,22 +108,22 @@ def asking(made: Rig, calls: int, ran: HarnessExit) -> FakePlace:
 async def test_how_a_harness_ends_is_a_policy_outcome_and_its_calls_are_the_trajectory(
     ran: HarnessExit, limits: dict[str, int], status: EpisodeStatus
 ) -> None:
-    async with rig("one\x01", "two\x01", **limits) as made:
+    async with open_gateway("one\x01", "two\x01", **limits) as made:
         trajectory = await episode(made, asking(made, 2, ran)).run()
     assert trajectory.status is status
     assert (trajectory.reward.total, trajectory.reward.parts["pass_ratio"]) == (0.0, 0.5)
-    assert trajectory.sampled_tokens == sum(len(reply.token_ids) for reply in made.engine.given) > 0
+    assert trajectory.sampled_tokens == sum(len(reply.token_ids) for reply in made.engine.replies) > 0
     assert trajectory.engine == "engine-0"
 
 
 async def test_a_harness_that_never_had_an_answer_is_no_policy_outcome() -> None:
-    async with rig() as made:
+    async with open_gateway() as made:
         with pytest.raises(InfraError, match="without a reply from the policy: exit code 127, 'no such program'"):
             await episode(made, asking(made, 0, HarnessExit(127, "no such program"))).run()
 
 
 async def test_a_harness_whose_engine_failed_it_is_no_policy_outcome() -> None:
-    async with rig("one\x01", EngineUnavailable("gone")) as made:
+    async with open_gateway("one\x01", EngineUnavailable("gone")) as made:
         with pytest.raises(EngineUnavailable, match="gone"):
             await episode(made, asking(made, 2, HarnessExit(1, ""))).run()
 
@@ -133,7 +133,7 @@ async def test_an_agent_that_destroys_its_sandbox_gets_a_failed_tasks_reward() -
         await made.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "q"}])
         raise SandboxDestroyedByAgent("PID 1 is gone")
 
-    async with rig("one\x01") as made:
+    async with open_gateway("one\x01") as made:
         trajectory = await episode(made, FakePlace(destroy)).run()
     assert (trajectory.status, trajectory.sampled_tokens) == (EpisodeStatus.SANDBOX_DESTROYED, 4)
     assert [test.passed for test in trajectory.tests] == [False, False]
@@ -144,30 +144,29 @@ async def test_waiting_for_the_policy_is_no_time_of_the_agents_and_what_it_sampl
 
     async def agent(left_s: Callable[[], float]) -> HarnessExit:
         now[0] += 10.0
-        left.append(left_s())
-        made.engine.on_asked = wait
+        seconds_left.append(left_s())
+        made.engine.on_request = wait
         await made.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "q"}])
-        left.append(left_s())
+        seconds_left.append(left_s())
         return HarnessExit(0, "")
 
     def wait() -> None:
         now[0] += 1000.0
 
-    left: list[float] = []
-    async with rig("x" * 49 + "\x01") as made:
-        made.session._clock = lambda: now[0]
+    seconds_left: list[float] = []
+    async with open_gateway("x" * 49 + "\x01", clock=lambda: now[0]) as made:
         await episode(made, FakePlace(agent), lambda: now[0]).run()
-    assert left == pytest.approx([50.0, 49.0])
+    assert seconds_left == pytest.approx([50.0, 49.0])
 
 
 async def test_the_command_finds_what_it_is_told_in_its_environment_word_for_word() -> None:
-    async with rig("one\x01") as made:
+    async with open_gateway("one\x01") as made:
         place = asking(made, 1, HarnessExit(0, ""))
-        told = episode(made, place)
-        told.command = 'printf "%s|%s" "$LONGSHORE_INSTRUCTION" "$OPENAI_API_KEY"'
-        await told.run()
-        said = await asyncio.to_thread(subprocess.check_output, ["bash", "-c", place.command], text=True)
-        assert said == f"{TASK.instruction}|{made.gateway.api_key(made.session)}"
+        environment = episode(made, place)
+        environment.command = 'printf "%s|%s" "$LONGSHORE_INSTRUCTION" "$OPENAI_API_KEY"'
+        await environment.run()
+        output = await asyncio.to_thread(subprocess.check_output, ["bash", "-c", place.command], text=True)
+        assert output == f"{TASK.instruction}|{made.gateway.api_key(made.session)}"
 
 
 @pytest.mark.parametrize(("purpose", "temperature"), [("train", 0.7), ("before", 1.0)])
@@ -178,7 +177,7 @@ def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperat
 
 async def test_a_reward_sees_what_a_harness_was_told_when_it_was_and_each_turn_has_its_own() -> None:
     """Else the reward of one agent's turn is given to another's."""
-    seen = FakeRewarding()
+    seen = FakeReward()
     call = '<tool_call>{"name": "shell", "arguments": {"command": "ls"}}</tool_call>'
     tools = [{"type": "function", "function": {"name": "shell", "parameters": {"type": "object", "properties": {}}}}]
 
@@ -192,12 +191,12 @@ async def test_a_reward_sees_what_a_harness_was_told_when_it_was_and_each_turn_h
         return HarnessExit(0, "bye")
 
     texts = [f"<think>hm</think>I look. {call}\x01", "helper\x01", "\\boxed{7}\x01"]
-    async with rig(*texts, context_tokens=4000, total_tokens=9000) as made:
+    async with open_gateway(*texts, context_tokens=4000, total_tokens=9000) as made:
         asking = episode(made, FakePlace(agent))
         asking.reward = seen
         asking.task = replace(TASK, answer="7")
         trajectory = await asking.run()
-    (played,) = seen.asked
+    (played,) = seen.received_results
     assert [turn.text for turn in played.turns] == ["hm\n\nI look.", "helper", "\\boxed{7}"]
     assert [[(call.tool, call.command) for call in turn.calls] for turn in played.turns] == [[("shell", "ls")], [], []]
     model = [turn.reward for segment in trajectory.segments for turn in segment.turns if turn.kind is TurnKind.MODEL]

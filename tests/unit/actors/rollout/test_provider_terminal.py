@@ -10,7 +10,7 @@ import pytest
 
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.terminal import SandboxDestroyedByAgent
-from actors.workers.provider_settings import ProviderSettings
+from actors.workers.provider_spec import ProviderSpec
 from actors.workers.sandbox_source import open_sandbox_source, sandbox_group_of
 from protocol.errors import UserError
 from protocol.trajectory import GroupId, RolloutRequest
@@ -37,7 +37,7 @@ async def test_a_command_runs_in_the_sandbox_and_is_shown_and_answered_as_anywhe
     place, sandbox = terminal()
     shown: list[str] = []
     outcome = await place.call("shell_exec", {"command": "x" * 3000}, shown.append)
-    assert sandbox.ran == ["x" * 3000]
+    assert sandbox.calls == ["x" * 3000]
     assert shown == [outcome.raw] == ["x" * 3000 + "\n"]
     assert len(outcome.text) < 1200
     assert (await place.call("shell_view", {"id": "a"}, print)).text.startswith("Error: unknown tool 'shell_view'")
@@ -47,10 +47,10 @@ async def test_a_program_is_written_and_run_and_setas_tools_are_called_where_the
     place, sandbox = terminal(CODE_INTERPRETER)
     await place.call("code_interpreter", {"code": "print(1)"}, print)
     assert [*sandbox.files.values()] == [b"print(1)"]
-    assert "python3" in sandbox.ran[0]
+    assert "python3" in sandbox.calls[0]
     place, sandbox = terminal(SETA)
     assert (await place.call("shell_exec", {"id": "a", "command": "ls"}, print)).text == "ran 1"
-    assert sandbox.ran == ["shell_exec ls"]
+    assert sandbox.calls == ["shell_exec ls"]
     place, _ = terminal(TERMINAL_BENCH)
     with pytest.raises(UserError, match=r"set sandbox\.provider = 'docker'"):
         await place.call("terminal_keystrokes", {"keystrokes": "a"}, print)
@@ -70,7 +70,7 @@ async def test_an_agent_is_charged_for_its_own_doing_alone(
 ) -> None:
     for tools in (None, SETA):
         place, sandbox = terminal(tools, vanished_before=vanished_before)
-        sandbox.fail = error
+        sandbox.error = error
         with pytest.raises((SandboxDestroyedByAgent, SandboxLost)) as caught:
             await place.call("shell_exec", {"id": "a", "command": "true"}, print)
         assert type(caught.value) is expected
@@ -79,7 +79,7 @@ async def test_an_agent_is_charged_for_its_own_doing_alone(
 async def test_a_lease_that_its_server_has_ended_is_infrastructures(tmp_path: Path) -> None:
     provider = FakeProvider()
     async with pool_server(provider, tmp_path) as (url, service):
-        settings, pool = ProviderSettings("pool", (url,)), PoolSettings("unused", "r", 1)
+        settings, pool = ProviderSpec("pool", (url,)), PoolSettings("unused", "r", 1)
         async with open_sandbox_source(pool, settings, episodes=3, acquire_s=60.0) as sandboxes:
             one, other = [await sandboxes.open(TASK) for _ in range(2)]
             counted = sandboxes.statistics()
@@ -96,7 +96,7 @@ async def test_a_lease_that_its_server_has_ended_is_infrastructures(tmp_path: Pa
 async def test_a_training_groups_places_are_held_before_its_first_episode_begins(tmp_path: Path) -> None:
     request = RolloutRequest("run", GroupId(7), 0, 3, "t", 11)
     async with pool_server(FakeProvider(), tmp_path) as (url, service):
-        settings, pool = ProviderSettings("pool", (url,), group_slots=True), PoolSettings("unused", "r", 1)
+        settings, pool = ProviderSpec("pool", (url,), group_slots=True), PoolSettings("unused", "r", 1)
         together = sandbox_group_of(request, settings)
         assert together == SandboxGroup("run/g000007", 3)
         async with open_sandbox_source(pool, settings, episodes=3, acquire_s=60.0) as sandboxes:

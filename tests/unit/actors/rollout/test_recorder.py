@@ -46,9 +46,9 @@ def test_each_attempt_at_a_sample_has_events_and_a_recording_of_its_own(tmp_path
     record(tmp_path, again)
     names = [f"{first.request.trajectory_id}-a{attempt}" for attempt in (0, 1)]
     assert sorted(path.stem for path in (tmp_path / "terminals").iterdir()) == names
-    told = [(event["kind"], event["trajectory"]) for event in events(tmp_path)]
+    recorded = [(event["kind"], event["trajectory"]) for event in events(tmp_path)]
     kinds = ["episode.started", "episode.turn", "episode.tool", "episode.finished"]
-    assert told == [(kind, name) for name in names for kind in kinds]
+    assert recorded == [(kind, name) for name in names for kind in kinds]
 
 
 def test_the_recording_shows_what_was_said_run_printed_and_graded(tmp_path: Path) -> None:

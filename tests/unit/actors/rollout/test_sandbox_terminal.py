@@ -11,12 +11,12 @@ from actors.rollout.terminal import SandboxDestroyedByAgent
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.tasks.task import Task
 from sandbox.tools import SETA
-from tests.support.episodes import sandbox_of, terminal_limits
+from tests.support.episodes import local_sandbox, terminal_limits
 
 VANISHED = SandboxVanished("nothing says why")
 
 
-class FakeShell:
+class OneCommandShell:
     """Runs one command, which ends after some time that it does not say."""
 
     slot, cwd, busy, has_ended = 0, "/", False, True
@@ -35,12 +35,12 @@ class FakeShell:
 
 
 class FakeBusySession:
-    """Of SETA's tools: what is asked of it goes on in the background."""
+    """A session with SETA's tools in which every command goes on in the background."""
 
     workdir = "/app"
 
     def __init__(self, wait_s: float) -> None:
-        self.shell = FakeShell(wait_s)
+        self.shell = OneCommandShell(wait_s)
         self.named_sessions: dict[str, object] = {}
 
 
@@ -61,7 +61,7 @@ class FakeEndingSession:
 
 def terminal(error: Exception, *, vanished_before: bool) -> SandboxTerminal:
     task = Task(id="t", instruction="list", expected_tests=("a",))
-    return SandboxTerminal(sandbox_of(FakeEndingSession(error), task), task, terminal_limits(), vanished_before)
+    return SandboxTerminal(local_sandbox(FakeEndingSession(error), task), task, terminal_limits(), vanished_before)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def test_time_that_a_tool_waits_for_what_goes_on_is_the_agents_own() -> No
     """Else one that only waits never uses up its time, and its request's deadline blames infrastructure for it."""
     task = Task(id="t", instruction="list", expected_tests=("a",))
     waiting = SandboxTerminal(
-        sandbox_of(FakeBusySession(0.05), task), task, terminal_limits(command_s=0.05), tools=SETA
+        local_sandbox(FakeBusySession(0.05), task), task, terminal_limits(command_s=0.05), tools=SETA
     )
     answer = await waiting.call("shell_exec", {"id": "a", "command": "sleep 9"}, print)
     assert "is still running" in answer.text
@@ -96,7 +96,7 @@ async def test_time_that_a_tool_waits_for_what_goes_on_is_the_agents_own() -> No
 
 async def test_an_agent_calls_only_what_is_in_its_set() -> None:
     task = Task(id="t", instruction="list", expected_tests=("a",))
-    answer = await SandboxTerminal(sandbox_of(FakeBusySession(0.0), task), task, terminal_limits()).call(
+    answer = await SandboxTerminal(local_sandbox(FakeBusySession(0.0), task), task, terminal_limits()).call(
         "shell_view", {"id": "a"}, print
     )
     assert answer.text == "Error: unknown tool 'shell_view'. Available: shell_exec."

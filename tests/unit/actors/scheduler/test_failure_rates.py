@@ -6,7 +6,7 @@ from actors.scheduler.failure_rates import FailureRateTracker
 
 
 def rates(failed_from: int, attempts: int = 100) -> FailureRateTracker:
-    """Of ``attempts`` that took 1, 2, 3… s, of which those from ``failed_from`` s on failed."""
+    """Return the failure rates of ``attempts`` that took 1, 2, 3… s and failed from ``failed_from`` s on."""
     collected = FailureRateTracker()
     for seconds in range(attempts, 0, -1):
         collected.add_attempt(float(seconds), failed=seconds >= failed_from)

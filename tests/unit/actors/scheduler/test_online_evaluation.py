@@ -11,19 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.scheduler.admission import RolloutTuning
 from actors.scheduler.curriculum import TaskOrder
-from actors.scheduler.evaluation import EvaluationPlan
-from actors.scheduler.online_evaluation import OnlineEvaluationPlan
+from actors.scheduler.evaluation_plan import EvaluationPlan, OnlineEvaluationPlan
+from actors.scheduler.evaluation_requests import EvaluationRequests
 from actors.scheduler.rollout_scheduler import RolloutScheduler
-from actors.scheduler.running_evaluation import RunningEvaluation
 from actors.scheduler.settings import SchedulerRunState, SchedulerSettings, SchedulerSpec
 from protocol.errors import InfraError
 from protocol.evaluation import AttemptRecord, read_attempts
 from protocol.staleness import AdmissionLimit, AdmissionMode
 from protocol.trajectory import TRAIN_PURPOSE, GroupId, InfraFailure, RolloutRequest
 from protocol.weights import WeightVersion
-from tests.support.attempts import attempt_at
+from tests.support.attempts import attempt_for_request
 from tests.support.fake_buffer import FakeBuffer
 from tests.support.local_actors import LocalRemote
 
@@ -56,7 +54,7 @@ def spec_in(folder: Path) -> SchedulerSpec:
         tasks=("x", "y"),
         settings=SchedulerSettings(groups_per_step=1, group_size=2, replacement_limit=LIMIT),
         admission=AdmissionLimit(AdmissionMode.SYNC, 1, 1),
-        tuning=RolloutTuning(),
+        tuning=SchedulerSettings().tuning(publish_every=1),
         total_steps=9,
         request_deadline_s=100.0,
         seed=0,
@@ -64,12 +62,12 @@ def spec_in(folder: Path) -> SchedulerSpec:
     )
 
 
-def evaluation_in(folder: Path, told: Told | None = None) -> RunningEvaluation:
-    return RunningEvaluation.open_online(plan_in(folder), spec_in(folder), told or Told())
+def evaluation_in(folder: Path, reports: Told | None = None) -> EvaluationRequests:
+    return EvaluationRequests.open_online(plan_in(folder), spec_in(folder), reports or Told())
 
 
 def attempt_of(request: RolloutRequest, *versions: int) -> AttemptRecord:
-    return attempt_at(request, *(versions or (VERSION,)))
+    return attempt_for_request(request, *(versions or (VERSION,)))
 
 
 def test_an_evaluation_in_a_dead_ones_place_goes_on_behind_the_attempts_that_there_are(tmp_path: Path) -> None:
@@ -79,10 +77,10 @@ def test_an_evaluation_in_a_dead_ones_place_goes_on_behind_the_attempts_that_the
     with (tmp_path / "attempts.jsonl").open("ab") as file:
         file.write(b'{"task": "a", "num')  # killed while it wrote
     second = evaluation_in(tmp_path)
-    left = second.assign_requests("w#2", MANY, 0.0)
-    assert len(left) == second.tracker.total - 1
-    assert lost in left
-    for request in left:
+    remaining = second.assign_requests("w#2", MANY, 0.0)
+    assert len(remaining) == second.tracker.total - 1
+    assert lost in remaining
+    for request in remaining:
         second.report_evaluated(request, attempt_of(request))
     assert second.tracker.finished.is_set()
     assert evaluation_in(tmp_path).tracker.attempts() == second.tracker.attempts()
@@ -102,12 +100,12 @@ def test_an_attempt_that_a_disk_has_damaged_is_made_again(line: bytes, tmp_path:
 
 
 def test_an_attempt_of_other_weights_is_none_and_is_tried_again(tmp_path: Path) -> None:
-    told = Told()
-    evaluation = evaluation_in(tmp_path, told)
+    reports = Told()
+    evaluation = evaluation_in(tmp_path, reports)
     (request,) = evaluation.assign_requests("w#1", 1, 0.0)
     evaluation.report_evaluated(request, attempt_of(request, VERSION, VERSION + 1))
     assert evaluation.tracker.finished_attempts == {}
-    assert told.kinds == ["episode.failed", "rollout_request.reissued"]
+    assert reports.kinds == ["episode.failed", "rollout_request.reissued"]
     (again,) = evaluation.assign_requests("w#1", 1, 0.0)
     assert again == replace(request, attempt=1)
 
@@ -140,7 +138,7 @@ def test_a_task_that_infrastructure_keeps_failing_ends_it_with_the_last_reason(t
 
 
 def test_it_goes_on_without_a_task_that_fails_itself(tmp_path: Path) -> None:
-    evaluation = evaluation_in(tmp_path, told := Told())
+    evaluation = evaluation_in(tmp_path, reports := Told())
     late, request, *_ = [each for each in evaluation.assign_requests("w#1", MANY, 0.0) if each.task == "a"]
     for _ in range(LIMIT):
         evaluation.report_failed(request, InfraFailure.TASK_FAULT, "no build")
@@ -148,7 +146,7 @@ def test_it_goes_on_without_a_task_that_fails_itself(tmp_path: Path) -> None:
     evaluation.report_failed(request, InfraFailure.TASK_FAULT, "no build")
     evaluation.report_evaluated(late, attempt_of(late))
     assert (evaluation.tracker.excluded_tasks, evaluation.tracker.total) == ({"a"}, 3)
-    assert told.kinds.count("alert.raised") == 1
+    assert reports.kinds.count("alert.raised") == 1
     assert evaluation.tracker.finished_attempts == evaluation_in(tmp_path).tracker.finished_attempts == {}
 
 

@@ -12,18 +12,18 @@ import orjson
 import pytest
 
 from actors.scheduler import rollout_scheduler as scheduler_module
-from actors.scheduler.admission import RolloutTuning
 from actors.scheduler.curriculum import TaskOrder
-from actors.scheduler.evaluation import EvaluationPlan
+from actors.scheduler.evaluation_plan import EvaluationPlan
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.scheduler.settings import SchedulerRunState, SchedulerSettings, SchedulerSpec
 from protocol.errors import InfraError, UserError, iterate_leaf_errors
-from protocol.groups import GroupOutcome
+from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import BudgetFullError, DiskFullError
 from protocol.staleness import AdmissionLimit, AdmissionMode
 from protocol.trajectory import DropReason, GroupId, InfraFailure, RolloutRequest
-from tests.support.attempts import attempt_at
+from tests.support.attempts import attempt_for_request
 from tests.support.fake_buffer import FakeBuffer
+from tests.support.fake_clock import FakeClock
 from tests.support.local_actors import LocalRemote
 
 TASKS = ("a", "b", "c", "d", "e")
@@ -33,16 +33,9 @@ MANY = 99
 DEADLINE_S = 100.0
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture(autouse=True)
 def _patrols_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler_module, "_REISSUE_S", 0.001)
+    monkeypatch.setattr(scheduler_module, "REISSUE_S", 0.001)
 
 
 @pytest.fixture
@@ -54,7 +47,7 @@ def make(
     run_dir: Path,
     buffer: FakeBuffer,
     mode: AdmissionMode = AdmissionMode.SYNC,
-    clock: Clock | None = None,
+    clock: FakeClock | None = None,
     order: TaskOrder = TaskOrder.LISTED,
 ) -> RolloutScheduler:
     settings = SchedulerSpec(
@@ -68,9 +61,9 @@ def make(
         request_deadline_s=DEADLINE_S,
         seed=0,
         order=order,
-        tuning=RolloutTuning(),
+        tuning=SchedulerSettings().tuning(publish_every=1),
     )
-    return RolloutScheduler(settings, LocalRemote(buffer), clock or Clock())
+    return RolloutScheduler(settings, LocalRemote(buffer), clock or FakeClock())
 
 
 @contextlib.asynccontextmanager
@@ -85,7 +78,7 @@ async def running(scheduler: RolloutScheduler) -> AsyncIterator[None]:
 
 
 async def take(scheduler: RolloutScheduler, free: int = MANY, worker: str = "w") -> list[RolloutRequest]:
-    """What there is now."""
+    """Return the requests that can be assigned now."""
     return await scheduler.acquire_requests(worker, "1", free, 0.0)
 
 
@@ -212,7 +205,7 @@ async def test_a_scheduler_in_a_dead_ones_place_orders_the_next_epoch_as_that_wo
                 scheduler = make(tmp_path, buffer, order=TaskOrder.FRONTIER)
             await train(scheduler, served_step=group)
             async with running(scheduler), asyncio.timeout(SOON_S):
-                while scheduler._core.groups.task_sampler.closings_seen < group:  # noqa: ASYNC110  no event tells
+                while buffer.followed < group:  # noqa: ASYNC110  no event tells
                     await asyncio.sleep(0)
                 await until_taken(scheduler, SIZE)
             await buffer.close(group, reward=rewards[buffer.plans[group].task])
@@ -230,13 +223,13 @@ async def test_no_request_leaves_before_its_group_is_durable(tmp_path: Path, buf
     """Otherwise its trajectory arrives for a group that a restarted buffer does not know."""
     scheduler = make(tmp_path, buffer)
     await train(scheduler)
-    buffer.gate.clear()
+    buffer.may_open.clear()
     async with asyncio.TaskGroup() as group:
         taking = group.create_task(until_taken(scheduler, 1))
         for _ in range(10):
             await asyncio.sleep(0)
         assert not taking.done()
-        buffer.gate.set()
+        buffer.may_open.set()
     (request,) = taking.result()
     assert buffer.plans[request.group].rollout_request("run", request.sample) == request
 
@@ -305,14 +298,14 @@ async def test_what_a_dead_worker_asked_for_while_the_buffer_was_away_goes_to_th
     scheduler = make(tmp_path, buffer)
     await scheduler.register_worker("w", "1")
     await train(scheduler)
-    buffer.gate.clear()
+    buffer.may_open.clear()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        asked = group.create_task(scheduler.acquire_requests("w", "1", MANY, SOON_S))
+        pending = group.create_task(scheduler.acquire_requests("w", "1", MANY, SOON_S))
         for _ in range(10):
             await asyncio.sleep(0)
         await scheduler.register_worker("w", "2")
-        buffer.gate.set()
-        assert await asked == []
+        buffer.may_open.set()
+        assert await pending == []
     assert len(await scheduler.acquire_requests("w", "2", MANY, 0.0)) == PER_STEP * SIZE
 
 
@@ -361,25 +354,29 @@ async def test_one_group_that_ends_well_is_a_reason_to_go_on(tmp_path: Path, buf
         assert await until_taken(scheduler)
 
 
+class LateAnswers(FakeBuffer):
+    """A buffer whose groups are durable before it answers."""
+
+    async def open_group(self, plan: GroupPlan, cursor: bytes) -> None:
+        self.plans[plan.group] = plan
+        await super().open_group(plan, cursor)
+
+
 @pytest.mark.parametrize("arrived", [False, True])
-async def test_a_group_whose_opening_was_cut_off_is_opened_next(
-    tmp_path: Path, buffer: FakeBuffer, *, arrived: bool
-) -> None:
+async def test_a_group_whose_opening_was_cut_off_is_opened_next(tmp_path: Path, *, arrived: bool) -> None:
     """Otherwise a task is skipped, or its group waits for samples that nobody was sent for, each time that the buffer
     takes longer to come back than a worker waits for a request."""
+    buffer = LateAnswers() if arrived else FakeBuffer()
     scheduler = make(tmp_path, buffer)
     await train(scheduler)
-    buffer.gate.clear()
+    buffer.may_open.clear()
     async with asyncio.TaskGroup() as group:
         taking = group.create_task(until_taken(scheduler, 1))
         for _ in range(10):
             await asyncio.sleep(0)
         taking.cancel()
-    if arrived:
-        plan = scheduler._core.plan_group(1)
-        assert plan is not None
-        buffer.plans[plan.group] = plan
-    buffer.gate.set()
+    assert len(buffer.plans) == arrived
+    buffer.may_open.set()
     requests = await take(scheduler)
     assert tasks_of(requests) == list(TASKS[:PER_STEP])
     assert sorted(buffer.plans) == list(range(PER_STEP))
@@ -411,7 +408,7 @@ async def test_a_sample_is_given_up_after_its_replacements_and_reported_once(
 
 
 async def test_a_request_without_word_past_its_deadline_is_issued_again(tmp_path: Path, buffer: FakeBuffer) -> None:
-    clock = Clock()
+    clock = FakeClock()
     scheduler = make(tmp_path, buffer, clock=clock)
     async with running(scheduler):
         await train(scheduler)
@@ -452,7 +449,7 @@ async def test_a_full_buffer_blocks_and_the_task_comes_when_bytes_are_free(tmp_p
         async with asyncio.TaskGroup() as group:
             taking = group.create_task(until_taken(scheduler))
             await asyncio.sleep(0)
-            await buffer.free()
+            await buffer.notify_progress()
         assert tasks_of(taking.result()) == ["a", "b"]
         assert not (await scheduler.statistics()).budget_full
     assert len(events(tmp_path, "admission.blocked")) == 1
@@ -490,10 +487,10 @@ async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
         (again,) = await _failed_and_taken(scheduler, first)
         assert again.attempt == first.attempt + 1
         for request in reversed(rest):
-            await scheduler.report_evaluated(request, attempt_at(request, passed=request.sample == 0))
-            await scheduler.report_evaluated(request, attempt_at(request, passed=True))
+            await scheduler.report_evaluated(request, attempt_for_request(request, passed=request.sample == 0))
+            await scheduler.report_evaluated(request, attempt_for_request(request, passed=True))
         assert not result.done()
-        await scheduler.report_evaluated(again, attempt_at(again))
+        await scheduler.report_evaluated(again, attempt_for_request(again))
     attempts = result.result()
     assert [(each.task, each.greedy, each.passed) for each in attempts] == [
         (task, sample == 2, sample == 0) for task in ("a", "b") for sample in range(3)
@@ -534,15 +531,15 @@ async def test_an_evaluation_goes_on_without_a_task_that_fails_itself(tmp_path: 
         result = group.create_task(scheduler.run_evaluation(plan))
         requests = await until_taken(scheduler)
         broken, others = [[each for each in requests if (each.task == "a") is own] for own in (True, False)]
-        await scheduler.report_evaluated(broken[0], attempt_at(broken[0]))
+        await scheduler.report_evaluated(broken[0], attempt_for_request(broken[0]))
         await scheduler.report_failed(broken[1], InfraFailure.TASK_FAULT, "no build")
         (again,) = await until_taken(scheduler)
         await scheduler.report_failed(again, InfraFailure.TASK_FAULT, "the setup\nexited 1")
         for request in others:
-            await scheduler.report_evaluated(request, attempt_at(request))
+            await scheduler.report_evaluated(request, attempt_for_request(request))
     assert [each.task for each in result.result()] == ["b", "b"]
-    (told,) = events(tmp_path, "alert.raised")
-    assert told["text"] == "evaluation before continues without task a, which cannot run: the setup exited 1"
+    (alert,) = events(tmp_path, "alert.raised")
+    assert alert["text"] == "evaluation before continues without task a, which cannot run: the setup exited 1"
     assert await take(scheduler) == []
 
 
@@ -569,9 +566,9 @@ async def test_an_attempt_that_came_in_late_is_not_given_up(tmp_path: Path, buff
         first, second = await until_taken(scheduler)
         await scheduler.report_failed(first, InfraFailure.DEADLINE, "")
         (again,) = await until_taken(scheduler)
-        await scheduler.report_evaluated(first, attempt_at(first))
+        await scheduler.report_evaluated(first, attempt_for_request(first))
         await scheduler.report_failed(again, InfraFailure.DEADLINE, "")
-        await scheduler.report_evaluated(second, attempt_at(second))
+        await scheduler.report_evaluated(second, attempt_for_request(second))
     assert len(result.result()) == 2
 
 
@@ -582,7 +579,7 @@ async def test_a_late_failure_of_an_evaluation_that_is_over_harms_nothing(tmp_pa
             scheduler.run_evaluation(EvaluationPlan("after", ("a",), attempts=1, greedy=0, seed=3))
         )
         (request,) = await until_taken(scheduler)
-        await scheduler.report_evaluated(request, attempt_at(request))
+        await scheduler.report_evaluated(request, attempt_for_request(request))
     await scheduler.report_failed(request, InfraFailure.ENGINE, "late")
     assert len(result.result()) == 1
     assert await take(scheduler) == []

@@ -17,7 +17,6 @@ from actors.scheduler.admission import (
     GroupTimes,
     MeasuredTimes,
     RolloutFlow,
-    RolloutTuning,
     allowed_steps_ahead,
     decide_admission,
 )
@@ -33,6 +32,7 @@ from protocol.trajectory import GroupId, InfraFailure, RolloutRequest
 
 PER_STEP, SIZE, MAX_STALENESS, STEPS = 2, 2, 4, 100
 TRAINING = SchedulerRunState(training=True)
+TUNING = SchedulerSettings().tuning(publish_every=1)
 
 
 class CoreWithJournal:
@@ -56,11 +56,11 @@ class CoreWithJournal:
             total_steps=STEPS,
             request_deadline_s=100.0,
             seed=0,
-            tuning=RolloutTuning(in_flight),
+            tuning=SchedulerSettings(in_flight=in_flight).tuning(publish_every=1),
             order=order,
         )
-        self.said: list[tuple[str, dict[str, Any]]] = []
-        self.dispatch = SchedulerCore(settings, lambda kind, **fields: self.said.append((kind, fields)))
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.dispatch = SchedulerCore(settings, lambda kind, **fields: self.events.append((kind, fields)))
         self.closed: list[ClosedGroup] = []
 
     def open(self, free: int = 1000, now: float = 0.0) -> list[GroupPlan]:
@@ -86,49 +86,47 @@ class CoreWithJournal:
         return self.dispatch.handle_failure(out, InfraFailure.ENGINE, "gone", now)
 
     def kinds(self) -> list[str]:
-        return [kind for kind, _ in self.said]
+        return [kind for kind, _ in self.events]
 
     def last(self, kind: str) -> dict[str, Any]:
-        return [fields for said, fields in self.said if said == kind][-1]
+        return [fields for each, fields in self.events if each == kind][-1]
 
 
 # -- how many ----------------------------------------------------------------------------------------------------
 
 
 @given(
-    eta=st.integers(1, 8),
+    max_staleness=st.integers(1, 8),
     publish=st.integers(1, 4),
     group_s=st.floats(0.1, 1e4),
     step_s=st.floats(0.1, 1e4),
     slack=st.floats(0, 3),
 )
 def test_no_pace_takes_the_lead_above_the_bound_or_below_what_the_weights_have_to_fill(
-    eta: int, publish: int, group_s: float, step_s: float, slack: float
+    max_staleness: int, publish: int, group_s: float, step_s: float, slack: float
 ) -> None:
-    publish = min(publish, eta)
+    publish = min(publish, max_staleness)
     steps_ahead = allowed_steps_ahead(
-        AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, eta),
-        RolloutTuning(slack=slack, publish_every=publish),
+        AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, max_staleness),
+        SchedulerSettings(slack=slack).tuning(publish_every=publish),
         MeasuredTimes(group_s, step_s),
     )
-    assert publish - 1 <= steps_ahead <= eta
+    assert publish - 1 <= steps_ahead <= max_staleness
 
 
 def test_a_fed_learner_is_not_fed_more() -> None:
     """Groups that take half a step need half a step's worth under way and one ready; η alone would let four wait."""
     admission = AdmissionLimit(AdmissionMode.ASYNC, 4, 4)
-    decision = decide_admission(
-        admission, RolloutTuning(), MeasuredTimes(5.0, 10.0), live=10, served_step=0, total_steps=STEPS
-    )
+    decision = decide_admission(admission, TUNING, MeasuredTimes(5.0, 10.0), live=10, served_step=0, total_steps=STEPS)
     assert (decision.groups, decision.hold, decision.max_steps_ahead) == (0, AdmissionHold.EXPECTED_STALENESS, 1.5)
-    unknown = decide_admission(admission, RolloutTuning(), MeasuredTimes(), live=10, served_step=0, total_steps=STEPS)
+    unknown = decide_admission(admission, TUNING, MeasuredTimes(), live=10, served_step=0, total_steps=STEPS)
     assert (unknown.groups, unknown.max_steps_ahead) == (10, 4)
 
 
 @pytest.mark.parametrize("mode", [AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF])
 def test_the_other_modes_are_what_their_names_say_at_every_pace(mode: AdmissionMode) -> None:
     admission = AdmissionLimit(mode, PER_STEP, MAX_STALENESS)
-    assert allowed_steps_ahead(admission, RolloutTuning(), MeasuredTimes(1.0, 100.0)) == admission.max_steps_ahead
+    assert allowed_steps_ahead(admission, TUNING, MeasuredTimes(1.0, 100.0)) == admission.max_steps_ahead
 
 
 def test_the_first_groups_to_close_are_not_taken_for_all() -> None:
@@ -162,7 +160,7 @@ def test_every_epochs_order_is_told_once_with_what_it_was_made_of() -> None:
         scheduler.dispatch.set_run_state(replace(TRAINING, served_step=step))
         for plan in scheduler.open():
             scheduler.close(plan)
-    first, second = [fields for kind, fields in scheduler.said if kind == "epoch.ordered"]
+    first, second = [fields for kind, fields in scheduler.events if kind == "epoch.ordered"]
     assert [each["epoch"] for each in (first, second)] == [0, 1]
     assert (first["tried"], second["tried"], second["closings_seen"]) == (0, 4, 4), (
         "the fifth task's group is open still"
@@ -253,7 +251,7 @@ def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> No
     assert len(scheduler.dispatch.assign_requests("w#1", 10, 0.0)) == 3
     scheduler.open(free=10)
     assert scheduler.dispatch.groups.hold is AdmissionHold.IN_FLIGHT
-    scheduler.dispatch.set_run_state(replace(TRAINING, tuning=RolloutTuning(in_flight=5)))
+    scheduler.dispatch.set_run_state(replace(TRAINING, tuning=replace(TUNING, in_flight=5)))
     scheduler.open(free=10)
     assert len(scheduler.dispatch.assign_requests("w#1", 10, 0.0)) == 2
     assert scheduler.last("scheduler.retuned")["in_flight"] == 5
@@ -261,10 +259,10 @@ def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> No
 
 def test_no_tuning_goes_past_the_age_bound() -> None:
     admission = AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, MAX_STALENESS)
-    assert allowed_steps_ahead(admission, RolloutTuning(max_steps_ahead=50.0), MeasuredTimes()) == MAX_STALENESS
-    assert allowed_steps_ahead(admission, RolloutTuning(max_steps_ahead=1.5), MeasuredTimes()) == 1.5
+    assert allowed_steps_ahead(admission, replace(TUNING, max_steps_ahead=50.0), MeasuredTimes()) == MAX_STALENESS
+    assert allowed_steps_ahead(admission, replace(TUNING, max_steps_ahead=1.5), MeasuredTimes()) == 1.5
     with pytest.raises(ValueError, match="negative"):
-        RolloutTuning(in_flight=-1)
+        replace(TUNING, in_flight=-1)
 
 
 def test_what_a_person_gives_up_is_sent_for_no_more() -> None:
@@ -278,9 +276,9 @@ def test_what_a_person_gives_up_is_sent_for_no_more() -> None:
     assert scheduler.dispatch.cancel_samples(plan.group, out.sample) == (out.sample,)
     assert scheduler.dispatch.cancel_samples(plan.group, out.sample) == ()
     assert len(scheduler.dispatch.cancel_samples(plan.group, None)) == SIZE - 1
-    left = {request.group for request in scheduler.dispatch.assign_requests("w#1", 1000, 0.0)}
-    assert plan.group not in left
-    assert other.group in left
+    remaining = {request.group for request in scheduler.dispatch.assign_requests("w#1", 1000, 0.0)}
+    assert plan.group not in remaining
+    assert other.group in remaining
     assert scheduler.kinds().count("rollout_request.cancelled") == SIZE
 
 
@@ -382,7 +380,7 @@ def test_requests_that_the_end_of_training_leaves_are_told_of() -> None:
     scheduler.open(free=1)
     scheduler.dispatch.assign_requests("w#1", 1, 0.0)
     scheduler.dispatch.set_run_state(SchedulerRunState())
-    assert scheduler.last("rollout_requests.dropped") == {"requests": SIZE, "reason": "training_over"}
+    assert scheduler.last("rollout_request.dropped") == {"requests": SIZE, "reason": "training_over"}
 
 
 def test_ready_groups_that_cannot_be_waiting_any_more_are_forgotten() -> None:

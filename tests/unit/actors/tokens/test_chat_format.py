@@ -33,7 +33,7 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def base_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
-    """As of Qwen3's base models: the end of text is not the end of a turn."""
+    """A tokenizer like that of Qwen3's base models: the end of text is not the end of a turn."""
     made = copy.deepcopy(cast("PreTrainedTokenizerFast", tokenizer))
     made.eos_token = PAD
     return cast("Tokenizer", made)
@@ -84,8 +84,8 @@ def test_no_output_can_hide_itself_from_the_conversation(tokenizer: Tokenizer, o
 
 def test_the_turns_end_is_no_part_of_what_was_said(tokenizer: Tokenizer) -> None:
     chat = ChatFormat(tokenizer)
-    said = tokenizer.encode("done", add_special_tokens=False)
-    assert chat.decode_reply([*said, chat.turn_end_id]) == chat.decode_reply(said) == "done"
+    sampled = tokenizer.encode("done", add_special_tokens=False)
+    assert chat.decode_reply([*sampled, chat.turn_end_id]) == chat.decode_reply(sampled) == "done"
     assert chat.decode_reply([]) == ""
 
 
@@ -109,10 +109,10 @@ def test_a_turn_ends_as_the_template_says_whatever_ends_a_text(tokenizer: Tokeni
     assert base.tokenizer.eos_token_id != base.turn_end_id
     for closed in (True, False):
         assert base.encode_delta(answer, closed=closed) == chat.encode_delta(answer, closed=closed)
-    said = tokenizer.encode("done", add_special_tokens=False)
+    sampled = tokenizer.encode("done", add_special_tokens=False)
     assert (
-        base.decode_reply([*said, base.turn_end_id])
-        == base.decode_reply([*said, base.tokenizer.eos_token_id])
+        base.decode_reply([*sampled, base.turn_end_id])
+        == base.decode_reply([*sampled, base.tokenizer.eos_token_id])
         == "done"
     )
 

@@ -30,7 +30,7 @@ from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, TurnKind
 from sandbox.tasks.task import Task
 from tests.support.episodes import episode_context
-from tests.support.fake_policy import reply_of
+from tests.support.fake_policy import make_reply
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -72,19 +72,19 @@ class FakeModel:
     tokenizer: Tokenizer
     chat: ChatFormat
     say: Callable[[int], str]
-    asked: list[list[int]] = field(default_factory=list[list[int]])
+    prompts: list[list[int]] = field(default_factory=list[list[int]])
     sampled: list[list[int]] = field(default_factory=list[list[int]])
 
     async def generate(self, request: GenerateRequest) -> GenerateReply:
-        turn = len(self.asked)
-        self.asked.append(request.input_ids)
+        turn = len(self.prompts)
+        self.prompts.append(request.input_ids)
         ids = [*self.tokenizer.encode(self.say(turn), add_special_tokens=False), self.chat.turn_end_id]
         self.sampled.append(ids)
-        return replace(reply_of(ids, 1), finish="stop")
+        return replace(make_reply(ids, 1), finish="stop")
 
 
 @dataclass
-class FakeTerminal:
+class NumberingTerminal:
     calls: int = 0
 
     async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolCallResult:
@@ -128,7 +128,7 @@ async def test_thirty_turns_each_go_on_from_every_token_before(
     schemas = [tool.schema for tool in agent.offered_tools.values()]
     chat = ChatFormat(tokenizer, tools=schemas or None, thinking=thinking.template_argument)
     say = hermes if kind is AgentKind.HERMES else bash
-    model, terminal = FakeModel(tokenizer, chat, lambda turn: thought.format(turn) + say(turn)), FakeTerminal()
+    model, terminal = FakeModel(tokenizer, chat, lambda turn: thought.format(turn) + say(turn)), NumberingTerminal()
     context = episode_context(
         EpisodeSettings(
             max_turns=TURNS,
@@ -145,9 +145,9 @@ async def test_thirty_turns_each_go_on_from_every_token_before(
     assert trajectory.status is (EpisodeStatus.COMPLETED if kind is AgentKind.HERMES else EpisodeStatus.TURN_LIMIT)
 
     (segment,) = trajectory.segments
-    for prompt, sampled, following in zip(model.asked, model.sampled, model.asked[1:], strict=False):
+    for prompt, sampled, following in zip(model.prompts, model.sampled, model.prompts[1:], strict=False):
         assert following[: len(prompt) + len(sampled)] == [*prompt, *sampled]
-    assert segment.token_ids[: len(model.asked[-1])].tolist() == model.asked[-1]
+    assert segment.token_ids[: len(model.prompts[-1])].tolist() == model.prompts[-1]
     assert segment.token_ids[segment.loss_mask == 1].tolist() == [token for ids in model.sampled for token in ids]
     assert len([turn for turn in segment.turns if turn.kind is TurnKind.MODEL]) == TURNS
     assert terminal.calls == (sum(1 + turn % 3 for turn in range(TURNS - 1)) if kind is AgentKind.HERMES else TURNS)
@@ -159,11 +159,11 @@ async def test_thirty_turns_each_go_on_from_every_token_before(
         messages, tokenize=False, add_generation_prompt=True, tools=schemas or None,
         **({} if thinking.template_argument is None else {"enable_thinking": thinking.template_argument}),
     )  # fmt: skip
-    kept = tokenizer.decode(model.asked[-1], skip_special_tokens=False)
+    kept = tokenizer.decode(model.prompts[-1], skip_special_tokens=False)
     assert THOUGHT.sub("", kept) == THOUGHT.sub("", rendered), "beside thoughts the template would say something else"
     assert len(THOUGHT.findall(kept)) == thoughts, "a thought that the model had is gone"
     if not thoughts:
-        assert model.asked[-1] == tokenizer.encode(rendered, add_special_tokens=False)
+        assert model.prompts[-1] == tokenizer.encode(rendered, add_special_tokens=False)
 
 
 async def test_a_history_that_is_rendered_anew_is_the_templates_and_trains_thoughts_that_it_drops(
@@ -186,15 +186,15 @@ async def test_a_history_that_is_rendered_anew_is_the_templates_and_trains_thoug
         ),
         TASK,
     )
-    trajectory = await run_agent_episode(context, agent, chat, model.generate, FakeTerminal())
+    trajectory = await run_agent_episode(context, agent, chat, model.generate, NumberingTerminal())
     messages = conversation(agent.opening_messages(TASK), lambda turn: THINKS.format(turn) + bash(turn), AgentKind.BASH)
     rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, tools=None)
-    assert model.asked[-1] == tokenizer.encode(rendered, add_special_tokens=False)
+    assert model.prompts[-1] == tokenizer.encode(rendered, add_special_tokens=False)
     assert not THOUGHT.search(rendered)
     sequences = [(ids.tolist(), ids[mask == 1].tolist()) for ids, mask in join_sequences(trajectory.segments)]
     assert [loss for _, loss in sequences] == model.sampled
-    for (ids, loss), asked in zip(sequences, model.asked, strict=True):
-        assert ids == [*asked, *loss]
+    for (ids, loss), prompt in zip(sequences, model.prompts, strict=True):
+        assert ids == [*prompt, *loss]
 
 
 def conversation(opening: list[ChatMessage], say: Callable[[int], str], kind: AgentKind) -> list[ChatMessage]:
@@ -205,8 +205,10 @@ def conversation(opening: list[ChatMessage], say: Callable[[int], str], kind: Ag
         for _ in range(1 + turn % 3 if kind is AgentKind.HERMES else 1):
             calls += 1
             text = f"output {calls} of shell_exec"
-            told = text if kind is AgentKind.HERMES else f"<returncode>0</returncode>\n<output>\n{text}\n</output>"
-            messages.append({"role": "tool" if kind is AgentKind.HERMES else "user", "content": told})
+            observation = (
+                text if kind is AgentKind.HERMES else f"<returncode>0</returncode>\n<output>\n{text}\n</output>"
+            )
+            messages.append({"role": "tool" if kind is AgentKind.HERMES else "user", "content": observation})
     return messages
 
 

@@ -9,14 +9,14 @@ from actors.tokens.segment_tree import ObservationSource, SegmentTree
 from learner.data.sequences import join_sequences
 from protocol.codec import decode_trajectory, encode_trajectory
 from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory, TurnKind
-from tests.support.fake_policy import reply_of
+from tests.support.fake_policy import make_reply
 
 IDS = st.lists(st.integers(2, 4), min_size=1, max_size=6)
 STEPS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 12), IDS, IDS), max_size=12)
 
 
 def decoded(made: SegmentTree) -> tuple[Segment, ...]:
-    """As the learner gets them: through the codec, which checks parents and offsets."""
+    """Return the segments as the learner gets them: through the codec, which checks parents and offsets."""
     request = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
     trajectory = Trajectory(request, EpisodeStatus.COMPLETED, Reward(1.0), made.segments())
     return decode_trajectory(encode_trajectory(trajectory), max_bytes=1 << 24).segments
@@ -31,7 +31,7 @@ def test_every_sampled_token_has_loss_once_behind_the_very_prompt_that_it_was_sa
     for version, (base, kept, more, reply) in enumerate(steps, 1):
         prompt = turns[base % len(turns)][:kept] + more
         new = made.count_new_tokens(prompt)
-        made.add_reply(prompt, reply_of(reply, version), ObservationSource(), malformed=False)
+        made.add_reply(prompt, make_reply(reply, version), ObservationSource(), malformed=False)
         stored += new + len(reply)
         assert made.token_count == stored, "what new() announces is what is stored"
         turns.append(prompt + reply)
@@ -46,9 +46,9 @@ def test_every_sampled_token_has_loss_once_behind_the_very_prompt_that_it_was_sa
 
 def test_a_turn_says_what_its_observation_came_of() -> None:
     made = SegmentTree()
-    made.add_reply([2, 2], reply_of([3], 1), ObservationSource(), malformed=False)
-    made.add_reply([2, 2, 3, 4, 4], reply_of([3], 2), ObservationSource("shell_exec", 7, 5.0), malformed=True)
-    made.add_reply([2, 4], reply_of([3], 3), ObservationSource("shell_view", 0, 1.0), malformed=False)
+    made.add_reply([2, 2], make_reply([3], 1), ObservationSource(), malformed=False)
+    made.add_reply([2, 2, 3, 4, 4], make_reply([3], 2), ObservationSource("shell_exec", 7, 5.0), malformed=True)
+    made.add_reply([2, 4], make_reply([3], 3), ObservationSource("shell_view", 0, 1.0), malformed=False)
     first, branch = made.segments()
     assert [(turn.kind, turn.start, turn.end, turn.tool) for turn in first.turns] == [
         (TurnKind.PROMPT, 0, 2, ""),

@@ -19,7 +19,7 @@ from actors.weight_transport.source import WeightSource
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 
-class Hosts:
+class BroadcastHosts:
     """The learner's, and ``count`` others that all take part in its broadcasts."""
 
     def __init__(self, root: Path, count: int) -> None:
@@ -56,12 +56,12 @@ class Hosts:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_broadcast, "_CHUNK_BYTES", 3_000)
+    monkeypatch.setattr(host_broadcast, "CHUNK_BYTES", 3_000)
 
 
 @pytest.mark.usefixtures("small_chunks")
 async def test_every_host_has_the_version_after_one_broadcast(tmp_path: Path) -> None:
-    hosts = Hosts(tmp_path, 3)
+    hosts = BroadcastHosts(tmp_path, 3)
     for version in (1, 2):
         published = hosts.publish(version)
         copies = await asyncio.gather(*(host.fetch_version(published, NO_VERSION) for host in hosts.all))
@@ -73,7 +73,7 @@ async def test_every_host_has_the_version_after_one_broadcast(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("small_chunks")
 async def test_a_host_that_is_gone_is_waited_for_no_more(tmp_path: Path) -> None:
-    hosts = Hosts(tmp_path, 2)
+    hosts = BroadcastHosts(tmp_path, 2)
     await hosts.source.set_host_count(1)
     published = hosts.publish(1)
     assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
@@ -83,8 +83,8 @@ async def test_a_host_that_is_gone_is_waited_for_no_more(tmp_path: Path) -> None
 async def test_a_host_whose_neighbour_never_asks_fetches_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_broadcast, "_GATHER_S", 0.01)
-    hosts = Hosts(tmp_path, 2)
+    monkeypatch.setattr(host_broadcast, "GATHER_S", 0.01)
+    hosts = BroadcastHosts(tmp_path, 2)
     published = hosts.publish(1)
     assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
     assert hosts.same(await hosts.all[1].fetch_version(published, NO_VERSION), published)
@@ -104,7 +104,7 @@ async def test_what_does_not_arrive_as_published_is_fetched_again(
         host_broadcast.broadcast_files(replace(member, plan=replace(member.plan, folder=str(folder))))
 
     monkeypatch.setattr("actors.weight_transport.source.broadcast_files", damaging)
-    hosts = Hosts(tmp_path, 1)
+    hosts = BroadcastHosts(tmp_path, 1)
     published = hosts.publish(1)
     assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
     assert "digest" in str(hosts.events(0, "weights.full_fetch")[0]["why"])
@@ -114,10 +114,10 @@ async def test_a_sender_that_ends_in_the_middle_is_an_error_to_those_who_receive
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def leaving(member: host_broadcast.BroadcastMember) -> None:
-        host_broadcast._join_group(member)
+        host_broadcast.join_group(member)
 
     monkeypatch.setattr("actors.weight_transport.source.broadcast_files", leaving)
-    hosts = Hosts(tmp_path, 1)
+    hosts = BroadcastHosts(tmp_path, 1)
     published = hosts.publish(1)
     assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
     assert "failed" in str(hosts.events(0, "weights.full_fetch")[0]["why"])

@@ -25,7 +25,7 @@ from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 SIZES = {"a": 2 * 60_000, "b": 2 * 7}
 
 
-class FakeNetwork(WeightSource):
+class CountingNetwork(WeightSource):
     """Fake: the learner's host itself, behind a network that counts, and damages what it is told to."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class FakeNetwork(WeightSource):
         self.blocks = 0
         self.damages = 0
         self.forgets: Path | None = None
-        """What the learner's host removes once it has planned with it."""
+        """A folder that the learner's host removes after it has planned with it."""
 
     async def plan_transfer(self, manifest: WeightManifest, held: Sequence[WeightVersion]) -> TransferPlan:
         self.plans.append(await super().plan_transfer(manifest, held))
@@ -51,7 +51,7 @@ class FakeNetwork(WeightSource):
         return bytes(block)
 
 
-class Hosts:
+class CacheHosts:
     """The learner's, where versions are published, and another one with its copies."""
 
     def __init__(self, root: Path) -> None:
@@ -59,7 +59,7 @@ class Hosts:
         self.model = root / "model"
         self.model.mkdir()
         (self.model / "config.json").write_text("{}")
-        self.network, self.shard_bytes = FakeNetwork(), 100_000
+        self.network, self.shard_bytes = CountingNetwork(), 100_000
         self.weights = torch.randn(60_000, generator=torch.Generator().manual_seed(0)).bfloat16()
         self.host = HostWeightCache(
             HostWeightCacheSettings(name="copies", run_dir=root / "run", node="node-1", folder=self.copied),
@@ -108,14 +108,14 @@ def damage(folder: Path) -> None:
 
 
 @pytest.fixture
-def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CacheHosts:
     monkeypatch.setattr(transfer_plan, "BLOCK_BYTES", 10_000)
     monkeypatch.setattr(source, "BLOCK_BYTES", 10_000)
     monkeypatch.setattr(host_cache, "BLOCK_BYTES", 10_000)
-    return Hosts(tmp_path)
+    return CacheHosts(tmp_path)
 
 
-async def test_only_what_changed_is_sent_and_the_copy_is_bit_for_bit(hosts: Hosts) -> None:
+async def test_only_what_changed_is_sent_and_the_copy_is_bit_for_bit(hosts: CacheHosts) -> None:
     hosts.check(await hosts.host.fetch_version(hosts.publish(1), NO_VERSION))
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
     first, second = hosts.events("weights.copied")
@@ -124,7 +124,7 @@ async def test_only_what_changed_is_sent_and_the_copy_is_bit_for_bit(hosts: Host
     assert not hosts.events("weights.full_fetch")
 
 
-async def test_a_host_fetches_once_for_all_of_its_engines(hosts: Hosts) -> None:
+async def test_a_host_fetches_once_for_all_of_its_engines(hosts: CacheHosts) -> None:
     manifest = hosts.publish(1)
     async with asyncio.TaskGroup() as group:
         for _ in range(4):
@@ -132,7 +132,7 @@ async def test_a_host_fetches_once_for_all_of_its_engines(hosts: Hosts) -> None:
     assert len(hosts.network.plans) == 1
 
 
-async def test_what_one_engine_is_given_alone_is_there_while_the_others_go_on(hosts: Hosts) -> None:
+async def test_what_one_engine_is_given_alone_is_there_while_the_others_go_on(hosts: CacheHosts) -> None:
     """Its server reads it when it starts, which takes longer than steps, and again where it dies."""
     published = hosts.publish(1)
     await hosts.host.fetch_version(published, NO_VERSION)
@@ -148,20 +148,22 @@ async def test_what_one_engine_is_given_alone_is_there_while_the_others_go_on(ho
     assert not hosts.events("weights.full_fetch")
 
 
-async def test_nobody_waits_for_what_one_engine_is_given_alone(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second, asked, go_on = hosts.publish(1), hosts.publish(2), asyncio.Event(), asyncio.Event()
+async def test_nobody_waits_for_what_one_engine_is_given_alone(
+    hosts: CacheHosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, requested, go_on = hosts.publish(1), hosts.publish(2), asyncio.Event(), asyncio.Event()
     plan = hosts.network.plan_transfer
 
     async def late(manifest: WeightManifest, held: Sequence[WeightVersion]) -> TransferPlan:
         if manifest == first:
-            asked.set()
+            requested.set()
             await go_on.wait()
         return await plan(manifest, held)
 
     monkeypatch.setattr(hosts.network, "plan_transfer", late)
     async with asyncio.TaskGroup() as group:
         alone = group.create_task(hosts.host.fetch_version(first, NO_VERSION, pinned=True))
-        await asked.wait()
+        await requested.wait()
         hosts.check(await hosts.host.fetch_version(second, NO_VERSION))
         go_on.set()
     check_digest(alone.result())
@@ -169,7 +171,7 @@ async def test_nobody_waits_for_what_one_engine_is_given_alone(hosts: Hosts, mon
     assert len(hosts.network.plans) == 3, "a copy that was refused is trusted"
 
 
-async def test_the_runs_model_comes_to_a_host_that_has_no_way_to_it(hosts: Hosts) -> None:
+async def test_the_runs_model_comes_to_a_host_that_has_no_way_to_it(hosts: CacheHosts) -> None:
     """Its tokenizer, and the shapes that every version must have, are read on each host."""
     published = Path(hosts.publish(1).path)
     (published / "tokenizer.json").write_text("{}" * 20_000)
@@ -182,7 +184,7 @@ async def test_the_runs_model_comes_to_a_host_that_has_no_way_to_it(hosts: Hosts
     assert contents(model)
 
 
-async def test_a_model_that_came_damaged_is_not_there(hosts: Hosts) -> None:
+async def test_a_model_that_came_damaged_is_not_there(hosts: CacheHosts) -> None:
     published = hosts.publish(1)
     hosts.network.damages = 1
     with pytest.raises(WeightCopyError, match="arrived damaged"):
@@ -190,29 +192,29 @@ async def test_a_model_that_came_damaged_is_not_there(hosts: Hosts) -> None:
     assert [path.name for path in hosts.copied.iterdir()] == []
 
 
-async def test_a_version_that_this_host_never_saw_is_skipped(hosts: Hosts) -> None:
+async def test_a_version_that_this_host_never_saw_is_skipped(hosts: CacheHosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.publish(2)
     hosts.check(await hosts.host.fetch_version(hosts.publish(3), WeightVersion(1)))
     assert hosts.network.plans[-1].base == 1
 
 
-async def test_without_a_common_base_everything_is_sent_and_said_so(hosts: Hosts) -> None:
+async def test_without_a_common_base_everything_is_sent_and_said_so(hosts: CacheHosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     shutil.rmtree(hosts.learner / "v1")
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
-    (said,) = hosts.events("weights.full_fetch")
-    assert said["why"] == "the learner's host no longer has any of 0.1"
+    (event,) = hosts.events("weights.full_fetch")
+    assert event["why"] == "the learner's host no longer has any of 0.1"
 
 
-async def test_a_base_that_the_learners_host_forgets_meanwhile_is_no_base(hosts: Hosts) -> None:
+async def test_a_base_that_the_learners_host_forgets_meanwhile_is_no_base(hosts: CacheHosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.network.forgets = hosts.learner / "v1"
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
     assert len(hosts.events("weights.full_fetch")) == 1
 
 
-async def test_a_copy_that_was_damaged_is_no_base(hosts: Hosts) -> None:
+async def test_a_copy_that_was_damaged_is_no_base(hosts: CacheHosts) -> None:
     """Else the damage would be carried on into every later version."""
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     damage(hosts.copied / "v1")
@@ -220,7 +222,7 @@ async def test_a_copy_that_was_damaged_is_no_base(hosts: Hosts) -> None:
     assert "another base" in str(hosts.events("weights.full_fetch")[0]["why"])
 
 
-async def test_a_delta_damaged_on_its_way_is_found_and_everything_is_sent(hosts: Hosts) -> None:
+async def test_a_delta_damaged_on_its_way_is_found_and_everything_is_sent(hosts: CacheHosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.network.damages = 1
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
@@ -228,14 +230,14 @@ async def test_a_delta_damaged_on_its_way_is_found_and_everything_is_sent(hosts:
     assert [plan.base for plan in hosts.network.plans] == [NO_VERSION, 1, NO_VERSION]
 
 
-async def test_a_version_in_other_files_than_its_base_comes_whole(hosts: Hosts) -> None:
+async def test_a_version_in_other_files_than_its_base_comes_whole(hosts: CacheHosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.shard_bytes = 1_000_000
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
     assert not hosts.events("weights.full_fetch")
 
 
-async def test_of_a_version_that_does_not_come_whole_nothing_is_left(hosts: Hosts) -> None:
+async def test_of_a_version_that_does_not_come_whole_nothing_is_left(hosts: CacheHosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.network.damages = 1_000
     with pytest.raises(WeightCopyError, match="arrived damaged"):
@@ -243,7 +245,7 @@ async def test_of_a_version_that_does_not_come_whole_nothing_is_left(hosts: Host
     assert [path.name for path in hosts.copied.iterdir()] == ["v1"]
 
 
-async def test_files_that_are_not_what_the_manifest_says_never_become_a_copy(hosts: Hosts) -> None:
+async def test_files_that_are_not_what_the_manifest_says_never_become_a_copy(hosts: CacheHosts) -> None:
     manifest = hosts.publish(1)
     damage(hosts.learner / "v1")
     with pytest.raises(WeightCopyError, match="has digest"):
@@ -251,14 +253,14 @@ async def test_files_that_are_not_what_the_manifest_says_never_become_a_copy(hos
     assert not list(hosts.copied.iterdir())
 
 
-async def test_a_copy_that_an_engine_refused_is_fetched_again(hosts: Hosts) -> None:
+async def test_a_copy_that_an_engine_refused_is_fetched_again(hosts: CacheHosts) -> None:
     await hosts.host.fetch_version(manifest := hosts.publish(1), NO_VERSION)
     damage(hosts.copied / "v1")
     hosts.check(await hosts.host.fetch_version(manifest, NO_VERSION, refetch=True))
 
 
 @pytest.fixture
-def small_disk(hosts: Hosts) -> Iterator[Hosts]:
+def small_disk(hosts: CacheHosts) -> Iterator[CacheHosts]:
     """Copies are on a tmpfs with room for one version."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(hosts.copied)], check=True)
     yield hosts
@@ -266,7 +268,7 @@ def small_disk(hosts: Hosts) -> Iterator[Hosts]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs")
-async def test_a_full_disk_costs_a_version_and_nothing_that_is_served(small_disk: Hosts) -> None:
+async def test_a_full_disk_costs_a_version_and_nothing_that_is_served(small_disk: CacheHosts) -> None:
     hosts = small_disk
     hosts.check(await hosts.host.fetch_version(hosts.publish(1), NO_VERSION))
     new = hosts.publish(2)
@@ -278,7 +280,7 @@ async def test_a_full_disk_costs_a_version_and_nothing_that_is_served(small_disk
     hosts.check(await hosts.host.fetch_version(new, WeightVersion(1)))
 
 
-async def test_copies_go_when_every_engine_serves_a_later_one(hosts: Hosts) -> None:
+async def test_copies_go_when_every_engine_serves_a_later_one(hosts: CacheHosts) -> None:
     for version, served in ((1, NO_VERSION), (2, WeightVersion(1)), (3, WeightVersion(1)), (4, WeightVersion(3))):
         await hosts.host.fetch_version(hosts.publish(version), served)
     assert sorted(path.name for path in hosts.copied.iterdir()) == ["v3", "v4"]

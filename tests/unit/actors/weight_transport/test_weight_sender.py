@@ -21,9 +21,9 @@ async def test_a_version_whose_folder_is_gone_is_refused_by_name(tmp_path: Path)
         await sender.list_buckets(gone)
 
 
-async def test_who_gives_a_broadcast_up_that_has_not_met_can_leave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_broadcast_whose_group_never_formed_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     met = threading.Event()
-    monkeypatch.setattr(module, "_join", lambda place: met.wait())
+    monkeypatch.setattr(module, "join_process_group", lambda place: met.wait())
     sender = WeightSender("127.0.0.1", "cpu")
     await sender.open_group("g", 1)
     async with asyncio.TaskGroup() as group:

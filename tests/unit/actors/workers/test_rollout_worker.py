@@ -38,12 +38,12 @@ from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalSandbox
 from sandbox.tasks.task import Task
 from tests.support.episodes import BINARY_REWARD
-from tests.support.fake_judge import nobody
+from tests.support.fake_judge import unreachable_url
 from tests.support.trajectories import make_trajectory
 from tests.support.worker_specs import worker_spec
 
 
-class FakePool:
+class FakeWorkerPool:
     """Takes its time to remove its sandboxes."""
 
     def __init__(self, _: PoolSettings) -> None:
@@ -68,7 +68,7 @@ class FakePool:
         return SimpleNamespace(live=0, starting=0, waiting=0, started=0)
 
 
-class FakeSender:
+class FakeTrajectorySender:
     """Has a trajectory under way, which the buffer acknowledges a little later."""
 
     def __init__(self, *_: object, on_acknowledged: OnAcknowledged, **__: object) -> None:
@@ -93,16 +93,16 @@ class FakeSender:
         return self.unacknowledged
 
 
-class FakeScheduler:
+class RequestScheduler:
     """Gives its requests at once, and those that nobody may begin when it is cancelled."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.hellos: list[str] = []
         self.requests: list[RolloutRequest] = []
         self.late: list[RolloutRequest] = []
-        self.told: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
-        """What became of the requests: (method, *arguments)."""
+        self.reports: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+        """Reports about the requests: (method, *arguments)."""
 
     async def call(self, method: Callable[..., Any], *arguments: Any) -> object:
         if method is RolloutScheduler.register_worker:
@@ -112,12 +112,12 @@ class FakeScheduler:
             RolloutScheduler.report_finished,
             RolloutScheduler.report_evaluated,
         }:
-            self.told.put_nowait((method, *arguments))
+            self.reports.put_nowait((method, *arguments))
         if method is not RolloutScheduler.acquire_requests:
             return None
         if self.requests:
             return [self.requests.pop(0)]
-        self.asked.set()
+        self.requested.set()
         try:
             await asyncio.sleep(600)
         except asyncio.CancelledError:
@@ -127,8 +127,8 @@ class FakeScheduler:
 
 
 TASKS = {"t": Task("t", "list")}
-POOLS: list[FakePool] = []
-SENDERS: list[FakeSender] = []
+POOLS: list[FakeWorkerPool] = []
+SENDERS: list[FakeTrajectorySender] = []
 
 
 def told_by_worker(run_dir: Path) -> list[tuple[str, str]]:
@@ -138,16 +138,16 @@ def told_by_worker(run_dir: Path) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def scheduler() -> FakeScheduler:
-    return FakeScheduler()
+def scheduler() -> RequestScheduler:
+    return RequestScheduler()
 
 
 @pytest.fixture
-def made(tmp_path: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
+def made(tmp_path: Path, scheduler: RequestScheduler, monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
     POOLS.clear()
     SENDERS.clear()
-    monkeypatch.setattr(sandbox_source, "SandboxPool", FakePool)
-    monkeypatch.setattr(rollout_worker, "TrajectorySender", FakeSender)
+    monkeypatch.setattr(sandbox_source, "SandboxPool", FakeWorkerPool)
+    monkeypatch.setattr(rollout_worker, "TrajectorySender", FakeTrajectorySender)
     monkeypatch.setattr(rollout_worker, "load_chat_format", lambda *_, **__: SimpleNamespace(tokenizer=None))
     spec = worker_spec(tmp_path, cleanup_timeout_s=0.05)
     return RolloutWorker(
@@ -155,20 +155,20 @@ def made(tmp_path: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPat
     )
 
 
-async def test_stop_returns_when_the_sandboxes_are_gone(made: RolloutWorker, scheduler: FakeScheduler) -> None:
+async def test_stop_returns_when_the_sandboxes_are_gone(made: RolloutWorker, scheduler: RequestScheduler) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
-        await scheduler.asked.wait()
+        await scheduler.requested.wait()
         await made.stop()
         assert [pool.gone for pool in POOLS] == [True]
 
 
 async def test_stop_waits_for_work_that_was_cancelled_before(
-    made: RolloutWorker, scheduler: FakeScheduler, tmp_path: Path
+    made: RolloutWorker, scheduler: RequestScheduler, tmp_path: Path
 ) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         run = group.create_task(made.run({}))
-        await scheduler.asked.wait()
+        await scheduler.requested.wait()
         run.cancel()
         await made.stop()
         assert [pool.gone for pool in POOLS] == [True]
@@ -177,7 +177,7 @@ async def test_stop_waits_for_work_that_was_cancelled_before(
 
 
 async def test_an_episode_that_is_given_up_is_told(
-    made: RolloutWorker, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: RolloutWorker, scheduler: RequestScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Else it runs for ever on the page."""
     begun = asyncio.Event()
@@ -198,7 +198,7 @@ async def test_an_episode_that_is_given_up_is_told(
 
 
 async def test_only_the_episode_that_a_person_gives_up_ends(
-    made: RolloutWorker, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: RolloutWorker, scheduler: RequestScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     begun: list[int] = []
 
@@ -221,7 +221,7 @@ async def test_only_the_episode_that_a_person_gives_up_ends(
 
 
 async def test_a_request_that_comes_after_the_stop_is_not_begun(
-    made: RolloutWorker, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+    made: RolloutWorker, scheduler: RequestScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody would cancel its episode."""
     begun: list[RolloutRequest] = []
@@ -234,37 +234,37 @@ async def test_a_request_that_comes_after_the_stop_is_not_begun(
     scheduler.late = [RolloutRequest("r", GroupId(1), 0, 8, "t", 11)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
-        await scheduler.asked.wait()
+        await scheduler.requested.wait()
         await made.stop()
     assert begun == []
 
 
 async def test_one_that_is_told_to_run_again_is_another_incarnation(
-    made: RolloutWorker, scheduler: FakeScheduler
+    made: RolloutWorker, scheduler: RequestScheduler
 ) -> None:
     """Else the scheduler waits for what the first one held."""
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         run = group.create_task(made.run({}))
-        await scheduler.asked.wait()
+        await scheduler.requested.wait()
         run.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await run
-        scheduler.asked.clear()
+        scheduler.requested.clear()
         group.create_task(made.run({}))
-        await scheduler.asked.wait()
+        await scheduler.requested.wait()
         await made.stop()
     first, second = scheduler.hellos
     assert first != second
 
 
 async def test_one_that_is_told_again_while_it_works_goes_on_with_what_it_is_at(
-    made: RolloutWorker, scheduler: FakeScheduler
+    made: RolloutWorker, scheduler: RequestScheduler
 ) -> None:
     """A cable that is cut breaks the driver's call and not the work: begun anew beside it, the scheduler would take all
     that it holds for lost."""
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         run = group.create_task(made.run({}))
-        await scheduler.asked.wait()
+        await scheduler.requested.wait()
         again = group.create_task(made.run({}))
         await asyncio.sleep(0)
         assert not again.done()
@@ -275,13 +275,13 @@ async def test_one_that_is_told_again_while_it_works_goes_on_with_what_it_is_at(
 
 
 async def test_one_whose_work_ended_before_its_stop_says_so_to_who_waits_for_it(
-    made: RolloutWorker, scheduler: FakeScheduler
+    made: RolloutWorker, scheduler: RequestScheduler
 ) -> None:
     """Else nobody tells it to work again."""
     async with asyncio.timeout(60):
         async with asyncio.TaskGroup() as group:
             run = group.create_task(made.run({}))
-            await scheduler.asked.wait()
+            await scheduler.requested.wait()
             again = group.create_task(raised_by(made.run({})))
             await asyncio.sleep(0)
             run.cancel()
@@ -326,27 +326,27 @@ def fails_with(error: Exception) -> Callable[..., Any]:
 )
 async def test_a_failed_episode_costs_its_request_and_is_blamed_on_what_failed(
     made: RolloutWorker,
-    scheduler: FakeScheduler,
+    scheduler: RequestScheduler,
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
     failure: InfraFailure,
 ) -> None:
     """A sandbox that vanishes twice is the agent's doing, one that is lost never is."""
     monkeypatch.setattr(EpisodeRunner, "run", fails_with(error))
-    monkeypatch.setattr(attempt_runner, "_MAX_BACK_OFF_S", 0.0)
+    monkeypatch.setattr(attempt_runner, "MAX_BACK_OFF_S", 0.0)
     requests = [RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in range(2)]
     scheduler.requests = [*requests]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run(TASKS))
         for rollout_request in requests:
-            method, given_back, why, detail = await scheduler.told.get()
+            method, given_back, why, detail = await scheduler.reports.get()
             assert (method, given_back, why) == (RolloutScheduler.report_failed, rollout_request, failure)
             assert str(error) in detail
         await made.stop()
 
 
 async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_acknowledged(
-    made: RolloutWorker, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: RolloutWorker, scheduler: RequestScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def episode(_: EpisodeRunner, rollout_request: RolloutRequest, task: Task) -> Trajectory:
         return replace(make_trajectory(reward=1.0), request=rollout_request, reward=Reward(0.9, {}))
@@ -357,14 +357,14 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
     scheduler.requests = [wanted, late, evaluated]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({"t": Task("t", "list", family="count")}))
-        told = [await scheduler.told.get() for _ in range(3)]
+        reports = [await scheduler.reports.get() for _ in range(3)]
         await made.stop()
-    assert [each[:2] for each in told] == [
+    assert [each[:2] for each in reports] == [
         (RolloutScheduler.report_finished, wanted),
         (RolloutScheduler.report_finished, late),
         (RolloutScheduler.report_evaluated, evaluated),
     ]
-    record = told[2][2]
+    record = reports[2][2]
     assert isinstance(record, AttemptRecord)
     assert record.verdict is not None
     assert (record.task, record.family, record.greedy, record.versions) == ("t", "count", False, (0,))
@@ -393,7 +393,7 @@ def runner(reward: CompositeReward, sandboxes: EpisodeSandboxSource, run_dir: Pa
 
 async def test_training_episodes_have_the_runs_reward_and_evaluations_ask_no_judge(tmp_path: Path) -> None:
     """Otherwise a run is trained for something else than its configuration says, or an evaluation waits for a judge."""
-    judge = JudgeSpec(JudgeSettings(url=nobody(), model="j", votes=1), "$task $step")
+    judge = JudgeSpec(JudgeSettings(url=unreachable_url(), model="j", votes=1), "$task $step")
     request = RolloutRequest("r", GroupId(1), 0, 8, "t", 11)
     result = EpisodeResult("do", EpisodeStatus.COMPLETED, (), 0.0, False, 0.0, (ModelTurn("hm"),))
     async with asyncio.timeout(60), open_reward(RewardSpec("tcr", RewardSettings(), judge)) as reward:
@@ -405,7 +405,7 @@ async def test_training_episodes_have_the_runs_reward_and_evaluations_ask_no_jud
 
 
 async def test_what_was_graded_is_not_lost_for_a_sandbox_that_is_slow_to_end(tmp_path: Path) -> None:
-    sandboxes = LocalSandboxSource(cast("SandboxPool", FakePool(cast("PoolSettings", None))))
+    sandboxes = LocalSandboxSource(cast("SandboxPool", FakeWorkerPool(cast("PoolSettings", None))))
     episodes = runner(BINARY_REWARD, sandboxes, tmp_path)
     async with (
         asyncio.timeout(60),

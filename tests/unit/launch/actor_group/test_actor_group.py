@@ -22,6 +22,7 @@ from actors.runtime.remote import ActorOptions, Remote, short_actor_name
 from actors.runtime.remote_errors import RemoteError
 from actors.weight_transport.host_cache import HostWeightCache
 from actors.weight_transport.source import WeightSource
+from actors.workers.episode_runner import EpisodeRunner
 from actors.workers.rollout_worker import RolloutWorker
 from actors.workers.settings import WorkerSpec
 from launch.actor_group import (
@@ -69,7 +70,7 @@ HEAD, SECOND, THIRD = (
 )
 
 
-class FakeScheduler:
+class NotedRemovals:
     """Fake: notes the workers whose requests are to be issued again."""
 
     def __init__(self) -> None:
@@ -109,7 +110,7 @@ class Parts:
         remote_hosts: FakeRemoteHosts | None = None,
     ) -> None:
         config = self.config = load_recipe("demo", overrides)
-        self.directory, self.events, self.nodes, self.scheduler = directory, events, nodes, FakeScheduler()
+        self.directory, self.events, self.nodes, self.scheduler = directory, events, nodes, NotedRemovals()
         self.spawner = RunActorSpawner(config, directory, "")
         self.remote_hosts = cast("RemoteHosts", remote_hosts) or RemoteHosts(
             config, directory, events, model=directory.path, spawn_on=self.spawner.spawn, token="", settled_s=60.0
@@ -125,7 +126,7 @@ class Parts:
             scheduler=LocalRemote(self.scheduler, "scheduler"),
             buffer=BufferAddress("tcp://127.0.0.1:1", keys),
             share=WorkerShare(4, 2),
-            worker_class=RolloutWorker,
+            episode_runner=EpisodeRunner,
             **shared,
         )
         self.health_monitor = HealthMonitor(
@@ -209,12 +210,12 @@ class NotedActor:
         self.name, self._short, self._calls, self._fails = name, short_actor_name(name), calls, fails
         self._working = asyncio.Event()
 
-    async def call(self, method: Callable[..., object], *given: object) -> object:
+    async def call(self, method: Callable[..., object], *arguments: object) -> object:
         if method is RolloutWorker.run:
             self._calls.append(f"{self._short} runs")
             await self._working.wait()
         elif method is Engine.start:
-            manifest = cast("WeightManifest", given[0])
+            manifest = cast("WeightManifest", arguments[0])
             self._calls.append(f"{self._short} starts on {manifest.version} of {manifest.path}")
             if self._fails:
                 raise EngineStartError("no memory")
@@ -244,12 +245,12 @@ def evaluating(
     """The parts, the calls of their actors, and (name, arguments) of the actors that are spawned."""
     calls, spawned = list[str](), list[tuple[str, tuple[object, ...]]]()
 
-    def spawn(_: object, options: ActorOptions, *given: object) -> NotedActor:
+    def spawn(_: object, options: ActorOptions, *arguments: object) -> NotedActor:
         actor = NotedActor(options.name, calls, fails=fails)
-        spawned.append((short_actor_name(actor.name), given))
+        spawned.append((short_actor_name(actor.name), arguments))
         return actor
 
-    monkeypatch.setattr(health_monitor, "_CHECK_S", 0.0)
+    monkeypatch.setattr(health_monitor, "CHECK_S", 0.0)
     monkeypatch.setattr(health_monitor, "restart_actor", lambda actor: calls.append(f"{actor.name} is started again"))
     monkeypatch.setattr(actor_spawner, "spawn_actor", spawn)
     monkeypatch.setattr(
@@ -276,7 +277,7 @@ async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with
                 await asyncio.sleep(0)
         engine, worker = spawned
         assert (engine[0], worker[0]) == ("evaluation-engine-1", "evaluation-worker-1")
-        settings, _, engines = worker[1]
+        settings, _, engines, _ = worker[1]
         assert cast("WorkerSpec", settings).online_evaluation
         assert [short_actor_name(each.name) for each in cast("tuple[NotedActor, ...]", engines)] == [
             "evaluation-engine-1"
@@ -303,7 +304,7 @@ async def test_on_a_shared_device_an_evaluation_starts_no_server(
     with evaluating(tmp_path, monkeypatch, *shared) as (parts, calls, spawned):
         async with parts.evaluation.running(EXAMINED):
             pass
-        ((name, (_, _, engines)),) = spawned
+        ((name, (_, _, engines, _)),) = spawned
         assert (name, engines) == ("evaluation-worker-1", parts.engines.engines)
         assert not [each for each in calls if each.startswith("engine")]
 
@@ -321,17 +322,17 @@ async def test_what_an_evaluation_could_not_start_is_gone(tmp_path: Path, monkey
         assert spawned == []
 
 
-class FakeCopies:
+class FakeMachineCopies:
     """A machine's copies of weights."""
 
     def __init__(self, *, never_come: bool = False) -> None:
-        self.pinned, self.asked, self._never_come = list[bool](), asyncio.Event(), never_come
+        self.pinned, self.requested, self._never_come = list[bool](), asyncio.Event(), never_come
 
     async def fetch_version(
         self, manifest: WeightManifest, served: WeightVersion, *, refetch: bool = False, pinned: bool = False
     ) -> WeightManifest:
         self.pinned.append(pinned)
-        self.asked.set()
+        self.requested.set()
         if self._never_come:
             await asyncio.Event().wait()
         return replace(manifest, path="/copy")
@@ -345,7 +346,7 @@ async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_wi
             await parts.supervisor(ignore_lost_engine).remove_node(SECOND)
             await asyncio.Event().wait()
 
-    copies, nodes = FakeCopies(), [HEAD, replace(SECOND, roles=frozenset({NodeRole.ENGINE}))]
+    copies, nodes = FakeMachineCopies(), [HEAD, replace(SECOND, roles=frozenset({NodeRole.ENGINE}))]
     with evaluating(tmp_path, monkeypatch, nodes=nodes) as (parts, calls, spawned):
         parts.remote_hosts.hosts[SECOND.address] = host_with(copies)
         with pytest.raises(InfraError, match=r"node-1 \(10.0.0.1\), on which the evaluation ran, is lost"):
@@ -360,15 +361,15 @@ async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_wi
             parts.evaluation.require_capacity()
 
 
-def host_with(copies: FakeCopies) -> RemoteHost:
-    """What a run has on the machine of the second node."""
+def host_with(copies: FakeMachineCopies) -> RemoteHost:
+    """Return the remote host of the second node."""
     return RemoteHost(SECOND, cast("LogSync", None), LocalRemote(cast("HostWeightCache", copies)), Path("/model"))
 
 
 async def test_an_evaluation_on_a_machine_that_has_lost_its_copies_fails_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one whose other node is gone: no run ends for it."""
+    """No run ends for it, as when another node is lost."""
     nodes = [HEAD, replace(SECOND, roles=frozenset({NodeRole.ENGINE}))]
     with evaluating(tmp_path, monkeypatch, nodes=nodes) as (parts, _, spawned):
         with pytest.raises(InfraError, match=r"machine of node-1 \(10.0.0.1\) was lost with another node"):
@@ -395,10 +396,10 @@ async def test_an_evaluation_whose_node_goes_while_its_engine_starts_has_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lose_node() -> None:
-        await copies.asked.wait()
+        await copies.requested.wait()
         await parts.supervisor(ignore_lost_engine).remove_node(SECOND)
 
-    copies = FakeCopies(never_come=True)
+    copies = FakeMachineCopies(never_come=True)
     roles = (NodeRole.WORKER, NodeRole.ENGINE)
     nodes = [replace(node, roles=frozenset({role})) for node, role in zip((HEAD, SECOND), roles, strict=True)]
     with evaluating(tmp_path, monkeypatch, nodes=nodes) as (parts, *_):
@@ -479,7 +480,7 @@ async def test_the_end_cleans_up_for_as_long_as_the_daemon_may_work_for_a_dead_w
         return 0
 
     monkeypatch.setattr(container_cleanup, "remove_run_orphans", remove_run_orphans)
-    monkeypatch.setattr(health_monitor, "_RETRY_S", 0.0)
+    monkeypatch.setattr(health_monitor, "RETRY_S", 0.0)
     with make_parts(tmp_path) as parts:
         monitor = parts.health_monitor
         await monitor.keep_worker_running(cast("Remote[RolloutWorker]", FakeWorker(deaths)), {})
@@ -496,8 +497,8 @@ async def test_an_actor_that_does_not_stop_is_named(tmp_path: Path, monkeypatch:
     )
     with make_parts(tmp_path) as parts:
         assert await stop_actors([hangs, stops], RolloutWorker.stop, parts.events) == [hangs]
-    (said,) = (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines()
-    assert json.loads(said)["why"] == "hangs did not answer within 0.01 s"
+    (line,) = (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines()
+    assert json.loads(line)["why"] == "hangs did not answer within 0.01 s"
 
 
 class NotedRank:
@@ -592,15 +593,15 @@ class Unscheduled:
     """Fake: an engine that Ray starts once its place is there, until it is killed or its node ends."""
 
     def __init__(self) -> None:
-        self.asked, self.ended = asyncio.Event(), asyncio.Event()
+        self.requested, self.ended = asyncio.Event(), asyncio.Event()
 
     async def start(self, manifest: WeightManifest) -> None:
-        self.asked.set()
+        self.requested.set()
         await self.ended.wait()
         raise RemoteError("engine-node-1", "its node ended")
 
 
-class Started:
+class StartedEngine:
     """Fake: an engine that starts at once."""
 
     async def start(self, manifest: WeightManifest) -> None: ...
@@ -610,10 +611,10 @@ class Started:
 async def test_an_engine_whose_node_goes_while_it_starts_does_not_keep_the_others_from_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told_first: str
 ) -> None:
-    """Of many machines one fails in the minutes in which servers start."""
+    """With many machines, one fails in the minutes in which servers start."""
 
     async def lose_node() -> None:
-        await gone.asked.wait()
+        await gone.requested.wait()
         if told_first == "caller":
             gone.ended.set()
             for _ in range(20):
@@ -623,7 +624,7 @@ async def test_an_engine_whose_node_goes_while_it_starts_does_not_keep_the_other
     gone = Unscheduled()
     monkeypatch.setattr(actor_spawner, "kill_actor", lambda _: gone.ended.set())
     with make_parts_on(tmp_path, engines=[HEAD, SECOND], workers=[HEAD]) as parts:
-        starts = LocalRemote(Started(), named("engine-node-0"))
+        starts = LocalRemote(StartedEngine(), named("engine-node-0"))
         parts.engines.engines = (starts, LocalRemote(gone, named("engine-node-1")))
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.engines.start(EXAMINED))
@@ -634,7 +635,7 @@ async def test_an_engine_whose_node_goes_while_it_starts_does_not_keep_the_other
 async def test_an_engine_that_is_lost_without_its_node_ends_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_group, "_LOSS_REPORT_S", 0.01)
+    monkeypatch.setattr(engine_group, "LOSS_REPORT_S", 0.01)
     lost = Unscheduled()
     lost.ended.set()
     with make_parts_on(tmp_path, engines=[SECOND], workers=[HEAD]) as parts:
@@ -703,7 +704,7 @@ async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
 
 
 async def test_a_node_for_whose_workers_there_are_no_keys_does_not_end_the_run(tmp_path: Path) -> None:
-    """As many as machines that others may take back come and go in weeks."""
+    """Over weeks, preemptible machines come and go more often than there are keys."""
     keys = make_run_keys(expected_workers(load_recipe("demo"), [HEAD]))
     with make_parts_on(tmp_path, engines=[HEAD], workers=[HEAD], keys=keys) as parts:
         supervisor = parts.supervisor(ignore_lost_engine)

@@ -130,16 +130,16 @@ def test_adapters_alone_reach_every_engine_as_weights_do_by_default(directory: R
     assert place_weight_copies(config, here(2)) == {}
     assert list(place_weight_copies(load_recipe("demo", [*ADAPTERS, "engine.count=2"]), apart(2))) == ["engine-1"]
     assert learner_spec(config, MODEL).publish_adapters
-    told = engine_spec(config, directory, MODEL, "engine-0", here(1)[0])
-    assert told.lora is not None
-    assert (told.lora.rank, told.lora.alpha, told.lora.projections) == (8, 32.0, ("o_proj",))
+    spec = engine_spec(config, directory, MODEL, "engine-0", here(1)[0])
+    assert spec.lora is not None
+    assert (spec.lora.rank, spec.lora.alpha, spec.lora.projections) == (8, 32.0, ("o_proj",))
 
 
-@pytest.mark.parametrize(("given", "most"), [([], 128), (["engine.max_queued=5"], 5)])
+@pytest.mark.parametrize(("overrides", "most"), [([], 128), (["engine.max_queued=5"], 5)])
 def test_the_queue_of_an_engine_is_as_long_as_is_said_or_follows_from_what_runs_at_once(
-    directory: RunDirectory, given: list[str], most: int
+    directory: RunDirectory, overrides: list[str], most: int
 ) -> None:
-    config = load_recipe("demo", ["engine.max_running=8", *given])
+    config = load_recipe("demo", ["engine.max_running=8", *overrides])
     assert engine_spec(config, directory, MODEL, "engine-0", here(1)[0]).settings.queue_limit == most
 
 
@@ -216,10 +216,10 @@ def test_the_engine_of_evaluations_beside_training_has_a_gpu_set_aside() -> None
 def test_the_worker_of_evaluations_beside_training_takes_no_place_of_trainings(directory: RunDirectory) -> None:
     config, (node,) = load_recipe("demo"), here(1)
     keys = make_run_keys([EVALUATION_WORKER])
-    told = evaluation_worker_spec(config, directory, MODEL, node, buffer=BufferAddress("tcp://127.0.0.1:1", keys))
+    spec = evaluation_worker_spec(config, directory, MODEL, node, buffer=BufferAddress("tcp://127.0.0.1:1", keys))
     share = share_docker_engine(config, [node])
-    assert (told.name, told.online_evaluation, told.episodes, told.pool.capacity) == (EVALUATION_WORKER, True, 4, 4)
-    assert told.episodes + share.episodes <= config.sandbox.capacity_per_node
+    assert (spec.name, spec.online_evaluation, spec.episodes, spec.pool.capacity) == (EVALUATION_WORKER, True, 4, 4)
+    assert spec.episodes + share.episodes <= config.sandbox.capacity_per_node
 
 
 def test_an_engine_that_takes_turns_with_the_learner_needs_no_gpu_of_its_own() -> None:
@@ -233,43 +233,43 @@ def test_a_buffer_that_others_can_reach_lets_in_the_runs_own_workers(directory: 
     homes, share = place_workers(config, nodes), share_docker_engine(config, nodes)
     keys = make_run_keys(homes)
     buffer = buffer_spec(config, directory, nodes[0], keys)
-    told = [
+    spec = [
         worker_spec(
             config, directory, MODEL, name, home, buffer=BufferAddress("tcp://10.0.0.0:7000", keys), share=share
         )
         for name, home in homes.items()
     ]
     assert (buffer.host, buffer.curve) == ("10.0.0.0", keys.server)
-    assert {worker.curve.public for worker in told if worker.curve} == keys.server.clients
+    assert {worker.curve.public for worker in spec if worker.curve} == keys.server.clients
 
 
 def test_a_worker_keeps_its_own_containers_and_has_ended_them_before_it_is_given_up(directory: RunDirectory) -> None:
     share, (node,) = WorkerShare(5, 2), here(1)
-    told = worker_spec(load_recipe("demo"), directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
-    assert (told.episodes, told.pool.capacity, told.pool.start_concurrency) == (5, 5, 2)
-    assert (told.pool.name, told.pool.run_id, told.curve) == ("mine/worker-0-0", "mine", None)
-    assert told.pool.drain_s < ACTOR_STOP_S
+    spec = worker_spec(load_recipe("demo"), directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
+    assert (spec.episodes, spec.pool.capacity, spec.pool.start_concurrency) == (5, 5, 2)
+    assert (spec.pool.name, spec.pool.run_id, spec.curve) == ("mine/worker-0-0", "mine", None)
+    assert spec.pool.drain_s < ACTOR_STOP_S
 
 
-@pytest.mark.parametrize(("eta", "every", "lag"), [(4, 2, 2), (4, 3, 1), (0, 1, 1)])
+@pytest.mark.parametrize(("max_staleness", "every", "lag"), [(4, 2, 2), (4, 3, 1), (0, 1, 1)])
 def test_an_engine_is_passed_over_once_its_weights_are_further_behind_than_tokens_may_be(
-    directory: RunDirectory, eta: int, every: int, lag: int
+    directory: RunDirectory, max_staleness: int, every: int, lag: int
 ) -> None:
     """With η = 0 too, engines are given new weights one after the other."""
-    mode = "async" if eta else "sync"
-    keys = [f"staleness.max_staleness={eta}", f"learner.publish_every={every}", f"run.mode={mode}"]
+    mode = "async" if max_staleness else "sync"
+    keys = [f"staleness.max_staleness={max_staleness}", f"learner.publish_every={every}", f"run.mode={mode}"]
     config, share, (node,) = load_recipe("demo", keys), WorkerShare(5, 2), here(1)
-    told = worker_spec(config, directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
-    assert told.max_version_lag == lag
+    spec = worker_spec(config, directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
+    assert spec.max_versions_behind == lag
 
 
-@pytest.mark.parametrize(("said", "harness"), [([], ""), (["agent.harness=agent --go"], "agent --go")])
+@pytest.mark.parametrize(("overrides", "harness"), [([], ""), (["agent.harness=agent --go"], "agent --go")])
 def test_a_harness_takes_the_agents_place_where_one_is_named(
-    directory: RunDirectory, said: list[str], harness: str
+    directory: RunDirectory, overrides: list[str], harness: str
 ) -> None:
-    config, share, (node,) = load_recipe("demo", said), WorkerShare(5, 2), here(1)
-    told = worker_spec(config, directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
-    assert told.harness.harness == harness
+    config, share, (node,) = load_recipe("demo", overrides), WorkerShare(5, 2), here(1)
+    spec = worker_spec(config, directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
+    assert spec.harness.harness == harness
 
 
 @pytest.mark.parametrize("send_s", [1.0, 600.0, 5000.0])
@@ -285,8 +285,8 @@ def test_a_request_may_wait_for_the_learners_turn_where_there_is_one(directory: 
     waits_s: list[float] = []
     for placement in ("separate", "colocated"):
         config = load_recipe("demo", ["run.mode=sync", f"cluster.placement={placement}"])
-        told = worker_spec(config, directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
-        waits_s.append(told.restart_timeout_s)
+        spec = worker_spec(config, directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
+        waits_s.append(spec.restart_timeout_s)
         engine = engine_spec(config, directory, MODEL, "engine-0", node)
         assert engine.offloads_memory is (placement == "colocated")
     assert waits_s == [config.engine.start_timeout_s, config.engine.start_timeout_s + config.learner.call_timeout_s]

@@ -22,12 +22,12 @@ class Counting:
         self.name, self._says, self._hangs_at, self._asked = name, says, hangs_at, 0
 
     async def call(self, *_: object) -> EngineStatistics:
-        said, self._asked = self._says[self._asked], self._asked + 1
+        counted, self._asked = self._says[self._asked], self._asked + 1
         if self._asked == self._hangs_at:
             await asyncio.sleep(60)
-        if said is None:
+        if counted is None:
             raise RemoteError(self.name, "its process died")
-        return EngineStatistics(sampled_tokens=said)
+        return EngineStatistics(sampled_tokens=counted)
 
 
 async def test_sampled_tokens_are_summed_over_the_lives_of_engines_and_nobody_waits_for_one(

@@ -45,7 +45,7 @@ async def test_a_death_is_the_cause_though_the_exchange_of_another_rank_fails_fi
 async def test_a_defect_is_raised_as_it_is_and_waits_little_for_ranks_that_hang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(learner_group, "_OTHER_RANKS_S", 0.01)
+    monkeypatch.setattr(learner_group, "OTHER_RANKS_S", 0.01)
     with pytest.raises(ZeroDivisionError):
         await ranks(FakeRank(ZeroDivisionError()), FakeRank(after_s=600.0)).call(LearnerRank.setup)
 
@@ -61,7 +61,7 @@ async def test_ranks_that_hang_are_named_with_their_limit() -> None:
 
 async def test_who_waited_for_a_rank_in_vain_is_not_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a rank that hangs ends the run with a defect of another, and is not started again."""
-    monkeypatch.setattr(learner_group, "_OTHER_RANKS_S", 0.01)
+    monkeypatch.setattr(learner_group, "OTHER_RANKS_S", 0.01)
     waited = RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:84] Timed out waiting 20000ms for recv operation")
     with pytest.raises(RemoteError, match=r"no answer from learner-1$") as caught:
         await ranks(FakeRank(waited), FakeRank(after_s=600.0)).call(LearnerRank.setup)

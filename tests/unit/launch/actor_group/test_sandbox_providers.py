@@ -11,18 +11,18 @@ import pytest
 from actors.agents.registry import make_agent
 from actors.environment.episode import EpisodeInputs
 from actors.environment.messages import EpisodeOutcome
-from actors.workers.provider_settings import ProviderSettings
+from actors.workers.provider_spec import ProviderSpec
 from launch.actor_group import sandbox_providers as launch_sandboxes
-from launch.actor_group.sandbox_providers import callback_address, check_provider, make_provider_settings
+from launch.actor_group.sandbox_providers import callback_address, check_provider, make_provider_spec
 from launch.config import RunConfig, load_recipe
 from protocol.errors import UserError
 from sandbox.http.auth import Access
 from sandbox.pool.leases import LeaseLimits
 from sandbox.providers.daytona import sdk
 from sandbox.router.app import create_app
-from sandbox.router.workers import RouterWorkers
-from tests.support.environments import environment_service
-from tests.support.fake_judge import nobody
+from sandbox.router.pool_servers import RoutedPoolServers
+from tests.support.environments import serve_environment
+from tests.support.fake_judge import unreachable_url
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server, serving
 
@@ -34,40 +34,40 @@ def config(*overrides: str) -> RunConfig:
     return load_recipe("demo", [*POOL, *overrides])
 
 
-def check(said: RunConfig, **environment: str) -> None:
-    check_provider(said, make_agent(said.agent.make_spec()), environment)
+def check(config: RunConfig, **environment: str) -> None:
+    check_provider(config, make_agent(config.agent.make_spec()), environment)
 
 
 def test_servers_are_those_of_the_configuration_else_of_the_environment() -> None:
     environment = {"WORKER_URLS": "http://a:18081, http://b:18081/", "LONGSHORE_SANDBOX_TOKEN": "secret"}
-    assert make_provider_settings(load_recipe("demo").sandbox, environment) is None
-    told = ProviderSettings("pool", ("http://a:18081", "http://b:18081"), "secret")
-    assert make_provider_settings(config().sandbox, environment) == told
-    assert "secret" not in repr(told)
-    said = make_provider_settings(config("sandbox.urls=http://c:1,http://d:2").sandbox, environment)
-    assert said == ProviderSettings("pool", ("http://c:1", "http://d:2"), "secret")
+    assert make_provider_spec(load_recipe("demo").sandbox, environment) is None
+    expected = ProviderSpec("pool", ("http://a:18081", "http://b:18081"), "secret")
+    assert make_provider_spec(config().sandbox, environment) == expected
+    assert "secret" not in repr(expected)
+    settings = make_provider_spec(config("sandbox.urls=http://c:1,http://d:2").sandbox, environment)
+    assert settings == ProviderSpec("pool", ("http://c:1", "http://d:2"), "secret")
 
 
 def test_a_run_without_a_server_says_how_to_name_one() -> None:
     with pytest.raises(UserError, match=r"--set sandbox\.urls=http://HOST:18081, or export WORKER_URLS="):
         check(config())
-    with pytest.raises(UserError, match=r"worker 'a:1' is not a URL"):
+    with pytest.raises(UserError, match=r"server 'a:1' is not a URL"):
         check(config(), WORKER_URLS="a:1")
 
 
 def test_a_server_that_does_not_answer_is_named() -> None:
-    url = nobody().removesuffix("/v1")
+    url = unreachable_url().removesuffix("/v1")
     with pytest.raises(UserError, match=rf"the pool server {url} does not answer .*longshore server"):
         check(config(f"sandbox.urls={url}"))
 
 
 async def test_a_server_s_token_is_asked_for_before_anything_starts() -> None:
-    app = create_app(lambda: RouterWorkers(("http://127.0.0.1:9",), "", 1.0), Access("127.0.0.1", "right" * 4))
+    app = create_app(lambda: RoutedPoolServers(("http://127.0.0.1:9",), "", 1.0), Access("127.0.0.1", "right" * 4))
     async with serving(app) as url:
-        said = config(f"sandbox.urls={url}")
-        await asyncio.to_thread(check, said, LONGSHORE_SANDBOX_TOKEN="right" * 4)
+        run_config = config(f"sandbox.urls={url}")
+        await asyncio.to_thread(check, run_config, LONGSHORE_SANDBOX_TOKEN="right" * 4)
         with pytest.raises(UserError, match="export LONGSHORE_SANDBOX_TOKEN"):
-            await asyncio.to_thread(check, said, LONGSHORE_SANDBOX_TOKEN="wrong" * 4)
+            await asyncio.to_thread(check, run_config, LONGSHORE_SANDBOX_TOKEN="wrong" * 4)
 
 
 def test_an_agent_whose_tools_hold_on_to_a_pool_s_sandbox_is_refused() -> None:
@@ -84,42 +84,48 @@ async def test_the_places_of_a_whole_group_are_asked_of_one_address_that_has_the
         urls = [
             (await stack.enter_async_context(pool_server(FakeProvider(), tmp_path / name, limits)))[0] for name in "ab"
         ]
-        router = create_app(lambda: RouterWorkers(tuple(urls), "", 1.0), Access("127.0.0.1"))
+        router = create_app(lambda: RoutedPoolServers(tuple(urls), "", 1.0), Access("127.0.0.1"))
         both = await stack.enter_async_context(serving(router))
         together = "sandbox.group_slots=true"
         with pytest.raises(UserError, match=r"needs 8 slots at once, and http\S+ has 6: start its servers with more"):
             await asyncio.to_thread(check, config(f"sandbox.urls={urls[0]}", together))
-        said = config(f"sandbox.urls={both}", together)
-        await asyncio.to_thread(check, said)
-        told = make_provider_settings(said.sandbox, {})
-        assert told is not None
-        assert told.group_slots
-        with pytest.raises(UserError, match=r"start a router \(longshore router --workers http:\S+,http:\S+\)"):
+        run_config = config(f"sandbox.urls={both}", together)
+        await asyncio.to_thread(check, run_config)
+        settings = make_provider_spec(run_config.sandbox, {})
+        assert settings is not None
+        assert settings.group_slots
+        with pytest.raises(UserError, match=r"start a router \(longshore router --servers http:\S+,http:\S+\)"):
             check(config(together), WORKER_URLS=",".join(urls))
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("overrides", "why"),
     [
         (["sandbox.group_slots=true", "sandbox.provider=docker"], "set sandbox.provider = 'pool'"),
         (["sandbox.group_slots=true", "sandbox.urls=http://c:1,http://d:2"], "or router"),
         (["sandbox.group_slots=true", "rollout.group_size=17"], "at most 16 slots at once"),
     ],
 )
-def test_a_group_s_places_that_nobody_could_give_are_refused(said: list[str], why: str) -> None:
+def test_a_group_s_places_that_nobody_could_give_are_refused(overrides: list[str], why: str) -> None:
     with pytest.raises(UserError, match=why):
-        config(*said)
+        config(*overrides)
 
 
 SERVICES = ("sandbox.provider=environment", "warm_start.enabled=false")
 
 
 def test_environment_services_are_those_of_the_configuration_else_of_the_environment() -> None:
-    told = {"ENVIRONMENT_URLS": "http://a:18082", "WORKER_URLS": "http://b:1", "LONGSHORE_SANDBOX_TOKEN": "secret"}
-    said = load_recipe("demo", [*SERVICES])
-    assert make_provider_settings(said.sandbox, told) == ProviderSettings("environment", ("http://a:18082",), "secret")
+    environment = {
+        "ENVIRONMENT_URLS": "http://a:18082",
+        "WORKER_URLS": "http://b:1",
+        "LONGSHORE_SANDBOX_TOKEN": "secret",
+    }
+    run_config = load_recipe("demo", [*SERVICES])
+    assert make_provider_spec(run_config.sandbox, environment) == ProviderSpec(
+        "environment", ("http://a:18082",), "secret"
+    )
     with pytest.raises(UserError, match=r"--set sandbox\.urls=http://HOST:18082, or export ENVIRONMENT_URLS="):
-        check(said)
+        check(run_config)
 
 
 def test_services_here_reach_the_policy_by_loopback_and_others_by_their_worker_s_node() -> None:
@@ -131,8 +137,8 @@ async def test_what_is_no_environment_service_is_told_before_anything_starts(tmp
     async def never(_: EpisodeInputs) -> EpisodeOutcome:
         raise AssertionError
 
-    async with pool_server(FakeProvider(), tmp_path) as (url, _), environment_service(never) as (service, _):
-        with pytest.raises(UserError, match=r"is no environment service: start one \(longshore environment\)"):
+    async with pool_server(FakeProvider(), tmp_path) as (url, _), serve_environment(never) as (service, _):
+        with pytest.raises(UserError, match=r"is not an environment service: start one \(longshore environment\)"):
             await asyncio.to_thread(check, load_recipe("demo", [*SERVICES, f"sandbox.urls={url}"]))
         for agent in ((), ("agent.kind=keystrokes", SAYS)):  # whose terminals are there, too
             await asyncio.to_thread(check, load_recipe("demo", [*SERVICES, *agent, f"sandbox.urls={service}"]))
@@ -141,18 +147,22 @@ async def test_what_is_no_environment_service_is_told_before_anything_starts(tmp
 
 
 def test_a_run_on_this_machine_alone_says_where_services_elsewhere_call_back() -> None:
-    for said, told in (((), False), (("sandbox.callback=10.0.0.1",), True), (("cluster.address=head:6379",), True)):
-        config = load_recipe("demo", [*SERVICES, *said])
-        if told:
-            launch_sandboxes._check_callback(config, ["http://far:18082"])
+    for overrides, reachable in (
+        ((), False),
+        (("sandbox.callback=10.0.0.1",), True),
+        (("cluster.address=head:6379",), True),
+    ):
+        config = load_recipe("demo", [*SERVICES, *overrides])
+        if reachable:
+            launch_sandboxes.check_callback(config, ["http://far:18082"])
         else:
             with pytest.raises(UserError, match=r"--set sandbox\.callback=ADDRESS"):
-                launch_sandboxes._check_callback(config, ["http://far:18082"])
-            launch_sandboxes._check_callback(config, ["http://127.0.0.1:18082"])
+                launch_sandboxes.check_callback(config, ["http://far:18082"])
+            launch_sandboxes.check_callback(config, ["http://127.0.0.1:18082"])
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("overrides", "why"),
     [
         (["agent.history=individual"], "set agent.history = 'whole'"),
         (["agent.harness=x"], "runs sandboxes elsewhere"),
@@ -161,9 +171,9 @@ def test_a_run_on_this_machine_alone_says_where_services_elsewhere_call_back() -
         (["sandbox.provider=docker", "sandbox.callback=10.0.0.1"], "remove sandbox.callback"),
     ],
 )
-def test_what_an_environment_service_would_not_read_is_refused(said: list[str], why: str) -> None:
+def test_what_an_environment_service_would_not_read_is_refused(overrides: list[str], why: str) -> None:
     with pytest.raises(UserError, match=why):
-        load_recipe("demo", [*SERVICES, *said])
+        load_recipe("demo", [*SERVICES, *overrides])
 
 
 def test_daytona_s_package_options_and_key_are_looked_for_before_anything_starts(
@@ -172,11 +182,11 @@ def test_daytona_s_package_options_and_key_are_looked_for_before_anything_starts
     daytona = ("sandbox.provider=daytona", "warm_start.enabled=false")
     with pytest.raises(UserError, match="imgae is not an option of Daytona"):
         check(load_recipe("demo", [*daytona, "sandbox.options={imgae='x'}"]))
-    said = load_recipe("demo", [*daytona, "sandbox.options={image='debian:12'}"])
+    run_config = load_recipe("demo", [*daytona, "sandbox.options={image='debian:12'}"])
     monkeypatch.setattr(sdk, "PACKAGE", "no_such_package_anywhere")
     with pytest.raises(UserError, match=r"pip install 'longshore\[daytona\]'"):
-        check(said)
+        check(run_config)
     monkeypatch.setattr(sdk, "PACKAGE", "json")  # any that is there
     with pytest.raises(UserError, match="export DAYTONA_API_KEY="):
-        check(said)
-    check(said, DAYTONA_API_KEY="k")
+        check(run_config)
+    check(run_config, DAYTONA_API_KEY="k")

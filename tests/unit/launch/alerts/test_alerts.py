@@ -160,67 +160,71 @@ def test_every_key_that_an_alert_names_is_a_key() -> None:
 
 
 def test_only_what_the_newest_have_shown_counts_and_only_of_training() -> None:
-    signs = SignalCollector()
+    signals = SignalCollector()
     for _ in range(100):
-        signs.observe_event(
+        signals.observe_event(
             {"kind": "group.closed", "outcome": GroupOutcome.ZERO_VARIANCE.value, "rewards": [1.0, 1.0]}
         )
     for _ in range(64):
-        signs.observe_event({"kind": "group.closed", "outcome": GroupOutcome.READY.value, "rewards": [1.0, 0.0, None]})
-    signs.observe_event({"kind": "group.closed", "outcome": GroupOutcome.TOO_FEW_MEMBERS.value, "rewards": [1.0]})
-    signs.observe_event({"kind": "episode.finished", "trajectory": "before-g000000-s00-a0", "status": "turn_limit"})
-    signs.observe_event({"kind": "episode.finished", "trajectory": "train-g000000-s00-a0", "status": "completed"})
-    signs.observe_event({"kind": "episode.finished", "trajectory": "train-g000000-s01-a0", "status": "no such status"})
-    signs.observe_event({"kind": "episode.failed", "trajectory": "train-g000000-s02", "reason": "sandbox_start"})
-    signs.observe_event({"kind": "episode.failed", "trajectory": "before-g000000-s02", "reason": "sandbox_start"})
-    found = signs.collect()
+        signals.observe_event(
+            {"kind": "group.closed", "outcome": GroupOutcome.READY.value, "rewards": [1.0, 0.0, None]}
+        )
+    signals.observe_event({"kind": "group.closed", "outcome": GroupOutcome.TOO_FEW_MEMBERS.value, "rewards": [1.0]})
+    signals.observe_event({"kind": "episode.finished", "trajectory": "before-g000000-s00-a0", "status": "turn_limit"})
+    signals.observe_event({"kind": "episode.finished", "trajectory": "train-g000000-s00-a0", "status": "completed"})
+    signals.observe_event(
+        {"kind": "episode.finished", "trajectory": "train-g000000-s01-a0", "status": "no such status"}
+    )
+    signals.observe_event({"kind": "episode.failed", "trajectory": "train-g000000-s02", "reason": "sandbox_start"})
+    signals.observe_event({"kind": "episode.failed", "trajectory": "before-g000000-s02", "reason": "sandbox_start"})
+    found = signals.collect()
     assert found.groups == (GroupSignals(False, 0.5),) * 64
     assert found.statuses == {EpisodeStatus.COMPLETED: 1}
     assert (found.attempts, found.unstarted) == (3, 1)
 
 
 def test_engines_are_not_idle_while_the_run_is_paused_or_evaluates() -> None:
-    signs = SignalCollector()
+    signals = SignalCollector()
     for kind, fields in (
         ("run.phase", {"phase": "evaluation_before"}),
         ("run.phase", {"phase": "training"}),
         ("scheduler.flow", {"flow": "pause"}),
         ("scheduler.flow", {"flow": "run"}),
     ):
-        signs.observe_event({"kind": kind, **fields})
-        if signs.is_training:
+        signals.observe_event({"kind": kind, **fields})
+        if signals.is_training:
             for _ in range(ENGINE_CHECKS // 2):
-                signs.observe_engines([0, 4])
+                signals.observe_engines([0, 4])
         else:
-            signs.observe_engines([0, 0])
-    assert signs.collect().idle_engines == 0.5
+            signals.observe_engines([0, 0])
+    assert signals.collect().idle_engines == 0.5
 
 
 def test_a_disk_fills_by_what_a_while_has_shown_and_not_by_one_checkpoint() -> None:
-    signs = SignalCollector()
-    signs.observe_disk(0.0, 10**9, 10**8)
-    signs.observe_disk(5.0, 5 * 10**8, 10**8)
-    assert signs.collect().disk == DiskSignals(5 * 10**8, 10**8, None)
+    signals = SignalCollector()
+    signals.observe_disk(0.0, 10**9, 10**8)
+    signals.observe_disk(5.0, 5 * 10**8, 10**8)
+    assert signals.collect().disk == DiskSignals(5 * 10**8, 10**8, None)
     for look in range(ENGINE_CHECKS):
-        signs.observe_disk(10.0 * look, 10**9 - 10**6 * look, 10**8)
-    disk = signs.collect().disk
+        signals.observe_disk(10.0 * look, 10**9 - 10**6 * look, 10**8)
+    disk = signals.collect().disk
     assert disk is not None
     assert disk.full_in_s == pytest.approx((disk.free - disk.reserve) / 1e5)
 
 
 def test_the_entropy_is_held_against_that_of_the_first_steps() -> None:
-    signs = SignalCollector()
+    signals = SignalCollector()
     for step in range(1, 8):
-        signs.observe_metrics({"step": step, "entropy": 1.0 if step <= 4 else 0.1})
-    signs.observe_metrics({"rewound_to": 3})
-    assert signs.collect().entropy_at_first == 1.0
-    assert len(signs.collect().steps) == 7
+        signals.observe_metrics({"step": step, "entropy": 1.0 if step <= 4 else 0.1})
+    signals.observe_metrics({"rewound_to": 3})
+    assert signals.collect().entropy_at_first == 1.0
+    assert len(signals.collect().steps) == 7
 
 
 # -- while a run goes on ---------------------------------------------------------------------------------------------
 
 
-class FakeEngines:
+class FakeEngineStatuses:
     def __init__(self) -> None:
         self.running: list[int] = [0]
 
@@ -229,12 +233,12 @@ class FakeEngines:
 
 
 @pytest.fixture
-def engines() -> FakeEngines:
-    return FakeEngines()
+def engines() -> FakeEngineStatuses:
+    return FakeEngineStatuses()
 
 
 @pytest.fixture
-def watch(tmp_path: Path, engines: FakeEngines, monkeypatch: pytest.MonkeyPatch) -> AlertWatch:
+def watch(tmp_path: Path, engines: FakeEngineStatuses, monkeypatch: pytest.MonkeyPatch) -> AlertWatch:
     monkeypatch.setattr(watch_module, "free_bytes", lambda _: 10**12)
     (tmp_path / "metrics.jsonl").write_bytes(orjson.dumps({"step": 1, "entropy": 2.0}) + b"\n")
     events = EventLog(tmp_path, "driver-1", "node-0")
@@ -244,42 +248,44 @@ def watch(tmp_path: Path, engines: FakeEngines, monkeypatch: pytest.MonkeyPatch)
     return made
 
 
-def told(run_dir: Path) -> list[tuple[str, object]]:
+def alerts_in(run_dir: Path) -> list[tuple[str, object]]:
     found = [event for event in read_events(run_dir) if str(event["kind"]).startswith("alert.")]
     return [(str(event["kind"]), event["name"]) for event in found]
 
 
-async def test_what_holds_is_told_once_and_once_more_when_it_is_over(watch: AlertWatch, engines: FakeEngines) -> None:
+async def test_what_holds_is_told_once_and_once_more_when_it_is_over(
+    watch: AlertWatch, engines: FakeEngineStatuses
+) -> None:
     for _ in range(ENGINE_CHECKS + 5):
         await watch.check()
-    assert told(watch.run_dir) == [("alert.raised", "idle_engines")]
+    assert alerts_in(watch.run_dir) == [("alert.raised", "idle_engines")]
     engines.running = [3]
     for _ in range(ENGINE_CHECKS):
         await watch.check()
-    assert told(watch.run_dir) == [("alert.raised", "idle_engines"), ("alert.resolved", "idle_engines")]
+    assert alerts_in(watch.run_dir) == [("alert.raised", "idle_engines"), ("alert.resolved", "idle_engines")]
 
 
 async def test_what_is_so_by_design_is_not_told(watch: AlertWatch) -> None:
     watch.silenced = {"idle_engines"}
     for _ in range(ENGINE_CHECKS + 5):
         await watch.check()
-    assert told(watch.run_dir) == []
+    assert alerts_in(watch.run_dir) == []
 
 
 async def test_the_first_steps_of_an_earlier_attempt_count_and_its_events_do_not(watch: AlertWatch) -> None:
     await watch.check()
-    assert watch._signals.collect().entropy_at_first == 2.0
-    assert watch._signals.collect().steps == ()
-    assert watch._signals.phase == "training"
+    assert watch.signals.collect().entropy_at_first == 2.0
+    assert watch.signals.collect().steps == ()
+    assert watch.signals.phase == "training"
 
 
 async def test_a_disk_that_is_full_is_told(watch: AlertWatch) -> None:
     watch.reserve_bytes = 10**13
     await watch.check()
-    assert told(watch.run_dir) == [("alert.raised", "disk")]
+    assert alerts_in(watch.run_dir) == [("alert.raised", "disk")]
     watch.reserve_bytes = 1
     await watch.check()
-    assert told(watch.run_dir)[-1] == ("alert.resolved", "disk")
+    assert alerts_in(watch.run_dir)[-1] == ("alert.resolved", "disk")
 
 
 def test_turns_losses_without_bounds_and_controls_are_so_by_design() -> None:

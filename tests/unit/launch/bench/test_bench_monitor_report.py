@@ -26,22 +26,22 @@ LIVE = LiveMeasurement(40.0, 300.0, 0, 0, 1000, 50, 0.5, 60.0)
 GOOD = MonitorBenchmarkReport(100_032, OPENING, LIVE)
 
 
-def asked(*words: str) -> MonitorBenchmarkOptions:
+def options(*words: str) -> MonitorBenchmarkOptions:
     return parse_options(parse_arguments(MonitorBenchmarkArguments, words, "bench"))
 
 
 def test_what_holds_is_said_as_it_was_asked_for() -> None:
-    said = GOOD.as_json()
+    report = GOOD.as_json()
     assert GOOD.passed
-    assert {name: said[name] for name in ("open_s_100k", "rss_mb", "event_latency_ms", "missed_events")} == {
+    assert {name: report[name] for name in ("open_s_100k", "rss_mb", "event_latency_ms", "missed_events")} == {
         "open_s_100k": 1.2, "rss_mb": 150.0, "event_latency_ms": {"p50": 40.0, "p95": 300.0}, "missed_events": 0,
     }  # fmt: skip
-    assert said["run_slowdown"] == pytest.approx(0.5 / 60.0, abs=1e-5)
-    assert said["failed"] == []
+    assert report["run_slowdown"] == pytest.approx(0.5 / 60.0, abs=1e-5)
+    assert report["failed"] == []
 
 
 @pytest.mark.parametrize(
-    ("report", "said"),
+    ("report", "message"),
     [
         (replace(GOOD, opening=replace(OPENING, open_s=2.1)), "2.1 seconds to open, and the bound is 2"),
         (replace(GOOD, opening=replace(OPENING, rss_mb=301.0)), "301 MB resident, and the bound is 300"),
@@ -54,9 +54,9 @@ def test_what_holds_is_said_as_it_was_asked_for() -> None:
         ),
     ],
 )
-def test_what_does_not_hold_fails(report: MonitorBenchmarkReport, said: str) -> None:
+def test_what_does_not_hold_fails(report: MonitorBenchmarkReport, message: str) -> None:
     assert not report.passed
-    assert list(report.failures) == [said]
+    assert list(report.failures) == [message]
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_what_does_not_hold_fails(report: MonitorBenchmarkReport, said: str) -> 
         (["--trajectories", "99"], "argument --trajectories: input should be greater than or equal to 100"),
         (["--steps", "0"], "argument --steps: input should be greater than or equal to 1"),
         (["--cuts", "-1"], "argument --cuts: input should be greater than or equal to 0"),
-        (["--output", "."], "is no empty folder"),
+        (["--output", "."], "is not an empty folder"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(words: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
-        asked(*words)
+        options(*words)
 
 
 def test_processor_time_is_a_processes_own(tmp_path: Path) -> None:

@@ -22,14 +22,14 @@ from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 
 
-def asked(*words: str) -> RecipeBenchmarkOptions:
+def options(*words: str) -> RecipeBenchmarkOptions:
     return parse_options(parse_arguments(RecipesArguments, words, "bench"))
 
 
 def test_all_recipes_are_tried_unless_some_are_named() -> None:
-    assert len(asked().recipes) == 5
-    assert "demo" not in asked().recipes
-    assert asked("art_terminal", "art_terminal").recipes == ("art_terminal",)
+    assert len(options().recipes) == 5
+    assert "demo" not in options().recipes
+    assert options("art_terminal", "art_terminal").recipes == ("art_terminal",)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ def test_all_recipes_are_tried_unless_some_are_named() -> None:
     [
         (["art_termnal"], "did you mean 'art_terminal'"),
         (["--steps", "0"], "argument --steps: input should be greater than or equal to 1"),
-        (["--output", "."], "is no empty folder"),
-        (["--output", __file__], "is no empty folder"),
+        (["--output", "."], "is not an empty folder"),
+        (["--output", __file__], "is not an empty folder"),
     ],
 )
 def test_what_cannot_be_tried_is_refused(words: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
-        asked(*words)
+        options(*words)
 
 
 def test_a_run_is_told_as_its_directory_says(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_a_run_that_lacks_something_is_a_failure(tmp_path: Path) -> None:
     assert find_failures(wrote(tmp_path / "a", 2, '{"failed_checks": []}'), 2) == []
     assert find_failures(wrote(tmp_path / "b", 1), 2) == [f"1 of 2 steps, see {tmp_path / 'b'}"]
     assert find_failures(wrote(tmp_path / "c", 2), 2) == [f"it did not come to its end, see {tmp_path / 'c'}"]
-    left = wrote(tmp_path / "d", 2, '{"failed_checks": ["2 containers were left behind"]}')
-    assert find_failures(left, 2) == [f"2 containers were left behind, see {left}"]
+    incomplete = wrote(tmp_path / "d", 2, '{"failed_checks": ["2 containers were left behind"]}')
+    assert find_failures(incomplete, 2) == [f"2 containers were left behind, see {incomplete}"]
 
 
 async def test_a_machine_that_cannot_run_a_recipe_does_not_make_it_one_that_does_not_load(
@@ -80,7 +80,7 @@ async def test_a_machine_that_cannot_run_a_recipe_does_not_make_it_one_that_does
         raise UserError("no Docker engine answers")
 
     monkeypatch.setattr(recipes, "run_preflight_checks", nothing_here)
-    report = await recipes.measure_recipes(asked("--output", str(tmp_path / "tries")))
+    report = await recipes.measure_recipes(options("--output", str(tmp_path / "tries")))
     assert len(report.results) == 5
     assert all(each == RecipeResult(loads=True) for each in report.results.values())
     assert report.failures[0] == "art_terminal: no Docker engine answers"

@@ -34,7 +34,7 @@ def tasks_of(groups: int) -> dict[int, set[str]]:
 
 
 def evidence() -> RunEvidence:
-    """Of a run in which everything is as it should be, with one trajectory of each fate."""
+    """Return the evidence of a sound run with one trajectory of each fate."""
     return RunEvidence(
         acks=[
             (TRAINED, "appended"),
@@ -65,8 +65,8 @@ def evidence() -> RunEvidence:
     )
 
 
-def settled(of: RunEvidence) -> ChaosAccounting:
-    return audit_trajectories(of, TASKS, SEED)
+def settled(evidence: RunEvidence) -> ChaosAccounting:
+    return audit_trajectories(evidence, TASKS, SEED)
 
 
 def test_each_acknowledged_trajectory_has_one_place() -> None:
@@ -79,16 +79,16 @@ def test_each_acknowledged_trajectory_has_one_place() -> None:
         superseded=1,
         lost=0,
         duplicated=0,
-        cursor_skips=0,
+        sampler_skips=0,
         versions_with_two_hashes=0,
-        negative_ages=0,
+        negative_staleness=0,
     )
     assert accounting.is_balanced
     assert accounting.is_clean
 
 
 def test_one_that_hears_only_the_second_time_that_it_is_superseded_has_its_place() -> None:
-    """As after a lost acknowledgement."""
+    """A trajectory is stored twice after a lost acknowledgement."""
     again = [(name, f"{outcome}_again" if outcome == "superseded" else outcome) for name, outcome in evidence().acks]
     assert settled(replace(evidence(), acks=again)) == settled(evidence())
 
@@ -182,7 +182,7 @@ def swapped(one: int, other: int) -> dict[int, set[str]]:
 )
 def test_a_cursor_that_skips_or_repeats_is_found(opened: dict[int, set[str]], skips: int) -> None:
     accounting = settled(replace(evidence(), opened=opened))
-    assert accounting.cursor_skips >= skips
+    assert accounting.sampler_skips >= skips
     assert not accounting.is_clean
 
 
@@ -190,11 +190,11 @@ def test_the_task_of_a_wasted_group_comes_once_more_and_only_once() -> None:
     plain = [tasks for _, tasks in sorted(tasks_of(100).items())]
     again = dict(enumerate([*plain[:6], plain[2], *plain[6:]]))
     right = replace(evidence(), opened=again, wasted=[2])
-    assert settled(right).cursor_skips == 0
-    assert settled(replace(right, wasted=[])).cursor_skips > 0, "a task came again for no reason"
-    assert settled(replace(right, opened=tasks_of(100))).cursor_skips == 1, "it never came again"
+    assert settled(right).sampler_skips == 0
+    assert settled(replace(right, wasted=[])).sampler_skips > 0, "a task came again for no reason"
+    assert settled(replace(right, opened=tasks_of(100))).sampler_skips == 1, "it never came again"
     twice = dict(enumerate([*plain[:6], plain[2], *plain[6:9], plain[2], *plain[9:]]))
-    assert settled(replace(right, opened=twice, wasted=[2, 6])).cursor_skips > 0
+    assert settled(replace(right, opened=twice, wasted=[2, 6])).sampler_skips > 0
 
 
 def test_a_version_with_two_hashes_is_found() -> None:
@@ -214,25 +214,25 @@ def test_a_version_with_two_hashes_is_found() -> None:
 )
 def test_tokens_of_no_age_are_found(wrong: RunEvidence) -> None:
     accounting = settled(wrong)
-    assert accounting.negative_ages == 4
+    assert accounting.negative_staleness == 4
     assert not accounting.is_clean
 
 
 def test_events_of_which_some_could_not_be_written_prove_nothing() -> None:
     """The acknowledgements come from them.  A process in the place of a dead one counts from 0."""
 
-    def of(*seqs: int) -> list[JsonLine]:
+    def events_with(*seqs: int) -> list[JsonLine]:
         return [{"writer": "worker-0", "seq": seq} for seq in seqs]
 
     others: list[JsonLine] = [{"writer": "buffer", "seq": 0}]
-    assert require_complete_events([*of(0, 1, 2, 0, 1), *others]) == [*of(0, 1, 2, 0, 1), *others]
-    for broken in (of(0, 1, 3), of(1), of(0, 1, 1)):
+    assert require_complete_events([*events_with(0, 1, 2, 0, 1), *others]) == [*events_with(0, 1, 2, 0, 1), *others]
+    for broken in (events_with(0, 1, 3), events_with(1), events_with(0, 1, 1)):
         with pytest.raises(ValueError, match="events of worker-0, 1 before"):
             require_complete_events([*others, *broken])
 
 
 def test_a_trained_trajectory_that_nobody_exported_is_found() -> None:
-    assert settled(replace(evidence(), sampled={})).negative_ages == 1
+    assert settled(replace(evidence(), sampled={})).negative_staleness == 1
 
 
 def test_a_token_of_an_abandoned_branch_has_the_age_of_the_way_over_the_ancestor() -> None:
@@ -240,4 +240,4 @@ def test_a_token_of_an_abandoned_branch_has_the_age_of_the_way_over_the_ancestor
     checkpoint's weights anew before it uses them."""
     right = with_ledger(LedgerStep(1, RESUMED, (TRAINED,), {}), LedgerStep(2, SECOND, (), {STALE: "all_stale"}))
     right = replace(right, lineage={**right.lineage, RESUMED: (0, FIRST)}, sampled={TRAINED: {BRANCH: 4}})
-    assert settled(right).negative_ages == 0
+    assert settled(right).negative_staleness == 0

@@ -158,8 +158,8 @@ def test_a_report_holds_only_if_all_was_reached_and_nothing_is_wrong() -> None:
 
 
 def test_the_object_has_what_was_promised() -> None:
-    said = report().as_json()
-    assert list(said) == [
+    output = report().as_json()
+    assert list(output) == [
         "kills",
         "kills_by",
         "kills_at",
@@ -170,11 +170,11 @@ def test_the_object_has_what_was_promised() -> None:
         "superseded",
         "lost",
         "duplicated",
-        "cursor_skips",
+        "sampler_skips",
         "versions_with_two_hashes",
-        "negative_ages",
+        "negative_staleness",
     ]
-    assert said["kills"] == 100
-    assert said["kills_by"] == {"worker": 40, "buffer": 26, "scheduler": 15, "learner": 15, "driver": 4}
-    assert said["kills_at"] == dict.fromkeys(KillPoint, 2) | {"manifest_commit": 4, "commit_compact": 4}
+    assert output["kills"] == 100
+    assert output["kills_by"] == {"worker": 40, "buffer": 26, "scheduler": 15, "learner": 15, "driver": 4}
+    assert output["kills_at"] == dict.fromkeys(KillPoint, 2) | {"manifest_commit": 4, "commit_compact": 4}
     assert chaos.RECIPE.is_file()

@@ -14,7 +14,7 @@ from protocol.errors import UserError
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 
-class FakeEngine:
+class MeteredEngine:
     """Ends its replies after ``at_most`` tokens, counts how many requests it has at once, and stands still for
     ``stall_ms``."""
 
@@ -58,38 +58,40 @@ def version(number: int) -> WeightManifest:
 
 
 async def test_every_load_is_held_until_each_of_its_requests_has_all_its_tokens() -> None:
-    fake, said = FakeEngine(at_most=4), list[str]()
-    report = await measure_loads({"in_place": fake}, EngineBenchmarkOptions((1, 3), 10, 2, "cpu"), version, said.append)
+    fake, lines = MeteredEngine(at_most=4), list[str]()
+    report = await measure_loads(
+        {"in_place": fake}, EngineBenchmarkOptions((1, 3), 10, 2, "cpu"), version, lines.append
+    )
     assert fake.sampled == {0: 2 * 3 * 10, 1: 2 * 2 * 10, 2: 2 * 2 * 10}
     assert fake.loads == 2 * [*[1] * 3, *[3] * 9, *[3] * 9]
     loads = report.pauses["in_place"].loads
     assert [load.requests for load in loads] == [1, 3]
     assert all(load.tokens_per_s > 0 for load in loads)
-    assert len(said) == 4
+    assert len(lines) == 4
 
 
 async def test_both_ways_to_pause_get_new_weights_under_the_largest_load() -> None:
     """Else nobody can tell which of them a machine should take."""
-    fakes: dict[PauseMode, FakeEngine] = {"in_place": FakeEngine(10, 4.0), "retract": FakeEngine(10, 6.0)}
+    fakes: dict[PauseMode, MeteredEngine] = {"in_place": MeteredEngine(10, 4.0), "retract": MeteredEngine(10, 6.0)}
     report = await measure_loads(fakes, EngineBenchmarkOptions((2,), 10, 2, "cpu"), version, list[str]().append)
     for fake in fakes.values():
         assert [number for number, _ in fake.loaded] == [*range(1, 11)]
         assert 2 in {busy for _, busy in fake.loaded}
-    said = report.as_json()
-    assert said["loads"] == said["pause"]["in_place"]["loads"]
-    assert [said["pause"][pause]["stall_ms_p50"] for pause in fakes] == [4.0, 6.0]
-    assert len(said["retract_vs_in_place"]["tokens_per_s"]) == 1
+    output = report.as_json()
+    assert output["loads"] == output["pause"]["in_place"]["loads"]
+    assert [output["pause"][pause]["stall_ms_p50"] for pause in fakes] == [4.0, 6.0]
+    assert len(output["retract_vs_in_place"]["tokens_per_s"]) == 1
 
 
-def given(*words: str) -> EngineArguments:
+def engine_arguments(*words: str) -> EngineArguments:
     return parse_arguments(EngineArguments, words, "bench")
 
 
 def test_loads_are_read_from_the_command_line() -> None:
-    assert parse_options(given()) == EngineBenchmarkOptions((1, 16, 32, 64), 300, 3, "cpu")
-    assert parse_options(given("--requests", "2,8", "--tokens", "5", "--rounds", "1")) == EngineBenchmarkOptions(
-        (2, 8), 5, 1, "cpu"
-    )
+    assert parse_options(engine_arguments()) == EngineBenchmarkOptions((1, 16, 32, 64), 300, 3, "cpu")
+    assert parse_options(
+        engine_arguments("--requests", "2,8", "--tokens", "5", "--rounds", "1")
+    ) == EngineBenchmarkOptions((2, 8), 5, 1, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -103,4 +105,4 @@ def test_loads_are_read_from_the_command_line() -> None:
 )
 def test_what_cannot_be_measured_is_refused_in_one_line(words: tuple[str, ...], says: str) -> None:
     with pytest.raises(UserError, match=says):
-        parse_options(given(*words))
+        parse_options(engine_arguments(*words))

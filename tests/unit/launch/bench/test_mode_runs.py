@@ -13,7 +13,7 @@ import pytest
 
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from launch.bench.training_modes.benchmark import ModeBenchmarkReport, ModesArguments, parse_options
-from launch.bench.training_modes.delayed_worker import delay_first_command
+from launch.bench.training_modes.delayed_episodes import delay_first_command
 from launch.bench.training_modes.mode_runs import MODES, ModeBenchmarkSetup, ModeRun
 from launch.bench.training_modes.run_measurement import IdleShares, RunMeasurement
 from launch.bench.training_modes.tool_delays import ToolDelays
@@ -27,7 +27,7 @@ from protocol.trajectory import GroupId, RolloutRequest
 from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import Task
 from tests.support.attempts import make_attempt
-from tests.support.episodes import sandbox_of, terminal_limits
+from tests.support.episodes import local_sandbox, terminal_limits
 
 ASYNC, SYNC, ONE = AdmissionMode.ASYNC, AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF
 WAITS = ToolDelays("0/1", median_s=3.0, p95_s=12.0)
@@ -52,7 +52,7 @@ def test_a_wait_depends_on_task_sample_and_key_alone() -> None:
     assert len({WAITS.draw_delay_s("a", 0), *others}) == 4
 
 
-class FakeShell:
+class RecordingShell:
     """Notes what it is to run."""
 
     def __init__(self) -> None:
@@ -64,10 +64,10 @@ class FakeShell:
 
 
 async def test_only_the_first_command_of_an_episode_waits() -> None:
-    shell = FakeShell()
+    shell = RecordingShell()
     terminal = delay_first_command(
         REQUEST,
-        SandboxTerminal(sandbox_of(shell, TASK), TASK, terminal_limits(command_s=60.0, observation_chars=100)),
+        SandboxTerminal(local_sandbox(shell, TASK), TASK, terminal_limits(command_s=60.0, observation_chars=100)),
         WAITS,
     )
     for name, command in (("no_such_tool", "ls"), ("shell_exec", "ls"), ("shell_exec", "pwd")):
@@ -76,8 +76,8 @@ async def test_only_the_first_command_of_an_episode_waits() -> None:
 
 
 async def test_an_evaluation_does_not_wait() -> None:
-    shell = FakeShell()
-    usual = SandboxTerminal(sandbox_of(shell, TASK), TASK, terminal_limits(command_s=60.0, observation_chars=100))
+    shell = RecordingShell()
+    usual = SandboxTerminal(local_sandbox(shell, TASK), TASK, terminal_limits(command_s=60.0, observation_chars=100))
     await delay_first_command(replace(REQUEST, purpose="after"), usual, WAITS).call(
         "shell_exec", {"command": "ls"}, lambda _: None
     )
@@ -145,39 +145,39 @@ def report(rounds: dict[AdmissionMode, list[RunMeasurement]]) -> ModeBenchmarkRe
 
 
 def test_an_arms_figure_is_its_median_and_arms_are_compared_repetition_by_repetition() -> None:
-    said = report(
+    output = report(
         {
             ASYNC: [measured(100), measured(128), measured(64)],
             SYNC: [measured(256, sleep=0.5), measured(256, sleep=0.25), measured(256, sleep=0.375)],
             ONE: [measured(128), measured(128), measured(128)],
         }
     ).as_json()
-    assert said["episodes_per_s"] == {"async": 2.56, "sync": 1.0, "one_step_off": 2.0}
-    assert said["after_warm_up_per_s"] == {"async": 5.12, "sync": 2.0, "one_step_off": 4.0}
-    assert said["async_vs_sync"] == 2.56
-    assert said["async_vs_one_step_off"] == 1.28
-    assert said["sleep_share"] == 0.375
-    assert cast("dict[str, JsonValue]", said["idle"])["async"] == {"engine": 0.1, "learner": 0.5}
-    spread = cast("dict[str, JsonValue]", said["spread"])
+    assert output["episodes_per_s"] == {"async": 2.56, "sync": 1.0, "one_step_off": 2.0}
+    assert output["after_warm_up_per_s"] == {"async": 5.12, "sync": 2.0, "one_step_off": 4.0}
+    assert output["async_vs_sync"] == 2.56
+    assert output["async_vs_one_step_off"] == 1.28
+    assert output["sleep_share"] == 0.375
+    assert cast("dict[str, JsonValue]", output["idle"])["async"] == {"engine": 0.1, "learner": 0.5}
+    spread = cast("dict[str, JsonValue]", output["spread"])
     assert spread["episodes_per_s"] == {"async": [2.56, 2.0, 4.0], "sync": [1.0] * 3, "one_step_off": [2.0] * 3}
     assert spread["async_vs_sync"] == [2.56, 2.0, 4.0]
-    assert said["eval_difference"] is None
-    assert said["start_concurrency"] == {"sync": 4, "pilot_episodes_per_s": {"2": 1.0, "4": 1.5, "8": 1.25}}
+    assert output["eval_difference"] is None
+    assert output["start_concurrency"] == {"sync": 4, "pilot_episodes_per_s": {"2": 1.0, "4": 1.5, "8": 1.25}}
 
 
 def test_the_difference_of_evaluations_is_pooled_over_repetitions_and_paired_by_task() -> None:
     dice = np.random.default_rng(0)
     drawn = {mode: dice.random((3, 40, 4)) < chance for mode, chance in ((ASYNC, 0.8), (SYNC, 0.7), (ONE, 0.5))}
     made = report({mode: [measured(1, each.tolist()) for each in repetitions] for mode, repetitions in drawn.items()})
-    said = made.as_json()
+    output = made.as_json()
 
     by_task = {mode: repetitions.transpose(1, 0, 2).reshape(40, 12).mean(axis=1) for mode, repetitions in drawn.items()}
     paired = by_task[ASYNC] - by_task[SYNC]
     half = 1.959964 * paired.std(ddof=1) / np.sqrt(40)
-    told = cast("dict[str, JsonValue]", said["eval_difference"])
-    assert told["mean"] == pytest.approx(paired.mean(), abs=1e-4)
-    assert told["ci95"] == pytest.approx([paired.mean() - half, paired.mean() + half], abs=1e-4)
-    after = cast("dict[str, dict[str, float]]", said["eval_after"])
+    difference = cast("dict[str, JsonValue]", output["eval_difference"])
+    assert difference["mean"] == pytest.approx(paired.mean(), abs=1e-4)
+    assert difference["ci95"] == pytest.approx([paired.mean() - half, paired.mean() + half], abs=1e-4)
+    after = cast("dict[str, dict[str, float]]", output["eval_after"])
     assert {mode: after[mode]["n"] for mode in after} == {"async": 480, "sync": 480, "one_step_off": 480}
     assert after["one_step_off"]["pass_at_1"] == pytest.approx(by_task[ONE].mean(), abs=1e-4)
     assert after["one_step_off"]["stderr"] == pytest.approx(by_task[ONE].std(ddof=1) / np.sqrt(40), abs=1e-4)
@@ -202,12 +202,12 @@ def test_a_check_of_a_runs_own_that_did_not_hold_fails_the_bench() -> None:
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-def asked(*words: str) -> ModesArguments:
+def arguments(*words: str) -> ModesArguments:
     return parse_arguments(ModesArguments, words, "bench")
 
 
 def test_what_is_asked_for_by_default_is_what_the_figures_are_for() -> None:
-    made = parse_options(asked())
+    made = parse_options(arguments())
     assert (made.recipe, made.steps, made.repetitions, made.starts) == ("demo", 8, 3, (2, 4, 8))
     assert (made.median_s, made.p95_s) == (3.0, 12.0)
     tasks = (
@@ -217,7 +217,7 @@ def test_what_is_asked_for_by_default_is_what_the_figures_are_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--steps", "0"], "argument --steps: input should be greater than or equal to 1"),
         (["--attempts", "-1"], "--attempts"),
@@ -227,12 +227,12 @@ def test_what_is_asked_for_by_default_is_what_the_figures_are_for() -> None:
         (["--median", "nan"], "argument --median: input should be a finite number"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(words: list[str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        parse_options(asked(*words))
+def test_what_cannot_be_done_is_said_in_one_line(words: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse_options(arguments(*words))
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
-    with pytest.raises(UserError, match="is no empty folder"):
-        parse_options(asked("--output", str(tmp_path)))
+    with pytest.raises(UserError, match="is not an empty folder"):
+        parse_options(arguments("--output", str(tmp_path)))

@@ -11,10 +11,10 @@ import pytest
 
 from launch.bench.training_modes.run_measurement import RunMeasurement, TimeSpan, covered_seconds, measure_run
 from launch.bench.training_modes.tool_delays import ToolDelays
-from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointManifest, CheckpointStore, LedgerLine, shard_digests
 from launch.config import RunConfig
 from launch.run_records.stored_config import config_tables
+from launch.settings.checkpoint import RetentionSettings
 from protocol.errors import InfraError
 from protocol.evaluation import AttemptRecord
 from protocol.events import EventLog, JsonValue
@@ -41,7 +41,7 @@ def test_time_in_which_several_things_last_counts_once(spans: list[tuple[float, 
 
 @dataclass
 class FakeRunDirectory:
-    """What a run leaves, as far as the bench reads it."""
+    """Write the files of a run that the bench reads."""
 
     path: Path
     now: float = 0.0

@@ -32,16 +32,16 @@ SOON_S = 600.0
 
 
 def command(folder: Path, *words: str) -> RunSupervisor:
-    """Of a driver that is killed once, and when it is gone on with waits for the interrupt."""
+    """A command whose driver is killed once and, when resumed, waits for the interrupt."""
     return RunSupervisor(folder, words, "chaos", (sys.executable, "-c", SCRIPTED, str(folder)))
 
 
 async def test_a_run_whose_driver_was_killed_is_gone_on_with_under_another_token(tmp_path: Path) -> None:
-    running, said = command(tmp_path, "r.toml"), tmp_path / "said"
+    running, output = command(tmp_path, "r.toml"), tmp_path / "said"
     async with asyncio.timeout(SOON_S), background_services(running.keep_running()):
-        while not said.exists() or len(said.read_text().splitlines()) < 2:  # noqa: ASYNC110  another process's doing
+        while not output.exists() or len(output.read_text().splitlines()) < 2:  # noqa: ASYNC110  another process's doing
             await asyncio.sleep(0.05)
-    (first, *begun), (second, *again) = [line.split() for line in said.read_text().splitlines()]
+    (first, *begun), (second, *again) = [line.split() for line in output.read_text().splitlines()]
     assert begun == ["r.toml", "--run-id", "chaos"]
     assert again == ["r.toml", "--resume", "chaos"]
     assert first != second == running.token

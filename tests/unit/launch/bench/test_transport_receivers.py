@@ -39,8 +39,8 @@ def test_only_what_lies_in_the_journal_with_its_bytes_counts(tmp_path: Path) -> 
             [TrajectoryArrival(name, request.group, request.sample, 1.0, True, status, digest, blob, 32)]
         )
     journal.close()
-    assert receivers._read_stored(path) == {trajectory_number(trajectory.request) for trajectory in sent[:-1]}
-    assert {trajectory_number(trajectory.request) for trajectory in sent} - receivers._read_stored(path) == {
+    assert receivers.read_stored(path) == {trajectory_number(trajectory.request) for trajectory in sent[:-1]}
+    assert {trajectory_number(trajectory.request) for trajectory in sent} - receivers.read_stored(path) == {
         2 * GROUP_SIZE - 1
     }
 
@@ -54,7 +54,7 @@ def test_a_measurement_holds_whatever_the_machine_reaches_where_nothing_is_lost_
 
 
 @pytest.mark.parametrize(
-    ("case", "stall", "said"),
+    ("case", "stall", "message"),
     [
         ({"lost_ours": 1}, {}, "1 lost by ours"),
         ({"lost_pubsub": 0}, {}, "the stall was none"),
@@ -65,10 +65,10 @@ def test_a_measurement_holds_whatever_the_machine_reaches_where_nothing_is_lost_
     ],
 )
 def test_a_loss_and_memory_beyond_its_bound_fail_a_measurement(
-    case: dict[str, int], stall: dict[str, int], said: str
+    case: dict[str, int], stall: dict[str, int], message: str
 ) -> None:
     report = TransportReport((CASE, replace(CASE, **case)), (STALL, replace(STALL, **stall)))
     assert not report.passed
     (failure,) = report.failures
     assert failure.startswith("8192 tokens: ")
-    assert said in failure
+    assert message in failure

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launch.checkpoints.retention import best_step, select_steps_to_keep
-from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import (
     CheckpointManifest,
     CheckpointStore,
@@ -22,6 +21,7 @@ from launch.checkpoints.store import (
     require_journal_covers,
     shard_digests,
 )
+from launch.settings.checkpoint import RetentionSettings
 from protocol import codec
 from protocol.errors import UserError
 from protocol.files.digests import digest_files
@@ -48,10 +48,10 @@ def save(store: CheckpointStore, step: int) -> None:
 
 def newest(store: CheckpointStore) -> tuple[int | None, list[tuple[str, str]]]:
     """Its step, and what was passed over for it."""
-    told: list[tuple[str, str]] = []
-    store.on_torn = lambda path, why: told.append((path.name, why))
+    reports: list[tuple[str, str]] = []
+    store.on_torn = lambda path, why: reports.append((path.name, why))
     found = store.newest_intact()
-    return None if found is None else found.manifest.step, told
+    return None if found is None else found.manifest.step, reports
 
 
 def flip_a_bit(file: Path) -> None:
@@ -132,7 +132,7 @@ def test_the_first_stays_if_it_is_to_stay(tmp_path: Path) -> None:
     assert [each.manifest.step for each in store.list_checkpoints()] == [0, 8]
 
 
-class Run:
+class JournalRun:
     """A journal and the accounting that a checkpoint had of it: groups of two samples, one group a step."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -179,13 +179,13 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    made = Run(tmp_path)
+def run(tmp_path: Path) -> Iterator[JournalRun]:
+    made = JournalRun(tmp_path)
     yield made
     made.journal.close()
 
 
-def test_a_journal_goes_on_with_its_checkpoint_whatever_came_after_it(run: Run) -> None:
+def test_a_journal_goes_on_with_its_checkpoint_whatever_came_after_it(run: JournalRun) -> None:
     run.arrive(0, 1, 2)
     run.train(1)
     first = run.checkpoint(1)
@@ -202,7 +202,7 @@ def test_a_journal_goes_on_with_its_checkpoint_whatever_came_after_it(run: Run) 
     run.resume(second)
 
 
-def test_a_journal_without_its_log_is_refused(run: Run) -> None:
+def test_a_journal_without_its_log_is_refused(run: JournalRun) -> None:
     run.arrive(0, 1)
     run.train(1)
     found, killed = run.checkpoint(1), run.copy()
@@ -211,7 +211,9 @@ def test_a_journal_without_its_log_is_refused(run: Run) -> None:
         run.resume(found)
 
 
-def test_a_journal_from_before_the_checkpoints_last_step_is_refused_though_nothing_has_arrived_since(run: Run) -> None:
+def test_a_journal_from_before_the_checkpoints_last_step_is_refused_though_nothing_has_arrived_since(
+    run: JournalRun,
+) -> None:
     run.arrive(0, 1)
     run.train(1)
     older = run.copy("-wal")
@@ -222,7 +224,7 @@ def test_a_journal_from_before_the_checkpoints_last_step_is_refused_though_nothi
         run.resume(found)
 
 
-def test_what_a_recovery_has_lost_a_resume_does_not_ask_for(run: Run) -> None:
+def test_what_a_recovery_has_lost_a_resume_does_not_ask_for(run: JournalRun) -> None:
     run.arrive(0, 1)
     run.train(1)
     found = run.checkpoint(1)
@@ -370,7 +372,7 @@ def test_no_step_that_stays_out_is_better_than_the_best_that_stays(
         (RetentionSettings(keep=9), {0, 4, 8, 12, 16, 20}),
     ],
 )
-def test_what_stays(retention: RetentionSettings, kept: set[int]) -> None:
+def test_each_retention_setting_keeps_its_steps(retention: RetentionSettings, kept: set[int]) -> None:
     assert select_steps_to_keep(retention, [0, 4, 8, 12, 16, 20], {0: 0.5, 4: 0.7, 12: 0.7, 24: 1.0}) == kept
 
 

@@ -19,7 +19,6 @@ from actors.rewards.settings import ProcessRewardKind, RewardSettings, RewardSpe
 from launch.actor_group.learner_group import learner_spec
 from launch.config import (
     ConfigError,
-    DevicePlacement,
     RecipeError,
     RunConfig,
     SftConfig,
@@ -30,6 +29,7 @@ from launch.config import (
 )
 from launch.config.loader import parse_override
 from launch.run_records.stored_config import config_tables
+from launch.settings.cluster import DevicePlacement
 from learner.losses.settings import LossAggregation, LossType, ProximalPolicy
 from learner.settings import LORA_TARGETS, LoraSettings
 from protocol.errors import UserError
@@ -265,7 +265,7 @@ def test_workers_are_told_the_rewards_that_the_configuration_says(tmp_path: Path
     key, prompt = tmp_path / "key", tmp_path / "mine.txt"
     key.write_text("s3cret\n")
     prompt.write_text("$task $step")
-    told = reward_spec_of(
+    spec = reward_spec_of(
         load_recipe(
             "demo",
             [*JUDGED, "rollout.reward=pass_ratio_with_bonus", "reward.bonus=1.0", "reward.discount=0.9",
@@ -273,15 +273,15 @@ def test_workers_are_told_the_rewards_that_the_configuration_says(tmp_path: Path
              f"judge.key_file={key}", f"judge.prompt={prompt}"],
         )
     )  # fmt: skip
-    assert (told.outcome, told.settings.bonus, told.settings.discount) == ("pass_ratio_with_bonus", 1.0, 0.9)
-    assert (told.settings.process, told.settings.process_cap, told.settings.process_target) == (
+    assert (spec.outcome, spec.settings.bonus, spec.settings.discount) == ("pass_ratio_with_bonus", 1.0, 0.9)
+    assert (spec.settings.process, spec.settings.process_cap, spec.settings.process_target) == (
         ProcessRewardKind.ART,
         0.1,
         RewardTarget.TOTAL,
     )
-    assert told.judge is not None
-    assert (told.judge.settings.api_url, told.judge.key) == ("http://127.0.0.1:30000/v1", "s3cret")
-    assert (told.judge.prompt, told.judge.settings.votes, told.judge.settings.coefficient) == ("$task $step", 5, 0.5)
+    assert spec.judge is not None
+    assert (spec.judge.settings.api_url, spec.judge.key) == ("http://127.0.0.1:30000/v1", "s3cret")
+    assert (spec.judge.prompt, spec.judge.settings.votes, spec.judge.settings.coefficient) == ("$task $step", 5, 0.5)
     with_path = load_recipe("demo", [*JUDGED, "judge.url=http://127.0.0.1:30000/api/v2/"])
     judge = reward_spec_of(with_path).judge
     assert judge is not None
@@ -386,7 +386,7 @@ NEEDS: dict[Enum, list[str]] = {
     ToolsetKind.OPENCLAW: ["warm_start.enabled=false"],
     WeightTransferMode.ADAPTERS: ["warm_start.enabled=false", "model.path=/some/where", "lora.rank=8"],
 }
-"""What else a choice asks for."""
+"""Further settings that a choice requires."""
 
 
 @pytest.mark.parametrize("key", ENUM_KEYS)
@@ -396,7 +396,7 @@ def test_the_rooms_understand_every_choice(key: str) -> None:
         config = load_recipe("demo", [f"{key}={choice.value}", *NEEDS.get(choice, [])])
         spec = learner_spec(config, Path("model"))
         trainer, objective = spec.trainer, spec.objective
-        told = {
+        understood = {
             "run.mode": AdmissionLimit(config.run.mode, 4, 2).mode,
             "learner.dtype": trainer.dtype,
             "learner.advantage": objective.policy_loss.advantage,
@@ -406,7 +406,7 @@ def test_the_rooms_understand_every_choice(key: str) -> None:
             "kl.estimator": objective.kl.estimator,
             "staleness.policy": spec.staleness.policy,
         }
-        assert told.get(key, choice) is choice
+        assert understood.get(key, choice) is choice
 
 
 @pytest.mark.parametrize(
@@ -430,9 +430,9 @@ def test_a_machine_s_capacity_bounds_its_own_sandboxes_alone() -> None:
 def test_each_kind_of_agent_is_told_its_form_and_reads_only_keys_of_its_own() -> None:
     other = ["warm_start.enabled=false", "agent.system_prompt=Use the shell."]
     for kind in AgentKind:
-        told = load_recipe("demo", [*other, f"agent.kind={kind}"]).agent.make_spec()
-        assert told.settings.kind == kind
-        assert (told.prompt.system == "Use the shell.") is (kind is AgentKind.HERMES)
+        spec = load_recipe("demo", [*other, f"agent.kind={kind}"]).agent.make_spec()
+        assert spec.settings.kind == kind
+        assert (spec.prompt.system == "Use the shell.") is (kind is AgentKind.HERMES)
     mine = [*other, "agent.kind=bash", "agent.system_prompt=mine", "agent.prompt=bash-1"]
     assert load_recipe("demo", mine).agent.make_spec().prompt == load_agent_prompt("bash-1")
     with pytest.raises(ConfigError, match=r"and agent\.kind, toolset, prompt, thinking and history would not be read"):

@@ -32,11 +32,11 @@ def value_of(config: RunConfig, key: str) -> Value:
 
 def titled(pair: tuple[str, Row]) -> str:
     name, row = pair
-    return f"{name}-{row.line}-{row.key or row.said}"
+    return f"{name}-{row.line}-{row.key or row.quote}"
 
 
 POSITIONS = {"Qwen3-8B": 40960, "Qwen3-4B": 40960, "Qwen3-32B": 40960, "qwen3-4b-ra-sft-merged-epoch3": 262144}
-"""Of the models that recipes name, as their config.json has them; the last is of Qwen3-4B-Instruct-2507."""
+"""Maximal positions of the models that recipes name, from their config.json; the last is Qwen3-4B-Instruct-2507's."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,7 +63,7 @@ def test_a_key_is_what_the_document_says_or_the_reason_is_told(name: str, row: R
 @pytest.mark.parametrize(("name", "row"), ROWS, ids=map(titled, ROWS))
 def test_the_document_says_so_in_that_line(name: str, row: Row) -> None:
     lines = (REFERENCE / row.document).read_text(encoding="utf-8").splitlines()
-    assert row.said in lines[row.line - 1], f"{name}: {row.document}:{row.line}"
+    assert row.quote in lines[row.line - 1], f"{name}: {row.document}:{row.line}"
 
 
 @pytest.mark.parametrize("name", sorted(STATED))
@@ -73,7 +73,7 @@ def test_no_hyper_parameter_of_a_document_is_left_out(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said", "rule", "gives"),
+    ("line", "quote", "rule", "gives"),
     [
         (99, "+0.01", "valid_command", 0.01),
         (100, "+0.02", "command_succeeds", 0.02),
@@ -83,11 +83,11 @@ def test_no_hyper_parameter_of_a_document_is_left_out(name: str) -> None:
         (104, "-0.02", "timeout", -0.02),
     ],
 )
-def test_arts_process_rewards_are_its_documents(line: int, said: str, rule: str, gives: float) -> None:
+def test_arts_process_rewards_are_its_documents(line: int, quote: str, rule: str, gives: float) -> None:
     ours = {each.name: each.value for each in (*RULES, MALFORMED_RULE)}
     assert ours[rule] == gives
     if REFERENCE.is_dir():
-        assert said in (REFERENCE / ART).read_text(encoding="utf-8").splitlines()[line - 1]
+        assert quote in (REFERENCE / ART).read_text(encoding="utf-8").splitlines()[line - 1]
 
 
 def test_what_an_episode_gets_for_how_it_works_stays_below_what_a_pass_is_worth() -> None:

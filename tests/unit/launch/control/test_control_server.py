@@ -17,7 +17,7 @@ from launch.config import RunConfig
 from launch.control import actions as actions_module
 from launch.control import server as server_module
 from launch.control.actions import CancelTarget, ControlActions, parse_cancel_target
-from launch.control.pause_state import is_paused
+from launch.control.pause_state import PAUSE_ALERT, is_paused
 from launch.control.requests import (
     REQUEST_ANSWERED_EVENT,
     REQUEST_TAKEN_EVENT,
@@ -40,9 +40,9 @@ from tests.support.local_actors import LocalRemote
 SOON_S = 30.0
 
 
-class FakeScheduler:
+class RestartingScheduler:
     def __init__(self) -> None:
-        self.told: list[SchedulerRunState] = []
+        self.run_states: list[SchedulerRunState] = []
         self.cancelled: list[tuple[int, int | None]] = []
         self.restarting = 0
         """So many calls, from now on, find nobody."""
@@ -51,7 +51,7 @@ class FakeScheduler:
         if self.restarting:
             self.restarting -= 1
             raise ActorUnavailable("scheduler", "is being restarted")
-        self.told.append(standing)
+        self.run_states.append(standing)
 
     async def cancel_samples(self, group: int, sample: int | None) -> tuple[int, ...]:
         if group != 12:
@@ -85,9 +85,9 @@ class FakeTraining:
 class Scene:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir, self.config = run_dir, RunConfig()
-        record = {"attempt": 1, "config": config_tables(self.config)}
+        record = {"start_number": 1, "config": config_tables(self.config)}
         (run_dir / "config.json").write_bytes(orjson.dumps(record))
-        self.scheduler, self.training = FakeScheduler(), FakeTraining()
+        self.scheduler, self.training = RestartingScheduler(), FakeTraining()
         self.learned: list[tuple[int, float]] = []
         self.adopted: list[RunConfig] = []
         self.ended: list[str] = []
@@ -156,16 +156,16 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(server_module, "_LOOK_S", 0.0)
-    monkeypatch.setattr(actions_module, "_RETRY_S", 0.0)
+    monkeypatch.setattr(server_module, "LOOK_S", 0.0)
+    monkeypatch.setattr(actions_module, "RETRY_S", 0.0)
     return Scene(tmp_path)
 
 
-async def test_a_pause_is_confirmed_once_the_learner_stands_and_outlives_the_attempt(scene: Scene) -> None:
+async def test_a_pause_is_confirmed_once_the_learner_stands_and_outlives_the_start(scene: Scene) -> None:
     async with scene.open(trains=False):
         request = make_request(ControlAction.PAUSE, reason="lunch")
         submit_request(scene.run_dir, request)
-        while not scene.scheduler.told:  # noqa: ASYNC110  no event tells
+        while not scene.scheduler.run_states:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
         assert scene.events(REQUEST_ANSWERED_EVENT) == [], "the learner is in the middle of a step"
         async with asyncio.TaskGroup() as group:
@@ -173,7 +173,7 @@ async def test_a_pause_is_confirmed_once_the_learner_stands_and_outlives_the_att
             ok, text = await scene.answer_to(request)
             running.cancel()
     assert (ok, text) == (True, "no rollout begins, and the learner waits after step 4")
-    assert scene.scheduler.told[-1].flow is RolloutFlow.PAUSE
+    assert scene.scheduler.run_states[-1].flow is RolloutFlow.PAUSE
     assert is_paused(scene.run_dir)
     (taken,) = scene.events(REQUEST_TAKEN_EVENT)
     assert (taken["action"], taken["reason"]) == ("pause", "lunch")
@@ -185,16 +185,18 @@ async def test_a_paused_run_goes_on_when_it_is_told_to(scene: Scene) -> None:
         assert (await scene.answer(make_request(ControlAction.PAUSE)))[0]
         ok, text = await scene.answer(make_request(ControlAction.RESUME))
     assert (ok, text) == (True, "the run continues after step 4")
-    assert [standing.flow for standing in scene.scheduler.told] == [RolloutFlow.PAUSE, RolloutFlow.RUN]
+    assert [standing.flow for standing in scene.scheduler.run_states] == [RolloutFlow.PAUSE, RolloutFlow.RUN]
     assert not scene.training.step_hooks.paused
     assert not is_paused(scene.run_dir)
+    (raised,), (resolved,) = scene.events("alert.raised"), scene.events("alert.resolved")
+    assert raised["name"] == resolved["name"] == PAUSE_ALERT
 
 
 async def test_a_scheduler_that_is_being_restarted_is_told_again(scene: Scene) -> None:
     scene.scheduler.restarting = 3
     async with scene.open():
         assert (await scene.answer(make_request(ControlAction.PAUSE)))[0]
-    assert [standing.flow for standing in scene.scheduler.told] == [RolloutFlow.PAUSE]
+    assert [standing.flow for standing in scene.scheduler.run_states] == [RolloutFlow.PAUSE]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ async def test_a_run_that_is_to_end_opens_no_group_and_stands_no_longer(
             False,
             "the run is already ending on request",
         )
-    assert scene.scheduler.told[-1].flow is RolloutFlow.DRAIN
+    assert scene.scheduler.run_states[-1].flow is RolloutFlow.DRAIN
     assert scene.training.step_hooks.requested_stop is how
     assert not is_paused(scene.run_dir), "what goes on with the run is not paused"
 
@@ -235,7 +237,7 @@ async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scen
     assert (after.rollout.in_flight, after.learner.lr, after.checkpoint.every_steps) == (8, 1e-5, 2)
     assert scene.adopted == [after]
     assert scene.learned == [(5, 1e-5)]
-    assert scene.scheduler.told[-1].tuning == after.rollout_tuning
+    assert scene.scheduler.run_states[-1].tuning == after.rollout_tuning
     assert [event["key"] for event in scene.events("run.config_changed")] == list(changes)
     first = read_changes(scene.run_dir)[0]
     assert (first.key, first.before, first.after, first.first_step, first.reason) == (
@@ -247,7 +249,7 @@ async def test_what_counts_only_for_requests_waits_for_no_step(scene: Scene) -> 
     """A person who halves what is in flight because a step takes for ever would wait for ever."""
     async with scene.open(trains=False):
         assert (await scene.answer(make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "8"})))[0]
-    assert scene.scheduler.told[-1].tuning == load_stored_config(scene.run_dir).rollout_tuning
+    assert scene.scheduler.run_states[-1].tuning == load_stored_config(scene.run_dir).rollout_tuning
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(scene: Scene, reque
     assert not ok
     assert says in text
     assert (scene.run_dir / "config.json").read_bytes() == before
-    assert (scene.adopted, scene.scheduler.told, scene.ended) == ([], [], [])
+    assert (scene.adopted, scene.scheduler.run_states, scene.ended) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -303,13 +305,13 @@ async def test_a_checkpoint_is_confirmed_when_it_is_kept(scene: Scene) -> None:
 async def test_an_evaluation_begins_though_the_run_is_paused_or_who_asks_learns_why_not(scene: Scene) -> None:
     async with scene.open():
         await scene.answer(make_request(ControlAction.PAUSE))
-        asked = make_request(ControlAction.EVALUATE, reason="it looks good")
-        assert await scene.answer(asked) == (True, "it is under way")
+        evaluate_now = make_request(ControlAction.EVALUATE, reason="it looks good")
+        assert await scene.answer(evaluate_now) == (True, "it is under way")
         assert await scene.answer(make_request(ControlAction.EVALUATE)) == (False, "it is still under way")
     assert scene.evaluated == ["it looks good"]
 
 
-async def test_a_run_that_ends_first_says_so_and_leaves_no_request_to_the_next_attempt(scene: Scene) -> None:
+async def test_a_run_that_ends_first_says_so_and_leaves_no_request_to_the_next_start(scene: Scene) -> None:
     request = make_request(ControlAction.CHECKPOINT)
     async with scene.open(trains=False):
         submit_request(scene.run_dir, request)
@@ -319,13 +321,13 @@ async def test_a_run_that_ends_first_says_so_and_leaves_no_request_to_the_next_a
     assert list_request_files(scene.run_dir) == []
 
 
-async def test_what_was_asked_of_an_attempt_that_has_ended_is_not_done_by_the_next(scene: Scene) -> None:
+async def test_what_was_asked_of_a_start_that_has_ended_is_not_done_by_the_next(scene: Scene) -> None:
     """A stop that came too late would end the run that somebody goes on with."""
     request = make_request(ControlAction.STOP)
-    scene.server.attempt_started_at = request.t + 1
+    scene.server.run_started_at = request.t + 1
     async with scene.open():
         ok, text = await scene.answer(request)
-    assert (ok, text) == (False, "the request was made to an earlier attempt of the run, which has ended: repeat it")
+    assert (ok, text) == (False, "the request was made to an earlier start of the run, which has ended: repeat it")
     assert scene.training.step_hooks.requested_stop is None
 
 
@@ -335,7 +337,7 @@ async def test_a_file_that_is_no_request_is_named_and_taken_away(scene: Scene) -
     async with scene.open():
         while not scene.events(REQUEST_ANSWERED_EVENT):  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
-    assert "is no request" in str(scene.events(REQUEST_ANSWERED_EVENT)[0]["text"])
+    assert "is not a request" in str(scene.events(REQUEST_ANSWERED_EVENT)[0]["text"])
     assert list_request_files(scene.run_dir) == []
 
 

@@ -28,6 +28,7 @@ from protocol.cli.exit_codes import EXIT_FAILED
 from protocol.errors import UserError
 from protocol.events import EventLog
 from protocol.run_directory.layout import NoSuchRunError
+from protocol.run_directory.run_status import RunStatus
 from tests.support.fake_run import write_fake_run
 
 
@@ -36,7 +37,7 @@ def run_dir(tmp_path: Path) -> Path:
     """A run that goes on, as far as its files tell: six episodes are under way."""
     path = tmp_path / "run"
     write_fake_run(path, steps=3, finished=False)
-    (path / "config.json").write_bytes(orjson.dumps({"attempt": 1, "config": config_tables(RunConfig())}))
+    (path / "config.json").write_bytes(orjson.dumps({"start_number": 1, "config": config_tables(RunConfig())}))
     return path
 
 
@@ -77,7 +78,7 @@ def test_a_run_that_does_not_answer_in_time_is_still_asked(alive: Path) -> None:
     with pytest.raises(TimeoutError):
         submit_and_wait(alive, make_request(ControlAction.PAUSE), 0.0)
     assert len(list_request_files(alive)) == 1
-    assert [asked.action for asked in read_status(alive).pending_requests] == ["pause"]
+    assert [request.action for request in read_status(alive).pending_requests] == ["pause"]
 
 
 def test_a_run_that_ends_meanwhile_is_asked_no_more(run_dir: Path) -> None:
@@ -131,8 +132,8 @@ def test_a_reason_and_what_is_asked_go_with_the_request() -> None:
 
 def test_a_script_reads_one_object_also_where_the_run_is_slow(alive: Path, capfdbinary: pytest.CaptureFixture) -> None:
     assert COMMAND.call([str(alive), "pause", "--timeout", "0", "--json"]) == EXIT_FAILED
-    said = json.loads(capfdbinary.readouterr().out)
-    assert (said["run"], said["action"], said["confirmed"]) == ("run", "pause", False)
+    output = json.loads(capfdbinary.readouterr().out)
+    assert (output["run"], output["action"], output["confirmed"]) == ("run", "pause", False)
 
 
 def test_the_status_is_what_the_files_say(alive: Path) -> None:
@@ -143,22 +144,24 @@ def test_the_status_is_what_the_files_say(alive: Path) -> None:
     log.emit("alert.resolved", name="idle")
     log.emit("scheduler.flow", flow="pause", was="run", open_groups=0)
     status = read_status(alive)
-    assert (status.alive, status.phase, status.flow, status.step, status.steps) == (True, "training", "pause", 2, 3)
+    assert (status.status, status.phase, status.flow) == (RunStatus.RUNNING, "training", "pause")
+    assert (status.step, status.steps) == (2, 3)
     assert status.running == 6
     assert status.trained > 0
     assert "reward_mean" in status.latest
     assert [alert.name for alert in status.alerts] == ["disk", "clip"], "health comes first"
-    said = "\n".join(format_status(status))
-    assert "training, paused · step 2/3 · 6 rollouts" in said
-    assert "! the disk fills" in said
-    assert f"at most {RunConfig().in_flight} rollouts in flight" in said
+    text = "\n".join(format_status(status))
+    assert "running, training, paused · step 2/3 · 6 rollouts" in text
+    assert "! the disk fills" in text
+    assert f"at most {RunConfig().in_flight} rollouts in flight" in text
     assert status.retunable["rollout.in_flight"] == 0
     orjson.dumps(dataclasses.asdict(status))
 
 
 def test_a_run_whose_driver_has_gone_without_a_word_is_not_told_to_train(run_dir: Path) -> None:
     status = read_status(run_dir)
-    assert (status.alive, status.phase, status.running) == (False, "died", 0)
+    assert (status.status, status.phase, status.running) == (RunStatus.STOPPED, "training", 0)
+    assert format_status(status)[0].startswith("run: stopped · step 2/3")
     assert read_rollouts(run_dir, content=False) == []
 
 
@@ -166,7 +169,7 @@ def test_the_way_on_stands_below_a_run_that_can_go_on_and_below_no_other(run_dir
     assert format_status(read_status(run_dir))[-1].startswith("to continue it: longshore cluster --resume run")
     (run_dir / "summary.json").write_text("{}")
     status = read_status(run_dir)
-    assert (status.phase, status.resume_command) == ("done", "")
+    assert (status.status, status.resume_command) == (RunStatus.FINISHED, "")
 
 
 def test_supervised_training_is_steered_by_nobody(run_dir: Path) -> None:
@@ -182,7 +185,7 @@ def test_supervised_training_is_steered_by_nobody(run_dir: Path) -> None:
 
 @pytest.mark.parametrize("action", ["status", "list", "pause"])
 def test_a_folder_that_is_no_run_has_no_status(tmp_path: Path, action: str) -> None:
-    with pytest.raises(NoSuchRunError, match="no such run"):
+    with pytest.raises(NoSuchRunError, match=f"no run '{tmp_path.name}' in"):
         COMMAND.call([str(tmp_path), action])
 
 
@@ -192,7 +195,7 @@ def test_a_damaged_run_has_a_status_all_the_same(alive: Path) -> None:
     (alive / "requests").mkdir()
     (alive / "requests" / "1.json").write_bytes(b"{")
     status = read_status(alive)
-    assert (status.alive, status.in_flight, status.retunable) == (True, None, {})
+    assert (status.status, status.in_flight, status.retunable) == (RunStatus.RUNNING, None, {})
     assert any(line.startswith("! ") and "config.json cannot be read" in line for line in format_status(status))
 
 
@@ -203,15 +206,16 @@ def test_a_record_that_is_none_changes_nothing_about_the_status(alive: Path, rec
 
 
 def test_what_an_agent_wrote_is_shown_only_when_it_is_asked_for(alive: Path) -> None:
-    withheld, told = read_rollouts(alive, content=False), read_rollouts(alive, content=True)
-    assert len(withheld) == len(told) == 6
-    commands = [rollout.content for rollout in told]
+    withheld, shown = read_rollouts(alive, content=False), read_rollouts(alive, content=True)
+    assert len(withheld) == len(shown) == 6
+    commands = [rollout.content for rollout in shown]
     assert all(commands)
     text = orjson.dumps([dataclasses.asdict(rollout) for rollout in withheld]).decode()
     assert not any(command in text for command in commands)
     assert not any(command in line for command in commands for line in format_rollouts(withheld))
     assert all(
-        strip_control_characters(command) in line for command, line in zip(commands, format_rollouts(told), strict=True)
+        strip_control_characters(command) in line
+        for command, line in zip(commands, format_rollouts(shown), strict=True)
     )
 
 

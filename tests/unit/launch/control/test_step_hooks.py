@@ -36,11 +36,11 @@ class Loop:
 async def test_what_is_asked_is_done_between_two_steps_and_its_result_comes_back() -> None:
     loop = Loop()
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(loop.boundary.run_between_steps(loop.note))
+        pending = group.create_task(loop.boundary.run_between_steps(loop.note))
         await asyncio.sleep(0)
         group.create_task(loop.run(1))
     assert loop.done == ["asked", "step 0"]
-    assert asked.result() == 1
+    assert pending.result() == 1
 
 
 async def test_a_paused_loop_does_what_is_asked_and_takes_no_step_until_it_may_go_on() -> None:
@@ -72,11 +72,11 @@ async def test_what_a_person_can_mend_concerns_who_asked_and_not_the_loop() -> N
         raise UserError("no")
 
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(_error_of(loop.boundary.run_between_steps(refuse)))
+        pending = group.create_task(_error_of(loop.boundary.run_between_steps(refuse)))
         await asyncio.sleep(0)
         group.create_task(loop.run(1))
     assert loop.done == ["step 0"]
-    assert str(asked.result()) == "no"
+    assert str(pending.result()) == "no"
 
 
 async def test_what_fails_ends_the_loop_too() -> None:
@@ -86,10 +86,10 @@ async def test_what_fails_ends_the_loop_too() -> None:
         raise ZeroDivisionError
 
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(_error_of(loop.boundary.run_between_steps(fail)))
+        pending = group.create_task(_error_of(loop.boundary.run_between_steps(fail)))
         await asyncio.sleep(0)
         run = group.create_task(_error_of(loop.run()))
-    assert isinstance(asked.result(), ZeroDivisionError)
+    assert isinstance(pending.result(), ZeroDivisionError)
     assert isinstance(run.result(), ZeroDivisionError)
 
 
@@ -108,11 +108,11 @@ async def test_who_comes_too_late_is_told_so() -> None:
 async def test_who_has_gone_is_not_worked_for() -> None:
     loop = Loop()
     loop.boundary.pause()
-    asked = asyncio.get_running_loop().create_task(loop.boundary.run_between_steps(loop.note))
+    pending = asyncio.get_running_loop().create_task(loop.boundary.run_between_steps(loop.note))
     await asyncio.sleep(0)
-    asked.cancel()
+    pending.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asked
+        await pending
     loop.boundary.resume()
     await loop.run(1)
     assert loop.done == ["step 0"]

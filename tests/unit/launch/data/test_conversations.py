@@ -77,13 +77,13 @@ def test_samples_of_affinetes_are_read_as_its_own_code_keeps_them(tmp_path: Path
             "fix_patch": "diff --git a/…",
         },
     }
-    asked, stopped = {"type": "shell_exec", "params": {"command": "ls"}}, "```json\n{}\n```"
+    call, stopped = {"type": "shell_exec", "params": {"command": "ls"}}, "```json\n{}\n```"
     liveweb = {
         "task_id": 7,
         "score": 1.0,
         "trajectory": [
-            {"observation": "a page", "action": asked},
-            {"observation": {"url": "b"}, "action": {"action": asked}},
+            {"observation": "a page", "action": call},
+            {"observation": {"url": "b"}, "action": {"action": call}},
             {"observation": "an end", "action": stopped},
         ],
     }

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from actors.tokens.chat_format import Tokenizer
-from launch.config import OverlongAction
 from launch.data.conversations import TrainingDataError, parse_conversation
 from launch.data.demo.tokenizer import CHAT_TEMPLATE, train_tokenizer
 from launch.data.sft_examples import ConversationEncoder, SequenceExclusion, SequenceSelection, read_examples
+from launch.settings.data import OverlongAction
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.errors import UserError
 from protocol.run_directory.trajectory_export import TrajectoryExporter
@@ -38,7 +38,7 @@ FORGETFUL = CHAT_TEMPLATE.replace(
         {%- set content = '<think>\\n' + (message.reasoning_content or '') + '\\n</think>\\n\\n' + content -%}
     {%- endif -%}""",
 )
-"""As Qwen3's: thoughts before the last question are dropped."""
+"""A template like Qwen3's: thoughts before the last question are dropped."""
 TOOLS = [{"type": "function", "function": {"name": "shell_exec", "parameters": {}}}]
 CALL = [{"type": "function", "function": {"name": "shell_exec", "arguments": {"command": "ls"}}}]
 CALLED = '<tool_call>\n{"name": "shell_exec", "arguments": {"command": "ls"}}\n</tool_call>'
@@ -176,11 +176,11 @@ def test_weights_below_nothing_and_scores_that_are_not_there_are_refused(tokeniz
         read_examples([data], tokenizer, weighted)
     assert len(read_examples([data], tokenizer, replace(weighted, min_score=0)).examples) == 1
     data = write(tmp_path, record())
-    for asked, option in ((weighted, "reward_weighted"), (replace(CHOICE, min_score=0), "min_score")):
+    for choice, option in ((weighted, "reward_weighted"), (replace(CHOICE, min_score=0), "min_score")):
         with pytest.raises(
             TrainingDataError, match=rf"data\.jsonl:1 has no 'score' or 'reward', and {option} needs one"
         ):
-            read_examples([data], tokenizer, asked)
+            read_examples([data], tokenizer, choice)
     assert read_examples([data], tokenizer, CHOICE).examples[0].weight == 1.0
 
 
@@ -205,8 +205,8 @@ def test_nothing_above_the_threshold_is_said(tokenizer: Tokenizer, tmp_path: Pat
 
 
 def test_what_is_too_long_is_an_error_or_left_out_or_cut(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    asked = {"messages": [{"role": "user", "content": "go " * 90}, {"role": "assistant", "content": "done"}]}
-    data = write(tmp_path, record(), record("done " * 40), asked)
+    conversation = {"messages": [{"role": "user", "content": "go " * 90}, {"role": "assistant", "content": "done"}]}
+    data = write(tmp_path, record(), record("done " * 40), conversation)
     with pytest.raises(
         TrainingDataError, match=r"data\.jsonl:2 has \d+ tokens, and 2 sequences have more than 64.*overlong = drop"
     ):
@@ -223,7 +223,9 @@ def test_ids_above_the_models_vocabulary_are_refused(tokenizer: Tokenizer, tmp_p
         read_examples([write(tmp_path, record())], tokenizer, replace(CHOICE, vocabulary=3))
 
 
-@pytest.mark.parametrize(("name", "says"), [("data.csv", "is not there, and no .json"), (".", "is no run: it has no")])
+@pytest.mark.parametrize(
+    ("name", "says"), [("data.csv", "is not there, and no .json"), (".", "is not a run: it has no")]
+)
 def test_a_source_that_is_none(tokenizer: Tokenizer, tmp_path: Path, name: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         read_examples([tmp_path / name], tokenizer, CHOICE)

@@ -81,10 +81,10 @@ def test_every_epoch_trains_all_data_at_the_warm_starts_own_rates(tmp_path: Path
     build_demo_model(tmp_path / "model", load_recipe("demo", SMALL).model, 0)
     data = tmp_path / "data.jsonl"
     data.write_text("".join(map(talk, ("done", "ready", "gone"))))
-    asked = ["epochs=2", "batch_size=2", "lr=0.5", "warmup_steps=0", f'data=["{data}", "{tmp_path / "run"}"]']
+    overrides = ["epochs=2", "batch_size=2", "lr=0.5", "warmup_steps=0", f'data=["{data}", "{tmp_path / "run"}"]']
     export(tmp_path / "run", 0)
     steps, batches = plan_warm_start_batches(
-        load_recipe("demo", [f"warm_start.{each}" for each in asked]), tmp_path / "model"
+        load_recipe("demo", [f"warm_start.{each}" for each in overrides]), tmp_path / "model"
     )
     made = list(batches)
     assert steps == len(made) == 4
@@ -108,12 +108,12 @@ def test_a_model_of_ones_own_is_warmed_up_on_data_and_on_nothing_else(tmp_path: 
     model, data = tmp_path / "model", tmp_path / "data.jsonl"
     build_demo_model(model, load_recipe("demo", SMALL).model, 0)
     data.write_text(talk("done"))
-    asked = [f"model.path={model}", f"run.dir={tmp_path / 'runs'}"]
+    overrides = [f"model.path={model}", f"run.dir={tmp_path / 'runs'}"]
     with pytest.raises(UserError, match=r"or name warm_start\.data"):
-        load_recipe("demo", asked)
-    config = load_recipe("demo", [*asked, f'warm_start.data=["{data}"]'])
+        load_recipe("demo", overrides)
+    config = load_recipe("demo", [*overrides, f'warm_start.data=["{data}"]'])
     assert find_or_build_model(config, tmp_path / "run") == (model, False)
-    cold = load_recipe("demo", [*asked, "warm_start.enabled=false"])
+    cold = load_recipe("demo", [*overrides, "warm_start.enabled=false"])
     assert find_or_build_model(cold, tmp_path / "run") == (model, True)
     kept = warm_start_folder(config)
     kept.mkdir(parents=True)

@@ -117,10 +117,10 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
 
 
 @pytest.mark.parametrize(
-    ("facts", "requirements", "level", "check", "said", "fix"),
+    ("facts", "requirements", "level", "check", "message", "fix"),
     [
         (
-            DockerEngineFacts(configured_url="tcp://x:1", configured_answer=EngineAnswer.NOBODY),
+            DockerEngineFacts(configured_url="tcp://x:1", configured_answer=EngineAnswer.NONE),
             REQUIREMENTS,
             F,
             "docker",
@@ -137,7 +137,7 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
         ),
         (replace(ENGINE, configured_url="tcp://x:1"), REQUIREMENTS, F, "docker", "not the engine that", "make setup"),
         (
-            replace(ENGINE, answer=EngineAnswer.NOBODY),
+            replace(ENGINE, answer=EngineAnswer.NONE),
             REQUIREMENTS,
             F,
             "docker",
@@ -218,8 +218,8 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
             replace(ENGINE, pools=2, subnets={"a": "172.17.0.0/16", "b": "172.18.0.0/16"}),
             *(REQUIREMENTS, W, "address pools", "2 networks fill", "network prune"),
         ),
-        (replace(FOLDER, free_bytes=100 << 20), REQUIREMENTS, F, "disk", "100 MB free", "--set run.dir=FOLDER"),
-        (replace(FOLDER, free_bytes=1), ELSEWHERE, F, "disk", "0 MB free", "--set cluster.scratch_dir=FOLDER"),
+        (replace(FOLDER, free_bytes=100 << 20), REQUIREMENTS, F, "disk", "100.0 MiB free", "--set run.dir=FOLDER"),
+        (replace(FOLDER, free_bytes=1), ELSEWHERE, F, "disk", "1 B free", "--set cluster.scratch_dir=FOLDER"),
         (
             replace(FOLDER, free_inodes=9),
             ELSEWHERE,
@@ -253,13 +253,13 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
             REQUIREMENTS,
             W,
             "/dev/shm",
-            "64 MB",
+            "64.0 MiB",
             "--shm-size=1g",
         ),
         (ShmFacts(there=True, total_bytes=1 << 29, free_bytes=1 << 29), CUDA, W, "/dev/shm", "NCCL", "--shm-size=3g"),
         (replace(LIMITED, files=1024), REQUIREMENTS, F, "ulimits", "1,024 files", "nofile"),
         (replace(LIMITED, tasks=500), REQUIREMENTS, W, "ulimits", "500 processes", "pids-limit"),
-        (replace(LIMITED, locked_bytes=65536), CUDA, W, "ulimits", "64 KB", "memlock"),
+        (replace(LIMITED, locked_bytes=65536), CUDA, W, "ulimits", "64 KiB", "memlock"),
         (
             PortFacts((UserError("port 1 is in use: use another"),), 28_000),
             REQUIREMENTS,
@@ -314,16 +314,16 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
     ],
 )
 def test_what_is_wrong_is_named_with_its_fix(
-    facts: object, requirements: HostRequirements, level: FindingLevel, check: str, said: str, fix: str
+    facts: object, requirements: HostRequirements, level: FindingLevel, check: str, message: str, fix: str
 ) -> None:
     found = worst(judged(facts, requirements))
     assert (found.level, found.check) == (level, check)
-    assert said in found.message
+    assert message in found.message
     assert fix in found.fix
 
 
 def test_a_look_that_hangs_is_one_finding_and_keeps_no_other_waiting() -> None:
-    """Of a file server that is gone, or a driver: nothing in the process can end that."""
+    """Hang as a call to a lost file server or driver does: nothing in the process can end it."""
     for_ever = threading.Event()
 
     def hangs(requirements: HostRequirements) -> bool:
@@ -422,7 +422,7 @@ def test_every_node_of_a_cluster_is_asked_for_what_any_may_be_given() -> None:
 @pytest.mark.parametrize("key", ["learner.device", "engine.device"])
 def test_cuda_without_a_gpu_is_refused_by_its_key(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a run starts too, from the device files alone."""
-    monkeypatch.setattr(gpu, "_DEVICES", tmp_path)
+    monkeypatch.setattr(gpu, "DEVICES", tmp_path)
     (tmp_path / "nvidiactl").touch()
     requirements = replace(REQUIREMENTS, folder=tmp_path, docker=False, reserve_mb=0)
     require_host(requirements)
@@ -450,7 +450,7 @@ def test_a_port_in_use_is_refused_by_its_key(tmp_path: Path) -> None:
             require_host(requirements)
 
 
-def test_a_warning_keeps_nobody() -> None:
+def test_a_warning_does_not_stop_a_run() -> None:
     require_no_failure([Finding(CheckName.CLOCK, FindingLevel.WARNING, "late", "mend it")])
 
 
@@ -481,10 +481,10 @@ def test_an_engine_that_hangs_is_a_finding_of_the_command(tmp_path: Path) -> Non
         dead.bind(str(tmp_path / "d.sock"))
         dead.listen()
         done = doctor("--json", "--set", f"run.dir='{tmp_path}'", DOCKER_HOST=f"unix://{tmp_path}/d.sock")
-    told = json.loads(done.stdout)
+    report = json.loads(done.stdout)
     assert done.returncode == EXIT_FAILED, done.stderr
-    assert (told["ok"], told["failed"]) == (False, 1)
-    (wrong,) = (each for each in told["findings"] if each["level"] == "failed")
+    assert (report["ok"], report["failed"]) == (False, 1)
+    (wrong,) = (each for each in report["findings"] if each["level"] == "failed")
     assert wrong["check"] == "docker"
     assert "does not reply" in wrong["message"]
     assert "restart" in wrong["fix"]

@@ -20,7 +20,7 @@ from launch.evaluation.solvers.api_relay import ApiRelay, RelayedReply, RelaySes
 from protocol.processes.loopback import find_free_port
 from protocol.trajectory import EpisodeStatus
 from sandbox.session.sandbox_session import SandboxSession
-from tests.support.fake_chat import FakeChat, Refusal, fake_chat, scripted
+from tests.support.fake_chat import ChatErrorReply, FakeChat, scripted_replies, serve_fake_chat
 
 SECRET = "sk-the-endpoints-own"
 HEARD: list[tuple[int, str]] = []
@@ -32,7 +32,7 @@ def _nothing_heard() -> None:
     HEARD.clear()
 
 
-class FakeSandbox:
+class FakeRelaySandbox:
     engine, container = None, "c1"
 
 
@@ -49,9 +49,9 @@ async def asking(
     monkeypatch.setattr(relay_module, "listen_in_container", listening)
     async with ApiRelay(settings) as relay:
         with relay.open_session(
-            "evaluate-g000000-s00", 11, lambda turn, said, _: HEARD.append((turn, said.text))
+            "evaluate-g000000-s00", 11, lambda turn, reply, _: HEARD.append((turn, reply.text))
         ) as line:
-            async with relay.listen_in_sandbox(cast("SandboxSession", FakeSandbox()), 3129, line) as key:
+            async with relay.listen_in_sandbox(cast("SandboxSession", FakeRelaySandbox()), 3129, line) as key:
                 url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
                 async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0) as client:
                     yield line, client
@@ -62,22 +62,25 @@ def settings_of(chat: FakeChat, **changes: object) -> RelaySettings:
     return replace(made, **changes)
 
 
-async def ask(client: openai.AsyncOpenAI, **given: Any) -> str:
+async def ask(client: openai.AsyncOpenAI, **options: Any) -> str:
     messages: Any = [{"role": "user", "content": "hello"}]
-    answer = await client.chat.completions.create(model="gpt-4", messages=messages, **given)
+    answer = await client.chat.completions.create(model="gpt-4", messages=messages, **options)
     return answer.choices[0].message.content or ""
 
 
 async def test_a_harness_asks_the_model_that_is_evaluated_with_a_key_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with fake_chat(scripted("hi there"), key=SECRET) as chat, asking(settings_of(chat), monkeypatch) as made:
+    async with (
+        serve_fake_chat(scripted_replies("hi there"), key=SECRET) as chat,
+        asking(settings_of(chat), monkeypatch) as made,
+    ):
         line, client = made
         assert client.api_key != SECRET
         assert await ask(client, temperature=1.3, seed=5) == "hi there"
         assert await ask(client) == "hi there"
         assert [model.id async for model in client.models.list()] == ["tiny"]
-    first, second = chat.asked
+    first, second = chat.received_requests
     assert (first["model"], first["temperature"], first["seed"], first["messages"][0]["content"]) == (
         "tiny", 0.5, 11, "hello"
     )  # fmt: skip
@@ -90,28 +93,37 @@ async def test_a_harness_asks_the_model_that_is_evaluated_with_a_key_of_its_own(
 
 
 async def test_nobody_asks_with_another_key_or_after_its_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with fake_chat(scripted("hi")) as chat, asking(settings_of(chat), monkeypatch) as (line, client):
+    async with (
+        serve_fake_chat(scripted_replies("hi")) as chat,
+        asking(settings_of(chat), monkeypatch) as (line, client),
+    ):
         for key in ("lsk-evaluate-g000000-s00.00", "Bearer"):
             with pytest.raises(openai.AuthenticationError):
                 await ask(client.with_options(api_key=key))
         line.close()
         with pytest.raises(openai.AuthenticationError):
             await ask(client)
-    assert chat.asked == []
+    assert chat.received_requests == []
 
 
 async def test_a_session_has_so_many_replies(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with fake_chat(scripted("hi")) as chat, asking(settings_of(chat, max_replies=1), monkeypatch) as made:
+    async with (
+        serve_fake_chat(scripted_replies("hi")) as chat,
+        asking(settings_of(chat, max_replies=1), monkeypatch) as made,
+    ):
         line, client = made
         await ask(client)
         with pytest.raises(openai.RateLimitError, match="has had its 1 replies"):
             await ask(client)
-    assert (line.limit, len(chat.asked)) == (EpisodeStatus.TURN_LIMIT, 1)
+    assert (line.limit, len(chat.received_requests)) == (EpisodeStatus.TURN_LIMIT, 1)
 
 
 async def test_an_endpoint_that_fails_is_trouble_until_it_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    replies = iter([Refusal(503, "too busy"), Refusal(400, "too long"), "hi"])
-    async with fake_chat(lambda _: next(replies)) as chat, asking(settings_of(chat), monkeypatch) as (line, client):
+    replies = iter([ChatErrorReply(503, "too busy"), ChatErrorReply(400, "too long"), "hi"])
+    async with (
+        serve_fake_chat(lambda _: next(replies)) as chat,
+        asking(settings_of(chat), monkeypatch) as (line, client),
+    ):
         with pytest.raises(openai.InternalServerError):
             await ask(client)
         assert isinstance(line.last_error, ChatRefusedError)
@@ -126,19 +138,19 @@ async def test_an_endpoint_that_fails_is_trouble_until_it_answers_again(monkeypa
 
 
 async def test_an_endpoint_that_is_not_there_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody = FakeChat(scripted(""), url=f"http://127.0.0.1:{find_free_port()}/v1")
+    nobody = FakeChat(scripted_replies(""), url=f"http://127.0.0.1:{find_free_port()}/v1")
     async with asking(settings_of(nobody), monkeypatch) as (line, client):
         with pytest.raises(openai.InternalServerError):
             await ask(client)
     assert isinstance(line.last_error, EngineUnavailable)
 
 
-def told(*values: object) -> bytes:
+def sse_body(*values: object) -> bytes:
     return b"".join(b"event: x\ndata: " + json.dumps(value).encode() + b"\n\n" for value in values) + b"data: [DONE]\n"
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [
         (
             json.dumps(
@@ -150,7 +162,7 @@ def told(*values: object) -> bytes:
             RelayedReply("hi", 3, 2),
         ),
         (
-            told(
+            sse_body(
                 {"choices": [{"delta": {"content": "h"}}]},
                 {"choices": [{"delta": {"content": "i"}}], "usage": None},
                 {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
@@ -167,7 +179,7 @@ def told(*values: object) -> bytes:
             RelayedReply("hi", 3, 2),
         ),
         (
-            told(
+            sse_body(
                 {"type": "message_start", "message": {"usage": {"input_tokens": 3, "output_tokens": 1}}},
                 {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "hi"}},
                 {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 2}},
@@ -178,7 +190,7 @@ def told(*values: object) -> bytes:
         (b"[1]", RelayedReply()),
     ],
 )
-def test_text_and_tokens_are_read_of_either_api_whole_or_streamed(body: bytes, said: RelayedReply) -> None:
+def test_text_and_tokens_are_read_of_either_api_whole_or_streamed(body: bytes, expected: RelayedReply) -> None:
     found = RelayedReply()
     found.parse_body(body)
-    assert found == said
+    assert found == expected

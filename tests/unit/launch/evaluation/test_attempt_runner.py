@@ -25,7 +25,7 @@ TASK = Task("t", "Answer.", answer="7")
 
 
 @dataclass
-class FakePool:
+class FakeAttemptPool:
     """Its sandboxes are nothing; it fails where it is told to."""
 
     opens: Exception | None = None
@@ -45,7 +45,7 @@ class FakePool:
             raise self.closes
 
 
-async def attempt(pool: FakePool, acts: Exception | None = None) -> AttemptRecord:
+async def attempt(pool: FakeAttemptPool, acts: Exception | None = None) -> AttemptRecord:
     async def act() -> None:
         if acts is not None:
             raise acts
@@ -57,13 +57,13 @@ async def attempt(pool: FakePool, acts: Exception | None = None) -> AttemptRecor
         lambda *_: ScriptedSolverRun(act, final_answer="\\boxed{7}"),
         BINARY_REWARD,
     )
-    record, told = await run_attempt(AttemptId("t", 0), TASK, ground)
-    assert isinstance(told, Mapping)
+    record, trajectory = await run_attempt(AttemptId("t", 0), TASK, ground)
+    assert isinstance(trajectory, Mapping)
     return record
 
 
 async def test_an_attempt_has_a_verdict_and_its_sandbox_goes() -> None:
-    record = await attempt(pool := FakePool())
+    record = await attempt(pool := FakeAttemptPool())
     assert record.failure is None
     assert record.verdict is not None
     assert (record.verdict.passed, record.verdict.status) == (True, EpisodeStatus.COMPLETED)
@@ -74,16 +74,21 @@ async def test_an_attempt_has_a_verdict_and_its_sandbox_goes() -> None:
 @pytest.mark.parametrize(
     ("pool", "acts", "stage", "kind"),
     [
-        (FakePool(opens=SandboxStartError("no daemon")), None, AttemptStage.RESET, InfraFailure.SANDBOX_START),
-        (FakePool(), EngineUnavailable("gone"), AttemptStage.AGENT, InfraFailure.ENGINE),
-        (FakePool(closes=SandboxLost("gone too")), EngineUnavailable("gone"), AttemptStage.AGENT, InfraFailure.ENGINE),
-        (FakePool(closes=SandboxLost("gone")), None, AttemptStage.CLEAN_UP, InfraFailure.SANDBOX_LOST),
-        (FakePool(closes=TimeoutError()), None, AttemptStage.CLEAN_UP, InfraFailure.DEADLINE),
+        (FakeAttemptPool(opens=SandboxStartError("no daemon")), None, AttemptStage.RESET, InfraFailure.SANDBOX_START),
+        (FakeAttemptPool(), EngineUnavailable("gone"), AttemptStage.AGENT, InfraFailure.ENGINE),
+        (
+            FakeAttemptPool(closes=SandboxLost("gone too")),
+            EngineUnavailable("gone"),
+            AttemptStage.AGENT,
+            InfraFailure.ENGINE,
+        ),
+        (FakeAttemptPool(closes=SandboxLost("gone")), None, AttemptStage.CLEAN_UP, InfraFailure.SANDBOX_LOST),
+        (FakeAttemptPool(closes=TimeoutError()), None, AttemptStage.CLEAN_UP, InfraFailure.DEADLINE),
     ],
     ids=["reset", "agent", "agent and clean-up", "clean-up", "slow clean-up"],
 )
 async def test_what_went_wrong_first_is_told_with_its_stage(
-    pool: FakePool, acts: Exception | None, stage: AttemptStage, kind: InfraFailure
+    pool: FakeAttemptPool, acts: Exception | None, stage: AttemptStage, kind: InfraFailure
 ) -> None:
     record = await attempt(pool, acts)
     assert record.failure is not None

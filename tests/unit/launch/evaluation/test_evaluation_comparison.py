@@ -19,7 +19,7 @@ from launch.evaluation.comparison.compared_evaluation import open_evaluations
 from launch.evaluation.comparison.comparison_tables import comparison_as_json, comparison_lines
 from launch.evaluation.comparison.evaluation_comparison import compare_evaluations
 from launch.evaluation.comparison.paired_tasks import TaskPair, fisher_exact_p, pair_tasks
-from launch.evaluation.online.run_evaluations import finish_evaluation, store_pending_evaluation
+from launch.evaluation.held_out.evaluation_store import finish_evaluation, store_pending_evaluation
 from launch.evaluation.results.evaluation_folder import EvaluationSpec
 from launch.evaluation.scores import TaskTally
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER, main_guard
@@ -28,8 +28,8 @@ from protocol.evaluation import AttemptId
 from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.attempts import make_attempt
-from tests.support.evaluations import record, write_evaluation, write_run_attempts
-from tests.support.recorded_trajectories import config, write_run
+from tests.support.evaluations import record_terminal, write_evaluation, write_run_attempts
+from tests.support.recorded_trajectories import make_run_config, write_run
 from tests.support.standalone_pages import outside_urls, without_packages
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -88,7 +88,7 @@ def folders(tmp_path: Path) -> list[str]:
     ]
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """The one line of a refusal."""
     assert main_guard(lambda: COMMAND.call(words)) == EXIT_USER
     (line,) = capsys.readouterr().err.splitlines()
@@ -162,7 +162,7 @@ def test_an_oracle_samples_nothing_and_another_agent_is_told(tmp_path: Path) -> 
     [
         (["{0}"], "alone has nothing to compare with"),
         (["{0}", "{0}/"], "is named twice"),
-        (["{0}", "/nowhere"], "/nowhere is no evaluation: give the folder"),
+        (["{0}", "/nowhere"], "/nowhere is not an evaluation: give the folder"),
         (["{0}", "{1}", "--output", "/proc/x/y.html"], "cannot write /proc/x/y.html"),
         (
             ["{0}", "{1}", "--terminals", "-1"],
@@ -173,12 +173,12 @@ def test_an_oracle_samples_nothing_and_another_agent_is_told(tmp_path: Path) -> 
 def test_what_cannot_be_compared_is_one_line(
     folders: list[str], words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert says in said(capsys, *(word.format(*folders) for word in words))
+    assert says in refusal(capsys, *(word.format(*folders) for word in words))
 
 
 def test_nothing_in_common_is_refused_whatever_is_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = (write_evaluation(tmp_path / name, {name: [True]}) for name in "xy")
-    assert "have no task with a verdict in common" in said(capsys, str(one), str(two), "--anyway")
+    assert "have no task with a verdict in common" in refusal(capsys, str(one), str(two), "--anyway")
 
 
 def page_of(folders: list[str], tmp_path: Path, *words: str) -> tuple[str, list[list[dict[str, Any]]]]:
@@ -206,7 +206,7 @@ def test_a_side_that_was_not_recorded_says_so_and_the_other_is_shown(folders: li
 
 
 def test_the_page_needs_no_network_and_runs_nothing_of_a_sandbox_s(folders: list[str], tmp_path: Path) -> None:
-    record(Path(folders[0]), AttemptId("a", 0), HOSTILE)
+    record_terminal(Path(folders[0]), AttemptId("a", 0), HOSTILE)
     page = without_packages(page_of(folders, tmp_path)[0])
     assert outside_urls(page) == []
     assert not re.search(r"@import|url\(", page)
@@ -226,7 +226,7 @@ def test_the_page_s_script_parses(folders: list[str], tmp_path: Path) -> None:
 
 
 def test_a_run_s_own_evaluations_are_compared_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = write_run(tmp_path / "runs" / "demo-1", config(), [])
+    run = write_run(tmp_path / "runs" / "demo-1", make_run_config(), [])
     for name, passed in (("before", False), ("after", True)):
         attempts = [
             make_attempt(
@@ -254,7 +254,7 @@ def test_a_run_s_own_evaluations_are_compared_by_name(tmp_path: Path, monkeypatc
 
 def test_an_evaluation_beside_training_is_compared_by_its_step(tmp_path: Path) -> None:
     """The newest of the step counts: an older one is of weights that were rolled back."""
-    run = write_run(tmp_path / "demo-1", config(), [])
+    run = write_run(tmp_path / "demo-1", make_run_config(), [])
     for version, step, passed in ((3, 4, True), (5, 8, True), (9, 4, False)):
         weights = tmp_path / f"weights-{version}"
         weights.mkdir()

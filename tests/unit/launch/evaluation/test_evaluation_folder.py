@@ -68,5 +68,5 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 
 def test_a_line_that_is_no_attempt_is_named(tmp_path: Path) -> None:
     (tmp_path / ATTEMPTS_FILE).write_text('{"task": 3}\n')
-    with pytest.raises(UserError, match=r"attempts\.jsonl:1 is no attempt"):
+    with pytest.raises(UserError, match=r"attempts\.jsonl:1 is not an attempt"):
         read_attempt_records(tmp_path)

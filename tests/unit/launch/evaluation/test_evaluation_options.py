@@ -22,11 +22,11 @@ from protocol.errors import UserError
 from sandbox.tasks.formats.registry import TaskFormat
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
-from tests.support.recorded_trajectories import config
+from tests.support.recorded_trajectories import make_run_config
 from tests.support.task_files import write_tasks
 
 
-def given(*words: str) -> EvaluateArguments:
+def arguments(*words: str) -> EvaluateArguments:
     parsed = parse_arguments(EvaluateArguments, ["demo", "--noop", "--tasks", "x", *words], "evaluate")
     parsed.check()
     return parsed
@@ -43,7 +43,7 @@ def tasks(tmp_path: Path) -> Path:
 
 
 def test_tasks_are_named_by_ids_numbers_and_ranges(tasks: Path) -> None:
-    ids = given("--task-ids", "101-110, swe-100").selected_task_ids
+    ids = arguments("--task-ids", "101-110, swe-100").selected_task_ids
     chosen = select_tasks(str(tasks), Path("datasets.toml"), ["!*110"], ids)
     assert list(chosen.tasks) == ["swe-100", "swe-101"]
     assert chosen.checksum == select_tasks(str(tasks), Path("datasets.toml"), []).checksum, (
@@ -70,7 +70,7 @@ def test_the_prompt_is_among_what_a_score_depends_on(tasks: Path, tmp_path: Path
     """The kind's own too, and what a file says, which the next one under its path need not say."""
 
     def spec(recipe: str, *keys: str) -> EvaluationSpec:
-        return given().build_spec(load_recipe(recipe, keys), select_tasks(str(tasks), Path("datasets.toml"), []))
+        return arguments().build_spec(load_recipe(recipe, keys), select_tasks(str(tasks), Path("datasets.toml"), []))
 
     assert (spec("art_terminal").prompt, spec("seta_qwen3_8b").prompt) == ("bash-1", "seta-1")
     mine = tmp_path / "mine.txt"
@@ -103,7 +103,7 @@ def test_tasks_that_nothing_grades_are_named_and_left_out(tmp_path: Path) -> Non
 def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
     """An unset variable of a shell would evaluate all."""
     with pytest.raises(UserError, match="names no task: write"):
-        given("--task-ids", " , ")
+        arguments("--task-ids", " , ")
     with pytest.raises(UserError, match=r"--task-ids: .* has no task '7'"):
         select_tasks(str(tasks), Path("datasets.toml"), [], ["7"])
 
@@ -112,6 +112,8 @@ def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
     ("words", "says"),
     [
         ("--model= --tasks x", "--model is empty"),
+        ("--tasks x", "exactly one of --model, --oracle and --noop"),
+        ("--noop --oracle --tasks x", "exactly one of --model, --oracle and --noop"),
         ("--noop --tasks=", "--tasks is empty"),
         ("--noop --tasks x --only=", "--only is empty"),
         ("--model http:// --tasks x", "'http://' is neither a folder nor a URL"),
@@ -137,14 +139,14 @@ def test_a_folder_that_holds_no_model_is_refused_before_anything_is_written(
 
 
 def test_terminals_are_recorded_unless_it_is_said(tasks: Path) -> None:
-    assert (given().no_record, given("--no-record").no_record) == (False, True)
+    assert (arguments().no_record, arguments("--no-record").no_record) == (False, True)
 
 
 def test_the_setting_of_an_evaluation_is_there_again_from_anywhere(
     tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = config("agent.kind=bash", "rollout.episode_deadline_s=700")
+    run = make_run_config("agent.kind=bash", "rollout.episode_deadline_s=700")
     write_evaluation_settings(tmp_path, build_evaluation_settings(run, "tasks", Path("datasets.toml")))
     monkeypatch.chdir("/")
     found = read_evaluation_settings(tmp_path)

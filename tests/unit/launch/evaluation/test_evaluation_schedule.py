@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from launch.evaluation.online.schedule import EvaluationSchedule, ScheduleDecision
+from launch.evaluation.held_out.schedule import EvaluationSchedule, ScheduleDecision
 
 EVERY, LAST = 3, 40
 
@@ -49,7 +49,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.schedule = EvaluationSchedule(EVERY, LAST)
         self.step = 0
         self.done: set[int] = set()
-        """Of weights that stand."""
+        """Steps whose evaluation is done and whose weights are kept."""
         self.begun: dict[int, int] = {}
         """Times that an evaluation of weights that stand was begun, less those that failed."""
         self.missed: set[int] = set()

@@ -22,7 +22,7 @@ TURNS = (ModelTurn("a", (ToolCallRecord("shell", "ls"), ToolCallRecord("shell", 
 
 @dataclass
 class FakeLine:
-    said: Sequence[ModelTurn]
+    model_turns: Sequence[ModelTurn]
     prompt_tokens: int = 30
     sampled_tokens: int = 7
     waited_s: float = 0.0
@@ -32,7 +32,7 @@ class FakeLine:
     is_open: bool = False
 
     def turns(self) -> Sequence[ModelTurn]:
-        return self.said
+        return self.model_turns
 
     def segments(self) -> Sequence[Segment]:
         return ()

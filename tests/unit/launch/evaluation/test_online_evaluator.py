@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.scheduler.evaluation import EvaluationPlan
-from actors.scheduler.online_evaluation import OnlineEvaluationPlan
-from launch.checkpoints.settings import RetentionSettings
+from actors.scheduler.evaluation_plan import EvaluationPlan, OnlineEvaluationPlan
 from launch.checkpoints.store import CheckpointStore
-from launch.evaluation.online.online_evaluator import NoOnlineEvaluation, OnlineEvaluator
-from launch.evaluation.online.run_evaluations import (
+from launch.evaluation.held_out.evaluation_store import (
     BEFORE,
     attempts_file,
     finish_evaluation,
@@ -28,14 +25,16 @@ from launch.evaluation.online.run_evaluations import (
     store_pending_evaluation,
     write_run_evaluation,
 )
-from launch.evaluation.online.schedule import EvaluationSchedule
+from launch.evaluation.held_out.online_evaluator import NoOnlineEvaluation, OnlineEvaluator
+from launch.evaluation.held_out.schedule import EvaluationSchedule
 from launch.evaluation.results.evaluation_folder import EvaluationSpec
+from launch.settings.checkpoint import RetentionSettings
 from protocol.errors import InfraError, UserError
 from protocol.evaluation import AttemptFile, AttemptRecord
 from protocol.events import EventLog
 from protocol.run_directory.run_tail import read_events
 from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion
-from tests.support.attempts import attempt_at, make_attempt
+from tests.support.attempts import attempt_for_request, make_attempt
 from tests.support.local_actors import LocalRemote
 
 SPEC = EvaluationSpec(solver="run")
@@ -44,39 +43,48 @@ SOON_S = 30.0
 EVERY, LAST = 4, 100
 
 
-class FakeScheduler:
+class EvaluationScheduler:
     """Finishes evaluations at once, or when it may."""
 
     def __init__(self) -> None:
         self.let = asyncio.Event()
         self.let.set()
         self.plans: list[OnlineEvaluationPlan] = []
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.fails: Exception | None = None
 
     async def run_online_evaluation(self, plan: OnlineEvaluationPlan) -> Sequence[AttemptRecord]:
         self.plans.append(plan)
-        self.asked.set()
+        self.requested.set()
         await self.let.wait()
         if self.fails is not None:
             raise self.fails
-        return [attempt_at(request, plan.version) for request in plan.evaluation.make_requests("run")]
+        return [attempt_for_request(request, plan.version) for request in plan.evaluation.make_requests("run")]
+
+
+class NotingCheckpointStore(CheckpointStore):
+    expected: int | None = None
+    """Step whose checkpoint is kept until its score is known."""
+
+    def expect_score(self, step: int | None) -> None:
+        self.expected = step
+        super().expect_score(step)
 
 
 class Around:
     """A run directory, evaluations in it, and fakes around them."""
 
     def __init__(self, run_dir: Path, *, own_engine: bool = True) -> None:
-        self.run_dir, self.scheduler = run_dir, FakeScheduler()
+        self.run_dir, self.scheduler = run_dir, EvaluationScheduler()
         self.weights: list[bytes] = []
-        """What the engine of each was started on."""
+        """The weights on which each evaluation's engine was started."""
         self.newest: WeightManifest | None = None
         self.no_place = ""
         self.servable, self.may_leave = asyncio.Event(), asyncio.Event()
         """Its engine can be started, and has ended."""
         self.servable.set()
         self.may_leave.set()
-        self.checkpoints = CheckpointStore(run_dir, RetentionSettings(keep=1, keep_best=True))
+        self.checkpoints = NotingCheckpointStore(run_dir, RetentionSettings(keep=1, keep_best=True))
         self.evaluator = OnlineEvaluator(
             run_dir=run_dir,
             schedule=EvaluationSchedule(EVERY, LAST),
@@ -131,7 +139,7 @@ class Around:
             finally:
                 task.cancel()
 
-    def told(self) -> list[tuple[str, int]]:
+    def evaluation_events(self) -> list[tuple[str, int]]:
         """(kind, step) of each event."""
         found = [event for event in read_events(self.run_dir) if str(event["kind"]).startswith("evaluation.")]
         return [(str(event["kind"])[11:], int(str(event.get("step", -1)))) for event in found]
@@ -157,7 +165,7 @@ async def test_it_is_of_the_weights_that_were_due_though_they_are_forgotten_mean
         await around.evaluator.wait_idle()
     assert around.weights == [b"weights of 4"]
     assert [(plan.evaluation.name, plan.version) for plan in around.scheduler.plans] == [("step-000004", 4)]
-    assert around.told() == [("started", 4), ("finished", 4)]
+    assert around.evaluation_events() == [("started", 4), ("finished", 4)]
     (found,) = read_evaluation_results(tmp_path)
     assert (found.step, found.version, len(found.attempts)) == (4, 4, 6)
     assert load_pending_evaluations(tmp_path) == []
@@ -171,14 +179,20 @@ async def test_training_that_publishes_waits_for_none(tmp_path: Path) -> None:
     async with around.running():
         for step in range(1, 5):
             await around.published(step)
-        await around.scheduler.asked.wait()
+        await around.scheduler.requested.wait()
         for step in range(5, 10):
             await around.published(step)
         around.scheduler.let.set()
         await around.evaluator.wait_idle()
         await around.published(12)
         await around.evaluator.wait_idle()
-    assert around.told() == [("started", 4), ("skipped", 8), ("finished", 4), ("started", 12), ("finished", 12)]
+    assert around.evaluation_events() == [
+        ("started", 4),
+        ("skipped", 8),
+        ("finished", 4),
+        ("started", 12),
+        ("finished", 12),
+    ]
 
 
 async def test_the_next_steps_metrics_have_its_score_once(tmp_path: Path) -> None:
@@ -201,7 +215,7 @@ async def test_one_that_infrastructure_fails_costs_itself_and_no_run(tmp_path: P
         around.scheduler.fails = None
         await around.published(8)
         await around.evaluator.wait_idle()
-    assert around.told() == [("started", 4), ("failed", 4), ("started", 8), ("finished", 8)]
+    assert around.evaluation_events() == [("started", 4), ("failed", 4), ("started", 8), ("finished", 8)]
     (why,) = [event["why"] for event in read_events(tmp_path) if event["kind"] == "evaluation.failed"]
     assert why == "no sandbox"
     assert around.checkpoints.scores() == {8: 1.0}
@@ -214,7 +228,7 @@ async def test_weights_that_cannot_be_kept_are_told_of(tmp_path: Path) -> None:
     async with around.running():
         await around.published(4)
         await around.evaluator.wait_idle()
-    assert around.told() == [("failed", 4)]
+    assert around.evaluation_events() == [("failed", 4)]
 
 
 async def test_one_that_the_driver_left_goes_on_behind_its_attempts(tmp_path: Path) -> None:
@@ -222,9 +236,9 @@ async def test_one_that_the_driver_left_goes_on_behind_its_attempts(tmp_path: Pa
     around.scheduler.let.clear()
     async with around.running():
         await around.published(4)
-        await around.scheduler.asked.wait()
+        await around.scheduler.requested.wait()
     request, *_ = PLAN.make_requests("run")
-    AttemptFile(attempts_file(tmp_path, WeightVersion(4))).append(attempt_at(request, 4))
+    AttemptFile(attempts_file(tmp_path, WeightVersion(4))).append(attempt_for_request(request, 4))
 
     again = Around(tmp_path)
     await again.evaluator.resume(line_of((4, 4, -1), (5, 5, 4), (77, 5, 5)), WeightVersion(77))
@@ -233,7 +247,7 @@ async def test_one_that_the_driver_left_goes_on_behind_its_attempts(tmp_path: Pa
         await again.evaluator.wait_idle()
     assert again.weights == [b"weights of 4"]
     assert again.scheduler.plans[0].attempts_path == around.scheduler.plans[0].attempts_path
-    assert again.told()[-1] == ("finished", 4)
+    assert again.evaluation_events()[-1] == ("finished", 4)
 
     third = Around(tmp_path)
     await third.evaluator.resume(line_of((4, 4, -1), (5, 5, 4), (77, 5, 5)), WeightVersion(77))
@@ -246,12 +260,12 @@ async def test_one_of_weights_that_a_resume_rolled_back_is_told_of_and_made_anew
     around.scheduler.let.clear()
     async with around.running():
         await around.published(4)
-        await around.scheduler.asked.wait()
+        await around.scheduler.requested.wait()
 
     again = Around(tmp_path)
     lineage = line_of((2, 2, -1), (3, 3, 2), (4, 4, 3), (77, 2, 2))
     await again.evaluator.resume(lineage, WeightVersion(77))
-    assert again.told()[-1] == ("aborted", 4)
+    assert again.evaluation_events()[-1] == ("aborted", 4)
     async with again.running():
         await again.published(4, 79)
         await again.evaluator.wait_idle()
@@ -299,11 +313,11 @@ async def test_a_learners_death_that_takes_its_weights_back_ends_it_and_it_is_ma
     async with around.running():
         if begun:
             await around.published(4)
-            await around.scheduler.asked.wait()
+            await around.scheduler.requested.wait()
             await around.evaluator.on_rollback(2)
             around.scheduler.let.set()
         await around.evaluator.wait_idle()
-        assert around.told()[-1] == ("aborted", 4)
+        assert around.evaluation_events()[-1] == ("aborted", 4)
         await around.published(4, 9)
         await around.evaluator.wait_idle()
     assert around.weights[-1] == b"weights of 9"
@@ -318,19 +332,21 @@ async def test_deaths_while_one_is_being_ended_leave_the_last_one_due(tmp_path: 
     around.may_leave.clear()
     async with around.running():
         await around.published(4)
-        await around.scheduler.asked.wait()
+        await around.scheduler.requested.wait()
         for version in (9, 10, 11):
             await around.evaluator.on_rollback(2)
             await around.published(4, version)
         await around.evaluator.on_rollback(3)
-        assert not around.evaluator._idle.is_set(), "the first has not ended"
+        with pytest.raises(TimeoutError):  # the first has not ended
+            async with asyncio.timeout(0.01):
+                await around.evaluator.wait_idle()
         await around.published(4, 12)
         around.may_leave.set()
         around.scheduler.let.set()
         await around.evaluator.wait_idle()
     assert around.weights == [b"weights of 4", b"weights of 12"]
     assert [evaluation.version for evaluation in read_evaluation_results(tmp_path)] == [12]
-    assert around.told().count(("aborted", 4)) == 4
+    assert around.evaluation_events().count(("aborted", 4)) == 4
 
 
 async def test_a_death_after_its_step_does_not_touch_it(tmp_path: Path) -> None:
@@ -338,13 +354,13 @@ async def test_a_death_after_its_step_does_not_touch_it(tmp_path: Path) -> None:
     around.scheduler.let.clear()
     async with around.running():
         await around.published(4)
-        await around.scheduler.asked.wait()
+        await around.scheduler.requested.wait()
         await around.evaluator.on_rollback(4)
         await around.published(4, 9)
         around.scheduler.let.set()
         await around.evaluator.wait_idle()
     assert around.weights == [b"weights of 4"]
-    assert around.told() == [("started", 4), ("finished", 4)]
+    assert around.evaluation_events() == [("started", 4), ("finished", 4)]
 
 
 async def test_on_a_shared_device_it_begins_anew_when_its_engine_gets_the_weights_under_another_version(
@@ -354,7 +370,7 @@ async def test_on_a_shared_device_it_begins_anew_when_its_engine_gets_the_weight
     around.scheduler.let.clear()
     async with around.running():
         await around.published(4)
-        await around.scheduler.asked.wait()
+        await around.scheduler.requested.wait()
         await around.evaluator.on_rollback(4)
         around.scheduler.let.set()
         await around.published(4, 9)
@@ -371,7 +387,7 @@ async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_w
         around.publish(5)
         assert "step 5 are evaluated during training" in await around.evaluator.request_evaluation("it looks good")
         await around.evaluator.wait_idle()
-        assert around.told() == [("requested", 5), ("started", 5), ("finished", 5)]
+        assert around.evaluation_events() == [("requested", 5), ("started", 5), ("finished", 5)]
         assert [event["reason"] for event in read_events(tmp_path) if event["kind"] == "evaluation.requested"] == [
             "it looks good"
         ]
@@ -386,7 +402,13 @@ async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_w
         await around.evaluator.wait_idle()
         await around.evaluator.request_evaluation("")
         await around.evaluator.wait_idle()
-    assert around.told()[3:] == [("started", 8), ("finished", 8), ("requested", 9), ("started", 9), ("finished", 9)]
+    assert around.evaluation_events()[3:] == [
+        ("started", 8),
+        ("finished", 8),
+        ("requested", 9),
+        ("started", 9),
+        ("finished", 9),
+    ]
 
 
 async def test_one_that_cannot_be_is_refused_to_who_asks_and_nothing_is_under_way(tmp_path: Path) -> None:
@@ -402,7 +424,7 @@ async def test_one_that_cannot_be_is_refused_to_who_asks_and_nothing_is_under_wa
     with pytest.raises(UserError, match="could not be stored"):
         await around.evaluator.request_evaluation("")
     await around.evaluator.wait_idle()
-    assert around.told() == [("requested", 5), ("failed", 5)]
+    assert around.evaluation_events() == [("requested", 5), ("failed", 5)]
 
 
 async def test_a_run_that_holds_out_no_task_says_so() -> None:
@@ -415,10 +437,10 @@ async def test_what_is_being_evaluated_keeps_its_checkpoint(tmp_path: Path) -> N
     around.scheduler.let.clear()
     async with around.running():
         await around.published(4)
-        assert around.checkpoints._expected_scores == {4}
+        assert around.checkpoints.expected == 4
         around.scheduler.let.set()
         await around.evaluator.wait_idle()
-        assert around.checkpoints._expected_scores == set()
+        assert around.checkpoints.expected is None
 
 
 def test_only_results_of_ancestors_count(tmp_path: Path) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from launch.config import OverlongAction
 from launch.data.sft_examples import SequenceSelection, read_examples
 from launch.export.__main__ import COMMAND
 from launch.export.hugging_face import COLUMNS
+from launch.settings.data import OverlongAction
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER, main_guard
-from tests.support.evaluations import write_saved
-from tests.support.recorded_trajectories import call, config, tokenizer, trajectory, write_run
+from tests.support.evaluations import write_evaluation_with_trajectory
+from tests.support.recorded_trajectories import make_run_config, record_trajectory, tokenizer, tool_call, write_run
 
-PASSES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "done"]
-FAILS = [call("ls"), "<tool_call>{</tool_call>", "done"]
+PASSES = [f"First.\n{tool_call('ls')}\n{tool_call('false')}", tool_call("touch x"), "done"]
+FAILS = [tool_call("ls"), "<tool_call>{</tool_call>", "done"]
 ALL = SequenceSelection(
     max_tokens=100_000, overlong=OverlongAction.ERROR, vocabulary=10_000, min_score=None, reward_weighted=False
 )
@@ -27,16 +27,16 @@ ALL = SequenceSelection(
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     """Three trajectories, of which the second and the third failed."""
-    run = config("agent.kind=hermes")
+    run = make_run_config("agent.kind=hermes")
     texts = (PASSES, FAILS, FAILS)
-    made = [trajectory(run, said, number=number, task=f"t{number}") for number, said in enumerate(texts)]
+    made = [record_trajectory(run, replies, number=number, task=f"t{number}") for number, replies in enumerate(texts)]
     return write_run(tmp_path / "demo-1", run, made)
 
 
 @pytest.fixture
 def evaluation(tmp_path: Path) -> Path:
     """One attempt by calls that its server read, and one that was tried again."""
-    return write_saved(tmp_path / "eval-1", config("agent.kind=hermes"))
+    return write_evaluation_with_trajectory(tmp_path / "eval-1", make_run_config("agent.kind=hermes"))
 
 
 def exported(source: Path, kind: str, output: Path, *words: str) -> Path:
@@ -61,11 +61,11 @@ def test_an_evaluation_s_conversation_has_its_thoughts_and_the_last_try_counts(
     evaluation: Path, tmp_path: Path
 ) -> None:
     (line,) = exported(evaluation, "sharegpt", tmp_path / "a.jsonl").read_text().splitlines()
-    said = json.loads(line)
-    assert [each["from"] for each in said["conversations"]] == ["system", "human", "gpt", "observation", "gpt"]
-    assert said["conversations"][-1]["value"] == "<think>\nok\n</think>\n\ndone"
-    assert (said["id"], said["model"], said["passed"]) == ("eval-1/a/0", "v1", True)
-    assert json.loads(said["tools"])[0]["function"]["name"] == "shell_exec"
+    conversation = json.loads(line)
+    assert [each["from"] for each in conversation["conversations"]] == ["system", "human", "gpt", "observation", "gpt"]
+    assert conversation["conversations"][-1]["value"] == "<think>\nok\n</think>\n\ndone"
+    assert (conversation["id"], conversation["model"], conversation["passed"]) == ("eval-1/a/0", "v1", True)
+    assert json.loads(conversation["tools"])[0]["function"]["name"] == "shell_exec"
 
 
 def checked(trajectory: dict[str, Any]) -> dict[str, Any]:
@@ -112,10 +112,10 @@ def test_a_step_of_atif_has_its_calls_results_and_tokens(run_dir: Path, tmp_path
 
 def test_thoughts_are_apart_in_atif(evaluation: Path, tmp_path: Path) -> None:
     (file,) = exported(evaluation, "atif", tmp_path / "atif").iterdir()
-    said = checked(json.loads(file.read_text()))
-    agent = [step for step in said["steps"] if step["source"] == "agent"]
+    document = checked(json.loads(file.read_text()))
+    agent = [step for step in document["steps"] if step["source"] == "agent"]
     assert [(step["reasoning_content"], step["message"]) for step in agent] == [("hm", "I look."), ("ok", "done")]
-    assert said["final_metrics"] == {"total_prompt_tokens": 40, "total_completion_tokens": 14, "total_steps": 4}
+    assert document["final_metrics"] == {"total_prompt_tokens": 40, "total_completion_tokens": 14, "total_steps": 4}
     assert "metrics" not in agent[0]
 
 
@@ -144,7 +144,7 @@ def test_hugging_face_loads_the_folder(run_dir: Path, tmp_path: Path, monkeypatc
         (["--min-reward", "-1", "--only", "t2"], ["t2"]),
     ],
 )
-def test_filters(
+def test_only_trajectories_that_pass_every_filter_are_exported(
     run_dir: Path, tmp_path: Path, words: list[str], tasks: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = exported(run_dir, "sharegpt", tmp_path / "out" / "some.jsonl", *words)
@@ -156,9 +156,9 @@ def test_a_conversation_that_readers_refuse_is_left_out_and_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An empty reply is no message to learn from."""
-    run = config("agent.kind=bash")
+    run = make_run_config("agent.kind=bash")
     bash = ["", "```bash\nls\n```", "x", "y"]
-    made = [trajectory(run, said, number=number) for number, said in enumerate((bash, bash[1:]))]
+    made = [record_trajectory(run, replies, number=number) for number, replies in enumerate((bash, bash[1:]))]
     file = exported(write_run(tmp_path / "demo-1", run, made), "sharegpt", tmp_path / "some.jsonl")
     assert len(file.read_text().splitlines()) == 1
     assert "left out: 1 for unfit" in capsys.readouterr().out
@@ -168,7 +168,7 @@ def test_a_conversation_that_readers_refuse_is_left_out_and_counted(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["/nowhere"], "is neither a run's directory nor an evaluation's folder"),
+        (["/nowhere"], "is neither a run's id or directory nor an evaluation's folder"),
         (["{run}", "{run}"], "named twice"),
         (["{run}", "--only", "nothing"], "nothing is left to export (3 for task left out)"),
         (["{run}", "--output", "{run}"], "exists, and nothing is overwritten"),
@@ -181,8 +181,8 @@ def test_a_conversation_that_readers_refuse_is_left_out_and_counted(
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
     run_dir: Path, words: list[str], says: str, kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    asked = ["--format", kind, "--output", str(tmp_path / "new"), *(word.format(run=run_dir) for word in words)]
-    assert main_guard(lambda: COMMAND.call(asked)) == EXIT_USER
+    arguments = ["--format", kind, "--output", str(tmp_path / "new"), *(word.format(run=run_dir) for word in words)]
+    assert main_guard(lambda: COMMAND.call(arguments)) == EXIT_USER
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
     assert {path.name for path in tmp_path.iterdir()} == {"demo-1"}

@@ -23,9 +23,9 @@ from launch.exporters.exporter_thread import ExporterThread
 from launch.exporters.metric_exporter import ExporterSettings
 from launch.exporters.process import run_exporters_process
 from launch.exporters.prometheus import STEP_METRIC_HELP, PrometheusServer
-from launch.exporters.settings import MetricsSettings
 from launch.exporters.step_metrics import numeric_metrics
 from launch.run_records.metrics_log import MetricsLog
+from launch.settings.metrics import MetricsSettings
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USER
 from protocol.errors import UserError
 from protocol.run_directory.json_fields import Event
@@ -71,21 +71,21 @@ class Hanging(Taken):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked, self._for_ever = threading.Event(), threading.Event()
+        self.called, self._for_ever = threading.Event(), threading.Event()
 
     def log_step(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.asked.set()
+        self.called.set()
         self._for_ever.wait()
 
 
 def test_each_step_is_handed_on_once_with_every_number(run_dir: Path) -> None:
-    sink = Taken()
-    ExporterThread("taken", sink, run_dir, pytest.fail).send_all()
-    assert [step for step, _ in sink.steps] == [1, 2, 3]
-    values = sink.steps[-1][1]
+    exporter = Taken()
+    ExporterThread("taken", exporter, run_dir, pytest.fail).send_all()
+    assert [step for step, _ in exporter.steps] == [1, 2, 3]
+    values = exporter.steps[-1][1]
     assert {"loss", "reward_mean", "wait_s", "trained_tokens"} <= set(values)
     assert not {"t", "step"} & set(values)
-    assert sink.closed
+    assert exporter.closed
 
 
 def test_a_table_in_a_line_becomes_figures_and_a_list_none() -> None:
@@ -99,17 +99,17 @@ def test_steps_that_were_taken_anew_come_again(run_dir: Path) -> None:
     log.rewind(2)
     with (run_dir / "metrics.jsonl").open("a") as file:
         file.write('{"step": 3, "loss": 9.0, "t": 1}\n')
-    sink = Taken()
-    ExporterThread("taken", sink, run_dir, pytest.fail).send_all()
-    assert [step for step, _ in sink.steps] == [1, 2, 3, 3]
-    assert sink.steps[-1][1] == {"loss": 9.0}
+    exporter = Taken()
+    ExporterThread("taken", exporter, run_dir, pytest.fail).send_all()
+    assert [step for step, _ in exporter.steps] == [1, 2, 3, 3]
+    assert exporter.steps[-1][1] == {"loss": 9.0}
 
 
 def test_a_tracker_that_fails_is_said_once_and_counted(run_dir: Path) -> None:
-    said: list[str] = []
-    follower = ExporterThread("broken", Broken(), run_dir, said.append)
+    warnings: list[str] = []
+    follower = ExporterThread("broken", Broken(), run_dir, warnings.append)
     follower.send_all()
-    assert said == ["ConnectionError: no route"]
+    assert warnings == ["ConnectionError: no route"]
     assert (follower.sent_steps, follower.failed_calls) == (0, 4), "three steps and the end"
 
 
@@ -122,7 +122,7 @@ def test_a_tracker_that_hangs_keeps_neither_the_others_nor_the_end_waiting(run_d
     for follower in followers:
         follower.start()
         follower.request_stop()
-    assert hanging.asked.wait(60)
+    assert hanging.called.wait(60)
     assert followers[1].join(60)
     assert len(taken.steps) == 3
     assert not followers[0].join(0), "it still hangs, and nobody waits"
@@ -168,12 +168,12 @@ def dashboard_metrics() -> set[str]:
 
 def test_every_metric_of_the_dashboard_exists(run_dir: Path) -> None:
     """A panel without data is a wrong answer to whoever looks at it."""
-    given = set(exposed(run_dir)) | {f"longshore_{name}" for name in STEP_METRIC_HELP}
+    exposed_names = set(exposed(run_dir)) | {f"longshore_{name}" for name in STEP_METRIC_HELP}
     labelled = {"episodes_failed", "trajectories_dropped", "alerts", "deaths"}
     with_nothing_yet = {f"longshore_{name}_total" for name in labelled}
-    asked = dashboard_metrics()
-    assert len(asked) > 25
-    assert asked <= given | with_nothing_yet, asked - given - with_nothing_yet
+    queried_names = dashboard_metrics()
+    assert len(queried_names) > 25
+    assert queried_names <= exposed_names | with_nothing_yet, queried_names - exposed_names - with_nothing_yet
 
 
 def test_each_legend_of_the_dashboard_is_a_label_of_its_metric() -> None:
@@ -185,8 +185,8 @@ def test_each_legend_of_the_dashboard_is_a_label_of_its_metric() -> None:
         {"kind": "episode.failed", "reason": "sandbox_lost"},
         {"kind": "alert.raised", "name": "disk"},
         {"kind": "process.died", "what": "worker-0"},
-        {"kind": "engine.load", "engine": "engine-0", "pause_ms": 5.0},
-        {"kind": "sandbox.stats", "worker": "worker-0", "live": 2},
+        {"kind": "engine.loaded", "engine": "engine-0", "pause_ms": 5.0},
+        {"kind": "sandbox.counted", "worker": "worker-0", "live": 2},
     ]
     for event in events:
         collector.observe_event(event)
@@ -234,8 +234,10 @@ def test_the_dashboard_is_one_that_grafana_imports() -> None:
 @pytest.mark.parametrize("name", ["wandb", "tensorboard", "trackio"])
 def test_a_package_that_is_missing_is_one_line_before_the_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(UserError, match=rf"pip install 'longshore\[{name}\]', or leave it out"):
-        check_exporters([name])
+    with pytest.raises(
+        UserError, match=rf"metrics.exporters names .*pip install 'longshore\[{name}\]', or leave it out"
+    ):
+        check_exporters([name], "metrics.exporters")
 
 
 def test_a_tracker_that_cannot_be_opened_is_one_line_with_its_own_words(
@@ -248,7 +250,7 @@ def test_a_tracker_that_cannot_be_opened_is_one_line_with_its_own_words(
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UserError) as caught:
         open_exporter("wandb", ExporterSettings("fake", run_dir, "longshore", {}))
-    assert "wandb cannot be opened (PermissionError: no key): mend that" in str(caught.value)
+    assert "--to wandb: wandb cannot be opened (PermissionError: no key): correct this" in str(caught.value)
     assert "\n" not in str(caught.value)
     sys.modules.pop("wandb", None)
 
@@ -270,10 +272,10 @@ def test_a_package_adds_a_tracker_by_its_name(run_dir: Path, tmp_path: Path, mon
     )
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     assert load_recipe("demo", ["metrics.exporters=ours"]).metrics.exporters == ("ours",)
-    sink = open_exporter("ours", ExporterSettings("fake", run_dir, "mine", {}))
-    ExporterThread("ours", sink, run_dir, pytest.fail).send_all()
+    exporter = open_exporter("ours", ExporterSettings("fake", run_dir, "mine", {}))
+    ExporterThread("ours", exporter, run_dir, pytest.fail).send_all()
     assert (run_dir / "mine.txt").read_text() == "1 2 3 "
-    with pytest.raises(UserError, match=r"'odd' of longshore\.metric_exporters is no exporter"):
+    with pytest.raises(UserError, match=r"'odd' of longshore\.metric_exporters is not an exporter"):
         open_exporter("odd", ExporterSettings("fake", run_dir, "mine", {}))
 
 
@@ -328,6 +330,7 @@ def test_by_hand_all_that_a_run_wrote_is_sent(run_dir: Path, tracker: Path) -> N
     done = run_command(run_dir, "--to", "tensorboard", "--json")
     assert done.returncode == EXIT_OK, done.stderr
     assert json.loads(done.stdout) == {"run": "fake", "exporters": {"tensorboard": {"sent": 3, "failed": 0}}}
+    assert run_command(run_dir, "--to", "tensorboard").stdout == "tensorboard: 3 steps sent, 0 calls failed\n"
 
 
 def test_what_could_not_be_sent_is_said_where_a_run_is_watched(
@@ -358,8 +361,8 @@ def test_bad_input_is_one_line(
 
 async def test_beside_a_run_it_opens_follows_and_ends_with_it(run_dir: Path, tracker: Path, tmp_path: Path) -> None:
     metrics = MetricsSettings(prometheus=True, exporters=("tensorboard",))
-    async with run_exporters_process(run_dir, metrics, tmp_path / "exporters.log", pytest.fail) as said:
-        name, _, url = said.partition(" and ")
+    async with run_exporters_process(run_dir, metrics, tmp_path / "exporters.log", pytest.fail) as status:
+        name, _, url = status.partition(" and ")
         assert name == "tensorboard"
         text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=60).read().decode())  # noqa: S310  our own
         assert 'longshore_run_info{run="fake"} 1.0' in text
@@ -371,25 +374,27 @@ async def test_a_run_does_not_begin_where_it_cannot_be_opened(
 ) -> None:
     monkeypatch.setenv("TRACKER", "refuses")
     metrics = MetricsSettings(exporters=("tensorboard",))
-    with pytest.raises(UserError, match=r"tensorboard cannot be opened \(ConnectionError: no key\)"):
+    with pytest.raises(
+        UserError, match=r"^metrics\.exporters tensorboard: tensorboard cannot be opened \(ConnectionError: no key\)"
+    ):
         async with run_exporters_process(run_dir, metrics, tmp_path / "exporters.log", pytest.fail):
             pytest.fail("it began")
 
 
-async def test_a_run_whose_fan_out_dies_is_told_once_and_goes_on(
+async def test_a_run_whose_exporters_die_is_told_once_and_goes_on(
     run_dir: Path, tracker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACKER", "dies")
-    told: asyncio.Queue[str] = asyncio.Queue()
+    problems: asyncio.Queue[str] = asyncio.Queue()
     metrics = MetricsSettings(exporters=("tensorboard",))
-    async with run_exporters_process(run_dir, metrics, tmp_path / "exporters.log", told.put_nowait):
+    async with run_exporters_process(run_dir, metrics, tmp_path / "exporters.log", problems.put_nowait):
         with (run_dir / "metrics.jsonl").open("a") as file:
             file.write('{"step": 4, "loss": 1.0, "t": 1}\n')
-        assert "exit code 9" in await told.get()
-    assert told.empty()
+        assert "exit code 9" in await problems.get()
+    assert problems.empty()
 
 
 async def test_a_run_that_asks_for_nothing_starts_nothing(tmp_path: Path) -> None:
-    async with run_exporters_process(tmp_path, MetricsSettings(), tmp_path / "exporters.log", pytest.fail) as said:
-        assert said == ""
+    async with run_exporters_process(tmp_path, MetricsSettings(), tmp_path / "exporters.log", pytest.fail) as status:
+        assert status == ""
     assert not (tmp_path / "exporters.log").exists()

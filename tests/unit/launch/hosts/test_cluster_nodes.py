@@ -29,7 +29,7 @@ from launch.hosts.cluster_nodes import (
 from protocol.errors import UserError
 
 
-class FakeRay:
+class FakeRayCluster:
     """A cluster of ``alive`` nodes, one more at each look, and one that has died."""
 
     def __init__(self, alive: int) -> None:
@@ -63,30 +63,30 @@ class FakeRay:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
-    fake = FakeRay(alive=1)
-    monkeypatch.setattr(cluster_nodes, "_connect", fake.connect)
-    monkeypatch.setattr(cluster_nodes, "_disconnect", fake.disconnect)
-    monkeypatch.setattr(cluster_nodes, "_nodes", fake.nodes)
-    monkeypatch.setattr(cluster_nodes, "_POLL_S", 0.001)
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeRayCluster:
+    fake = FakeRayCluster(alive=1)
+    monkeypatch.setattr(cluster_nodes, "connect_to_cluster", fake.connect)
+    monkeypatch.setattr(cluster_nodes, "disconnect_from_cluster", fake.disconnect)
+    monkeypatch.setattr(cluster_nodes, "query_nodes", fake.nodes)
+    monkeypatch.setattr(cluster_nodes, "POLL_S", 0.001)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "n1"))
     return fake
 
 
-async def test_the_drivers_node_is_the_head_and_progress_is_told(cluster: FakeRay) -> None:
-    told: list[int] = []
-    async with join_cluster_nodes("head:6379", 3, 30.0, {}, told.append) as found:
+async def test_the_drivers_node_is_the_head_and_progress_is_told(cluster: FakeRayCluster) -> None:
+    counts: list[int] = []
+    async with join_cluster_nodes("head:6379", 3, 30.0, {}, counts.append) as found:
         assert [(node.name, node.ray_id) for node in found] == [("node-0", "n1"), ("node-1", "n0"), ("node-2", "n2")]
         assert [node.gpus for node in found] == [2, 0, 0]
         assert cluster.connected
-    assert told == [1, 2, 3]
+    assert counts == [1, 2, 3]
     assert not cluster.connected
 
 
 async def test_too_few_nodes_are_an_error_that_counts_them_and_says_how_to_add_some(
-    cluster: FakeRay, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeRayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_nodes, "_nodes", lambda: cluster.nodes()[:1])
+    monkeypatch.setattr(cluster_nodes, "query_nodes", lambda: cluster.nodes()[:1])
     with pytest.raises(NodesMissingError, match=r"1 of 3 nodes were alive after 0\.05 s.*ray start --address.*--nodes"):
         async with join_cluster_nodes("head:6379", 3, 0.05, {}, lambda _: None):
             pass
@@ -94,7 +94,7 @@ async def test_too_few_nodes_are_an_error_that_counts_them_and_says_how_to_add_s
 
 
 async def test_nodes_on_other_machines_than_the_drivers_are_known_as_such(
-    cluster: FakeRay, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeRayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else their actors would write into a run directory that nobody reads."""
     monkeypatch.setattr(cluster, "address", lambda name: f"10.0.0.{name[1:]}")
@@ -105,23 +105,23 @@ async def test_nodes_on_other_machines_than_the_drivers_are_known_as_such(
         ]
 
 
-async def test_a_label_says_what_a_node_is_for(cluster: FakeRay) -> None:
+async def test_a_label_says_what_a_node_is_for(cluster: FakeRayCluster) -> None:
     cluster.alive, cluster.labels = 3, {"n0": "worker", "n2": "engine.worker"}
     async with join_cluster_nodes("head:6379", 3, 30.0, {}, lambda _: None) as found:
         assert [node.roles for node in found] == [ALL_ROLES, {NodeRole.WORKER}, ALL_ROLES]
         assert [node.labelled_roles for node in found] == [frozenset(), {NodeRole.WORKER}, ALL_ROLES]
 
 
-async def test_a_label_that_means_nothing_is_an_error_that_says_what_would(cluster: FakeRay) -> None:
+async def test_a_label_that_means_nothing_is_an_error_that_says_what_would(cluster: FakeRayCluster) -> None:
     cluster.alive, cluster.labels = 2, {"n1": "worker.engin"}
-    with pytest.raises(UserError, match=r"'engin' is no role; did you mean 'engine'.*--labels longshore/roles="):
+    with pytest.raises(UserError, match=r"'engin' is not a role; did you mean 'engine'.*--labels longshore/roles="):
         async with join_cluster_nodes("head:6379", 2, 30.0, {}, lambda _: None):
             pass
     assert not cluster.connected
 
 
 async def test_nodes_of_this_machine_are_taken_before_those_of_others(
-    cluster: FakeRay, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeRayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.alive = 3
     monkeypatch.setattr(cluster, "address", lambda name: "10.0.0.2" if name == "n0" else "10.0.0.1")
@@ -172,12 +172,12 @@ class RayThatTakesItsTime:
     """Notes where it would write its address, when it has been told to go on."""
 
     def __init__(self) -> None:
-        self.starting, self.go_on, self.told, self.ended = threading.Event(), threading.Event(), "", False
+        self.starting, self.go_on, self.temp_dir, self.ended = threading.Event(), threading.Event(), "", False
 
     def start(self, count: int, temporary: Path, cpus: int) -> RayThatTakesItsTime:
         self.starting.set()
         self.go_on.wait()
-        self.told = os.environ["RAY_TMPDIR"]
+        self.temp_dir = os.environ["RAY_TMPDIR"]
         return self
 
     address = "127.0.0.1:1"
@@ -187,12 +187,12 @@ class RayThatTakesItsTime:
 
 
 async def test_an_interrupt_while_ray_starts_waits_for_it_and_ends_it(
-    cluster: FakeRay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    cluster: FakeRayCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A thread that goes on alone would write its address where every other Ray of this machine looks for one."""
     slow = RayThatTakesItsTime()
     monkeypatch.setattr(cluster_nodes, "start_ray_cluster", slow.start)
-    monkeypatch.setattr(cluster_nodes, "_connect", lambda address: cluster.connect(address, {}))
+    monkeypatch.setattr(cluster_nodes, "connect_to_cluster", lambda address: cluster.connect(address, {}))
 
     async def use() -> None:
         async with start_local_nodes(1, tmp_path):
@@ -204,7 +204,7 @@ async def test_an_interrupt_while_ray_starts_waits_for_it_and_ends_it(
         using.cancel()
         await asyncio.sleep(0)
         slow.go_on.set()
-    assert slow.told == str(tmp_path)
+    assert slow.temp_dir == str(tmp_path)
     assert slow.ended
     assert not cluster.connected
 

@@ -72,19 +72,19 @@ def test_of_events_only_whole_lines_are_taken(tmp_path: Path) -> None:
     assert (here / "events" / log.name).read_bytes() == b'{"seq": 0}\n{"seq": 1}\n'
 
 
-def test_a_file_of_an_earlier_attempt_is_gone_on_with_behind_its_last_whole_line(tmp_path: Path) -> None:
+def test_a_file_of_an_earlier_start_is_gone_on_with_behind_its_last_whole_line(tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
-    append(here / "events" / "w.jsonl", b'{"attempt": 1}\n{"torn')
-    append(there / "events" / "w.jsonl", b'{"attempt": 2}\n')
+    append(here / "events" / "w.jsonl", b'{"start": 1}\n{"torn')
+    append(there / "events" / "w.jsonl", b'{"start": 2}\n')
     bring(there, FileSync(here))
-    assert (here / "events" / "w.jsonl").read_bytes() == b'{"attempt": 1}\n{"attempt": 2}\n'
+    assert (here / "events" / "w.jsonl").read_bytes() == b'{"start": 1}\n{"start": 2}\n'
 
 
 def test_a_long_file_keeps_no_short_one_waiting(tmp_path: Path) -> None:
     brought = FileSync(tmp_path)
     long = file_sync.PIECE_BYTES * 100
     brought.record_changes(
-        ChangedFiles(1.0, (ChangedFile("attempts/1/logs/engine.log", long), ChangedFile("events/w.jsonl", 10)))
+        ChangedFiles(1.0, (ChangedFile("starts/1/logs/engine.log", long), ChangedFile("events/w.jsonl", 10)))
     )
     first, *others = brought.next_requests()
     assert first == PieceRequest("events/w.jsonl", 0, 10)
@@ -128,7 +128,7 @@ def test_of_lines_every_whole_one_comes_once_whatever_is_cut_off(
     """Processes die in the middle of a line, and cables are cut in the middle of a look."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_sync, "PIECE_BYTES", 20)
-        patch.setattr(file_sync, "_BATCH_BYTES", room)
+        patch.setattr(file_sync, "BATCH_BYTES", room)
         there, brought = Telling(), FileSync(Path(folder))
         for (path, data), torn, rounds in steps:
             there.write(path, data + b"\n" * (not torn))
@@ -147,7 +147,7 @@ def test_of_lines_every_whole_one_comes_once_whatever_is_cut_off(
 
 def test_a_look_that_has_no_room_for_a_whole_line_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Much has gathered behind a cable that was cut, and a process that has ended writes nothing more."""
-    monkeypatch.setattr(file_sync, "_BATCH_BYTES", 100)
+    monkeypatch.setattr(file_sync, "BATCH_BYTES", 100)
     there, here = tmp_path / "there", tmp_path / "here"
     append(there / "events" / "a.jsonl", b"1" * 89 + b"\n")
     append(there / "events" / "b.jsonl", b"2" * 199 + b"\n")
@@ -156,7 +156,7 @@ def test_a_look_that_has_no_room_for_a_whole_line_loses_none(tmp_path: Path, mon
 
 
 def test_a_recording_that_is_begun_anew_is_not_what_is_left_of_two(tmp_path: Path) -> None:
-    """As a request's that was given again: in a resumed run, or to the same machine."""
+    """The recording of a reissued request begins anew: in a resumed run, or on the same machine."""
     there, here = tmp_path / "there" / "terminals", tmp_path / "here"
     append(here / "terminals" / "t-a0.cast", b"cut off with the head")
     append(there / "t-a0.cast", b"the second")
@@ -219,13 +219,13 @@ async def test_what_was_written_while_a_cable_was_cut_comes_afterwards_and_the_c
     there, here = tmp_path / "there", tmp_path / "here"
     append(there / "events" / "w.jsonl", b"{}\n")
     cable, events = CutCable(there, cuts=2), EventLog(here, "driver", "node-0")
-    courier = LogSync(LocalRemote[NodeAgent](cable, "node-agent-1"), FileSync(here), events)
-    await courier.finish()
-    await courier.finish()
+    log_sync = LogSync(LocalRemote[NodeAgent](cable, "node-agent-1"), FileSync(here), events)
+    await log_sync.finish()
+    await log_sync.finish()
     assert not (here / "events" / "w.jsonl").exists()
-    await courier.finish()
+    await log_sync.finish()
     events.close()
     assert (here / "events" / "w.jsonl").read_bytes() == b"{}\n"
-    told = (here / "events" / "driver.jsonl").read_text()
-    assert told.count("host.log_sync_failed") == 1
-    assert "the cable is cut" in told
+    logged = (here / "events" / "driver.jsonl").read_text()
+    assert logged.count("host.log_sync_failed") == 1
+    assert "the cable is cut" in logged

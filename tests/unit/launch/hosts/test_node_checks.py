@@ -57,34 +57,34 @@ SMALL = warning(CheckName.SHM, "it is small", "make it larger")
 
 def test_a_node_that_comes_back_is_another_one() -> None:
     """With its old name its worker would be taken for the dead one's successor, and its keys be used twice."""
-    roster = NodeMembership([node(0), node(1)], max_nodes=2)
-    assert roster.update([ray_node(0), ray_node(1)]) == ((), (), ())
-    assert [gone.name for gone in roster.update([ray_node(0)]).gone] == ["node-1"]
-    (joined,) = roster.update([ray_node(0), ray_node(5)]).joined
+    membership = NodeMembership([node(0), node(1)], max_nodes=2)
+    assert membership.update([ray_node(0), ray_node(1)]) == ((), (), ())
+    assert [gone.name for gone in membership.update([ray_node(0)]).gone] == ["node-1"]
+    (joined,) = membership.update([ray_node(0), ray_node(5)]).joined
     assert (joined.name, joined.ray_id, joined.remote) == ("node-2", "ray-5", True)
 
 
 def test_no_more_nodes_join_than_the_run_may_have() -> None:
-    roster = NodeMembership([node(0)], max_nodes=2)
-    change = roster.update([ray_node(number) for number in range(4)])
+    membership = NodeMembership([node(0)], max_nodes=2)
+    change = membership.update([ray_node(number) for number in range(4)])
     assert [joined.name for joined in change.joined] == ["node-1"]
-    assert roster.update([ray_node(number) for number in range(4)]).joined == ()
+    assert membership.update([ray_node(number) for number in range(4)]).joined == ()
 
 
 def test_a_node_that_was_refused_is_not_looked_at_again() -> None:
-    roster = NodeMembership([node(0)], max_nodes=3)
-    (joined,) = roster.update([ray_node(0), ray_node(1)]).joined
-    roster.refuse(joined)
-    assert roster.update([ray_node(0), ray_node(1)]) == ((), (), ())
+    membership = NodeMembership([node(0)], max_nodes=3)
+    (joined,) = membership.update([ray_node(0), ray_node(1)]).joined
+    membership.refuse(joined)
+    assert membership.update([ray_node(0), ray_node(1)]) == ((), (), ())
 
 
 def test_a_node_whose_label_means_nothing_is_named_and_left_out() -> None:
-    roster = NodeMembership([node(0)], max_nodes=3)
-    change = roster.update([ray_node(0), ray_node(1, "cook"), ray_node(2, "worker")])
+    membership = NodeMembership([node(0)], max_nodes=3)
+    change = membership.update([ray_node(0), ray_node(1, "cook"), ray_node(2, "worker")])
     assert [joined.roles for joined in change.joined] == [{NodeRole.WORKER}]
     (why,) = change.refused
-    assert "'cook' is no role" in why
-    assert roster.update([ray_node(0), ray_node(1, "cook"), ray_node(2, "worker")]).refused == ()
+    assert "'cook' is not a role" in why
+    assert membership.update([ray_node(0), ray_node(1, "cook"), ray_node(2, "worker")]).refused == ()
 
 
 # -- what nodes must have ----------------------------------------------------------------------------------------------
@@ -114,11 +114,11 @@ def test_what_has_to_be_mended_is_told_of_all_nodes_at_once() -> None:
 async def test_nodes_are_asked_all_at_once_and_one_that_does_not_answer_is_a_finding() -> None:
     all_asked = asyncio.Barrier(3)
 
-    async def ask(of: ClusterNode, asked: NodeRequirements) -> NodeReport:
+    async def ask(target: ClusterNode, requirements: NodeRequirements) -> NodeReport:
         await all_asked.wait()
-        if of.name == "node-1":
+        if target.name == "node-1":
             raise ActorDied("node-inspector", "its node is gone")
-        return NodeReport((NO_GPU,) if of.name == "node-2" else (), time.time())
+        return NodeReport((NO_GPU,) if target.name == "node-2" else (), time.time())
 
     found = await check_nodes([node(0), node(1), node(2)], make_node_requirements(load_recipe("demo")), ask)
     assert [[each.check for each in found[name]] for name in ("node-0", "node-1", "node-2")] == [
@@ -131,7 +131,7 @@ async def test_nodes_are_asked_all_at_once_and_one_that_does_not_answer_is_a_fin
 async def test_a_node_whose_code_is_another_may_raise_anything_and_ends_no_run_for_that() -> None:
     """It cannot read what it is asked, and joined one that goes on."""
 
-    async def ask(of: ClusterNode, asked: NodeRequirements) -> NodeReport:
+    async def ask(target: ClusterNode, requirements: NodeRequirements) -> NodeReport:
         raise AttributeError("machines")
 
     found = await check_nodes([node(0)], make_node_requirements(load_recipe("demo")), ask)
@@ -140,22 +140,24 @@ async def test_a_node_whose_code_is_another_may_raise_anything_and_ends_no_run_f
 
 
 @pytest.mark.parametrize(
-    ("behind_s", "uncertain_s", "said"),
+    ("behind_s", "uncertain_s", "message"),
     [(1.5, 0.0, ""), (30.0, 29.0, ""), (30.0, 1.0, "30 s behind"), (-90.0, 1.0, "90 s ahead of")],
 )
 def test_a_clock_is_wrong_only_by_what_the_answers_way_does_not_explain(
-    behind_s: float, uncertain_s: float, said: str
+    behind_s: float, uncertain_s: float, message: str
 ) -> None:
     found = judge_clock_offset(behind_s, uncertain_s)
-    assert [each.check for each in found] == ([CheckName.CLOCK] if said else [])
-    assert said in "".join(map(str, found))
+    assert [each.check for each in found] == ([CheckName.CLOCK] if message else [])
+    assert message in "".join(map(str, found))
 
 
 def test_this_machine_has_what_the_driver_asks(tmp_path: Path) -> None:
-    asked = make_node_requirements(load_recipe("demo"))
-    wants = replace(asked.host_requirements, docker=False, folder=tmp_path / "made" / "later", reserve_mb=1)
+    requirements = make_node_requirements(load_recipe("demo"))
+    wants = replace(requirements.host_requirements, docker=False, folder=tmp_path / "made" / "later", reserve_mb=1)
     assert not [
-        each for each in inspect_node(replace(asked, host_requirements=wants)) if each.level is FindingLevel.FAILED
+        each
+        for each in inspect_node(replace(requirements, host_requirements=wants))
+        if each.level is FindingLevel.FAILED
     ]
 
 
@@ -163,7 +165,7 @@ OWN = InstalledSoftware("3.11.7", {"ray": "2.5"}, "1" * 64)
 
 
 @pytest.mark.parametrize(
-    ("node_has", "said"),
+    ("node_has", "message"),
     [
         (OWN, None),
         (replace(OWN, code="0" * 64), "the same commit"),
@@ -172,21 +174,23 @@ OWN = InstalledSoftware("3.11.7", {"ray": "2.5"}, "1" * 64)
         (replace(OWN, packages={}), "ray none for 2.5"),
     ],
 )
-def test_what_runs_on_a_node_is_what_the_driver_runs(node_has: InstalledSoftware, said: str | None) -> None:
+def test_what_runs_on_a_node_is_what_the_driver_runs(node_has: InstalledSoftware, message: str | None) -> None:
     """Else its actors cannot read what they are sent, or compute something else."""
     found = list(compare_software(node_has, OWN))
-    assert len(found) == (said is not None)
-    assert said is None or said in str(found[0])
+    assert len(found) == (message is not None)
+    assert message is None or message in str(found[0])
     assert all(each.level is FindingLevel.FAILED and role_lost(each) is None for each in found)
 
 
 def test_a_node_is_looked_at_by_the_doctors_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a machine lacks for one kind of work alone keeps it from that work alone."""
-    monkeypatch.setattr(gpu, "_DEVICES", tmp_path)
+    """A machine that lacks something for one kind of work is kept from that work alone."""
+    monkeypatch.setattr(gpu, "DEVICES", tmp_path)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
-    asked = make_node_requirements(load_recipe("demo", ["engine.device=cuda"]))
-    asked = replace(asked, host_requirements=replace(asked.host_requirements, folder=tmp_path, reserve_mb=1 << 40))
-    found = {each.check: role_lost(each) for each in inspect_node(asked) if each.level is FindingLevel.FAILED}
+    requirements = make_node_requirements(load_recipe("demo", ["engine.device=cuda"]))
+    requirements = replace(
+        requirements, host_requirements=replace(requirements.host_requirements, folder=tmp_path, reserve_mb=1 << 40)
+    )
+    found = {each.check: role_lost(each) for each in inspect_node(requirements) if each.level is FindingLevel.FAILED}
     assert found == {CheckName.DISK: None, CheckName.DOCKER: NodeRole.WORKER, CheckName.GPU: NodeRole.ENGINE}
 
 
@@ -217,7 +221,7 @@ class FakeCluster:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership_watch, "_CHECK_S", 0.0)
+    monkeypatch.setattr(membership_watch, "CHECK_S", 0.0)
 
 
 async def test_the_end_of_ray_on_the_drivers_node_is_the_clusters() -> None:
@@ -244,18 +248,18 @@ async def test_a_head_that_was_killed_is_noticed_though_nobody_answers_any_more(
 
 
 async def test_who_was_long_at_something_else_has_not_been_refused_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a node's end needs may take long, and so may a person who has stopped the driver with Ctrl-Z."""
+    """Handling a node's end may take long, and so may a person who has stopped the driver with Ctrl-Z."""
     loop = asyncio.get_running_loop()
     clock, ahead = loop.time, [0.0]
     monkeypatch.setattr(loop, "time", lambda: clock() + ahead[0])
     changes = watch_membership(NodeMembership([node(0), node(1)], 2), list_nodes=FakeCluster([0, 1], [0], [0, 2]))
     assert [gone.name for gone in (await anext(changes)).gone] == ["node-1"]
-    ahead[0] = 2 * membership_watch._HEAD_TIMEOUT_S
+    ahead[0] = 2 * membership_watch.HEAD_TIMEOUT_S
     assert [joined.name for joined in (await anext(changes)).joined] == ["node-2"]
 
 
 async def test_a_head_that_never_answers_does_not_hang_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership_watch, "_HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(membership_watch, "HEAD_TIMEOUT_S", 0.05)
     reader, writer = os.pipe()
 
     def hang() -> list[RayNode]:

@@ -26,7 +26,7 @@ def answers_to(monkeypatch: pytest.MonkeyPatch, *modes: str) -> None:
     def healthy(address: str, env: Mapping[str, str]) -> bool:
         return env.get("RAY_AUTH_MODE", "none") in modes
 
-    monkeypatch.setattr(module, "_healthy", healthy)
+    monkeypatch.setattr(module, "is_healthy", healthy)
 
 
 def test_nodes_of_this_machine_alone_stay_on_loopback(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
@@ -39,13 +39,15 @@ def test_the_token_is_used_where_the_cluster_asks_for_it_unless_the_user_said_ho
 ) -> None:
     token, none = tmp_path / "token", {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")}
     token.write_text("x")
-    given = {"RAY_AUTH_TOKEN_PATH": str(token)}
+    environment = {"RAY_AUTH_TOKEN_PATH": str(token)}
     answers_to(monkeypatch, "none", "token")
-    assert resolve_ray_environment(address, given) == LOCAL_RAY_ENVIRONMENT
+    assert resolve_ray_environment(address, environment) == LOCAL_RAY_ENVIRONMENT
     answers_to(monkeypatch, "token")
-    assert resolve_ray_environment(address, given) == resolve_ray_environment(address, none | {"RAY_AUTH_TOKEN": "x"})
-    assert resolve_ray_environment(address, given) == LOCAL_RAY_ENVIRONMENT | {"RAY_AUTH_MODE": "token"}
-    for without in (none, given | {"RAY_AUTH_MODE": "disabled"}):
+    assert resolve_ray_environment(address, environment) == resolve_ray_environment(
+        address, none | {"RAY_AUTH_TOKEN": "x"}
+    )
+    assert resolve_ray_environment(address, environment) == LOCAL_RAY_ENVIRONMENT | {"RAY_AUTH_MODE": "token"}
+    for without in (none, environment | {"RAY_AUTH_MODE": "disabled"}):
         with pytest.raises(UserError, match="health check fails"):
             resolve_ray_environment(address, without)
 

@@ -21,9 +21,9 @@ def test_what_ray_says_is_in_the_file_only(tmp_path: Path, capfd: pytest.Capture
         worker.print_to_stdstream(message, ignore_prefix=False)
         logging.getLogger("ray._private.utils").warning("Overwriting previous Ray address")
     assert capfd.readouterr() == ("", "")
-    said = (tmp_path / "ray.log").read_text()
-    assert "(raylet) The actor died. Infinite retries remaining." in said
-    assert "Overwriting previous Ray address" in said
+    logged = (tmp_path / "ray.log").read_text()
+    assert "(raylet) The actor died. Infinite retries remaining." in logged
+    assert "Overwriting previous Ray address" in logged
     assert worker.print_to_stdstream is printed
     assert [handler.level for handler in logging.getLogger("ray").handlers] == levels
 

@@ -22,7 +22,7 @@ from protocol.errors import UserError
 
 
 def nodes(*sizes: tuple[int, int]) -> list[ClusterNode]:
-    """Of so many processors and GPUs."""
+    """A node with so many processors and GPUs."""
     return [
         ClusterNode(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", gpus, cpus, remote=index > 0)
         for index, (cpus, gpus) in enumerate(sizes)
@@ -34,8 +34,8 @@ GPUS = ("engine.device=cuda", "learner.device=cuda", "engine.tp=2", "engine.coun
 
 def test_each_role_holds_the_gpus_that_it_computes_on() -> None:
     config, there = load_recipe("demo", GPUS), nodes((8, 2), (8, 4), (4, 0))
-    asked = resource_shares(plan_slots(config, there[0], place_engines(config, there), place_workers(config, there)))
-    assert {role: [share.gpus for share in actors.values()] for role, actors in asked.items()} == {
+    slots = resource_shares(plan_slots(config, there[0], place_engines(config, there), place_workers(config, there)))
+    assert {role: [share.gpus for share in actors.values()] for role, actors in slots.items()} == {
         LEARNER_ROLE: [2],
         "engines": [2, 2],
         "workers": [0, 0, 0],
@@ -46,25 +46,25 @@ def test_each_role_holds_the_gpus_that_it_computes_on() -> None:
 def test_no_more_processors_are_held_than_a_node_has(cpus: int) -> None:
     """Else a run on a small machine waits for places that it will never get."""
     config, there = load_recipe("demo", ["engine.count=3"]), nodes((cpus, 0), (cpus, 0))
-    asked = resource_shares(plan_slots(config, there[0], place_engines(config, there), place_workers(config, there)))
+    slots = resource_shares(plan_slots(config, there[0], place_engines(config, there), place_workers(config, there)))
     of_node = Counter[str]()
-    for actors in asked.values():
+    for actors in slots.values():
         for share in actors.values():
             assert share.resources, "Ray refuses a place that holds nothing"
             of_node[share.node_id] += share.cpus
     assert all(total <= cpus for total in of_node.values())
 
 
-class FakeRay:
+class FakePlacementGroups:
     """Fake: gives places until it has given ``room`` groups."""
 
     def __init__(self, room: int) -> None:
-        self.room, self.given, self.back = room, list[str](), list[PlacementBundle]()
+        self.room, self.reserved, self.back = room, list[str](), list[PlacementBundle]()
 
     async def hold(self, name: str, wanted: Sequence[NodeShare], timeout_s: float) -> list[PlacementBundle]:
-        if len(self.given) == self.room:
+        if len(self.reserved) == self.room:
             raise PlacementError(f"the cluster has no place for {name}")
-        self.given.append(name)
+        self.reserved.append(name)
         return [PlacementBundle(cast("Any", None), index) for index in range(len(wanted))]
 
     def give_back(self, places: Sequence[PlacementBundle]) -> None:
@@ -75,19 +75,19 @@ class FakeRay:
 async def test_what_was_held_is_given_back_also_where_the_rest_is_not_to_be_had(
     monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    ray, config, there = FakeRay(room), load_recipe("demo"), nodes((8, 0), (8, 0))
+    ray, config, there = FakePlacementGroups(room), load_recipe("demo"), nodes((8, 0), (8, 0))
     monkeypatch.setattr(slot_reservation, "reserve_bundles", ray.hold)
     monkeypatch.setattr(slot_reservation, "release_bundles", ray.give_back)
-    asked = plan_slots(config, there[0], place_engines(config, there), place_workers(config, there))
+    slots = plan_slots(config, there[0], place_engines(config, there), place_workers(config, there))
     if room == 3:
-        async with reserve_slots("run/1", asked) as got:
+        async with reserve_slots("run/1", slots) as got:
             assert set(got) == {LEARNER_ROLE, "engine-0", "worker-0-0", "worker-1-0"}
             assert ray.back == []
     else:
         with pytest.raises(UserError, match=r"no place for run/1/workers.*`ray status`"):
-            async with reserve_slots("run/1", asked):
+            async with reserve_slots("run/1", slots):
                 pytest.fail("it went on")
-    assert ray.given == ["run/1/learner", "run/1/engines", "run/1/workers"][:room]
+    assert ray.reserved == ["run/1/learner", "run/1/engines", "run/1/workers"][:room]
     assert len(ray.back) == room + (room == 3)
 
 

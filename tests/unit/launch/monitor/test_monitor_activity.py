@@ -9,88 +9,83 @@ import pytest
 
 from launch.monitor.archive.activity import read_activity
 from protocol.activity import ACTIVITY_FOLDER, ActivityLog
-
-
-class Clock:
-    def __init__(self, t: float = 1000.0) -> None:
-        self.t = t
-
-    def __call__(self) -> float:
-        return self.t
+from tests.support.fake_clock import FakeClock
 
 
 def test_slots_have_the_mean_number_of_things(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = FakeClock(1000.0)
     log = ActivityLog(tmp_path, "worker-0", "worker", clock, clock)
     with log.track("generating"), log.track("generating"):
-        clock.t += 10.0
+        clock.now += 10.0
     log.write_if_changed()
     with log.track("tool"):
-        clock.t += 5.0
+        clock.now += 5.0
     log.write_if_changed()
     found = read_activity(tmp_path, None, None, 3)
     assert (found.since, found.until, found.slot_s) == (1000.0, 1015.0, 5.0)
-    (lane,) = found.lanes
-    assert (lane.name, lane.kind) == ("worker-0", "worker")
-    assert lane.states == {"generating": [2.0, 2.0, 0.0], "tool": [0.0, 0.0, 1.0]}
+    (track,) = found.tracks
+    assert (track.name, track.kind) == ("worker-0", "worker")
+    assert track.states == {"generating": [2.0, 2.0, 0.0], "tool": [0.0, 0.0, 1.0]}
 
 
 def test_a_part_of_the_time_is_as_the_whole_has_it(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = FakeClock(1000.0)
     log = ActivityLog(tmp_path, "learner", "learner", clock, clock)
     for second in range(100):
         with log.track("training" if second % 2 else "waiting"):
-            clock.t += 1.0
+            clock.now += 1.0
         log.write_if_changed()
     whole, part = read_activity(tmp_path, None, None, 100), read_activity(tmp_path, 1040.0, 1050.0, 10)
     for state in ("training", "waiting"):
-        assert part.lanes[0].states[state] == pytest.approx(whole.lanes[0].states[state][40:50])
-    assert read_activity(tmp_path, 5000.0, 6000.0, 10).lanes[0].states == {}
+        assert part.tracks[0].states[state] == pytest.approx(whole.tracks[0].states[state][40:50])
+    assert read_activity(tmp_path, 5000.0, 6000.0, 10).tracks[0].states == {}
 
 
-def test_a_process_that_began_anew_goes_on_in_its_lane(tmp_path: Path) -> None:
-    clock = Clock()
+def test_a_process_that_began_anew_continues_its_track(tmp_path: Path) -> None:
+    clock = FakeClock(1000.0)
     for _ in range(2):
         log = ActivityLog(tmp_path, "engine-0", "engine", clock, clock)
         with log.track("generating"):
-            clock.t += 4.0
+            clock.now += 4.0
         log.write_if_changed()
-        clock.t += 4.0
-    (lane,) = read_activity(tmp_path, None, None, 3).lanes
-    assert lane.states == {"generating": [1.0, 0.0, 1.0]}
+        clock.now += 4.0
+    (track,) = read_activity(tmp_path, None, None, 3).tracks
+    assert track.states == {"generating": [1.0, 0.0, 1.0]}
 
 
-def test_of_a_long_lane_few_lines_are_read_and_sums_stay_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launch.monitor.archive.activity._WHOLE_BYTES", 10_000)
-    clock = Clock()
+def test_of_a_long_track_few_lines_are_read_and_sums_stay_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launch.monitor.archive.activity.WHOLE_BYTES", 10_000)
+    clock = FakeClock(1000.0)
     log = ActivityLog(tmp_path, "worker-0", "worker", clock, clock)
     for _ in range(3_000):
         with log.track("tool"):
-            clock.t += 0.25
+            clock.now += 0.25
         with log.track("generating"):
-            clock.t += 0.75
+            clock.now += 0.75
         log.write_if_changed()
-    (lane,) = read_activity(tmp_path, None, None, 20).lanes
-    assert lane.states["tool"] == pytest.approx([0.25] * 20, abs=0.01)
-    assert lane.states["generating"] == pytest.approx([0.75] * 20, abs=0.01)
-    (near,) = read_activity(tmp_path, 2000.0, 2010.0, 10).lanes
+    (track,) = read_activity(tmp_path, None, None, 20).tracks
+    assert track.states["tool"] == pytest.approx([0.25] * 20, abs=0.01)
+    assert track.states["generating"] == pytest.approx([0.75] * 20, abs=0.01)
+    (near,) = read_activity(tmp_path, 2000.0, 2010.0, 10).tracks
     assert near.states["tool"] == pytest.approx([0.25] * 10, abs=0.05)
 
 
-def test_lanes_are_in_an_order_that_a_person_expects(tmp_path: Path) -> None:
-    clock = Clock()
+def test_tracks_are_in_an_order_that_a_person_expects(tmp_path: Path) -> None:
+    clock = FakeClock(1000.0)
     for name, kind in (("worker-0", "worker"), ("learner", "learner"), ("engine-1", "engine"), ("engine-0", "engine")):
         ActivityLog(tmp_path, name, kind, clock, clock)
-    assert [lane.name for lane in read_activity(tmp_path, 0.0, 2000.0, 2).lanes] == [
+    assert [track.name for track in read_activity(tmp_path, 0.0, 2000.0, 2).tracks] == [
         "learner", "engine-0", "engine-1", "worker-0",
     ]  # fmt: skip
 
 
 def test_damaged_lines_and_files_are_passed_over(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = FakeClock(1000.0)
     log = ActivityLog(tmp_path, "worker-0", "worker", clock, clock)
     with log.track("tool"):
-        clock.t += 2.0
+        clock.now += 2.0
     log.write_if_changed()
     path = tmp_path / ACTIVITY_FOLDER / "worker-0.jsonl"
     first, last = path.read_bytes().splitlines()
@@ -99,5 +94,5 @@ def test_damaged_lines_and_files_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / ACTIVITY_FOLDER / "other.jsonl").write_bytes(b"nothing\n")
     (tmp_path / ACTIVITY_FOLDER / "empty.jsonl").write_bytes(b"")
     found = read_activity(tmp_path, 1000.0, 1002.0, 2)
-    assert [lane.name for lane in found.lanes if lane.states] == ["worker-0"]
-    assert read_activity(tmp_path / "none", None, None, 2).lanes == []
+    assert [track.name for track in found.tracks if track.states] == ["worker-0"]
+    assert read_activity(tmp_path / "none", None, None, 2).tracks == []

@@ -20,14 +20,14 @@ def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_the_monitors_json_says_what_went_wrong(tmp_path: Path) -> None:
     done = _run("launch.monitor", tmp_path / "nothing", "--json")
     assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
-    assert "is not a run directory" in json.loads(done.stdout)["error"]
+    assert "no run 'nothing' in " in json.loads(done.stdout)["error"]
     assert done.stderr.startswith("error: ")
 
 
 def test_the_report_of_no_run_is_one_line(tmp_path: Path) -> None:
     done = _run("launch.report", tmp_path / "nothing")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (EXIT_USER, "", 1)
-    assert "is not a run directory" in done.stderr
+    assert "no run 'nothing' in " in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,5 @@ def test_the_report_of_no_run_is_one_line(tmp_path: Path) -> None:
 def test_a_port_that_cannot_be_is_refused(port: str, why: str, tmp_path: Path) -> None:
     done = _run("launch.monitor", tmp_path, f"--port={port}")
     assert (done.returncode, done.stdout) == (EXIT_USER, "")
-    said = f"argument --port: input should be {why}, not '{port}'; see longshore monitor --help"
-    assert done.stderr == f"error: {said}\n"
+    message = f"argument --port: input should be {why}, not '{port}'; see longshore monitor --help"
+    assert done.stderr == f"error: {message}\n"

@@ -32,30 +32,30 @@ async def test_without_a_terminal_each_fact_is_one_line(tmp_path: Path):
         await show_progress(RunStore(tmp_path), Console(file=out))
     lines = out.getvalue().splitlines()
     assert [line.split(" ")[1] for line in lines if line.startswith("step ")] == ["1/3", "2/3", "3/3"]
-    assert lines[-1].startswith("done")
+    assert lines[-1].startswith("finished")
     assert any(line.startswith("evaluation after: pass@1") for line in lines)
 
 
 def test_a_run_that_is_resumed_says_only_what_is_new(tmp_path: Path):
-    """Told again, the last lines of the attempt before look as if steps were lost, or made twice."""
+    """Told again, the last lines of the start before look as if steps were lost, or made twice."""
     write_fake_run(tmp_path, steps=3, finished=False)
-    store, said = RunStore(tmp_path), ProgressLog()
+    store, progress = RunStore(tmp_path), ProgressLog()
     log = EventLog(tmp_path, "driver-2", "node-0")
     log.emit("run.started", run="demo", recipe="demo", mode="async", steps=5, url="http://127.0.0.1:1/")
     log.emit("run.phase", phase="training", detail="")
     store.catch_up()
-    assert said.new_lines(store.view()) == ["live monitor: http://127.0.0.1:1/", "training"]
+    assert progress.new_lines(store.view()) == ["live monitor: http://127.0.0.1:1/", "training"]
     with (tmp_path / "metrics.jsonl").open("ab") as metrics:
         for step in (4, 5):
             metrics.write(orjson.dumps({"step": step, "t": time.time(), "reward_mean": step / 10}) + b"\n")
     store.catch_up()
-    assert [line.split(" · ")[:2] for line in said.new_lines(store.view())] == [
+    assert [line.split(" · ")[:2] for line in progress.new_lines(store.view())] == [
         ["step 4/5", "reward 0.400"],
         ["step 5/5", "reward 0.500"],
     ]
     log.emit("run.finished", ok=False, reason="interrupted")
     store.catch_up()
-    assert said.new_lines(store.view()) == ["stopped: interrupted"]
+    assert progress.new_lines(store.view()) == ["stopped: interrupted"]
     assert "interrupted" in panel_of(store)
     log.emit("run.started", run="demo", recipe="demo", mode="async", steps=5)
     store.catch_up()
@@ -64,38 +64,38 @@ def test_a_run_that_is_resumed_says_only_what_is_new(tmp_path: Path):
 
 def test_a_person_sees_that_the_run_is_paused(tmp_path: Path):
     write_fake_run(tmp_path, steps=3, finished=False)
-    store, said = RunStore(tmp_path), ProgressLog()
+    store, progress = RunStore(tmp_path), ProgressLog()
     store.catch_up()
-    said.new_lines(store.view())
+    progress.new_lines(store.view())
     log = EventLog(tmp_path, "scheduler-2", "node-0")
     for flow, line, shown in (("pause", "paused, requested", True), ("run", "running, requested", False)):
         log.emit("scheduler.flow", flow=flow, was="", open_groups=0)
         store.catch_up()
-        assert said.new_lines(store.view()) == [f"{line} by `longshore ctl`"]
+        assert progress.new_lines(store.view()) == [f"{line} by `longshore ctl`"]
         assert ("training, paused" in panel_of(store)) is shown
 
 
 def test_steps_that_a_death_took_back_are_told_again_when_they_are_taken_again(tmp_path: Path):
     write_fake_run(tmp_path, steps=3, finished=False)
-    store, said = RunStore(tmp_path), ProgressLog()
+    store, progress = RunStore(tmp_path), ProgressLog()
     store.catch_up()
-    said.new_lines(store.view())
+    progress.new_lines(store.view())
     with (tmp_path / "metrics.jsonl").open("ab") as metrics:
         metrics.write(orjson.dumps({"rewound_to": 2}) + b"\n")
     EventLog(tmp_path, "driver-2", "node-0").emit("learner.restarted", step=2)
     store.catch_up()
-    assert said.new_lines(store.view()) == [
+    assert progress.new_lines(store.view()) == [
         "learner resumed from the checkpoint of step 2; later steps are taken again"
     ]
     with (tmp_path / "metrics.jsonl").open("ab") as metrics:
         metrics.write(orjson.dumps({"step": 3, "t": time.time(), "reward_mean": 0.5}) + b"\n")
     store.catch_up()
-    assert [line.split(" · ")[0] for line in said.new_lines(store.view())] == ["step 3/3"]
+    assert [line.split(" · ")[0] for line in progress.new_lines(store.view())] == ["step 3/3"]
 
 
 def test_a_phase_without_steps_says_every_fifth_how_far_it_is(tmp_path: Path):
     """A log that is silent for the minutes of a warm start looks like a run that hangs."""
-    log, store, said = EventLog(tmp_path, "driver", "node-0"), RunStore(tmp_path), ProgressLog()
+    log, store, progress = EventLog(tmp_path, "driver", "node-0"), RunStore(tmp_path), ProgressLog()
     lines: list[str] = []
     for phase, kind, done in (
         ("warm_start", "warm_start.progress", "step"),
@@ -105,7 +105,7 @@ def test_a_phase_without_steps_says_every_fifth_how_far_it_is(tmp_path: Path):
         for count in range(0, 101, 5):
             log.emit(kind, name="before", **{done: count, "steps": 100, "total": 100})
             store.catch_up()
-            lines += said.new_lines(store.view())
+            lines += progress.new_lines(store.view())
     fifths = [f"{count} of 100" for count in (20, 40, 60, 80, 100)]
     assert lines == [
         "warm start",
@@ -168,10 +168,10 @@ async def test_a_display_that_fails_does_not_end_the_run(tmp_path: Path, caplog:
 
 def test_nothing_is_said_twice(tmp_path: Path):
     write_fake_run(tmp_path, steps=3)
-    store, said = RunStore(tmp_path), ProgressLog()
+    store, progress = RunStore(tmp_path), ProgressLog()
     store.catch_up()
-    assert said.new_lines(store.view())
-    assert said.new_lines(store.view()) == []
+    assert progress.new_lines(store.view())
+    assert progress.new_lines(store.view()) == []
 
 
 def test_the_panel_shows_the_run_at_any_moment(tmp_path: Path):
@@ -204,14 +204,14 @@ def test_what_went_wrong_is_said_between_the_steps_once(tmp_path: Path):
     log.emit("process.died", what="demo/1/worker-1", why="its process 7 ended; process 8 is in its place")
     log.emit("alert.raised", name="zero_variance", text="no reward differs")
     log.emit("episode.failed", trajectory="train-g000001-s00", reason="sandbox_start", detail="no answer")
-    store, said = RunStore(tmp_path), ProgressLog()
+    store, progress = RunStore(tmp_path), ProgressLog()
     store.catch_up()
-    lines = said.new_lines(store.view())
+    lines = progress.new_lines(store.view())
     assert lines.count("demo/1/worker-1 died: its process 7 ended; process 8 is in its place") == 1
     assert lines.count("no reward differs") == 1
     assert not any("no answer" in line for line in lines)
     assert "infra failures 1" in next(line for line in lines if line.startswith("step 2/2"))
-    assert said.new_lines(store.view()) == []
+    assert progress.new_lines(store.view()) == []
 
 
 def test_what_fails_in_an_evaluation_is_said_at_once(tmp_path: Path):
@@ -219,11 +219,11 @@ def test_what_fails_in_an_evaluation_is_said_at_once(tmp_path: Path):
     log = EventLog(tmp_path, "scheduler", "node-0")
     log.emit("run.phase", phase="evaluation_before", detail="")
     log.emit("episode.failed", trajectory="before-g000001-s00", reason="sandbox_start", detail="no answer")
-    store, said = RunStore(tmp_path), ProgressLog()
+    store, progress = RunStore(tmp_path), ProgressLog()
     store.catch_up()
-    lines = said.new_lines(store.view())
+    lines = progress.new_lines(store.view())
     assert lines.count("before-g000001-s00 failed: sandbox_start, no answer") == 1
-    assert said.new_lines(store.view()) == []
+    assert progress.new_lines(store.view()) == []
 
 
 def test_a_step_line_says_what_each_number_counts(tmp_path: Path):

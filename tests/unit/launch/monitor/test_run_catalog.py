@@ -29,7 +29,7 @@ from protocol import codec
 from protocol.events import EventLog
 from protocol.run_directory.trained_log import TrainedLog
 from protocol.run_directory.trajectory_export import EXPORT_INDEX, TRAJECTORIES_FOLDER, TrajectoryExporter
-from tests.support.step_facts import facts
+from tests.support.step_facts import make_step_facts
 from tests.support.trajectories import make_trajectory
 
 COUNT = 256
@@ -92,8 +92,8 @@ def test_a_line_that_comes_before_what_it_is_about_waits(tmp_path: Path) -> None
     catalog.poll()
     export(tmp_path, (0, 0, 1.0), (0, 1, 0.0), (1, 0, 1.0))
     catalog.poll()
-    told = [(row.id, row.state, row.reason, row.step) for row in everything(catalog)]
-    assert told == [
+    listed = [(row.id, row.state, row.reason, row.step) for row in everything(catalog)]
+    assert listed == [
         ("train-g000000-s00", "trained", "", 1),
         ("train-g000000-s01", "dropped", "all_stale", 1),
         ("train-g000001-s00", "dropped", "zero_variance", None),
@@ -107,7 +107,7 @@ def test_what_a_resume_took_back_is_in_the_buffer_again(tmp_path: Path) -> None:
     log.record_step(2, 8, ["train-g000000-s01"], {}, {})
     log.record_step(None, 8, [], {"train-g000001-s00": "all_stale"}, {})
     for step in (1, 2):
-        metrics.append_step(facts(step), {})
+        metrics.append_step(make_step_facts(step), {})
     catalog = caught_up(tmp_path)
     assert [row.state for row in everything(catalog)] == ["trained", "trained", "dropped"]
     log.record_rewind(1)

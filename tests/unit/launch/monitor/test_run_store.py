@@ -20,9 +20,10 @@ from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WOR
 from protocol.run_directory.cursors import format_cursor, parse_cursor
 from protocol.run_directory.file_tail import FileTail
 from protocol.run_directory.layout import EVENT_FILES, NoSuchRunError
+from protocol.run_directory.run_status import RunStatus
 from protocol.run_directory.run_tail import RunTail
-from tests.support.fake_run import ETA, write_fake_run
-from tests.support.step_facts import facts
+from tests.support.fake_run import MAX_STALENESS, write_fake_run
+from tests.support.step_facts import make_step_facts
 
 
 def _keys(lines: list) -> list[tuple[str, int]]:
@@ -96,8 +97,8 @@ def test_events_that_a_process_could_not_write_are_counted_and_told(tmp_path: Pa
     store = RunStore(tmp_path)
     store.catch_up()
     assert store.state.totals.lost_events == 5
-    told = [(line.level, line.text) for line in store.state.log]
-    assert told[0] == ("warn", "buffer could not write 4 events: a full disk?")
+    logged = [(line.level, line.text) for line in store.state.log]
+    assert logged[0] == ("warn", "buffer could not write 4 events: a full disk?")
 
 
 @pytest.mark.parametrize("how", ["shrunk", "replaced"])
@@ -149,8 +150,8 @@ def test_lines_that_arrive_in_pieces_between_reads_all_come_through(tmp_path: Pa
 
 
 def test_a_line_without_end_does_not_eat_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("protocol.run_directory.file_tail._MAX_LINE_BYTES", 1_000)
-    monkeypatch.setattr("protocol.run_directory.file_tail._CHUNK_BYTES", 600)
+    monkeypatch.setattr("protocol.run_directory.file_tail.MAX_LINE_BYTES", 1_000)
+    monkeypatch.setattr("protocol.run_directory.file_tail.CHUNK_BYTES", 600)
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"x" * 5_000 + b'\n{"t":1}\n')
     lines = [line.raw for line in FileTail(path).iter_lines()]
@@ -175,13 +176,14 @@ def test_the_state_of_a_finished_run(tmp_path: Path):
     store = RunStore(tmp_path / "demo")
     store.catch_up()
     view = store.view()
-    assert (view.phase, view.step, view.run.steps, view.run.max_staleness) == ("done", 5, 5, ETA)
+    assert (view.status, view.phase) == (RunStatus.FINISHED, "shutdown")
+    assert (view.step, view.run.steps, view.run.max_staleness) == (5, 5, MAX_STALENESS)
     assert view.tokens.trained == run.trained_tokens
     assert view.tokens.masked == run.masked_tokens
     assert view.totals.acknowledged == run.counts["acknowledged"]
     assert view.totals.dropped == run.dropped
     assert view.totals.trained == run.counts["trained"]
-    assert view.staleness_histogram == run.ages
+    assert view.staleness_histogram == run.staleness
     assert view.running_count == 0
     assert [found.name for found in view.evaluations] == ["before", "after"]
     assert view.engines[0].version == "1.5"
@@ -194,7 +196,7 @@ def test_the_sessions_of_a_live_run(tmp_path: Path):
     store = RunStore(tmp_path)
     store.catch_up()
     view = store.view()
-    assert view.phase == "training"
+    assert (view.status, view.phase) == (RunStatus.RUNNING, "training")
     assert view.running_count == 6
     assert all(session.turn > 0 and session.command for session in view.running)
     assert view.groups[0].outcome == "open"
@@ -218,8 +220,8 @@ def test_the_learners_turns_are_counted_and_are_no_pause(tmp_path: Path):
     ]
     (tmp_path / "events").mkdir()
     for writer, lines in (("driver-1", driver), ("engine-0", engine)):
-        told = [{"writer": writer, "seq": seq, "engine": writer} | line for seq, line in enumerate(lines)]
-        (tmp_path / "events" / f"{writer}.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in told))
+        events = [{"writer": writer, "seq": seq, "engine": writer} | line for seq, line in enumerate(lines)]
+        (tmp_path / "events" / f"{writer}.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in events))
     store = RunStore(tmp_path)
     store.catch_up()
     view = store.view()
@@ -248,9 +250,9 @@ def test_two_readers_at_different_paces_come_to_the_same_state(tmp_path: Path):
 def test_steps_that_are_taken_again_replace_the_first_ones(tmp_path: Path):
     log = MetricsLog(tmp_path)
     for step in (1, 2, 3):
-        log.append_step(facts(step, rewards=(0.1,)), {"trained_tokens": 10.0})
+        log.append_step(make_step_facts(step, rewards=(0.1,)), {"trained_tokens": 10.0})
     log.rewind(1)
-    log.append_step(facts(2, rewards=(0.9,)), {"trained_tokens": 10.0})
+    log.append_step(make_step_facts(2, rewards=(0.9,)), {"trained_tokens": 10.0})
     store = RunStore(tmp_path)
     store.catch_up()
     view = store.view()
@@ -274,7 +276,7 @@ def test_memory_stays_bounded_and_totals_stay_exact_over_a_long_run(tmp_path: Pa
     assert len(view.curves["step"]) <= 480
 
 
-def told(run_dir: Path, events: Sequence[dict[str, object]]) -> RunStore:
+def store_with(run_dir: Path, events: Sequence[dict[str, object]]) -> RunStore:
     (run_dir / "events").mkdir()
     (run_dir / "events" / "x.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
     store = RunStore(run_dir)
@@ -290,7 +292,7 @@ def test_a_dead_workers_sessions_do_not_stay_on_the_page(tmp_path: Path):
         {"t": 2, "kind": "episode.failed", "trajectory": "train-g000001-s00", "reason": "worker_died"},
         {"t": 3, "kind": "episode.failed", "trajectory": "train-g000001-s01", "reason": "engine"},
     ]
-    store = told(tmp_path, events)
+    store = store_with(tmp_path, events)
     assert store.view().running == []
     assert [session.status for session in store.view().recent] == ["infra:engine", "infra:worker_died"]
     assert store.view().totals.deaths == 1
@@ -298,7 +300,7 @@ def test_a_dead_workers_sessions_do_not_stay_on_the_page(tmp_path: Path):
 
 def test_a_node_that_is_gone_is_counted_no_more_and_named(tmp_path: Path):
     gone = {"t": 3, "kind": "node.down", "name": "node-1", "address": "10.0.0.2"}
-    store = told(tmp_path, [*({"t": 1, "kind": "node.up", "name": f"node-{index}"} for index in range(2)), gone])
+    store = store_with(tmp_path, [*({"t": 1, "kind": "node.up", "name": f"node-{index}"} for index in range(2)), gone])
     assert store.view().nodes == 1
     line = describe_event(gone)
     assert line is not None
@@ -306,23 +308,25 @@ def test_a_node_that_is_gone_is_counted_no_more_and_named(tmp_path: Path):
 
 
 def test_what_was_on_a_node_that_is_gone_is_shown_at_work_no_more(tmp_path: Path):
-    def of(node: int) -> list[dict[str, object]]:
+    def events_of(node: int) -> list[dict[str, object]]:
         on = {"t": 1, "node": f"node-{node}"}
-        stats = {"kind": "sandbox.stats", "writer": f"worker-{node}-0", "live": 3, "started": 5, "waiting": 1}
+        stats = {"kind": "sandbox.counted", "writer": f"worker-{node}-0", "live": 3, "started": 5, "waiting": 1}
         return [{**on, "kind": "engine.started", "engine": f"engine-{node}"}, {**on, **stats}]
 
-    store = told(tmp_path, [*of(0), *of(1), {"t": 3, "kind": "node.down", "node": "node-0", "name": "node-1"}])
+    store = store_with(
+        tmp_path, [*events_of(0), *events_of(1), {"t": 3, "kind": "node.down", "node": "node-0", "name": "node-1"}]
+    )
     assert [engine.state for engine in store.view().engines] == ["serving", "down"]
     counts = store.view().sandboxes
     assert (counts.live, counts.waiting, counts.started) == (3, 1, 10)
 
 
 @pytest.mark.parametrize(
-    ("evaluates", "coming"), [(True, ["training", "evaluation_after", "done"]), (False, ["training", "done"])]
+    ("evaluates", "coming"), [(True, ["training", "evaluation_after", "shutdown"]), (False, ["training", "shutdown"])]
 )
 def test_only_phases_that_come_are_announced(tmp_path: Path, evaluates: bool, coming: list[str]):
-    store = told(tmp_path, [{"t": 1, "kind": "run.started", "evaluates": evaluates}])
-    assert [name for name in store.view().order if name in {"training", "evaluation_after", "done"}] == coming
+    store = store_with(tmp_path, [{"t": 1, "kind": "run.started", "evaluates": evaluates}])
+    assert [name for name in store.view().order if name in {"training", "evaluation_after", "shutdown"}] == coming
 
 
 def test_a_straggler_of_a_group_that_the_page_has_forgotten_ends_nothing(tmp_path: Path):
@@ -330,7 +334,7 @@ def test_a_straggler_of_a_group_that_the_page_has_forgotten_ends_nothing(tmp_pat
         {"t": 1, "kind": "group.opened", "group": group, "task": "t", "size": 2} for group in range(MAX_GROUPS + 1)
     ]
     late = {"t": 2, "kind": "trajectory.stored", "group": 0, "sample": 1, "outcome": "appended", "reward": 1.0}
-    store = told(tmp_path, [*opened, late])
+    store = store_with(tmp_path, [*opened, late])
     assert store.view().totals.acknowledged == 1
     assert sorted(store.state.groups) == list(range(1, MAX_GROUPS + 1))
 
@@ -339,14 +343,14 @@ def test_an_episode_that_is_no_longer_needed_does_not_stay_on_the_page(tmp_path:
     name = "train-g000001-s00-a0"
     started = {"t": 1, "kind": "episode.started", "trajectory": name, "worker": "w0"}
     cancelled = {"kind": "episode.cancelled", "trajectory": name}
-    store = told(tmp_path, [started, cancelled | {"t": 2}, cancelled | {"t": 3}])
+    store = store_with(tmp_path, [started, cancelled | {"t": 2}, cancelled | {"t": 3}])
     assert store.view().running == []
     assert [session.status for session in store.view().recent] == ["cancelled"]
 
 
 def test_a_superseded_trajectory_leaves_the_reward_that_counts(tmp_path: Path):
     stored = {"kind": "trajectory.stored", "group": 0, "sample": 0}
-    store = told(
+    store = store_with(
         tmp_path,
         [
             stored | {"t": 1, "outcome": "appended", "reward": 1.0, "status": "completed"},
@@ -388,11 +392,11 @@ def test_an_empty_run_directory_has_a_view(tmp_path: Path):
     store = RunStore(tmp_path)
     store.catch_up()
     assert store.view().empty
-    assert store.view().phase == "waiting"
+    assert store.view().phase == ""
 
 
 def test_no_run_directory_says_so(tmp_path: Path):
-    with pytest.raises(NoSuchRunError, match="is not a run directory"):
+    with pytest.raises(NoSuchRunError, match="no run 'nothing' in "):
         RunStore(tmp_path / "nothing")
 
 
@@ -405,12 +409,12 @@ def test_reading_changes_nothing(tmp_path: Path):
     assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")} == before
 
 
-@pytest.mark.parametrize(("tasks", "said"), [(108, "over 324 attempts at 108 tasks"), (None, "over 324 attempts")])
-def test_an_evaluation_counts_attempts_not_tasks(tasks: int | None, said: str) -> None:
+@pytest.mark.parametrize(("tasks", "progress"), [(108, "over 324 attempts at 108 tasks"), (None, "over 324 attempts")])
+def test_an_evaluation_counts_attempts_not_tasks(tasks: int | None, progress: str) -> None:
     event = {"t": 1.0, "kind": "evaluation.finished", "name": "after", "pass_at_1": 0.969, "stderr": 0.01, "n": 324}
     line = describe_event(event if tasks is None else {**event, "tasks": tasks})
     assert line is not None
-    assert line.text == f"evaluation after: pass@1 96.9 % ± 1.0 {said}"
+    assert line.text == f"evaluation after: pass@1 96.9 % ± 1.0 {progress}"
 
 
 @pytest.mark.parametrize("end", ["evaluation.finished", "evaluation.failed", "evaluation.aborted"])
@@ -422,7 +426,7 @@ def test_the_engine_and_the_sandboxes_of_an_evaluation_beside_training_go_with_i
     driver.emit("run.started", run="r", steps=9)
     driver.emit("evaluation.started", name="step-000004", step=4, version=4)
     engine.emit("engine.started", engine=EVALUATION_ENGINE, version=4)
-    worker.emit("sandbox.stats", live=3, started=5, waiting=1)
+    worker.emit("sandbox.counted", live=3, started=5, waiting=1)
     driver.emit("evaluation.progress", name="step-000004", done=1, total=8, passed=1)
     store = RunStore(tmp_path)
     store.catch_up()

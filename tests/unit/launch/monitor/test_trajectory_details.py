@@ -209,7 +209,7 @@ def test_totals_of_a_long_run_are_those_of_all_of_it(tmp_path: Path, monkeypatch
     whole = RunStore(tmp_path / "run")
     whole.catch_up()
     monkeypatch.setattr("launch.monitor.run_state.past_totals.RECENT_BYTES", 4_000)
-    monkeypatch.setattr("launch.monitor.run_state.past_totals._CHUNK_BYTES", 5_000)
+    monkeypatch.setattr("launch.monitor.run_state.past_totals.CHUNK_BYTES", 5_000)
     quick = RunStore(tmp_path / "run")
     quick.poll()
     assert quick.view().totals.acknowledged < 128
@@ -240,8 +240,8 @@ def test_a_stream_is_never_ahead_of_the_lists(tmp_path: Path) -> None:
     assert reader.cursor == taken
 
 
-@pytest.mark.parametrize(("flow", "told"), [("pause", "paused"), ("drain", "draining"), ("run", "")])
-def test_what_a_person_made_of_a_run_is_told_while_it_goes_on(tmp_path: Path, flow: str, told: str) -> None:
+@pytest.mark.parametrize(("flow", "expected"), [("pause", "paused"), ("drain", "draining"), ("run", "")])
+def test_what_a_person_made_of_a_run_is_told_while_it_goes_on(tmp_path: Path, flow: str, expected: str) -> None:
     run_dir = tmp_path / "run"
     write_synthetic_run(run_dir, 64)
     log = EventLog(run_dir, "scheduler", "node-0")
@@ -252,7 +252,7 @@ def test_what_a_person_made_of_a_run_is_told_while_it_goes_on(tmp_path: Path, fl
         fcntl.flock(lock, fcntl.LOCK_EX)
         while follower.poll():
             pass
-        assert follower.head().flow == told
+        assert follower.head().flow == expected
     follower = RunFollower(run_dir)
     while follower.poll():
         pass

@@ -1,4 +1,4 @@
-"""What the terminal monitor draws, without a terminal.  If these fail, a person reads figures, tokens or a terminal
+"""The drawing of the terminal monitor, without a terminal. If these fail, a person reads figures, tokens or a terminal
 that are not the run's, or what a sandbox printed reaches their own terminal."""
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.monitor.api_types import ActivityLane, ActivityTimeline, RunProgress, TokenPage, TokenUse, TrajectoryState
+from launch.monitor.api_types import ActivityTimeline, ActivityTrack, RunProgress, TokenPage, TokenUse, TrajectoryState
 from launch.monitor.archive.query_parameters import GROUP_LIST, TRAJECTORY_LIST, InvalidQueryError
+from launch.monitor.text_plots import braille_curve, sparkline
 from launch.monitor.tui.drawing import styles
 from launch.monitor.tui.drawing.activity_timeline import render_activity
 from launch.monitor.tui.drawing.playback import (
@@ -23,7 +24,6 @@ from launch.monitor.tui.drawing.playback import (
     read_playback,
 )
 from launch.monitor.tui.drawing.terminal_screen import render_screen
-from launch.monitor.tui.drawing.text_plots import braille_curve, sparkline
 from launch.monitor.tui.drawing.token_colours import (
     TokenColouring,
     describe_token,
@@ -88,8 +88,8 @@ def test_each_token_is_shown_in_order_and_no_line_is_too_long(texts: list[str], 
     for line in lines:
         assert len(line) == 0 or sum(2 if char == "界" else 1 for piece in line for char in piece.text) <= width
     for token, text in enumerate(texts):
-        told = "".join(piece.text for line in lines for piece in line if piece.token == token)
-        assert told == (text.replace("\t", "→   ").replace("\n", "⏎") or "·")
+        drawn = "".join(piece.text for line in lines for piece in line if piece.token == token)
+        assert drawn == (text.replace("\t", "→   ").replace("\n", "⏎") or "·")
 
 
 def test_colours_say_what_a_token_is() -> None:
@@ -227,7 +227,7 @@ def test_the_log_is_newest_first_by_level_and_words(tmp_path: Path) -> None:
 
 def test_what_processes_were_at_has_a_line_each_and_a_legend() -> None:
     activity = ActivityTimeline(
-        0.0, 10.0, 5.0, [ActivityLane("engine-0", "engine", {"generating": [0.0, 2.0], "paused": [1.0, 0.0]})]
+        0.0, 10.0, 5.0, [ActivityTrack("engine-0", "engine", {"generating": [0.0, 2.0], "paused": [1.0, 0.0]})]
     )
     line, legend = render_activity(activity).plain.splitlines()
     assert line.split() == ["engine-0", "██"]
@@ -250,4 +250,4 @@ def test_a_narrow_head_keeps_the_run_and_its_problem() -> None:
     assert render_head_line(head, 20, 101.0).plain.splitlines() == ["longshore r", "it is gone"]
     assert "● paused" in render_head_line(replace(head, flow="paused"), 200, 101.0).plain
     wide = render_head_line(head, 200, 101.0).plain
-    assert all(told in wide for told in ("● running", "step 3/9", "pass 25.0 %", "4 running", "1 s ago"))
+    assert all(text in wide for text in ("● running", "step 3/9", "pass 25.0 %", "4 running", "1 s ago"))

@@ -26,7 +26,7 @@ from protocol.events import EventLog
 from protocol.run_directory.trajectory_export import TrajectoryExporter
 from tests.support.fake_run import FakeRun, write_fake_run
 from tests.support.trajectories import make_trajectory
-from tests.support.tui import watching
+from tests.support.tui import open_monitor
 
 COUNT = 256
 PICTURE = Path(__file__).parents[4] / "docs" / "monitor-tui.svg"
@@ -47,15 +47,15 @@ BUSY = {
 }
 
 
-def write_lane(run_dir: Path, name: str, states: dict[str, float]) -> None:
-    """What a process was at over two minutes, again and again."""
+def write_activity(run_dir: Path, name: str, states: dict[str, float]) -> None:
+    """Write the activity of a process that repeats ``states`` over two minutes."""
     clock = [1_795_000_300.0]
-    lane = ActivityLog(run_dir, name, name.partition("-")[0], lambda: clock[0], lambda: clock[0])
+    activity = ActivityLog(run_dir, name, name.partition("-")[0], lambda: clock[0], lambda: clock[0])
     for _ in range(17):
         for state, seconds in states.items():
-            with lane.track(state):
+            with activity.track(state):
                 clock[0] += seconds
-            lane.write_if_changed()
+            activity.write_if_changed()
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     log.emit("alert.raised", name="zero_variance", text="62 % of groups had one reward: make tasks harder", health=True)
     log.close()
     for name, states in BUSY.items():
-        write_lane(run_dir, name, states)
+        write_activity(run_dir, name, states)
     words = ["ls -la\n", "cat", " input", ".txt", "echo", " 54", " >", " answer", ":", "sort", " -k2", "wc", "The sum"]
     pieces = {words[token % len(words)] + ("" if token < len(words) else f" {token}"): token for token in range(112)}
     (run_dir / "model").mkdir()
@@ -82,26 +82,26 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_from_the_overview_to_the_tokens_of_the_worst(history: Path, size: tuple[int, int]) -> None:
-    async with watching(history, size) as person:
-        await person.sees("longshore history", "reward", "Curves", "Trajectories 256")
+    async with open_monitor(history, size) as person:
+        await person.wait_for_text("longshore history", "reward", "Curves", "Trajectories 256")
         await person.press("2")
-        await person.sees("256 trajectories · newest", "g000031-s07")
+        await person.wait_for_text("256 trajectories · newest", "g000031-s07")
         await person.press("w")
-        await person.sees("worst · step=last")
+        await person.wait_for_text("worst · step=last")
         listed = person.app.screen.query_one(TrajectoryList)
-        await person.until(lambda: listed.chosen is not None and listed.chosen.reward == 0.0)
+        await person.wait_until(lambda: listed.chosen is not None and listed.chosen.reward == 0.0)
         worst = listed.chosen
         assert worst is not None
         await person.press("enter")
-        await person.sees(worst.id, "reward 0.00", "0 of 2 tests", "model", "shell_exec")
+        await person.wait_for_text(worst.id, "reward 0.00", "0 of 2 tests", "model", "shell_exec")
         await person.press("o")
-        await person.sees("probability", "≥ 0.9", f"token {64} of 320", "trained")
+        await person.wait_for_text("probability", "≥ 0.9", f"token {64} of 320", "trained")
         await person.press("c", "right")
-        await person.sees("staleness", "token 65 of 320")
+        await person.wait_for_text("staleness", "token 65 of 320")
         await person.press("u")
-        await person.sees(f"group {worst.group}", "sample 0", "advantage", "outcome")
+        await person.wait_for_text(f"group {worst.group}", "sample 0", "advantage", "outcome")
         await person.press("escape", "escape")
-        await person.sees("worst · step=last")
+        await person.wait_for_text("worst · step=last")
 
 
 @pytest.fixture
@@ -117,49 +117,49 @@ def recorded(history: Path, tmp_path: Path) -> Path:
 
 
 async def test_a_terminal_begins_at_the_turn_that_was_chosen(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RecordingPlayer, "_tick", lambda player: None)  # time stands still
-    async with watching(recorded) as person:
+    monkeypatch.setattr(RecordingPlayer, "tick", lambda player: None)  # time stands still
+    async with open_monitor(recorded) as person:
         await person.press("2")
-        await person.sees("g000031-s07")
+        await person.wait_for_text("g000031-s07")
         await person.press("enter")
-        await person.sees("shell_exec", "exit 0")
+        await person.wait_for_text("shell_exec", "exit 0")
         await person.press("down", "down", "down", "enter")  # the second turn of the model
-        text = await person.sees("did 0", "turn 2/4", "▶")
+        text = await person.wait_for_text("did 0", "turn 2/4", "▶")
         assert "did 1" not in text
         await person.press("n")
-        await person.sees("did 1", "turn 3/4")
+        await person.wait_for_text("did 1", "turn 3/4")
         await person.press("b", "b")
-        await person.sees("turn 1/4")
+        await person.wait_for_text("turn 1/4")
         await person.press("end")
-        await person.sees("did 3")
+        await person.wait_for_text("did 3")
         await person.press("i")
-        await person.sees("engine, worker, node", "generate", "✗ whole")
+        await person.wait_for_text("engine, worker, node", "generate", "✗ whole")
 
 
 async def test_a_terminal_plays_to_its_end(recorded: Path) -> None:
-    async with watching(recorded) as person:
+    async with open_monitor(recorded) as person:
         await person.press("2")
-        await person.sees("g000031-s07")
+        await person.wait_for_text("g000031-s07")
         await person.press("enter")
-        await person.sees("shell_exec")
+        await person.wait_for_text("shell_exec")
         await person.press("p")
-        await person.sees("did 3", "■")
+        await person.wait_for_text("did 3", "■")
         player = person.app.screen.query_one(RecordingPlayer)
         await person.press("plus", "plus", "home", "space")
-        await person.until(lambda: player.moment_s > 3 and not player.playing)
-        await person.sees("did 3", "×4", "■")
+        await person.wait_until(lambda: player.moment_s > 3 and not player.playing)
+        await person.wait_for_text("did 3", "×4", "■")
 
 
 async def test_what_is_shown_is_what_the_store_says(history: Path) -> None:
     follower = RunFollower(history)
     follower.load_initial()
-    async with watching(history) as person:
+    async with open_monitor(history) as person:
         await person.press("3")
-        await person.sees("32 groups")
+        await person.wait_for_text("32 groups")
         await person.press("enter")
         found = follower.group(31)
         assert found is not None
-        text = await person.sees("group 31", found.row.task)
+        text = await person.wait_for_text("group 31", found.row.task)
         rewards = next(line for line in text.splitlines() if line.strip().startswith("reward  "))
         shown = [float(value) for value in rewards.split()[1:]]
         assert shown == [each.row.reward for each in found.members][: len(shown)]
@@ -169,28 +169,28 @@ async def test_what_is_shown_is_what_the_store_says(history: Path) -> None:
 
 
 async def test_a_list_is_searched_ordered_and_read_to_its_end(history: Path) -> None:
-    async with watching(history) as person:
+    async with open_monitor(history) as person:
         await person.press("2")
-        await person.sees("256 trajectories")
+        await person.wait_for_text("256 trajectories")
         await person.press("slash")
         await person.type("passed=false reward_max=0.3 sort")
         await person.press("enter")
-        await person.sees("passed=false reward_max=0.3 sort", "sort-0")
+        await person.wait_for_text("passed=false reward_max=0.3 sort", "sort-0")
         assert "count-0" not in person.text
         await person.press("slash", "home", "ctrl+k")
         await person.type("colour=red")
         await person.press("enter")
-        await person.sees("unknown parameter 'colour'")
+        await person.wait_for_text("unknown parameter 'colour'")
         await person.press("escape")
-        await person.sees("256 trajectories · newest")
+        await person.wait_for_text("256 trajectories · newest")
         await person.press("s")
-        await person.sees("256 trajectories · oldest", "g000000-s00")
+        await person.wait_for_text("256 trajectories · oldest", "g000000-s00")
         rows = person.app.screen.query_one("#trajectories", TrajectoryList).table
         for known in (200, 256):
             await person.press("G")
-            await person.until(lambda known=known: rows.row_count == known)
+            await person.wait_until(lambda known=known: rows.row_count == known)
         await person.press("t", "t")
-        await person.sees("state=trained")
+        await person.wait_for_text("state=trained")
 
 
 async def test_a_list_that_stands_still_counts_what_it_has_not_shown(tmp_path: Path) -> None:
@@ -199,18 +199,18 @@ async def test_a_list_that_stands_still_counts_what_it_has_not_shown(tmp_path: P
     run.begin()
     run.train_step(1)
     before = run.counts["acknowledged"]
-    async with watching(run_dir) as person:
+    async with open_monitor(run_dir) as person:
         await person.press("2")
-        await person.sees(f"{before} trajectories", "● following")
+        await person.wait_for_text(f"{before} trajectories", "● following")
         await person.press("j", "j")
-        await person.sees("paused")
+        await person.wait_for_text("paused")
         chosen = person.app.screen.query_one(TrajectoryList).chosen
         run.train_step(2)
         new = run.counts["acknowledged"] - before
-        await person.sees(f"▲ {new} new")
+        await person.wait_for_text(f"▲ {new} new")
         assert person.app.screen.query_one(TrajectoryList).chosen == chosen
         await person.press("f")
-        await person.sees(f"{before + new} trajectories", "● following")
+        await person.wait_for_text(f"{before + new} trajectories", "● following")
     run.close()
 
 
@@ -218,49 +218,51 @@ async def test_a_list_that_stands_still_counts_what_it_has_not_shown(tmp_path: P
 
 
 async def test_the_overview_says_what_to_do_and_what_is_under_way(running: Path) -> None:
-    async with watching(running, (120, 60)) as person:
-        text = await person.sees("62 % of groups had one reward: make tasks harder", "engine-0", "serving", "before")
+    async with open_monitor(running, (120, 60)) as person:
+        text = await person.wait_for_text(
+            "62 % of groups had one reward: make tasks harder", "engine-0", "serving", "before"
+        )
         assert "sum_column" in text
-        await person.sees(*(state for states in BUSY.values() for state in states))
+        await person.wait_for_text(*(state for states in BUSY.values() for state in states))
 
 
 async def test_terminals_are_watched_while_they_are_written(tmp_path: Path) -> None:
     run_dir = tmp_path / "live"
     write_fake_run(run_dir, steps=3, finished=False)
     with hold_run_lock(run_dir):
-        async with watching(run_dir) as person:
+        async with open_monitor(run_dir) as person:
             await person.press("4")
-            await person.sees("6 episodes running", "· 0", "· 5")
+            await person.wait_for_text("6 episodes running", "· 0", "· 5")
             name = sorted(run_dir.glob("terminals/*.cast"))[-6].stem
             with (run_dir / "terminals" / f"{name}.cast").open("ab") as cast:
                 cast.write(orjson.dumps([99.0, "o", "and \x1b[32mmore\x1b[0m\x1b]0;x\x07\r\n"]) + b"\n")
-            await person.sees("and more")
+            await person.wait_for_text("and more")
             await person.press("enter")
-            await person.sees(name, "live", "and more")
+            await person.wait_for_text(name, "live", "and more")
             await person.press("escape")
-            await person.sees("6 episodes running")
+            await person.wait_for_text("6 episodes running")
 
 
 async def test_the_log_leads_to_its_trajectory(running: Path) -> None:
-    async with watching(running) as person:
+    async with open_monitor(running) as person:
         await person.press("5")
-        await person.sees("without details", "make tasks harder")
+        await person.wait_for_text("without details", "make tasks harder")
         await person.press("slash")
         await person.type("reward turns")
         await person.press("enter")
-        await person.sees("without details · reward turns", "turns in")
+        await person.wait_for_text("without details · reward turns", "turns in")
         await person.press("enter")
-        await person.sees("Turns", "Tokens", "tests")
+        await person.wait_for_text("Turns", "Tokens", "tests")
 
 
 async def test_tokens_have_their_text(running: Path) -> None:
-    async with watching(running) as person:
+    async with open_monitor(running) as person:
         await person.press("2")
-        await person.sees("● following", "g0000")
+        await person.wait_for_text("● following", "g0000")
         await person.press("enter")
-        await person.sees("Turns", "tests")
+        await person.wait_for_text("Turns", "tests")
         await person.press("o")
-        await person.sees("cat input", "p 0.905")
+        await person.wait_for_text("cat input", "p 0.905")
         tokens = person.app.screen.query_one(TokenView)
         assert tokens.page is not None
         assert tokens.page.text[1] == "cat"
@@ -270,25 +272,25 @@ async def test_tokens_have_their_text(running: Path) -> None:
 
 
 async def test_every_page_lists_its_keys(history: Path) -> None:
-    async with watching(history, (80, 50)) as person:
+    async with open_monitor(history, (80, 50)) as person:
         await person.press("question_mark")
-        await person.sees("Everywhere", "Light or dark", "Quit")
+        await person.wait_for_text("Everywhere", "Light or dark", "Quit")
         await person.press("escape", "2")
-        await person.sees("256 trajectories")
+        await person.wait_for_text("256 trajectories")
         await person.press("question_mark")
-        await person.sees("Worst", "Search", "Order", "Follow")
+        await person.wait_for_text("Worst", "Search", "Order", "Follow")
 
 
 async def test_it_is_readable_in_both_lights_and_at_another_size(history: Path) -> None:
-    async with watching(history, (80, 24), light=True) as person:
+    async with open_monitor(history, (80, 24), light=True) as person:
         await person.press("2")
-        await person.sees("256 trajectories")
+        await person.wait_for_text("256 trajectories")
         assert "advantage" not in person.text
         assert max(map(len, person.text.splitlines())) <= 80
         await person.press("d")
         assert person.app.theme == "textual-dark"
         await person.resize(140, 40)
-        await person.sees("advantage", "gap")
+        await person.wait_for_text("advantage", "gap")
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------
@@ -297,15 +299,15 @@ async def test_it_is_readable_in_both_lights_and_at_another_size(history: Path) 
 async def test_a_run_that_is_removed_says_so_and_stays_to_be_read(history: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "removed"
     shutil.copytree(history, run_dir)
-    async with watching(run_dir, (160, 40)) as person:
+    async with open_monitor(run_dir, (160, 40)) as person:
         await person.press("2")
-        await person.sees("256 trajectories")
+        await person.wait_for_text("256 trajectories")
         shutil.rmtree(run_dir)
-        await person.sees("was removed while this monitor watched it", "g000031-s07")
+        await person.wait_for_text("was removed while this monitor watched it", "g000031-s07")
         await person.press("enter")
-        await person.sees("cannot be read")
+        await person.wait_for_text("cannot be read")
         await person.press("escape", "4", "5", "1")
-        await person.sees("was removed")
+        await person.wait_for_text("was removed")
 
 
 async def test_a_damaged_run_is_shown_as_far_as_it_can_be_read(history: Path, tmp_path: Path) -> None:
@@ -317,23 +319,23 @@ async def test_a_damaged_run_is_shown_as_far_as_it_can_be_read(history: Path, tm
         index.write(b"{not json}\n\xff\xfe\n")
     for cast in run_dir.glob("terminals/*.cast"):
         cast.write_bytes(os.urandom(2_000) + b"\n")
-    async with watching(run_dir) as person:
+    async with open_monitor(run_dir) as person:
         await person.press("2")
-        await person.sees("2 lines of this run's files are damaged and were left out", "256 trajectories")
+        await person.wait_for_text("2 lines of this run's files are damaged and were left out", "256 trajectories")
         await person.press("enter")
-        await person.sees("cannot be read")
+        await person.wait_for_text("cannot be read")
         await person.press("u", "escape", "3")
-        await person.sees("32 groups")
+        await person.wait_for_text("32 groups")
         await person.press("enter")
-        await person.sees("group 31", "cannot be read")
+        await person.wait_for_text("group 31", "cannot be read")
 
 
 async def test_an_empty_folder_is_a_run_of_which_nothing_is_known(tmp_path: Path) -> None:
-    async with watching(tmp_path, (80, 24)) as person:
-        await person.sees("waiting for the first event", "No optimizer step yet.")
-        for key, told in (("2", "0 trajectories"), ("3", "0 groups"), ("4", "No episode is running"), ("5", "0 lines")):
+    async with open_monitor(tmp_path, (80, 24)) as person:
+        await person.wait_for_text("waiting for the first event", "No optimizer step yet.")
+        for key, text in (("2", "0 trajectories"), ("3", "0 groups"), ("4", "No episode is running"), ("5", "0 lines")):
             await person.press(key)
-            await person.sees(told)
+            await person.wait_for_text(text)
         await person.press("enter", "w", "u")
 
 
@@ -344,11 +346,11 @@ async def test_text_of_a_sandbox_is_never_markup(tmp_path: Path) -> None:
     trajectory = replace(made, request=replace(made.request, task="[red]bold[/] \x1b[31mtask[@click=app.quit]"))
     blob = codec.pack_trajectory(trajectory)
     TrajectoryExporter(run_dir, now=lambda: 1.0).export_trajectory(codec.inspect_blob(blob), blob)
-    async with watching(run_dir, (160, 40)) as person:
+    async with open_monitor(run_dir, (160, 40)) as person:
         await person.press("2")
-        await person.sees("[red]bold[/] task[@click=app.quit]")
+        await person.wait_for_text("[red]bold[/] task[@click=app.quit]")
         await person.press("enter")
-        await person.sees("[red]bold[/] task[@click=app.quit]")
+        await person.wait_for_text("[red]bold[/] task[@click=app.quit]")
 
 
 async def test_a_slow_disk_holds_up_no_key(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,14 +364,14 @@ async def test_a_slow_disk_holds_up_no_key(history: Path, monkeypatch: pytest.Mo
         return whole(self, number)
 
     monkeypatch.setattr(RunFollower, "group", slow)
-    async with watching(history) as person:
+    async with open_monitor(history) as person:
         try:
             await person.press("3")
-            await person.sees("32 groups")
+            await person.wait_for_text("32 groups")
             await person.press("enter")
-            await person.until(reached.is_set)
+            await person.wait_until(reached.is_set)
             await person.press("2")
-            await person.sees("256 trajectories")
+            await person.wait_for_text("256 trajectories")
         finally:
             resume_command.set()
 
@@ -379,8 +381,10 @@ async def test_a_slow_disk_holds_up_no_key(history: Path, monkeypatch: pytest.Mo
 
 async def test_the_picture_in_the_docs(running: Path) -> None:
     """``LONGSHORE_WRITE_PICTURES=1`` writes it anew."""
-    async with watching(running, (120, 49)) as person:
-        await person.sees("make tasks harder", "engine-0", "Trajectories", "Longest running", "training  ", "Help")
+    async with open_monitor(running, (120, 49)) as person:
+        await person.wait_for_text(
+            "make tasks harder", "engine-0", "Trajectories", "Longest running", "training  ", "Help"
+        )
         picture = re.sub(r"@font-face \{.*?\}\s*", "", person.app.export_screenshot(title="longshore"), flags=re.DOTALL)
     assert not re.search(r"""url\(["']?http|href=|src=""", picture), "whoever reads the page would ask somebody else"
     if os.environ.get("LONGSHORE_WRITE_PICTURES"):

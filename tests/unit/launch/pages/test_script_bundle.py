@@ -90,11 +90,11 @@ ADDRESSES = [
 @pytest.mark.parametrize(("run", "page", "name", "query"), ADDRESSES)
 def test_an_address_is_read_as_it_was_written(run: str, page: str, name: str, query: str, tmp_path: Path):
     """Else a link that somebody was sent shows another trajectory."""
-    given = json.dumps([run, page, name])
+    arguments = json.dumps([run, page, name])
     folder = written(
         tmp_path,
         top='import { address, parseRoute } from "./router.js";\n'
-        f"const made = parseRoute(address(...{given}, new URLSearchParams({json.dumps(query)})));\n"
+        f"const made = parseRoute(address(...{arguments}, new URLSearchParams({json.dumps(query)})));\n"
         "console.log(JSON.stringify([made.run, made.page, made.id, String(made.query)]));\n",
     )
     shutil.copy(STATIC / "router.js", folder)

@@ -39,7 +39,7 @@ GPU = 141 << 30
 
 
 def config_of(trace: RunTrace, steps: int) -> RunConfig:
-    """What the run was started with, for so many steps."""
+    """Return the configuration of the measured run, for ``steps`` steps."""
     file = trace.file
     values = {
         "run.steps": steps,
@@ -70,7 +70,7 @@ def planned(trace: RunTrace) -> Forecast:
 
 
 def steps_per_hour(trace: RunTrace) -> float:
-    """That the run took."""
+    """Return the speed of the measured run."""
     steps = trace.file.steps
     return 3600 * len(steps) / sum(step.busy_s + step.wait_s for step in steps)
 
@@ -228,13 +228,13 @@ def plan(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_prints_one_object_and_a_table() -> None:
     done = plan("demo", "--nodes", "2", "--from", RUNS[0], "--json")
-    told = json.loads(done.stdout)
+    output = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
-    assert {"weights", "gradients", "optimizer", "activations", "logits"} == set(told["memory"][0]["parts"])
-    assert {"weights", "kv_cache"} == set(told["memory"][1]["parts"])
-    assert told["forecast"]["steps_per_hour"] > 0
-    assert told["forecast"]["staleness_mean"] > 0
-    assert set(told["needs"]) == {"sandboxes", "engines", "hosts"}
+    assert {"weights", "gradients", "optimizer", "activations", "logits"} == set(output["memory"][0]["parts"])
+    assert {"weights", "kv_cache"} == set(output["memory"][1]["parts"])
+    assert output["forecast"]["steps_per_hour"] > 0
+    assert output["forecast"]["staleness_mean"] > 0
+    assert set(output["needs"]) == {"sandboxes", "engines", "hosts"}
     assert "steps per hour" in done.stderr
 
 

@@ -21,9 +21,9 @@ def test_a_reader_creates_nothing_and_suggests_the_run_that_was_meant(
     (tmp_path / "demo-1").mkdir()
     (tmp_path / "demo-1" / "config.json").write_text("{}")
     assert main_guard(lambda: COMMAND.call([str(tmp_path / "demo-l")])) == EXIT_USER
-    said = capsys.readouterr().err
-    assert "no such run" in said
-    assert "did you mean 'demo-1'?" in said
+    stderr = capsys.readouterr().err
+    there = f"no run 'demo-l' in {tmp_path}: `longshore runs list {tmp_path}` lists them; did you mean 'demo-1'?"
+    assert there in stderr
     assert not (tmp_path / "demo-l").exists()
 
 

@@ -28,10 +28,18 @@ from protocol.evaluation import AttemptError, AttemptStage, AttemptVerdict
 from protocol.trajectory import EpisodeStatus, InfraFailure, TestResult
 from sandbox.tasks.task import Task
 from tests.support.observers import FakeObserver
-from tests.support.recorded_trajectories import LIMITS, Terminal, call, chat_of, config, trajectory, write_run
+from tests.support.recorded_trajectories import (
+    LIMITS,
+    CountingTerminal,
+    make_chat_format,
+    make_run_config,
+    record_trajectory,
+    tool_call,
+    write_run,
+)
 
 TASK = Task(id="t", instruction="Do t.")
-HERMES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "<tool_call>{</tool_call>", "done"]
+HERMES = [f"First.\n{tool_call('ls')}\n{tool_call('false')}", tool_call("touch x"), "<tool_call>{</tool_call>", "done"]
 BASH = ["```bash\nls\n```", "no block", "```bash\ntouch x\n```"]
 
 
@@ -39,15 +47,15 @@ def of_texts(
     run: RunConfig,
     texts: list[str],
     settings: EpisodeSettings = LIMITS,
-    see: Callable[[Terminal], None] = lambda terminal: None,
+    see: Callable[[CountingTerminal], None] = lambda terminal: None,
 ) -> RecordedTrajectory:
-    chat = chat_of(run)
-    made = trajectory(run, texts, settings=settings, see=see)
+    chat = make_chat_format(run)
+    made = record_trajectory(run, texts, settings=settings, inspect_terminal=see)
     return build_recorded_trajectory("demo-1/t", made, make_agent(run.agent.make_spec()), chat, TemplateInverter(chat))
 
 
 def replayed(
-    run: RunConfig, found: RecordedTrajectory, terminal: Terminal
+    run: RunConfig, found: RecordedTrajectory, terminal: CountingTerminal
 ) -> tuple[ReplayEpisode, EpisodeStatus | None]:
     assert found.verdict is not None
     origin = TrajectoryOrigin(
@@ -69,11 +77,11 @@ def replayed(
 
 @pytest.mark.parametrize(("kind", "texts"), [("hermes", HERMES), ("bash", BASH)])
 def test_the_same_is_done_in_the_same_order_and_seen(kind: str, texts: list[str]) -> None:
-    run = config(f"agent.kind={kind}")
+    run = make_run_config(f"agent.kind={kind}")
     commands: list[str] = []
     settings = LIMITS.model_copy(update={"max_turns": len(texts)})
     found = of_texts(run, texts, settings=settings, see=lambda terminal: commands.extend(terminal.calls))
-    terminal = Terminal()
+    terminal = CountingTerminal()
     playing, status = replayed(run, found, terminal)
     assert found.verdict is not None
     assert terminal.calls == commands
@@ -84,7 +92,7 @@ def test_the_same_is_done_in_the_same_order_and_seen(kind: str, texts: list[str]
 
 
 @dataclass
-class Changed(Terminal):
+class Changed(CountingTerminal):
     """Says something else of one command."""
 
     async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolCallResult:
@@ -93,7 +101,7 @@ class Changed(Terminal):
 
 
 def test_what_is_seen_now_stands_beside_what_was_seen_then() -> None:
-    run = config("agent.kind=hermes")
+    run = make_run_config("agent.kind=hermes")
     playing, _ = replayed(run, of_texts(run, HERMES), Changed())
     (different,) = [each for each in playing.script.observations if not each.same]
     assert (different.turn, different.commands, different.replayed_output) == (1, ("touch x",), "disk full")
@@ -103,56 +111,56 @@ def test_what_is_seen_now_stands_beside_what_was_seen_then() -> None:
 
 def test_what_was_not_run_for_want_of_time_is_not_run_now() -> None:
     """Else a replay passes tests that the agent had no time to pass."""
-    run = config("agent.kind=hermes")
+    run = make_run_config("agent.kind=hermes")
     late = LIMITS.model_copy(update={"time_limit_s": 0.008})  # each call takes 5 ms
-    found = of_texts(run, [f"{call('ls')}\n{call('cat a')}\n{call('touch x')}", "done"], settings=late)
+    found = of_texts(run, [f"{tool_call('ls')}\n{tool_call('cat a')}\n{tool_call('touch x')}", "done"], settings=late)
     assert found.verdict is not None
     assert (found.verdict.status, found.verdict.passed, found.replies[0].calls_run) == (
         EpisodeStatus.TIME_LIMIT,
         False,
         2,
     )
-    terminal = Terminal()
+    terminal = CountingTerminal()
     _, status = replayed(run, found, terminal)
     assert terminal.calls == ["ls", "cat a"]
     assert status is EpisodeStatus.TIME_LIMIT
 
 
 def test_an_answer_that_came_too_late_is_not_given_now() -> None:
-    run = config("agent.kind=json")
+    run = make_run_config("agent.kind=json")
     stop = json.dumps({"action": {"type": "stop", "params": {"answers": {"command": "touch x"}}}})
     found = of_texts(run, [stop], settings=LIMITS.model_copy(update={"nominal_tokens_per_s": 0.01}))
     assert found.verdict is not None
     assert (found.verdict.status, found.verdict.passed) == (EpisodeStatus.TIME_LIMIT, False)
-    terminal = Terminal()
+    terminal = CountingTerminal()
     _, status = replayed(run, found, terminal)
     assert (terminal.calls, status) == ([], EpisodeStatus.TIME_LIMIT)
-    in_time, terminal = of_texts(run, [stop]), Terminal()
+    in_time, terminal = of_texts(run, [stop]), CountingTerminal()
     assert replayed(run, in_time, terminal)[1] is EpisodeStatus.COMPLETED
     assert len(terminal.calls) == 1
 
 
 def test_a_limit_that_ended_it_then_is_how_it_ends_now() -> None:
-    run = config("agent.kind=hermes")
-    found = of_texts(run, [call("ls"), call("touch x")], settings=LIMITS.model_copy(update={"max_turns": 2}))
-    playing, status = replayed(run, found, Terminal())
+    run = make_run_config("agent.kind=hermes")
+    found = of_texts(run, [tool_call("ls"), tool_call("touch x")], settings=LIMITS.model_copy(update={"max_turns": 2}))
+    playing, status = replayed(run, found, CountingTerminal())
     assert status is EpisodeStatus.TURN_LIMIT
     assert len(playing.turns) == 2
 
 
 @dataclass
-class Dying(Terminal):
+class Dying(CountingTerminal):
     async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolCallResult:
         raise SandboxDestroyedByAgent("PID 1 is gone")
 
 
 def test_a_sandbox_that_dies_in_one_of_the_two_only_is_told_apart() -> None:
-    run = config("agent.kind=hermes")
+    run = make_run_config("agent.kind=hermes")
     found = of_texts(run, HERMES)
     assert replayed(run, found, Dying())[1] is None
     assert found.verdict is not None
     gone = replace(found, verdict=replace(found.verdict, status=EpisodeStatus.SANDBOX_DESTROYED))
-    assert replayed(run, gone, Terminal())[1] is EpisodeStatus.COMPLETED
+    assert replayed(run, gone, CountingTerminal())[1] is EpisodeStatus.COMPLETED
 
 
 PASSED = AttemptVerdict(True, 1.0, 1.0, EpisodeStatus.COMPLETED, tests=(TestResult("a", True), TestResult("b", True)))
@@ -214,10 +222,10 @@ def test_a_person_reads_what_changed_and_a_script_has_it_too() -> None:
         "1 of 2 replays agree; the replays differ from each other",
     ):
         assert part in text
-    said = json.loads(json.dumps(build_replay_report(found, judged, task_changed=False)))
-    assert (said["agree"], said["times"], said["same"], said["flaky"]) == (1, 2, False, True)
-    assert said["replays"][0]["differences"][0]["recorded"] == "Monday\nx"
-    assert said["replays"][0]["changed_tests"] == ["b: passed recorded, failed replayed"]
+    output = json.loads(json.dumps(build_replay_report(found, judged, task_changed=False)))
+    assert (output["agree"], output["times"], output["same"], output["flaky"]) == (1, 2, False, True)
+    assert output["replays"][0]["differences"][0]["recorded"] == "Monday\nx"
+    assert output["replays"][0]["changed_tests"] == ["b: passed recorded, failed replayed"]
 
 
 @pytest.mark.parametrize(
@@ -235,9 +243,9 @@ def test_a_person_reads_what_changed_and_a_script_has_it_too() -> None:
 def test_what_cannot_be_replayed_is_one_line(
     tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = config("agent.kind=hermes")
-    folder = write_run(tmp_path / "demo-1", run, [trajectory(run, ["done"])])
-    asked = [word.format(run=folder) for word in words]
-    assert main_guard(lambda: COMMAND.call(asked)) == EXIT_USER
+    run = make_run_config("agent.kind=hermes")
+    folder = write_run(tmp_path / "demo-1", run, [record_trajectory(run, ["done"])])
+    arguments = [word.format(run=folder) for word in words]
+    assert main_guard(lambda: COMMAND.call(arguments)) == EXIT_USER
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from launch.cli import VERBS
-from launch.config import NegativeControl
 from launch.config.command_line import DEFAULT_RECIPE, NEWEST_RUN
 from launch.run.arguments import parse_cluster_arguments
+from launch.settings.run import NegativeControl
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USER, main_guard
 from protocol.errors import LongshoreError, UserError
 from protocol.staleness import AdmissionMode
@@ -21,8 +21,8 @@ from protocol.staleness import AdmissionMode
 
 def test_options_are_overrides_and_set_comes_last() -> None:
     line = "demo --nodes 8 --seed 3 --steps 5 --mode sync --negative-control lr0 --no-monitor --set run.steps=7"
-    given = parse_cluster_arguments(line.split())
-    config = given.load_config()
+    parsed = parse_cluster_arguments(line.split())
+    config = parsed.load_config()
     assert (config.cluster.nodes, config.run.seed, config.run.steps) == (8, 3, 7)
     assert (config.run.mode, config.run.negative_control, config.monitor.enabled) == (
         AdmissionMode.SYNC,
@@ -49,8 +49,12 @@ def test_resume_takes_a_run_or_the_newest() -> None:
 
 def test_the_line_of_the_projects_card_runs_as_it_is() -> None:
     """`longshore cluster --nodes 8`: without a recipe it is the demo, and the first line says so."""
-    given = parse_cluster_arguments(["--nodes", "8"])
-    assert (given.recipe_name, given.is_default_recipe, given.load_config().cluster.nodes) == (DEFAULT_RECIPE, True, 8)
+    parsed = parse_cluster_arguments(["--nodes", "8"])
+    assert (parsed.recipe_name, parsed.is_default_recipe, parsed.load_config().cluster.nodes) == (
+        DEFAULT_RECIPE,
+        True,
+        8,
+    )
     words = [sys.executable, "-m", "launch.cluster", "--nodes", "8", "--dry-run"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[0].startswith("no recipe named: running 'demo' (others: ")
@@ -58,8 +62,8 @@ def test_the_line_of_the_projects_card_runs_as_it_is() -> None:
 
 @pytest.mark.parametrize("resume", [["--resume"], ["--resume", "mine"]])
 def test_the_same_command_with_resume_goes_on_with_the_run_that_it_named(resume: list[str]) -> None:
-    given = parse_cluster_arguments(["demo", "--run-id", "mine", *resume])
-    assert (given.resumed_run, given.new_run_id) == ("mine", None)
+    parsed = parse_cluster_arguments(["demo", "--run-id", "mine", *resume])
+    assert (parsed.resumed_run, parsed.new_run_id) == ("mine", None)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +84,21 @@ def test_a_slip_is_a_user_error(line: str, says: str) -> None:
     with pytest.raises(UserError) as caught:
         parse_cluster_arguments(line.split())
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("demo --nodes 0", "--nodes: input should be greater"),
+        ("demo --set rollout.group_size=four", "--set rollout.group_size: input should be a valid integer"),
+        ("demo --nodes 8 --set cluster.nodes=0", "--set cluster.nodes: input should be greater"),
+        ("demo --set data.kind=harbur", "data.kind = 'harbur' is not a kind of tasks"),
+    ],
+)
+def test_a_wrong_value_is_named_as_it_was_typed(line: str, says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_cluster_arguments(line.split()).load_config()
+    assert str(caught.value).startswith(says)
 
 
 def _raise(error: BaseException) -> int:
@@ -237,10 +256,12 @@ def test_without_json_no_object_is_printed() -> None:
 def test_the_console_command_lists_and_suggests() -> None:
     listed = subprocess.run([sys.executable, "-m", "launch.cli"], capture_output=True, text=True, check=True)
     assert listed.stderr == ""
-    assert all(name in listed.stdout for name in VERBS)
-    wrong = subprocess.run([sys.executable, "-m", "launch.cli", "clutser"], capture_output=True, text=True, check=False)
-    assert wrong.returncode == EXIT_USER
-    assert wrong.stderr.startswith("error: longshore has no command 'clutser'")
+    assert all(name in listed.stdout for name in [*VERBS, "--version"])
+    for word, kind, meant in (("clutser", "command", "cluster"), ("--verison", "option", "--version")):
+        wrong = subprocess.run([sys.executable, "-m", "launch.cli", word], capture_output=True, text=True, check=False)
+        assert wrong.returncode == EXIT_USER
+        assert wrong.stderr.startswith(f"error: longshore has no {kind} '{word}'")
+        assert wrong.stderr.endswith(f"did you mean '{meant}'?\n")
 
 
 @pytest.mark.parametrize("command", ["launch.cluster", "sandbox.stress"])

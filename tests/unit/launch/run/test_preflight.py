@@ -15,7 +15,7 @@ from protocol.errors import UserError
 
 def test_turns_on_a_gpu_need_what_gives_its_memory_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the run ends minutes later, in SGLang's log."""
-    monkeypatch.setattr(preflight, "_MEMORY_SAVER", "torch_saver_that_is_not_there")
+    monkeypatch.setattr(preflight, "MEMORY_SAVER", "torch_saver_that_is_not_there")
     sharing = ["run.mode=sync", "cluster.placement=colocated"]
     preflight.check_memory_saver(load_recipe("demo", sharing))
     cuda = ["learner.device=cuda", "engine.device=cuda"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from launch.config import NegativeControl, ProofSettings
 from launch.run.arguments import ClusterArguments, parse_cluster_arguments
 from launch.run.proof import meets_expectation, run_proof
+from launch.settings.run import NegativeControl, ProofSettings
 from protocol.errors import InfraError, UserError
 from protocol.events import JsonValue
 from protocol.run_directory.layout import RunDirectoryError
@@ -73,17 +73,17 @@ def test_without_both_evaluations_nothing_is_proved(control: NegativeControl) ->
 
 def run_all(results: dict[NegativeControl, Any], run_id: str | None = "p") -> tuple[dict[str, JsonValue], list[str]]:
     """The proof's result, and the run ids that it asked for."""
-    asked: list[str] = []
+    calls: list[str] = []
 
     def run_once(arguments: ClusterArguments) -> dict[str, JsonValue]:
-        asked.append(str(arguments.run_id))
+        calls.append(str(arguments.run_id))
         result = results[arguments.load_config().run.negative_control]
         if isinstance(result, Exception):
             raise result
         return result
 
     arguments = parse_cluster_arguments(["demo", "--proof"]).model_copy(update={"run_id": run_id})
-    return run_proof(arguments, run_once), asked
+    return run_proof(arguments, run_once), calls
 
 
 GOOD = {
@@ -94,10 +94,15 @@ GOOD = {
 
 
 def test_the_run_and_both_controls_are_run_under_names_of_their_own() -> None:
-    proof, asked = run_all(GOOD)
-    assert asked == ["p-none", "p-lr0", "p-shuffled"]
+    proof, calls = run_all(GOOD)
+    assert calls == ["p-none", "p-lr0", "p-shuffled"]
     assert proof["ok"] is True
     assert proof["verdicts"] == {"none": True, "lr0": True, "shuffled": True}
+
+
+def test_the_verdicts_go_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    run_all(GOOD)
+    assert "difference" in capsys.readouterr().out
 
 
 def test_one_control_that_learns_spoils_the_proof() -> None:
@@ -111,8 +116,8 @@ def test_a_run_whose_own_checks_failed_proves_nothing() -> None:
 
 
 def test_a_control_that_fails_does_not_take_the_finished_run_along(capsys: pytest.CaptureFixture[str]) -> None:
-    proof, asked = run_all(GOOD | {NegativeControl.LR0: InfraError("the disk is full")})
-    assert asked == ["p-none", "p-lr0", "p-shuffled"]
+    proof, calls = run_all(GOOD | {NegativeControl.LR0: InfraError("the disk is full")})
+    assert calls == ["p-none", "p-lr0", "p-shuffled"]
     assert proof["verdicts"] == {"none": True, "lr0": False, "shuffled": True}
     assert proof["runs"]["lr0"] == {"ok": False, "error": "the disk is full"}
     assert "the disk is full" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from launch.checkpoints.best_checkpoint import BestCheckpoint
-from launch.evaluation.online.run_evaluations import OnlineEvaluationResult
+from launch.evaluation.held_out.evaluation_store import OnlineEvaluationResult
 from launch.run.summary import SummaryFacts, list_failed_checks, summarise_run
 from protocol.evaluation import AttemptRecord
 from protocol.events import EventLog
@@ -38,10 +38,10 @@ def attempts(*passed: bool, family: str = "count") -> list[AttemptRecord]:
 
 
 def facts(**changes: object) -> SummaryFacts:
-    given: dict[str, object] = {
+    defaults: dict[str, object] = {
         "recipe": "demo",
         "mode": "async",
-        "control": "none",
+        "negative_control": "none",
         "nodes": 1,
         "placement": "separate",
         "seed": 7,
@@ -56,7 +56,7 @@ def facts(**changes: object) -> SummaryFacts:
         "leaked": 0,
         "finished": True,
     }
-    return SummaryFacts(**(given | changes))
+    return SummaryFacts(**(defaults | changes))
 
 
 def write_run(run_dir: Path) -> None:
@@ -71,7 +71,7 @@ def write_run(run_dir: Path) -> None:
     for version in range(5):  # some never reach an engine
         driver.emit("weights.published", version=version)
     for version, pause in ((1, 10.0), (2, 30.0), (2, 20.0)):
-        engine.emit("engine.load", version=version, pause_ms=pause)
+        engine.emit("engine.loaded", version=version, pause_ms=pause)
     for first, last in ((1, 1), (1, 2)):
         worker.emit("trajectory.stored", versions_min=first, versions_max=last)
     with (run_dir / "events" / "worker-0.jsonl").open("ab") as file:
@@ -133,16 +133,16 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
         "infra_failures": 1,
         "infra_failed_by_decile": [0.0] * 9 + [0.4],
     }
-    assert summary["staleness"] == {"max": 2.0, "mean": 0.75, "bound": 2}
+    assert summary["staleness"] == {"max": 2.0, "mean": 0.75, "max_staleness": 2}
     assert summary["clip"] == {"high_max": 0.5, "low_max": 0.25, "high_steps": 1, "low_steps": 1}
     assert summary["weights"] == {
-        "pushes": 2,
+        "versions": 2,
         "loads": 3,
         "pause_ms_p50": 20.0,
         "pause_ms_max": 30.0,
         "paused_share": 0.0,
     }
-    assert summary["placement"] == {"kind": "separate", "turns": 0, "blocked_s": 0.0, "blocked_share": 0.0}
+    assert summary["colocation"] == {"placement": "separate", "offloads": 0, "blocked_s": 0.0, "blocked_share": 0.0}
     assert summary["sandbox"] == {"started": 3, "leaked": 0}
     seconds = 5.0 + 3.0
     assert summary["tokens_per_s"] == {"sampled": 600 / seconds, "trained": 400 / seconds}
@@ -157,7 +157,7 @@ def test_engines_stand_still_for_the_share_of_the_training_that_was_measured(tmp
     loads = [("engine-0", 99, 7.0), ("engine-0", 105, 100.0), ("engine-1", 105, 200.0), ("engine-0", 220, 300.0),
              ("engine-0", 250, 9.0)]  # fmt: skip
     lines += [
-        {"t": t, "kind": "engine.load", "writer": writer, "seq": 0, "version": 1, "pause_ms": ms}
+        {"t": t, "kind": "engine.loaded", "writer": writer, "seq": 0, "version": 1, "pause_ms": ms}
         for writer, t, ms in loads
     ]
     lines += [{"t": 230, "kind": "engine.load_failed", "writer": "engine-1", "seq": 1, "pause_ms": 1000.0}]
@@ -168,7 +168,7 @@ def test_engines_stand_still_for_the_share_of_the_training_that_was_measured(tmp
             file.write(orjson.dumps(line) + b"\n")
     weights = summarise_run(tmp_path, facts())["weights"]
     assert weights == {
-        "pushes": 1,
+        "versions": 1,
         "loads": 5,
         "pause_ms_p50": 150.0,
         "pause_ms_max": 1000.0,
@@ -176,22 +176,25 @@ def test_engines_stand_still_for_the_share_of_the_training_that_was_measured(tmp
     }
 
 
-def test_what_the_learners_turns_cost_is_no_pause_for_weights(tmp_path: Path) -> None:
+def test_time_offloaded_is_no_pause_for_weights(tmp_path: Path) -> None:
     """Else a run that blocks by its placement looks like one that never does."""
-    driver = [{"t": 100, "kind": "run.phase", "phase": "training"}, {"t": 200, "kind": "run.phase", "phase": "done"}]
-    turns = [(90, 5.0, 1, False), (150, 20.0, 2, True), (190, 10.0, 2, False)]
+    driver = [
+        {"t": 100, "kind": "run.phase", "phase": "training"},
+        {"t": 200, "kind": "run.phase", "phase": "shutdown"},
+    ]
+    offloads = [(90, 5.0, 1, False), (150, 20.0, 2, True), (190, 10.0, 2, False)]
     engine = [
         {"t": t, "kind": "engine.onloaded", "offloaded_s": offloaded_s, "version": version, "new": new}
-        for t, offloaded_s, version, new in turns
+        for t, offloaded_s, version, new in offloads
     ]
     (tmp_path / "events").mkdir()
     for writer, lines in (("driver-1", driver), ("engine-0", engine)):
-        told = (orjson.dumps({"writer": writer, "seq": seq} | line) + b"\n" for seq, line in enumerate(lines))
-        (tmp_path / "events" / f"{writer}.jsonl").write_bytes(b"".join(told))
+        encoded = (orjson.dumps({"writer": writer, "seq": seq} | line) + b"\n" for seq, line in enumerate(lines))
+        (tmp_path / "events" / f"{writer}.jsonl").write_bytes(b"".join(encoded))
     summary = summarise_run(tmp_path, facts(placement="colocated"))
-    assert summary["placement"] == {"kind": "colocated", "turns": 3, "blocked_s": 35.0, "blocked_share": 0.3}
+    assert summary["colocation"] == {"placement": "colocated", "offloads": 3, "blocked_s": 35.0, "blocked_share": 0.3}
     assert summary["weights"] == {
-        "pushes": 1,
+        "versions": 1,
         "loads": 1,
         "pause_ms_p50": 0.0,
         "pause_ms_max": 0.0,
@@ -210,11 +213,11 @@ def test_an_event_that_could_not_be_written_is_missed(tmp_path: Path) -> None:
     assert summarise_run(tmp_path, facts())["events"] == {"written": 20 + 9, "lost": (2 + 1 + 1) + (1 + 1)}
 
 
-def test_a_resumed_runs_seconds_are_those_of_all_its_attempts_without_the_time_between(tmp_path: Path) -> None:
+def test_a_resumed_runs_seconds_are_those_of_all_its_starts_without_the_time_between(tmp_path: Path) -> None:
     write_run(tmp_path)
-    for attempt, times in ((1, (100.0, 130.0)), (2, (500.0, 540.0))):
+    for start, times in ((1, (100.0, 130.0)), (2, (500.0, 540.0))):
         clock = iter(times)
-        driver = EventLog(tmp_path, f"driver-{attempt}", "node-0", lambda clock=clock: next(clock), steady=None)
+        driver = EventLog(tmp_path, f"driver-{start}", "node-0", lambda clock=clock: next(clock), steady=None)
         driver.emit("run.started")
         driver.emit("run.finished")
     (tmp_path / "events" / "driver-1.jsonl").write_bytes(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch import report
-from launch.config import NegativeControl, load_recipe
+from launch.config import load_recipe
 from launch.control.requests import ControlAction, make_request, submit_request
 from launch.run_records.config_changes import read_changes, record_changes
 from launch.run_records.reproducibility import make_record, write_record
@@ -19,8 +19,9 @@ from launch.run_records.retunable_keys import apply_changes, diff_configs
 from launch.run_records.run_directory import RunDirectory, require_new_run
 from launch.run_records.run_lookup import find_newest_run, find_run
 from launch.run_records.stored_config import load_resumed_config, load_stored_config
+from launch.settings.run import NegativeControl
 from protocol.errors import UserError
-from protocol.run_directory.layout import RunDirectoryError, resume_command
+from protocol.run_directory.layout import NoSuchRunError, RunDirectoryError, resume_command
 from protocol.run_directory.run_status import is_running
 
 
@@ -28,7 +29,7 @@ def test_each_start_has_a_directory_of_its_own(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, "demo", now=0) as first, RunDirectory.create(tmp_path, "demo", now=0) as second:
         assert re.fullmatch(r"demo-\d{8}-\d{6}", first.run_id)
         assert second.run_id == f"{first.run_id}-2"
-        assert first.logs == tmp_path / first.run_id / "attempts" / "1" / "logs"
+        assert first.logs == tmp_path / first.run_id / "starts" / "1" / "logs"
         assert first.logs.is_dir()
 
 
@@ -62,7 +63,7 @@ def test_two_drivers_never_share_a_run(tmp_path: Path) -> None:
         with pytest.raises(RunDirectoryError, match="in use by process"):
             RunDirectory.open(run.path)
     with RunDirectory.open(run.path) as again:
-        assert again.attempt == 2
+        assert again.start_number == 2
 
 
 def test_resume_finds_the_run_or_says_what_there_is(tmp_path: Path) -> None:
@@ -70,9 +71,10 @@ def test_resume_finds_the_run_or_says_what_there_is(tmp_path: Path) -> None:
         with RunDirectory.create(tmp_path, "demo", run_id) as run:
             write_record(run, load_recipe("demo"))
     assert find_newest_run(tmp_path, "demo", None) == tmp_path / "new"
-    assert find_run(tmp_path, "old") == tmp_path / "old"
-    with pytest.raises(RunDirectoryError, match="did you mean 'old'"):
-        find_run(tmp_path, "olds")
+    assert find_run(tmp_path, "old") == find_run(Path("runs"), f"{tmp_path}/old/") == tmp_path / "old"
+    for parent, run in ((tmp_path, "olds"), (Path("runs"), f"{tmp_path}/olds")):
+        with pytest.raises(NoSuchRunError, match=f"no run 'olds' in {tmp_path}: .*did you mean 'old'"):
+            find_run(parent, run)
     with pytest.raises(RunDirectoryError, match="of recipe 'other'"):
         find_newest_run(tmp_path, "other", None)
 
@@ -95,7 +97,7 @@ def test_the_newest_run_is_the_newest_that_was_asked_for(tmp_path: Path) -> None
 
 def test_a_folder_that_holds_no_run_is_not_offered_to_be_resumed(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path, "demo", "mine").close()
-    with pytest.raises(RunDirectoryError, match=r"no run that could go on.*`rm -r \S+/mine`.*--run-id NAME"):
+    with pytest.raises(RunDirectoryError, match=r"is not a run that can be resumed.*`rm -r \S+/mine`.*--run-id NAME"):
         require_new_run(tmp_path, "mine")
 
 
@@ -125,7 +127,7 @@ def test_a_run_that_has_come_to_its_end_goes_on_only_to_a_further_one(tmp_path: 
     with RunDirectory.open(run.path) as again:
         again.archive_results()
         write_record(again, load_resumed_config(run.path, ("run.steps=99",)))
-    assert json.loads((run.path / "attempts" / "1" / "summary.json").read_text()) == {"ok": True}
+    assert json.loads((run.path / "starts" / "1" / "summary.json").read_text()) == {"ok": True}
     assert load_resumed_config(run.path, ()).run.steps == 99, "it did not come to its new end"
 
 
@@ -153,8 +155,8 @@ def test_what_was_changed_while_a_run_went_on_stays_in_its_record(tmp_path: Path
         write_record(again, load_resumed_config(run.path, ("run.steps=99",)))
     assert (load_stored_config(run.path).learner.lr, load_stored_config(run.path).run.steps) == (1e-5, 99)
     (change,) = read_changes(run.path)
-    assert (change.attempt, change.first_step, change.after, change.reason) == (1, 7, 1e-5, "too fast")
-    assert load_stored_config(run.path / "attempts" / "1").learner.lr == load_recipe("demo").learner.lr, (
+    assert (change.start_number, change.first_step, change.after, change.reason) == (1, 7, 1e-5, "too fast")
+    assert load_stored_config(run.path / "starts" / "1").learner.lr == load_recipe("demo").learner.lr, (
         "replays begin here"
     )
 

@@ -41,7 +41,7 @@ def make_run(folder: Path, name: str, *, steps: int = 3, finished: bool = True, 
     path = folder / name
     write_fake_run(path, steps=steps, finished=finished)
     config = RunConfig.model_validate({"run": {"name": "demo", "steps": steps, **changed}})
-    (path / "config.json").write_bytes(orjson.dumps({"attempt": 1, "config": config_tables(config)}))
+    (path / "config.json").write_bytes(orjson.dumps({"start_number": 1, "config": config_tables(config)}))
     return path
 
 
@@ -137,10 +137,10 @@ def test_runs_without_a_step_are_compared_by_what_they_are(folder: Path) -> None
 def test_compare_writes_a_page_and_prints_one_object(folder: Path, capfdbinary: pytest.CaptureFixture) -> None:
     runs = [make_run(folder, "a"), make_run(folder, "b")]
     COMMAND.call(["compare", *map(str, runs), "--json"])
-    said = json.loads(capfdbinary.readouterr().out)
-    assert Path(said["page"]) == folder / "compare-a-b.html"
-    assert Path(said["page"]).read_text().startswith("<!doctype html>")
-    assert {line["run"] for line in said["metrics"]} == {"a", "b"}
+    output = json.loads(capfdbinary.readouterr().out)
+    assert Path(output["page"]) == folder / "compare-a-b.html"
+    assert Path(output["page"]).read_text().startswith("<!doctype html>")
+    assert {line["run"] for line in output["metrics"]} == {"a", "b"}
 
 
 # -- query -----------------------------------------------------------------------------------------------------------
@@ -195,6 +195,15 @@ def test_what_is_no_question_about_runs_is_refused_in_one_line(folder: Path, sql
     assert "\n" not in str(refused.value)
 
 
+def test_an_error_in_a_query_is_told_in_our_words(folder: Path) -> None:
+    run = make_run(folder, "a", steps=1)
+    with pytest.raises(UserError, match=r"no table 'metrix', but runs, metrics, .*; did you mean 'metrics'"):
+        ask("SELECT * FROM metrix", run)
+    with pytest.raises(UserError, match="rewrd") as refused:
+        ask("SELECT rewrd FROM metrics", run)
+    assert "LINE" not in str(refused.value)
+
+
 def test_a_table_without_rows_says_why_it_has_no_column(folder: Path) -> None:
     fresh = folder / "fresh"
     (fresh / "events").mkdir(parents=True)
@@ -204,17 +213,17 @@ def test_a_table_without_rows_says_why_it_has_no_column(folder: Path) -> None:
 
 def test_lines_that_are_no_events_cost_a_question_nothing(folder: Path) -> None:
     run = make_run(folder, "a", steps=2)
-    asked = "SELECT count(*) FROM events"
-    ((whole,),) = ask(asked, run)
+    query = "SELECT count(*) FROM events"
+    ((whole,),) = ask(query, run)
     with next((run / "events").glob("*.jsonl")).open("ab") as file:
         file.write(b'0\n[]\n"x"\n{"torn": ')
-    assert ask(asked, run) == [[whole]]
+    assert ask(query, run) == [[whole]]
 
 
 def test_a_record_whose_tables_are_none_is_damaged(folder: Path) -> None:
     (make_run(folder, "odd") / "config.json").write_bytes(b'{"config": {"run": 3}}')
     assert [line.status for line in list_run_rows(folder, NOW)] == [RunStatus.DAMAGED]
-    with pytest.raises(UserError, match="no run's record"):
+    with pytest.raises(UserError, match="not a run's record"):
         read_compared_runs([make_run(folder, "whole"), folder / "odd"], NOW)
 
 
@@ -243,7 +252,7 @@ def full(folder: Path) -> Path:
     write(run / "checkpoints" / "step-000004.torn" / "learner" / "shard")
     write(run / "checkpoints" / "step-000005.unfinished" / "learner" / "shard")
     write(run / "copies" / "node-1" / "v0003")
-    write(run / "attempts" / "1" / "logs" / "ray.log")
+    write(run / "starts" / "1" / "logs" / "ray.log")
     write(run / "trajectories" / "trajectories-00001.bin")
     return run
 

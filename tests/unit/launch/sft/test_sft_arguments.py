@@ -98,19 +98,19 @@ def test_what_is_missing_is_said_with_the_option(tmp_path: Path) -> None:
 
 def test_what_the_learner_could_not_load_is_refused_before_it_starts(tmp_path: Path) -> None:
     build_demo_model(tmp_path, load_recipe("demo", ["model.layers=1", "model.heads=2"]).model, 0)
-    asked = [f"sft.model={tmp_path}", 'sft.data=["a.jsonl"]']
+    overrides = [f"sft.model={tmp_path}", 'sft.data=["a.jsonl"]']
     with pytest.raises(UserError, match=r"learner\.tp = 3 does not divide the 2 key-value heads.* one of 1, 2$"):
-        prepare_sft(load_sft(None, [*asked, "learner.tp=3", "learner.ranks=3"]))
+        prepare_sft(load_sft(None, [*overrides, "learner.tp=3", "learner.ranks=3"]))
     with pytest.raises(UserError, match=r"learner\.pp = 2 does not divide the 1 layers.* one of 1$"):
-        prepare_sft(load_sft(None, [*asked, "learner.pp=2", "learner.ranks=2"]))
+        prepare_sft(load_sft(None, [*overrides, "learner.pp=2", "learner.ranks=2"]))
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"model\.safetensors is damaged or cut off"):
-        prepare_sft(load_sft(None, asked))
+        prepare_sft(load_sft(None, overrides))
     wrong = json.loads((tmp_path / "config.json").read_text()) | {"layer_types": ["full_attention"] * 5}
     (tmp_path / "config.json").write_text(json.dumps(wrong))
     with pytest.raises(UserError, match=r"config\.json: transformers cannot read it .*`layer_types` \(5\)"):
-        prepare_sft(load_sft(None, asked))
+        prepare_sft(load_sft(None, overrides))
 
 
 def begun(runs: Path, run_id: str, *overrides: str) -> Path:
@@ -138,6 +138,15 @@ def test_adapters_are_written_alone_where_there_are_some() -> None:
     ).config().sft.adapters == Path("a")
     with pytest.raises(ConfigError, match=r"sft\.adapters has no adapters to write: set lora\.rank = 16"):
         parse_sft_arguments(["--model", "/m", "--adapters", "a"]).config()
+
+
+def test_data_may_be_a_run_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs/demo-1").mkdir(parents=True)
+    config = parse_sft_arguments(["--data", "demo-1", "good.jsonl"]).config()
+    assert config.sft.data == (Path("runs/demo-1"), Path("good.jsonl"))
+    recipe = load_recipe("demo", ['warm_start.data=["demo-1"]', "evaluation.before_from=demo-1"])
+    assert (*recipe.warm_start.data, recipe.evaluation.before_from) == (Path("runs/demo-1"),) * 2
 
 
 def test_resume_finds_the_newest_supervised_training(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from launch.actor_group.learner_group import LearnerGroup
 from launch.config import load_sft
+from launch.settings.sft import SftSettings
 from launch.sft.exports import EXPORTS_FILE, SftExports, check_exports
-from launch.sft.settings import SftSettings
 from learner.rank import LearnerRank
 from protocol.errors import UserError
 
@@ -45,7 +45,7 @@ def is_called_empty(path: Path) -> bool:
     return path.name == "empty"
 
 
-def asked(**places: Path) -> SftSettings:
+def export_settings(**places: Path) -> SftSettings:
     return load_sft(None, [f"sft.{name}={place}" for name, place in places.items()] + ["lora.rank=2"]).sft
 
 
@@ -58,34 +58,34 @@ def write(learners: FakeLearners, sft: SftSettings, run_dir: Path, weights: str 
 
 def test_a_place_where_nothing_can_appear_is_refused_before_training(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    check_exports(asked(output=tmp_path / "a" / "b" / "new"), None)
+    check_exports(export_settings(output=tmp_path / "a" / "b" / "new"), None)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     for place in (Path("/proc/model"), tmp_path / "file" / "model", tmp_path / ("long" * 70)):
         with pytest.raises(UserError, match=r"cannot be written \(.*\): choose another --output"):
-            check_exports(asked(output=place), None)
+            check_exports(export_settings(output=place), None)
         with pytest.raises(UserError, match="choose another --adapters"):
-            check_exports(asked(adapters=place), None)
+            check_exports(export_settings(adapters=place), None)
     with pytest.raises(UserError, match="choose separate folders"):
-        check_exports(asked(output=tmp_path / "a", adapters=tmp_path / "b" / ".." / "a" / "b"), None)
+        check_exports(export_settings(output=tmp_path / "a", adapters=tmp_path / "b" / ".." / "a" / "b"), None)
 
 
 def test_a_place_that_is_taken_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     (tmp_path / "empty").mkdir()
-    check_exports(asked(output=tmp_path / "link"), None)
+    check_exports(export_settings(output=tmp_path / "link"), None)
     with pytest.raises(UserError, match=r"exists, and nothing is overwritten: choose another --output"):
-        check_exports(asked(output=tmp_path), None)
+        check_exports(export_settings(output=tmp_path), None)
     (tmp_path / "run" / "model").mkdir(parents=True)
     (tmp_path / "run" / "model" / "config.json").touch()
     with pytest.raises(UserError, match=r"run/model exists, and nothing is overwritten"):
-        check_exports(asked(), tmp_path / "run")
+        check_exports(export_settings(), tmp_path / "run")
     monkeypatch.setattr(Path, "is_mount", is_called_empty)
     with pytest.raises(UserError, match=r"is a mount point.*--output .*/empty/model$"):
-        check_exports(asked(output=tmp_path / "empty"), None)
+        check_exports(export_settings(output=tmp_path / "empty"), None)
 
 
-def test_a_folder_that_an_earlier_attempt_wrote_stays_only_if_it_is_whole(tmp_path: Path) -> None:
-    sft, run_dir, learners = asked(adapters=tmp_path / "alone"), tmp_path / "run", FakeLearners()
+def test_a_folder_that_an_earlier_start_wrote_stays_only_if_it_is_whole(tmp_path: Path) -> None:
+    sft, run_dir, learners = export_settings(adapters=tmp_path / "alone"), tmp_path / "run", FakeLearners()
     write(learners, sft, run_dir)
     model = run_dir / "model" / "model.safetensors"
     assert learners.written == ["publish", "publish_adapter"]
@@ -103,12 +103,12 @@ def test_a_folder_that_an_earlier_attempt_wrote_stays_only_if_it_is_whole(tmp_pa
 @pytest.mark.parametrize("name", ["notes.txt", "model.safetensors"])
 def test_what_somebody_put_into_the_folder_is_not_touched(tmp_path: Path, name: str) -> None:
     learners = FakeLearners()
-    write(learners, asked(), tmp_path / "run")
+    write(learners, export_settings(), tmp_path / "run")
     (tmp_path / "run" / "model" / name).write_text("mine")
     with pytest.raises(UserError, match=r"has files that this run did not write, and nothing is overwritten"):
-        write(learners, asked(), tmp_path / "run")
+        write(learners, export_settings(), tmp_path / "run")
     assert (tmp_path / "run" / "model" / name).read_text() == "mine"
-    write(learners, asked(output=tmp_path / "other"), tmp_path / "run")
+    write(learners, export_settings(output=tmp_path / "other"), tmp_path / "run")
     assert (tmp_path / "other" / "model.safetensors").exists()
 
 
@@ -117,16 +117,16 @@ def test_a_place_that_became_unwritable_says_how_to_get_the_weights(tmp_path: Pa
     with pytest.raises(
         UserError, match=r"new cannot be written \(No space left.*longshore sft --resume run .*--output FOLDER$"
     ):
-        write(learners, asked(output=tmp_path / "new"), tmp_path / "run")
+        write(learners, export_settings(output=tmp_path / "new"), tmp_path / "run")
     assert ([path.name for path in tmp_path.iterdir()], [*(tmp_path / "run").iterdir()]) == (["run"], [])
     learners.refusal = None
-    write(learners, asked(output=tmp_path / "other"), tmp_path / "run")
+    write(learners, export_settings(output=tmp_path / "other"), tmp_path / "run")
     assert (tmp_path / "run" / EXPORTS_FILE).exists()
 
 
-def test_what_a_killed_attempt_left_beside_the_place_is_replaced(tmp_path: Path) -> None:
+def test_what_a_killed_start_left_beside_the_place_is_replaced(tmp_path: Path) -> None:
     (tmp_path / ".new.partial").mkdir()
     (tmp_path / ".new.partial" / "half").touch()
-    write(FakeLearners(), asked(output=tmp_path / "new"), tmp_path / "run")
+    write(FakeLearners(), export_settings(output=tmp_path / "new"), tmp_path / "run")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "run"]
     assert not (tmp_path / "new" / "half").exists()

@@ -27,7 +27,7 @@ def replayed(trace: RunTrace, cell: SimulationSettings) -> tuple[float, float]:
     """(trained tokens a second, mean staleness) over what the run measured."""
     outcome = simulate(trace.scenario, cell, trace.workload, 0, trace.replay_overrides)
     account, measured = outcome.account, trace.measured
-    mean = sum(age * tokens for age, tokens in enumerate(account.tokens_by_staleness())) / account.trained
+    mean = sum(steps * tokens for steps, tokens in enumerate(account.tokens_by_staleness())) / account.trained
     return account.trained / account.seconds / measured.trained_tokens_per_s, mean / measured.staleness_mean
 
 
@@ -40,12 +40,12 @@ def test_a_replayed_run_comes_out_as_it_was_measured(path: Path) -> None:
 
 @pytest.mark.parametrize(("path", "times"), [(YOUNG, 0.5), (YOUNG, 2.0), (OLD, 0.5)])
 def test_a_replay_with_another_number_in_flight_does_not(path: Path, times: float) -> None:
-    """Neither its speed nor its ages: else the figures would agree whatever was simulated.  (Of the old tokens' run
-    twice as many would come out alike, since the age bound lets no more begin.)"""
+    """Neither its speed nor its staleness: else the figures would agree whatever was simulated.  (Of the old tokens'
+    run twice as many would come out alike, since the staleness bound lets no more begin.)"""
     trace = read_trace(path)
-    rate, age = replayed(trace, trace.settings._replace(in_flight=round(times * trace.file.in_flight)))
+    rate, staleness = replayed(trace, trace.settings._replace(in_flight=round(times * trace.file.in_flight)))
     assert rate != pytest.approx(1.0, rel=0.25)
-    assert age != pytest.approx(1.0, rel=0.15)
+    assert staleness != pytest.approx(1.0, rel=0.15)
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,9 @@ def run(
 def begun(scenario: Scenario) -> SimulatedCluster:
     """A world at its first moment."""
     cell = SimulationSettings(4, AdmissionMode.ASYNC, StaleTokenPolicy.MASK, 1, 48)
-    world = SimulatedCluster(scenario, cell, SimulationRunner(scenario, 0)._workload(), 0, None)
-    world._rollout.start()
-    world._learner.start(world._rollout)
+    world = SimulatedCluster(scenario, cell, SimulationRunner(scenario, 0).build_workload(), 0, None)
+    world.rollout.start()
+    world.learner.start(world.rollout)
     return world
 
 
@@ -113,10 +113,10 @@ class Stated(SimulationRunner):
         return by_hand() if cell.faults else outcome_of(20.0)
 
 
-def consumed(trained: int, masked: int, age: int) -> ConsumedTrajectory:
-    """``trained`` tokens of an age and ``masked`` ones that are older."""
-    ages, tokens = np.array([age, 9], np.int32), np.array([trained, masked], np.int64)
-    return ConsumedTrajectory(ages, tokens, np.array([True, False]), np.array([0, 1], np.int32), seconds=1.0)
+def consumed(trained: int, masked: int, steps: int) -> ConsumedTrajectory:
+    """``trained`` tokens of one staleness and ``masked`` ones that are older."""
+    staleness, tokens = np.array([steps, 9], np.int32), np.array([trained, masked], np.int64)
+    return ConsumedTrajectory(staleness, tokens, np.array([True, False]), np.array([0, 1], np.int32), seconds=1.0)
 
 
 def outcome_of(tokens_per_s: float) -> SimulationResult:
@@ -126,8 +126,8 @@ def outcome_of(tokens_per_s: float) -> SimulationResult:
 
 
 def by_hand() -> SimulationResult:
-    """Of ten trajectories, the longest first, 10 · n tokens were sampled and n · n trained; those of odd n a step late,
-    the third two."""
+    """Ten trajectories, the longest first: 10 · n tokens sampled and n · n trained; those of odd n a step late, the
+    third two."""
     account = TokenAccounting(warm_up=1)
     account.add_wait(7.0)
     account.end_step(1, 10.0, [consumed(1000, 0, 0)], 0, 0)
@@ -168,7 +168,7 @@ def test_a_row_says_what_a_person_computes_from_the_same_tokens() -> None:
 def test_episodes_are_as_long_as_the_scenario_says() -> None:
     """The median, the 95th percentile at four medians, and none beyond the cut at twelve."""
     scenario = read_scenario(find_scenario("scale"))
-    model, workload = scenario.episode, SimulationRunner(scenario, 0)._workload()
+    model, workload = scenario.episode, SimulationRunner(scenario, 0).build_workload()
     requests = (RolloutRequest("run", GroupId(n // 4), n % 4, 4, "task", seed=n) for n in range(10_000))
     seconds = [seconds_of(workload.plan_episode(rollout_request)) for rollout_request in requests]
     median, p95 = np.quantile(seconds, [0.5, 0.95])
@@ -206,15 +206,15 @@ def test_a_node_that_dies_costs_its_episodes_and_nothing_else() -> None:
 
 
 def test_what_faults_cost_stands_beside_the_same_run_without_them() -> None:
-    matrix, told = SimulationMatrix(nodes=(4,), in_flight=(24, 48), max_staleness=(2,)), list[SimulationSettings]()
-    rows = SimulationRunner(small(faults=1.0), 3).run_matrix(matrix, 1, told.append)
+    matrix, settings = SimulationMatrix(nodes=(4,), in_flight=(24, 48), max_staleness=(2,)), list[SimulationSettings]()
+    rows = SimulationRunner(small(faults=1.0), 3).run_matrix(matrix, 1, settings.append)
     calm = SimulationRunner(small(), 3).run_matrix(matrix, 1, once)
     for row, other in zip(rows, calm, strict=True):
         assert row.result.faults
         assert row.vs_faultless == row.trained_tokens_per_s / other.trained_tokens_per_s < 1
-        (first, *_), said = row.result.faults, row.as_json()
-        assert said["vs_faultless"] == round(row.vs_faultless, 4)
-        assert said["faults"][0] == {
+        (first, *_), output = row.result.faults, row.as_json()
+        assert output["vs_faultless"] == round(row.vs_faultless, 4)
+        assert output["faults"][0] == {
             "node": first.node,
             "at_s": round(first.at_s, 3),
             "away_s": 120.0,
@@ -223,7 +223,7 @@ def test_what_faults_cost_stands_beside_the_same_run_without_them() -> None:
             "tokens": first.tokens,
         }
         assert (other.vs_faultless, other.result.faults) == (1.0, [])
-    assert sorted(cell.in_flight for cell in told if not cell.faults) == [24, 48]
+    assert sorted(cell.in_flight for cell in settings if not cell.faults) == [24, 48]
     printed = table_lines(rows)
     assert sum(line.startswith("staleness ≤ 2") for line in printed) == len(
         best_rows(rows)["staleness ≤ 2"].result.faults
@@ -247,25 +247,25 @@ def test_what_came_before_the_warm_ups_end_is_in_no_figure() -> None:
 
 
 def test_a_batch_without_a_token_to_train_counts_as_not_trained() -> None:
-    """What is dropped is what the shares by length have as not trained, where it made no step too."""
+    """Dropped tokens equal those that the shares by length count as untrained, also where no step was made."""
     learner = {"groups_per_step": 1, "group_size": 2, "steps": 12, "warm_up": 2, "step_s": 30.0}
     episode = {"turns": [2, 5], "p95_over_median": 6.0}
     scenario = Scenario.model_validate({"name": "test", "episode": episode, "learner": learner})
     cell = SimulationSettings(4, AdmissionMode.ASYNC, StaleTokenPolicy.DROP, 1, 16)
     outcome = SimulationRunner(scenario, 1).simulate(cell)
-    used = outcome.account._used
+    used = outcome.account.used
     assert len(used) == 10 * 2 + 2, "one batch was passed over"
     assert outcome.dropped["all_stale"] == sum(not use.trained for use in used) == 2
 
 
 def test_an_episode_that_comes_second_is_not_the_one_that_is_trained() -> None:
-    rollout = begun(small())._rollout
+    rollout = begun(small()).rollout
     worker = rollout.workers[0]
     first = next(iter(worker.episodes))
     second = replace(first, rollout_request=replace(first.rollout_request, attempt=1))
     worker.episodes[second] = None
-    rollout._deliver(first)
-    rollout._deliver(second)
+    rollout.deliver(first)
+    rollout.deliver(second)
     assert rollout.arrived == {first.rollout_request.trajectory_id: first}
 
 
@@ -282,6 +282,16 @@ def test_a_thousand_nodes_pay_for_the_age_bound_what_was_promised() -> None:
     assert tokens_per_s(masked) >= 0.95 * unbounded
     shares = masked.account.trained_share_by_decile()
     assert min(shares) >= 0.9 * max(shares)
+
+
+def test_a_misspelled_run_is_recognised_as_a_misspelled_scenario_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs" / "terminal-7").mkdir(parents=True)
+    (tmp_path / "runs" / "terminal-7" / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="did you mean 'terminal-7'"):
+        find_scenario("terminl-7")
 
 
 def test_every_named_scenario_can_be_read() -> None:
@@ -328,7 +338,7 @@ def test_a_scenario_file_with_a_wrong_key_says_which(tmp_path: Path) -> None:
         ("[matrix]\nmax_staleness = []", "matrix.max_staleness"),
         ("[matrix]\nmode = []", "matrix.mode"),
         ('name = "../elsewhere"', "name"),
-        ("[learner]\nsteps = 100000", r"102,400,000 trajectories.*at most 10,000,000"),
+        ("[learner]\nsteps = 100000", r"12,800,000 trajectories.*at most 10,000,000"),
         ("[episode]\nturns = [1, 1000000]", "episode.turns"),
         ("[episode]\nturns = [8, 2]", r"episode.turns = \[8, 2\].*write \[2, 8\]"),
     ],
@@ -409,15 +419,15 @@ def test_what_was_sampled_for_who_is_gone_is_known() -> None:
 
 def test_a_node_that_dies_takes_what_its_episodes_had_sampled_the_turn_under_way_too() -> None:
     world = begun(small())
-    worker = world._rollout.workers[1]
-    world._clock.schedule(40.0, lambda _: world._clock.stop())
-    world._clock.run(100.0)
+    worker = world.rollout.workers[1]
+    world.clock.schedule(40.0, lambda _: world.clock.stop())
+    world.clock.run(100.0)
     turns = [span.tokens for episode in worker.episodes for _, span in episode.spans]
     under_way = [episode.request for episode in worker.episodes if episode.request is not None]
     assert under_way
-    world._rollout.kill_node(1)
+    world.rollout.kill_node(1)
     assert all(request.sampled for request in under_way)
-    assert world._rollout.lost_tokens == sum(turns) + sum(request.sampled for request in under_way)
+    assert world.rollout.lost_tokens == sum(turns) + sum(request.sampled for request in under_way)
 
 
 def test_weights_that_come_while_a_request_of_no_time_at_all_runs_find_it_sampled() -> None:

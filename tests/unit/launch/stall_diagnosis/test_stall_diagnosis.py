@@ -27,6 +27,7 @@ from protocol.events import EventLog
 from protocol.processes.stack_dumps import register_stack_dump
 from protocol.processes.task_stacks import TaskStack, collect_task_stacks
 from protocol.run_directory.run_tail import read_events
+from tests.support.fake_clock import FakeClock
 
 TRAINS = "launch/training/loop.py:230 TrainingLoop.run"
 
@@ -204,18 +205,11 @@ def test_the_file_has_the_line_and_every_stack(tmp_path: Path) -> None:
 # -- noticing --------------------------------------------------------------------------------------------------------
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class HangingRun:
     """Sampled its last token long ago."""
 
     def __init__(self, run_dir: Path, report: Callable[[], tuple[str, str]] = lambda: ("a waits for b", "hang-1.txt")):
-        self.run_dir, self.clock, self.tokens, self.limit_s = run_dir, Clock(), 5, 60.0
+        self.run_dir, self.clock, self.tokens, self.limit_s = run_dir, FakeClock(), 5, 60.0
         self._report = report
         self.watch = StallDetector(
             events=EventLog(run_dir, "driver-1", "node-0"),
@@ -235,7 +229,7 @@ class HangingRun:
         self.clock.now += seconds
         await self.watch.check_progress()
 
-    def told(self) -> list[str]:
+    def event_kinds(self) -> list[str]:
         return [str(event["kind"]) for event in read_events(self.run_dir)]
 
 
@@ -243,18 +237,18 @@ async def test_a_run_that_stands_still_is_told_of_once_and_again_when_it_goes_on
     run = HangingRun(tmp_path)
     for seconds in (0.0, 59.0):
         await run.after(seconds)
-    assert run.told() == []
+    assert run.event_kinds() == []
     for seconds in (1.0, 60.0, 60.0):
         await run.after(seconds)
-    assert run.told() == ["run.stalled", "alert.raised"]
+    assert run.event_kinds() == ["run.stalled", "alert.raised"]
     stalled, advice = read_events(tmp_path)
     assert (stalled["text"], stalled["path"], stalled["seconds"]) == ("a waits for b", "hang-1.txt", 60.0)
     assert advice["text"] == "no progress for 60 s: a waits for b (all stacks: hang-1.txt)"
     run.tokens += 1
     await run.after(1.0)
-    assert run.told() == ["run.stalled", "alert.raised", "alert.resolved"]
+    assert run.event_kinds() == ["run.stalled", "alert.raised", "alert.resolved"]
     await run.after(61.0)
-    assert run.told().count("run.stalled") == 2
+    assert run.event_kinds().count("run.stalled") == 2
 
 
 async def test_any_progress_counts_and_what_is_no_progress_does_not(tmp_path: Path) -> None:
@@ -262,10 +256,10 @@ async def test_any_progress_counts_and_what_is_no_progress_does_not(tmp_path: Pa
     await run.after(50.0)
     run.watch.observe_event({"kind": "episode.turn"})
     await run.after(50.0)
-    assert run.told() == []
-    run.watch.observe_event({"kind": "sandbox.stats"})
+    assert run.event_kinds() == []
+    run.watch.observe_event({"kind": "sandbox.counted"})
     await run.after(10.0)
-    assert run.told() == ["run.stalled", "alert.raised"]
+    assert run.event_kinds() == ["run.stalled", "alert.raised"]
 
 
 async def test_a_run_that_is_paused_or_wants_no_report_makes_no_progress_in_peace(tmp_path: Path) -> None:
@@ -275,7 +269,7 @@ async def test_a_run_that_is_paused_or_wants_no_report_makes_no_progress_in_peac
     run.watch.observe_event({"kind": "scheduler.flow", "flow": "run"})
     run.limit_s = 0.0
     await run.after(1000.0)
-    assert run.told() == []
+    assert run.event_kinds() == []
 
 
 async def test_a_look_that_fails_is_told_and_ends_nothing(tmp_path: Path) -> None:
@@ -285,5 +279,5 @@ async def test_a_look_that_fails_is_told_and_ends_nothing(tmp_path: Path) -> Non
     run = HangingRun(tmp_path, fail)
     await run.after(0.0)
     await run.after(61.0)
-    told, _ = read_events(tmp_path)
-    assert "the diagnosis failed (OSError: no space)" in str(told["text"])
+    reported, _ = read_events(tmp_path)
+    assert "the diagnosis failed (OSError: no space)" in str(reported["text"])

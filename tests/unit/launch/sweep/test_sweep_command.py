@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable
@@ -9,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from launch.config import RunConfig
+from launch.processes.background_tasks import background_services
 from launch.sweep import __main__ as command
-from launch.sweep import training_points
-from launch.sweep.axes import parse_axis
-from launch.sweep.definition import Sweep, SweepFile, build_sweep
-from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from launch.sweep.definition import Sweep
+from launch.sweep.sweep_loop import report_progress
+from launch.sweep.training_points import TrainingPoints
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USER
+from protocol.cli.output import error_console
 
 FILE = """
+about = "two seeds"
 [axes]
 run.seed = [0, 1]
 [common]
@@ -27,8 +30,11 @@ difference = 0.3
 Sweeping = Callable[..., int]
 
 
-class UncheckedRuns(training_points.TrainingPoints):
+class UncheckedRuns(TrainingPoints):
     """Runs of the fake, which needs no machine."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        super().__init__(sweep, (sys.executable, "-m", "tests.support.fake_cluster"))
 
     def preflight(self, points: object) -> None: ...
 
@@ -36,22 +42,17 @@ class UncheckedRuns(training_points.TrainingPoints):
 @pytest.fixture
 def sweeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeping:
     """The command on a sweep's file, its runs being fakes."""
-    file = tmp_path / "mine.toml"
-
-    def runs(sweep: Sweep, configs: dict[str, RunConfig], folder: Path) -> UncheckedRuns:
-        return UncheckedRuns(sweep, configs, folder, (sys.executable, "-m", "tests.support.fake_cluster"))
-
-    monkeypatch.setattr(training_points, "TrainingPoints", runs)
+    monkeypatch.setattr(command, "TrainingPoints", UncheckedRuns)
 
     def run(*options: str, text: str = FILE, **behaviour: list[str]) -> int:
+        file, out = tmp_path / "mine.toml", tmp_path / "out"
         file.write_text(text)
-        place = tmp_path / "out" / "runs"
-        place.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "out" / "sweep.json").write_text('{"kind": "train", "recipe": "demo"}')
-        place.joinpath("behaviour.json").write_text(
-            json.dumps({f"out-{name}": starts for name, starts in behaviour.items()})
-        )
-        return command.COMMAND.main([str(file), "--output", str(tmp_path / "out"), *options])
+        if behaviour:
+            (out / "runs").mkdir(parents=True)
+            (out / "sweep.csv").touch()
+            starts = {f"out-{name}": each for name, each in behaviour.items()}
+            (out / "runs" / "behaviour.json").write_text(json.dumps(starts))
+        return command.COMMAND.main([str(file), "--output", str(out), *options])
 
     return run
 
@@ -66,20 +67,33 @@ def test_a_sweep_leaves_a_summary_a_table_and_a_page(
     assert [point["values"]["difference"] for point in summary["points"]] == [0.5, 0.5]
     assert summary["over_seeds"][0]["values"]["difference"] == {"mean": 0.5, "std": 0.0, "n": 2}
     assert len((out / "sweep.csv").read_text().splitlines()) == 3
-    assert "mine" in (out / "report.html").read_text()
-    said = capsys.readouterr().err
-    assert "2 points, 2 to run" in said
-    assert "seed0: started" in said
-    assert "seed1: ended: pass@1 before 0.250, after 0.750" in said
+    assert "two seeds" in (out / "report.html").read_text()
+    progress = capsys.readouterr().err
+    for line in ("2 points, 2 to run", "seed0: started", "seed1: ended: pass@1 before 0.250, after 0.750"):
+        assert line in progress
+
+
+def test_a_dry_run_prints_the_points_for_people_and_one_object_for_scripts(
+    sweeping: Sweeping, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert sweeping("--dry-run") == EXIT_OK
+    assert capfd.readouterr().out.splitlines()[:3] == [
+        "point  state    settings",
+        "seed0  planned  run.seed=0",
+        "seed1  planned  run.seed=1",
+    ]
+    assert sweeping("--dry-run", "--json") == EXIT_OK
+    assert json.loads(capfd.readouterr().out)["to_run"] == ["seed0", "seed1"]
+    assert not (tmp_path / "out").exists()
 
 
 def test_one_that_failed_is_named_with_what_to_do(
     sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sweeping(seed0=["break"]) == EXIT_FAILED
-    said = "".join(capsys.readouterr())
-    assert "failed: seed0: the engine is gone: repeat the command to continue it" in said
-    assert "seed1: ended" in said
+    output = "".join(capsys.readouterr())
+    assert "failed: seed0: the engine is gone: repeat the command to continue it" in output
+    assert "seed1: ended" in output
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["complete"] is False
     assert sweeping() == EXIT_OK
     assert "2 points, 1 to run" in capsys.readouterr().err
@@ -93,33 +107,48 @@ def test_a_goal_that_is_missed_is_no_success(sweeping: Sweeping, capsys: pytest.
 def test_only_what_is_asked_for_is_run_and_judged(
     sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert sweeping("--only", "*1") == EXIT_OK
+    assert sweeping("--only", "*", "--only", "!*0") == EXIT_OK
     states = {each["name"]: each["state"] for each in json.loads((tmp_path / "out/summary.json").read_text())["points"]}
     assert states == {"seed0": "planned", "seed1": "ended"}
-    assert "2 points, 1 to run" in capsys.readouterr().err
+    assert sweeping("--only", "seed7") == EXIT_USER
+    assert "no point is named seed7: they are seed0, seed1" in capsys.readouterr().err
 
 
-def test_a_goal_of_an_unknown_figure_is_refused_before_anything_starts(
+def test_a_goal_of_an_unknown_metric_is_refused_before_anything_starts(
     sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert sweeping(text=FILE.replace("difference", "diference")) == 2
+    assert sweeping(text=FILE.replace("difference", "diference")) == EXIT_USER
     assert "goal: there is no metric 'diference'" in capsys.readouterr().err
-    assert not (tmp_path / "out" / "runs" / "calls.jsonl").exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_recipe_and_another_recipe_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.COMMAND.main(["demo", "art_terminal", "--axis", "run.seed=0"]) == 2
+    assert command.COMMAND.main(["demo", "art_terminal", "--axis", "run.seed=0"]) == EXIT_USER
     assert "are two recipes" in capsys.readouterr().err
 
 
-def test_a_running_point_is_reported_once_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = build_sweep("s", SweepFile(), {}, [parse_axis("run.seed=0")])
-    points, log = (
-        training_points.TrainingPoints(sweep, training_points.configure_runs(sweep), tmp_path),
-        tmp_path / "log",
-    )
-    points.running["seed0"] = log
-    for text in ("training\nstep 1/3\n", "training\nstep 1/3\n", "training\nstep 1/3\nstep 2/3\n"):
-        log.write_text(text)
-        points.print_new_lines()
+def test_a_folder_of_something_else_is_left_alone(
+    sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").touch()
+    assert sweeping() == EXIT_USER
+    assert "holds something other than a sweep" in capsys.readouterr().err
+
+
+async def test_a_running_point_is_reported_once_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    async with background_services(report_progress("seed0", log, error_console(), interval_s=0)):
+        for text in ("training\nstep 1/3\n", "training\nstep 1/3\n", "training\nstep 1/3\nstep 2/3\n"):
+            log.write_text(text)
+            for _ in range(3):
+                await asyncio.sleep(0)
     assert capsys.readouterr().err.splitlines() == ["seed0: step 1/3", "seed0: step 2/3"]
+
+
+def test_a_folder_of_another_recipe_is_not_overwritten(sweeping: Sweeping, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweeping("--dry-run") == EXIT_OK
+    assert sweeping(text=FILE.replace("0.3", "0")) == EXIT_OK
+    assert sweeping("--evaluate") == EXIT_USER
+    assert "is a sweep of another kind (train, not evaluate): choose another folder" in capsys.readouterr().err

@@ -5,163 +5,141 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launch.sweep.axes import SweepPoint, parse_axis
-from launch.sweep.definition import Sweep, SweepFile, build_sweep
-from launch.sweep.sweep_folder import open_sweep_folder
+from launch.run_records.run_directory import RunDirectory
+from launch.sweep.definition import SweepFile, build_sweep, parse_axis
+from launch.sweep.sweep_loop import SweepLoop
 from launch.sweep.sweep_table import PointResult, PointState
-from launch.sweep.training_points import TrainingPoints, configure_runs
+from launch.sweep.training_points import TrainingPoints
 from protocol.errors import UserError
 from tests.support import fake_cluster
 from tests.support.cluster_runs import eventually
 
 PROGRAM = (sys.executable, "-m", "tests.support.fake_cluster")
-COMMON = {"run.steps": 3}
 
 
-class Swept:
+class SweptPoints:
     """A sweep in a folder, run by the fake."""
 
     def __init__(self, folder: Path, *axes: str, **common: Any) -> None:
-        self.folder = folder
-        values = {**COMMON, **{key.replace("__", "."): value for key, value in common.items()}}
-        self.sweep = build_sweep("s", SweepFile(), values, [parse_axis(axis) for axis in axes])
-        (folder / "s" / "runs").mkdir(parents=True, exist_ok=True)
-        self.runs = self.anew()
+        sets = {"run.steps": 3, **{key.replace("__", "."): value for key, value in common.items()}}
+        self.sweep = build_sweep(SweepFile(), "", sets, [*map(parse_axis, axes)], folder / "s")
+        self.runs_folder = folder / "s" / "runs"
+        self.runs_folder.mkdir(parents=True, exist_ok=True)
+        self.repeat()
 
-    def anew(self) -> TrainingPoints:
-        """As the same command has them the next time."""
-        self.runs = TrainingPoints(self.sweep, configure_runs(self.sweep), self.folder / "s", PROGRAM)
-        return self.runs
-
-    @property
-    def runs_folder(self) -> Path:
-        return self.folder / "s" / "runs"
+    def repeat(self) -> None:
+        """Begin the same command again."""
+        self.points = TrainingPoints(self.sweep, PROGRAM)
+        self.loop = SweepLoop(self.sweep, self.points)
 
     def behave(self, **starts: list[str]) -> None:
         self.runs_folder.joinpath("behaviour.json").write_text(
             json.dumps({f"s-{name.replace('__', '-')}": each for name, each in starts.items()})
         )
 
-    async def run(self, at_once: int = 1) -> None:
-        (self.folder / "s" / "sweep.json").write_text('{"kind": "train", "recipe": "demo"}')
-        points = [p for p in self.sweep.points if self.outcome(p).state in {PointState.PLANNED, PointState.INTERRUPTED}]
-        self.runs.check_existing()
-        with open_sweep_folder(self.folder / "s", self.sweep) as directory:
-            await self.runs.run_points(points, at_once, directory)
+    async def run(self, concurrency: int = 1) -> None:
+        unfinished = {PointState.PLANNED, PointState.INTERRUPTED}
+        to_run = [point for point in self.sweep.points if self.loop.results[point.name].state in unfinished]
+        with RunDirectory.open(self.sweep.folder) as directory:
+            await self.loop.run(to_run, concurrency, directory)
 
-    def outcome(self, point: SweepPoint) -> PointResult:
-        return self.runs.read_result(point)
+    def result(self, name: str) -> PointResult:
+        return self.loop.results[name]
 
     @property
     def states(self) -> dict[str, str]:
-        return {point.name: self.outcome(point).state.value for point in self.sweep.points}
+        return {name: result.state.value for name, result in self.loop.results.items()}
 
     @property
     def calls(self) -> list[dict[str, Any]]:
         file = self.runs_folder / "calls.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
+    @property
+    def before_from(self) -> dict[str, str]:
+        """Run → the run whose evaluation before training it was given."""
+        given = {call["run"]: call["sets"].get("evaluation.before_from", '""') for call in self.calls}
+        return {run: Path(json.loads(folder)).name for run, folder in given.items()}
 
-async def test_every_point_is_a_run_of_its_own_with_what_it_sets(tmp_path: Path) -> None:
-    swept = Swept(tmp_path, "learner.loss=clip,gspo", "run.seed=0,1")
+
+async def test_every_point_is_a_run_of_its_own_and_what_has_ended_is_not_repeated(tmp_path: Path) -> None:
+    """Runs that begin alike are evaluated once before training."""
+    swept = SweptPoints(tmp_path, "learner.loss=clip,gspo", "run.seed=0,1")
     await swept.run()
     assert set(swept.states.values()) == {"ended"}
     assert [call["run"] for call in swept.calls] == ["s-clip-seed0", "s-clip-seed1", "s-gspo-seed0", "s-gspo-seed1"]
     assert swept.calls[2]["sets"]["learner.loss"] == '"gspo"'
     assert swept.calls[2]["sets"]["run.steps"] == "3"
-    first = swept.outcome(swept.sweep.points[0])
+    first = swept.result("clip-seed0")
     assert first.commit == fake_cluster.COMMIT
-    assert first.values["before"] == 0.25
-    assert first.values["after"] == 0.75
-    assert first.values["difference"] == 0.5
+    assert (first.values["before"], first.values["after"], first.values["difference"]) == (0.25, 0.75, 0.5)
     assert (first.values["steps"], first.values["versions"], first.values["staleness_max"]) == (3, 5, 3)
-
-
-async def test_the_same_again_runs_nothing(tmp_path: Path) -> None:
-    swept = Swept(tmp_path, "run.seed=0,1")
+    assert swept.before_from == {
+        "s-clip-seed0": "",
+        "s-clip-seed1": "",
+        "s-gspo-seed0": "s-clip-seed0",
+        "s-gspo-seed1": "s-clip-seed1",
+    }
+    swept.repeat()
     await swept.run()
-    done = len(swept.calls)
-    swept.anew()
-    await swept.run()
-    assert len(swept.calls) == done
+    assert len(swept.calls) == 4
 
 
 async def test_one_that_was_broken_off_is_resumed_and_the_others_were_not_stopped(tmp_path: Path) -> None:
-    swept = Swept(tmp_path, "run.seed=0,1,2")
+    swept = SweptPoints(tmp_path, "run.seed=0,1,2")
     swept.behave(seed1=["break"])
     await swept.run()
     assert swept.states == {"seed0": "ended", "seed1": "failed", "seed2": "ended"}
-    failed = swept.outcome(swept.sweep.points[1])
-    assert failed.why == "the engine is gone"
-    assert swept.runs.retry_advice(swept.sweep.points[1]) == "repeat the command to continue it"
-    swept.anew()
+    assert swept.result("seed1").why == "the engine is gone"
+    assert swept.result("seed1").advice == "repeat the command to continue it"
+    swept.repeat()
     assert swept.states["seed1"] == "interrupted"
     await swept.run()
-    assert swept.calls[-1]["run"] == "s-seed1"
-    assert swept.calls[-1]["resumed"]
+    assert (swept.calls[-1]["run"], swept.calls[-1]["resumed"]) == ("s-seed1", True)
     assert set(swept.states.values()) == {"ended"}
 
 
 @pytest.mark.parametrize("death", ["refuse", "half"])
 async def test_one_that_never_was_a_run_is_begun_anew(tmp_path: Path, death: str) -> None:
-    swept = Swept(tmp_path, "run.seed=0")
+    swept = SweptPoints(tmp_path, "run.seed=0")
     swept.behave(seed0=[death])
     await swept.run()
     assert swept.states == {"seed0": "failed"}
-    swept.anew()
+    swept.repeat()
     await swept.run()
     assert (swept.states, swept.calls[-1]["resumed"]) == ({"seed0": "ended"}, False)
 
 
 async def test_one_whose_checks_failed_is_not_run_again_unless_it_is_removed(tmp_path: Path) -> None:
-    swept = Swept(tmp_path, "run.seed=0")
+    swept = SweptPoints(tmp_path, "run.seed=0")
     swept.behave(seed0=["miss"])
     await swept.run()
-    (point,) = swept.sweep.points
-    assert swept.outcome(point).why == "2 containers were left behind"
-    assert f"rm -r {swept.runs.point_folder(point)}" in swept.runs.retry_advice(point)
-    swept.anew()
+    assert swept.result("seed0").why == "2 containers were left behind"
+    assert f"rm -r {swept.runs_folder / 's-seed0'}" in swept.result("seed0").advice
+    swept.repeat()
     assert swept.states == {"seed0": "failed"}
     await swept.run()
     assert len(swept.calls) == 1
 
 
-async def test_what_begins_alike_is_evaluated_once_before_training(tmp_path: Path) -> None:
-    swept = Swept(tmp_path, "learner.loss=clip,gspo,cispo", "run.seed=0,1")
-    await swept.run()
-    sources = {call["run"]: call["sets"].get("evaluation.before_from", "") for call in swept.calls}
-    assert {run: Path(json.loads(source)).name if source else "" for run, source in sources.items()} == {
-        "s-clip-seed0": "",
-        "s-clip-seed1": "",
-        "s-gspo-seed0": "s-clip-seed0",
-        "s-gspo-seed1": "s-clip-seed1",
-        "s-cispo-seed0": "s-clip-seed0",
-        "s-cispo-seed1": "s-clip-seed1",
-    }
-    assert [swept.outcome(point).values["difference"] for point in swept.sweep.points] == [0.5] * 6
-    swept.anew()
-    swept.runs.check_existing()
-
-
 def test_what_is_not_only_about_learning_begins_otherwise(tmp_path: Path) -> None:
-    alike = Swept(tmp_path / "a", "learner.lr=1e-4,2e-4", "staleness.max_staleness=2,4")
-    assert len(alike.runs.points_starting_alike(alike.sweep.points[0])) == 3
+    alike = SweptPoints(tmp_path / "a", "learner.lr=1e-4,2e-4", "staleness.max_staleness=2,4")
+    assert len(alike.points.points_starting_alike(alike.sweep.points[0])) == 3
     for axis in ("run.seed=0,1", "agent.max_turns=3,4", "engine.dtype=float32,bfloat16", "warm_start.noise=0.5,0.6"):
-        other = Swept(tmp_path / axis, axis)
-        assert other.runs.points_starting_alike(other.sweep.points[0]) == []
+        other = SweptPoints(tmp_path / axis, axis)
+        assert other.points.points_starting_alike(other.sweep.points[0]) == []
 
 
 async def test_what_begins_alike_waits_for_the_first_and_the_others_do_not(tmp_path: Path) -> None:
-    swept = Swept(tmp_path, "learner.loss=clip,gspo", "run.seed=0,1")
+    swept = SweptPoints(tmp_path, "learner.loss=clip,gspo", "run.seed=0,1")
     swept.behave(clip__seed0=["hold"], clip__seed1=["hold"])
     async with asyncio.TaskGroup() as group:
-        group.create_task(swept.run(at_once=3))
+        group.create_task(swept.run(concurrency=3))
         await asyncio.to_thread(eventually, "two runs", lambda: len(swept.calls) == 2)
         assert {call["run"] for call in swept.calls} == {"s-clip-seed0", "s-clip-seed1"}
         (swept.runs_folder / "go").touch()
@@ -169,63 +147,46 @@ async def test_what_begins_alike_waits_for_the_first_and_the_others_do_not(tmp_p
     assert all("evaluation.before_from" in call["sets"] for call in swept.calls[2:])
 
 
-async def test_one_that_dies_before_it_trains_leaves_the_start_to_the_next(tmp_path: Path) -> None:
-    swept = Swept(tmp_path, "learner.loss=clip,gspo,cispo")
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_one_that_dies_before_it_trains_leaves_the_start_to_the_next(tmp_path: Path, concurrency: int) -> None:
+    swept = SweptPoints(tmp_path, "learner.loss=clip,gspo,cispo")
     swept.behave(clip=["half"])
-    await swept.run()
-    assert ["evaluation.before_from" in call["sets"] for call in swept.calls] == [False, False, True]
+    await swept.run(concurrency)
+    assert swept.before_from == {"s-clip": "", "s-gspo": "", "s-cispo": "s-gspo"}
     assert swept.states == {"clip": "failed", "gspo": "ended", "cispo": "ended"}
 
 
 async def test_a_run_of_another_configuration_is_refused_with_the_ways_out(tmp_path: Path) -> None:
-    await Swept(tmp_path, "run.seed=0").run()
-    other = Swept(tmp_path, "run.seed=0", learner__lr=1e-5)
+    swept = SweptPoints(tmp_path, "run.seed=0")
+    await swept.run()
     with pytest.raises(UserError) as refused:
-        other.runs.check_existing()
+        SweptPoints(tmp_path, "run.seed=0", learner__lr=1e-5)
     assert "was run with another learner.lr (0.0009, not 1e-05)" in str(refused.value)
     assert "--output FOLDER" in str(refused.value)
-    assert f"rm -r {other.runs_folder / 's-seed0'}" in str(refused.value)
+    assert f"rm -r {swept.runs_folder / 's-seed0'}" in str(refused.value)
 
 
 async def test_more_points_are_added_to_those_that_are_there(tmp_path: Path) -> None:
-    await Swept(tmp_path, "run.seed=0").run()
-    more = Swept(tmp_path, "run.seed=0,1,2")
+    await SweptPoints(tmp_path, "run.seed=0").run()
+    more = SweptPoints(tmp_path, "run.seed=0,1,2")
     await more.run()
     assert [call["run"] for call in more.calls] == ["s-seed0", "s-seed1", "s-seed2"]
 
 
 async def test_cancelling_ends_the_run_under_way(tmp_path: Path) -> None:
-    swept = Swept(tmp_path, "run.seed=0,1")
+    swept = SweptPoints(tmp_path, "run.seed=0,1")
     swept.behave(seed0=["hold"])
 
-    async def interrupted() -> None:
+    async def interrupt() -> None:
         await asyncio.to_thread(eventually, "a run", lambda: swept.calls)
         raise KeyError
 
     async def both() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(swept.run())
-            group.create_task(interrupted())
+            group.create_task(interrupt())
 
     with pytest.raises(ExceptionGroup):
         await both()
-    assert swept.runs.running == {}
     assert [call["run"] for call in swept.calls] == ["s-seed0"]
-
-
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    sweep: Sweep = build_sweep("s", SweepFile(), {}, [parse_axis("run.seed=0")])
-    (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(UserError, match="something other than a sweep"), open_sweep_folder(tmp_path, sweep):
-        pass
-    with (
-        open_sweep_folder(tmp_path / "s", sweep),
-        pytest.raises(UserError, match="in use by process"),
-        open_sweep_folder(tmp_path / "s", sweep),
-    ):
-        pass
-    with (
-        pytest.raises(UserError, match=r"another recipe \(demo, not other\)"),
-        open_sweep_folder(tmp_path / "s", replace(sweep, recipe="other")),
-    ):
-        pass
+    assert swept.states["seed1"] == "planned"

@@ -27,8 +27,11 @@ from protocol.errors import UserError
 from tests.support.kuberay import RAY_JOB
 
 RUN = ("demo", "--steps", "3", "--set", "agent.harness=python3 /opt/my agent.py $HOME 'x'")
-SLURM = ("slurm", "--nodes", "8", "--gpus", "8", "--partition", "a100,h100", "--environment", "/opt/my env")
-KUBERNETES = ("kubernetes", "--image", "registry/longshore:1", "--engines", "2", "--agents", "3", "--gpus", "8")
+SLURM = ("slurm", "--nodes", "8", "--gpus", "8", "--partition", "a100,h100", "--venv", "/opt/my env")
+KUBERNETES = (
+    *("kubernetes", "--image", "registry/longshore:1"),
+    *("--engine-nodes", "2", "--agent-nodes", "3", "--gpus", "8"),
+)
 
 
 def rendered(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -80,7 +83,7 @@ def machine(tmp_path: Path) -> Path:
 
 
 def test_a_batch_script_starts_head_nodes_and_the_driver_with_the_words_as_they_were_given(machine: Path) -> None:
-    told = SlurmJob(
+    job = SlurmJob(
         job=make_job("longshore", RUN),
         nodes=2,
         cpus=4,
@@ -88,21 +91,21 @@ def test_a_batch_script_starts_head_nodes_and_the_driver_with_the_words_as_they_
         time="1:00:00",
         partition="",
         account="",
-        environment=str(machine / "my env"),
+        venv=str(machine / "my env"),
         runs="/my runs",
     )
     slurm = {"SLURM_JOB_ID": "17", "SLURM_NNODES": "2", "SLURMD_NODENAME": "first"}
     environment = {"PATH": "/usr/bin:/bin", "LOG": str(machine / "said"), **slurm}
     done = subprocess.run(
-        ["bash", "-c", render_slurm(told)], env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", render_slurm(job)], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     address, mode, *words = (machine / "said.driver").read_text().splitlines()
     assert (address, mode) == ("10.0.0.7:20017", "token")
     assert words == ["-m", "launch.templates.entrypoint", "/my runs", "longshore-17", "2", "--", *RUN]
-    started, *asked = (machine / "said.ray").read_text().splitlines()
+    started, *options = (machine / "said.ray").read_text().splitlines()
     assert "start --head --block --node-ip-address=10.0.0.7 --port=20017" in started
-    assert asked == ["health-check --address 10.0.0.7:20017"]
+    assert options == ["health-check --address 10.0.0.7:20017"]
     asked_of_others = (machine / "said.srun").read_text()
     assert "--cpus-per-task=4 --no-kill --exclude=first bash -c until ray start --block" in asked_of_others
     assert asked_of_others.endswith("node 10.0.0.7:20017\n")
@@ -111,7 +114,7 @@ def test_a_batch_script_starts_head_nodes_and_the_driver_with_the_words_as_they_
 # -- Kubernetes --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [(), ("--claim", "runs"), ("--pool",), ("--engines", "0", "--head-gpus", "4")])
+@pytest.mark.parametrize("more", [(), ("--claim", "runs"), ("--pool",), ("--engine-nodes", "0", "--head-gpus", "4")])
 def test_a_manifest_is_what_kuberay_takes(capsys: pytest.CaptureFixture[str], more: tuple[str, ...]) -> None:
     manifest = yaml.safe_load(rendered(capsys, *KUBERNETES, *more, "--", *RUN))
     jsonschema.validate(manifest, RAY_JOB)
@@ -181,7 +184,7 @@ def test_a_template_holds_no_secret(capsys: pytest.CaptureFixture[str], kind: tu
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((*SLURM, "--", *RUN, "--address", "a:1"), "--address is filled in by the template"),
         ((*SLURM, "--", *RUN, "--nodes=3"), "--nodes=3 is filled in by the template"),
@@ -190,11 +193,11 @@ def test_a_template_holds_no_secret(capsys: pytest.CaptureFixture[str], kind: tu
         ((*KUBERNETES, "--", "dmo"), "did you mean 'demo'"),
         ((*SLURM, "--name", "My Run", "--", *RUN), "lower-case letters"),
         ((*SLURM, "--account", "a\nb", "--", *RUN), "need quoting"),
-        ((*KUBERNETES, "--agents", "0", "--", *RUN), "leaves no node for sandboxes"),
+        ((*KUBERNETES, "--agent-nodes", "0", "--", *RUN), "leaves no node for sandboxes"),
     ],
 )
-def test_what_would_fail_only_in_the_queue_fails_here(words: tuple[str, ...], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_would_fail_only_in_the_queue_fails_here(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         command.COMMAND.call(words)
 
 
@@ -216,14 +219,14 @@ def test_a_template_is_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_job_that_is_started_again_goes_on_with_its_run(tmp_path: Path) -> None:
     env = {"RAY_ADDRESS": "10.0.0.7:6379"}
-    given = [str(tmp_path), "mine", "4", "--", "demo"]
-    first = parse_cluster_arguments(make_cluster_arguments(given, env))
+    arguments = [str(tmp_path), "mine", "4", "--", "demo"]
+    first = parse_cluster_arguments(make_cluster_arguments(arguments, env))
     assert (first.new_run_id, first.resumed_run) == ("mine", None)
     cluster = load_recipe("demo", first.config_overrides()).cluster
     assert (cluster.nodes, cluster.address) == (4, "10.0.0.7:6379")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "config.json").write_text("{}")
-    again = parse_cluster_arguments(make_cluster_arguments(given, env))
+    again = parse_cluster_arguments(make_cluster_arguments(arguments, env))
     assert (again.new_run_id, again.resumed_run) == (None, "mine")
 
 

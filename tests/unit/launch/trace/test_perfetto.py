@@ -88,7 +88,7 @@ def test_a_runs_timeline_follows_the_formats_rules(run_dir: Path) -> None:
     check_format(whole(read_run_timeline(run_dir)))
 
 
-def test_engines_workers_and_the_learner_have_lanes_with_what_they_did(run_dir: Path) -> None:
+def test_engines_workers_and_the_learner_have_tracks_with_what_they_did(run_dir: Path) -> None:
     pieces = read_run_timeline(run_dir).trace_events()
     names = defaultdict(set)
     for piece in pieces:
@@ -153,7 +153,7 @@ def test_an_episode_whose_worker_died_ends_where_it_was_last_heard_of(tmp_path: 
 
 
 def test_running_sums_become_how_many_were_at_what(tmp_path: Path) -> None:
-    """Of a lane: three requests were decoded at once, and then half of the time one."""
+    """A timeline: three requests were decoded at once, and then one for half of the time."""
     log, clock = clocked(tmp_path)
     log.emit("node.up")
     clock[0] = 30.0
@@ -229,23 +229,23 @@ def trace(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_writes_a_window_of_the_run(run_dir: Path, tmp_path: Path) -> None:
     done = trace(run_dir, "--steps", "2-3", "--output", tmp_path / "t.json", "--json")
-    told = json.loads(done.stdout)
+    output = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
     file = json.loads((tmp_path / "t.json").read_text())
     check_format(file)
     steps = [event["name"] for event in file["traceEvents"] if event["name"].startswith("step ")]
     assert {"step 2", "step 3"} <= set(steps)
     assert "step 4" not in steps
-    assert max(event["ts"] + event.get("dur", 0) for event in file["traceEvents"]) <= told["seconds"] * 1e6 + 1
+    assert max(event["ts"] + event.get("dur", 0) for event in file["traceEvents"]) <= output["seconds"] * 1e6 + 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--from", "9e9"], "the window is empty"),
+        (["--start-s", "9e9"], "the window is empty"),
         (["--steps", "7"], "the run has taken the steps 1 to 4"),
         (["--steps", "two"], "argument --steps: write a step or a range, 4 or 4-6, not 'two'"),
-        (["--steps", "1", "--to", "5"], "leave one of them out"),
+        (["--steps", "1", "--end-s", "5"], "leave one of them out"),
         (["--output", "/nowhere/t.json"], "cannot write /nowhere/t.json"),
     ],
 )
@@ -258,4 +258,4 @@ def test_bad_input_is_one_line(run_dir: Path, arguments: list[str], why: str) ->
 def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path) -> None:
     done = trace(tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (EXIT_USER, 1)
-    assert "is not a run directory" in done.stderr
+    assert f"no run '{tmp_path.name}' in" in done.stderr

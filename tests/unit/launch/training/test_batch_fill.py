@@ -22,11 +22,11 @@ def test_places_lost_to_age_are_leased_again_in_the_next_step() -> None:
 def test_what_is_more_than_a_batch_is_leased_in_the_steps_after_the_next() -> None:
     """Else steps that lose nearly all they are given lease more and more, until no budget holds it."""
     fill = BatchFill(groups_per_step=2, group_size=2)
-    asked: list[int] = []
+    leased: list[int] = []
     for lost in (8, 0, 0, 0):
         fill.record_step(lost)
-        asked.append(fill.groups_to_lease)
-    assert asked == [4, 4, 2, 2]
+        leased.append(fill.groups_to_lease)
+    assert leased == [4, 4, 2, 2]
 
 
 def test_a_resumed_run_tells_admission_the_same_and_owes_nothing() -> None:

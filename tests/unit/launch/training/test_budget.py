@@ -1,4 +1,4 @@
-"""If these fail, a run uses more than it was given, or counts anew what an earlier attempt has used."""
+"""If these fail, a run uses more than it was given, or counts anew what an earlier start has used."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from launch.run_records.metrics_log import read_budget_usage
 from launch.run_records.step_facts import BudgetUsage
+from launch.settings.stop import StopSettings
 from launch.training.budget import first_limit_reached
-from launch.training.settings import StopSettings
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_each_limit_holds_from_what_it_names_on(limit: dict[str, float], says: s
     assert first_limit_reached(StopSettings.model_validate(limit), 5, 70, BudgetUsage(900, 1800.0)) == says
 
 
-def test_what_earlier_attempts_used_counts_with_the_steps_that_were_taken_back(tmp_path: Path) -> None:
+def test_what_earlier_starts_used_counts_with_the_steps_that_were_taken_back(tmp_path: Path) -> None:
     lines = [
         {"step": 1, "engine_tokens": 10, "elapsed_s": 2.5},
         {"step": 2, "engine_tokens": 20, "elapsed_s": 2.5},

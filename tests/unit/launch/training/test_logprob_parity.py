@@ -24,17 +24,17 @@ def watching() -> ParityMonitor:
 
 
 def test_a_run_that_begins_out_of_parity_ends_with_what_to_compare() -> None:
-    message = r"512 tokens.*k3 0\.02 is above stop\.parity_k3 = 0\.001.*engine\.dtype.*learner\.dtype.*--resume"
-    with pytest.raises(UserError, match=message) as said:
+    message = r"512 tokens.*k3 0\.02 is above parity\.max_k3 = 0\.001.*engine\.dtype.*learner\.dtype.*--resume"
+    with pytest.raises(UserError, match=message) as caught:
         watching().check_probe(LogprobParity(0.02, 512))
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_without_a_probe_the_first_batch_that_tells_decides() -> None:
     watch = watching()
     assert watch.check_step({"parity_tokens": 0.0}) is None
     assert watch.check_step(measured(0.5, tokens=3)) is None
-    with pytest.raises(UserError, match=r"k3 0\.02 is above stop\.parity_k3 = 0\.001"):
+    with pytest.raises(UserError, match=r"k3 0\.02 is above parity\.max_k3 = 0\.001"):
         watch.check_step(measured(0.02))
 
 
@@ -88,8 +88,8 @@ def test_it_is_the_mean_over_all_tokens_of_r_less_1_less_log_r(learner: list[flo
 )
 def test_the_limit_is_that_of_the_coarser_of_both(dtypes: tuple[str, str], limit: float) -> None:
     engine, learner = dtypes
-    given = [f"engine.dtype={engine}", f"learner.dtype={learner}"]
+    overrides = [f"engine.dtype={engine}", f"learner.dtype={learner}"]
     if "bfloat16" in dtypes:
-        given += ["engine.device=cuda", "learner.device=cuda"]
-    assert load_recipe("demo", given).parity_limit == limit
-    assert load_recipe("demo", [*given, "stop.parity_k3=0.5"]).parity_limit == 0.5
+        overrides += ["engine.device=cuda", "learner.device=cuda"]
+    assert load_recipe("demo", overrides).parity_limit == limit
+    assert load_recipe("demo", [*overrides, "parity.max_k3=0.5"]).parity_limit == 0.5

@@ -31,11 +31,11 @@ def remotes(*engines: ProbedEngine) -> list[Remote[Engine]]:
 async def test_every_engine_that_serves_the_weights_samples_as_an_episode_would() -> None:
     first, old, last = (ProbedEngine(lambda version=version: version) for version in (NOW, OLD, NOW))
     found = await sample_probe(SETTINGS, NOW, remotes(first, old, last))
-    assert [len(engine.asked) for engine in (first, old, last)] == [2, 0, 2]
-    asked = [*first.asked, *last.asked]
-    assert {(each.temperature, each.greedy, each.stop_token_ids) for each in asked} == {(0.7, False, (3,))}
-    assert len({each.session for each in asked}) == len(PROMPTS), "a prefix is another reply's"
-    assert all(len(each.input_ids) + each.max_new_tokens <= 6 for each in asked)
+    assert [len(engine.received_requests) for engine in (first, old, last)] == [2, 0, 2]
+    requests = [*first.received_requests, *last.received_requests]
+    assert {(each.temperature, each.greedy, each.stop_token_ids) for each in requests} == {(0.7, False, (3,))}
+    assert len({each.session for each in requests}) == len(PROMPTS), "a prefix is another reply's"
+    assert all(len(each.input_ids) + each.max_new_tokens <= 6 for each in requests)
     assert found.version == NOW
     for prompt, (ids, mask), logprobs in zip(PROMPTS, found.sequences, found.logprobs, strict=True):
         count = min(TOKENS, 6 - len(prompt))
@@ -57,7 +57,7 @@ async def test_nobody_waits_for_weights_to_come(state: EngineState, version: Wei
     engine = ProbedEngine(lambda: version, state=state)
     with pytest.raises(ParityProbeError, match=why):
         await sample_probe(SETTINGS, NOW, remotes(engine))
-    assert engine.asked == []
+    assert engine.received_requests == []
 
 
 class DeadEngine:
@@ -82,7 +82,7 @@ async def test_tokens_of_which_anything_is_of_other_weights_do_not_count(faulty:
     ]
 
 
-def test_prompts_are_those_that_episodes_begin_with_and_the_same_in_each_attempt(tmp_path: Path) -> None:
+def test_prompts_are_those_that_episodes_begin_with_and_the_same_after_each_start(tmp_path: Path) -> None:
     config = load_recipe(
         "demo",
         [

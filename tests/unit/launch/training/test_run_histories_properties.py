@@ -20,7 +20,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from actors.buffer.group_progress import read_group_progress
 from actors.buffer.task_records import TaskRecord, record_outcome
-from actors.scheduler.admission import RolloutTuning
 from actors.scheduler.core import SchedulerCore
 from actors.scheduler.curriculum import TaskOrder
 from actors.scheduler.settings import FailedRequestOutcome, SchedulerRunState, SchedulerSettings, SchedulerSpec
@@ -47,7 +46,7 @@ _MOST_TOKENS, _MOST_STRAYS = 20, 6
 
 
 @dataclass(eq=False)
-class Episode:
+class ModelEpisode:
     """A worker's, and the weights that have sampled for it so far."""
 
     request: RolloutRequest
@@ -55,8 +54,8 @@ class Episode:
 
 
 @dataclass
-class Model:
-    """What must be so, kept apart from the code that makes it so."""
+class RunModel:
+    """The reference model, independent of the code under test."""
 
     step_of: dict[int, int] = field(default_factory=dict)
     parent_of: dict[int, int] = field(default_factory=dict)
@@ -74,7 +73,7 @@ class Model:
             version = self.parent_of[version]
         return found
 
-    def age(self, sampled: int, using: int) -> int:
+    def staleness(self, sampled: int, using: int) -> int:
         mine = self.line(using)
         common = next(version for version in self.line(sampled) if version in mine)
         return self.step_of[sampled] + self.step_of[using] - 2 * self.step_of[common]
@@ -94,15 +93,15 @@ def records(closings: list[ClosedGroup], upto: int) -> dict[str, TaskRecord]:
     return found
 
 
-class Run(RuleBasedStateMachine):
+class RunHistoryMachine(RuleBasedStateMachine):
     @initialize(
         policy=st.sampled_from(StaleTokenPolicy),
         mode=st.sampled_from(AdmissionMode),
-        eta=st.integers(1, 3),
+        max_staleness=st.integers(1, 3),
         replacements=st.integers(0, 2),
     )
-    def begin(self, policy: StaleTokenPolicy, mode: AdmissionMode, eta: int, replacements: int) -> None:
-        self.policy, self.eta = policy, eta
+    def begin(self, policy: StaleTokenPolicy, mode: AdmissionMode, max_staleness: int, replacements: int) -> None:
+        self.policy, self.max_staleness = policy, max_staleness
         self.settings = SchedulerSpec(
             run_id=RUN,
             run_dir=Path(),
@@ -111,26 +110,26 @@ class Run(RuleBasedStateMachine):
             settings=SchedulerSettings(
                 groups_per_step=GROUPS_PER_STEP, group_size=SIZE, replacement_limit=replacements
             ),
-            admission=AdmissionLimit(mode, GROUPS_PER_STEP, eta),
+            admission=AdmissionLimit(mode, GROUPS_PER_STEP, max_staleness),
             total_steps=STEPS,
             request_deadline_s=1e9,
             seed=SEED,
             order=TaskOrder.SHUFFLED,
-            tuning=RolloutTuning(),
+            tuning=SchedulerSettings().tuning(publish_every=1),
         )
         self.folder = tempfile.TemporaryDirectory()
         self.open_journal()
-        self.lineage, self.model = Lineage(), Model()
-        self.attempt = self.count = 0
+        self.lineage, self.model = Lineage(), RunModel()
+        self.start_number = self.count = 0
         self.step = self.manifest = 0
         self.took_back = False
         """Whether a death has given back steps: their groups wait again before all that was opened since, and may have
         grown old by the time that they are trained."""
         self.using = self.published = self.kept = self.add_version(0, NO_VERSION)
-        self.running: list[Episode] = []
-        self.strays: list[Episode] = []
+        self.running: list[ModelEpisode] = []
+        self.strays: list[ModelEpisode] = []
         """Their requests are somebody else's by now, or given up; they may end all the same."""
-        self.told: set[tuple[int, int]] = set()
+        self.reported: set[tuple[int, int]] = set()
         """(group, sample) of what the scheduler knows to have arrived."""
         self.fill = BatchFill(GROUPS_PER_STEP, SIZE)
         self.standing = SchedulerRunState(training=True)
@@ -153,7 +152,7 @@ class Run(RuleBasedStateMachine):
         self.dispatch.set_run_state(self.standing)
 
     def add_version(self, step: int, parent: int) -> WeightVersion:
-        version = make_version(self.attempt, self.count)
+        version = make_version(self.start_number, self.count)
         self.count += 1
         self.lineage.add(version, step, WeightVersion(parent))
         self.model.step_of[version], self.model.parent_of[version] = step, parent
@@ -181,7 +180,7 @@ class Run(RuleBasedStateMachine):
                 break
             self.dispatch.mark_opened(plan, 0.0)
         requests = self.dispatch.assign_requests("worker#1", places, 0.0)
-        self.running += [Episode(request, [self.published]) for request in requests]
+        self.running += [ModelEpisode(request, [self.published]) for request in requests]
 
     @rule(index=st.integers(0, 9))
     def sample(self, index: int) -> None:
@@ -197,24 +196,24 @@ class Run(RuleBasedStateMachine):
             assert self.deliver(episode, reward) is not AppendOutcome.UNKNOWN, "its request was out"
             self.tell(episode.request)
 
-    @rule(index=st.integers(0, 9), reward=st.sampled_from([0.0, 1.0]), told=st.booleans())
-    def stray_ends(self, index: int, reward: float, *, told: bool) -> None:
+    @rule(index=st.integers(0, 9), reward=st.sampled_from([0.0, 1.0]), reported=st.booleans())
+    def stray_ends(self, index: int, reward: float, *, reported: bool) -> None:
         """Perhaps its worker dies before it can tell the scheduler."""
         if self.strays:
             episode = self.strays.pop(index % len(self.strays))
             self.deliver(episode, reward)
-            if told:
+            if reported:
                 self.tell(episode.request)
 
     def tell(self, request: RolloutRequest) -> None:
         """The scheduler hears that a sample arrived; whoever still runs it runs it for nothing."""
-        self.told.add((request.group, request.sample))
+        self.reported.add((request.group, request.sample))
         if self.dispatch.mark_arrived(request, 0.0):
             needless = [episode for episode in self.running if episode.request == request]
             self.running = [episode for episode in self.running if episode.request != request]
             self.strays = [*self.strays, *needless][-_MOST_STRAYS:]
 
-    def deliver(self, episode: Episode, reward: float) -> AppendOutcome:
+    def deliver(self, episode: ModelEpisode, reward: float) -> AppendOutcome:
         request, segments = episode.request, (history_segment(episode.versions),)
         trajectory = make_trajectory(
             request.group, request.sample, reward=reward, size=SIZE, attempt=request.attempt, segments=segments
@@ -249,7 +248,7 @@ class Run(RuleBasedStateMachine):
     @rule(slow=st.integers(0, 2), steps=st.integers(1, 4), pushed=st.booleans())
     def a_busy_while(self, slow: int, steps: int, pushed: bool) -> None:
         """All that is allowed is opened, all but the ``slow`` oldest episodes end, the learner steps: so the slow ones
-        grow old, and end with tokens of many ages."""
+        grow old, and end with tokens of many degrees of staleness."""
         for _ in range(steps):
             self.work(MANY)
             for index in range(slow):
@@ -272,16 +271,18 @@ class Run(RuleBasedStateMachine):
             oldest = self.dispatch.groups.staleness.oldest_running_step(
                 self.step, [group.group for group in lease.groups]
             )
-            if not may_take_step(self.step, oldest, self.eta):
+            if not may_take_step(self.step, oldest, self.max_staleness):
                 return
         trained: list[str] = []
         dropped: dict[str, DropReason] = {}
         for name, blob in zip(lease.trajectory_ids, self.journal.read_payloads(lease), strict=True):
             segments = codec.unpack_trajectory(blob).segments
-            verdict = apply_stale_token_policy(self.policy, segments, self.lineage, self.using, self.eta)
+            verdict = apply_stale_token_policy(self.policy, segments, self.lineage, self.using, self.max_staleness)
             for segment, mask in zip(segments, verdict.loss_masks, strict=True):
                 for version in segment.versions[mask == 1].tolist():
-                    assert self.model.age(version, self.using) <= self.eta, "a token is trained above the bound"
+                    assert self.model.staleness(version, self.using) <= self.max_staleness, (
+                        "a token is trained above the bound"
+                    )
                 if self.policy is StaleTokenPolicy.WAIT:
                     whole = bool((mask == segment.loss_mask).all())
                     assert whole or self.took_back, "wait masks where no death gave the learner steps to take again"
@@ -335,7 +336,7 @@ class Run(RuleBasedStateMachine):
 
     @rule()
     def learner_dies(self) -> None:
-        """What was trained since the manifest is trained again; engines go on with weights that no checkpoint has."""
+        """Steps since the manifest are trained again; engines go on with weights that no checkpoint has."""
         self.resume()
         self.set_run_state(dropped_groups=self.fill.dropped_groups)
         self.follow()
@@ -344,7 +345,7 @@ class Run(RuleBasedStateMachine):
     def everything_dies(self) -> None:
         self.journal.close()
         self.open_journal()
-        self.attempt, self.count = self.attempt + 1, 0
+        self.start_number, self.count = self.start_number + 1, 0
         self.running, self.strays = [], []
         self.resume()
         self.published = self.using
@@ -384,7 +385,7 @@ class Run(RuleBasedStateMachine):
         missing = {(group.plan.group, sample) for group in self.journal.list_open_groups() for sample in group.missing}
         assert missing <= held
         waiting = {(request.group, request.sample) for request in requests.waiting}
-        assert not waiting & self.told, "somebody would be sent for what is there"
+        assert not waiting & self.reported, "somebody would be sent for what is there"
         assert {group for group, _ in waiting} <= {group.plan.group for group in self.journal.list_open_groups()}
         running = {(episode.request.group, episode.request.sample) for episode in self.running}
         assert running == {(out.request.group, out.request.sample) for out in requests.assigned.values()}
@@ -416,9 +417,11 @@ class Run(RuleBasedStateMachine):
         assert self.step == STEPS, "the last step never comes"
 
     def no_task_is_skipped(self) -> None:
-        groups = self.journal._query("SELECT id, task FROM groups")
-        short = [c.group for c in self.journal.list_closed_since(0) if c.outcome is GroupOutcome.TOO_FEW_MEMBERS]
-        assert count_sampler_skips({group: {task} for group, task in groups}, short, TASKS, SEED) == 0
+        closed = self.journal.list_closed_since(0)
+        groups: dict[int, set[str]] = {each.group: {each.task} for each in closed}
+        groups |= {each.plan.group: {each.plan.task} for each in self.journal.list_open_groups()}
+        short = [each.group for each in closed if each.outcome is GroupOutcome.TOO_FEW_MEMBERS]
+        assert count_sampler_skips(groups, short, TASKS, SEED) == 0
 
     def teardown(self) -> None:
         if hasattr(self, "journal"):
@@ -428,10 +431,10 @@ class Run(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
-TestRun = Run.TestCase
+TestRun = RunHistoryMachine.TestCase
 TestRun.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.slow
-class TestManyRuns(Run.TestCase):
+class TestManyRuns(RunHistoryMachine.TestCase):
     settings = settings(max_examples=400, stateful_step_count=80, deadline=None)

@@ -16,18 +16,17 @@ import pytest
 from actors.engines.messages import GenerateReply, GenerateRequest, WeightLoadReport
 from actors.runtime.remote_errors import ActorDied
 from actors.scheduler.rollout_scheduler import SchedulerStatistics
-from actors.scheduler.settings import SchedulerRunState
 from launch.actor_group.learner_group import LearnerGroup
 from launch.checkpoints.best_checkpoint import export_best_checkpoint
-from launch.checkpoints.settings import RetentionSettings
 from launch.checkpoints.store import CheckpointStore
 from launch.config import RunConfig
 from launch.control.scheduler_state import SchedulerStateSender
 from launch.control.step_hooks import StepHooks, StopReason
-from launch.evaluation.online.online_evaluator import EvaluationHooks, NoOnlineEvaluation
+from launch.evaluation.held_out.online_evaluator import EvaluationHooks, NoOnlineEvaluation
 from launch.evaluation.scores import OnlineEvaluationScore, PassRateEstimate
 from launch.run.training_setup import build_training_loop
 from launch.run_records.metrics_log import read_metrics
+from launch.settings.checkpoint import RetentionSettings
 from launch.training.learner_client import LearnerClient
 from launch.training.logprob_parity import ParityMonitor
 from launch.training.parity_checker import ParityChecker
@@ -47,6 +46,7 @@ from protocol.trajectory import DropReason, Float32Array, Int32Array, Uint8Array
 from protocol.weights import Lineage, WeightManifest, WeightVersion
 from tests.support.fake_buffer import FakeBuffer
 from tests.support.fake_probed_engine import LOGPROB, ProbedEngine
+from tests.support.fake_scheduler import FakeScheduler
 from tests.support.local_actors import LocalRemote
 
 PER_STEP = 2
@@ -76,13 +76,10 @@ CONFIG = with_values(
 )
 
 
-class FakeScheduler:
+class WaitingScheduler(FakeScheduler):
     running_step: int | None = None
     budget_full = False
     open_groups = 0
-
-    async def set_run_state(self, standing: SchedulerRunState) -> None:
-        pass
 
     async def oldest_running_step(self, step: int, leased: Sequence[int]) -> int | None:
         assert len(leased) == PER_STEP
@@ -114,8 +111,8 @@ class FakeLearner:
     failing_saves: int = 0
     """So many saves, from now on, find no space."""
     disk: asyncio.Event = field(default_factory=asyncio.Event)
-    """What is copied is written once this is set."""
-    told: list[str] = field(default_factory=list)
+    """A checkpoint's copy is written once this is set."""
+    calls: list[str] = field(default_factory=list)
     """Calls that need the device, and those that leave it."""
     looked: list[int] = field(default_factory=list)
     """Its weights, whenever it was asked for log-probabilities."""
@@ -124,10 +121,10 @@ class FakeLearner:
         self.disk.set()
 
     def offload_to_host(self) -> None:
-        self.told.append("sleep")
+        self.calls.append("sleep")
 
     def step(self, step: int, payload: Sequence[bytes], lineage: Lineage, version: WeightVersion) -> StepReport:
-        self.told.append("step")
+        self.calls.append("step")
         if self.dies_at and self.dies_at[0] == step:
             self.dies_at.pop(0)
             raise ActorDied(self.name, "killed")
@@ -146,7 +143,7 @@ class FakeLearner:
         return StepReport(step, names, {}, (7, 3), {"trained_tokens": 10.0})
 
     def logprobs(self, sequences: Sequence[tuple[Int32Array, Uint8Array]]) -> list[Float32Array]:
-        self.told.append("logprobs")
+        self.calls.append("logprobs")
         if self.dies_at and self.dies_at[0] == LOOKING:
             self.dies_at.pop(0)
             raise ActorDied(self.name, "killed")
@@ -154,7 +151,7 @@ class FakeLearner:
         return [np.full(int(mask.sum()), LOGPROB, np.float32) for _, mask in sequences]
 
     def begin_publish(self) -> None:
-        self.told.append("publish")
+        self.calls.append("publish")
         self.publishes -= 1
         if self.publishes < 0:
             raise ActorDied(self.name, "killed")
@@ -169,7 +166,7 @@ class FakeLearner:
         return WeightManifest(version, step, parent, folder, "00", 1, 1)
 
     def publish(self, version: WeightVersion, step: int, parent: WeightVersion, folder: str) -> None:
-        self.told.append("export")
+        self.calls.append("export")
         self.written(Path(folder))
         (Path(folder) / "weights").write_text(str(self.weights))
 
@@ -182,7 +179,7 @@ class FakeLearner:
         folder.mkdir(parents=True)
 
     def begin_save(self, folder: str) -> None:
-        self.told.append("save")
+        self.calls.append("save")
         self.saving = Path(folder), str(self.weights)
 
     async def end_save(self) -> dict[str, FileDigest]:
@@ -195,7 +192,7 @@ class FakeLearner:
         return digest_files(folder, ["weights"])
 
     def load(self, folder: str) -> None:
-        self.told.append("load")
+        self.calls.append("load")
         self.weights = int((Path(folder) / "weights").read_text())
 
 
@@ -204,7 +201,12 @@ class NotedWeightSyncManager(WeightSyncManager):
 
     def __init__(self, scheduler_state: SchedulerStateSender, events: EventLog) -> None:
         super().__init__(
-            engines=(), report_served=scheduler_state.set_served_step, events=events, update_timeout_s=30.0
+            engines=(),
+            report_served=scheduler_state.set_served_step,
+            events=events,
+            update_timeout_s=30.0,
+            max_updating_share=1.0,
+            max_update_overhead=1.0,
         )
         self.offered: list[WeightManifest] = []
 
@@ -213,7 +215,7 @@ class NotedWeightSyncManager(WeightSyncManager):
         await super().set_newest(manifest)
 
 
-class Run:
+class TrainingRun:
     """A training loop and the fakes around it."""
 
     def __init__(
@@ -225,7 +227,7 @@ class Run:
         buffer: FakeBuffer | None = None,
     ) -> None:
         self.run_dir, self.dies_at, self.actor = run_dir, list(dies_at), actor
-        self.buffer, self.scheduler = buffer or FakeBuffer(), FakeScheduler()
+        self.buffer, self.scheduler = buffer or FakeBuffer(), WaitingScheduler()
         self.generations: list[FakeLearner] = []
         self.events, self.step_hooks = EventLog(run_dir, "driver", "node-0"), StepHooks()
         scheduler_state = SchedulerStateSender(LocalRemote(self.scheduler))
@@ -238,7 +240,7 @@ class Run:
             online_evaluation=NoOnlineEvaluation(),
         )
         self.training = build_training_loop(
-            TrainingState(CONFIG, run_dir, attempt=1),
+            TrainingState(CONFIG, run_dir, start_number=1),
             learner,
             self.weight_sync,
             ParityChecker(None, 0, ParityMonitor(1e-3, ""), learner, self.weight_sync, self.events),
@@ -246,6 +248,7 @@ class Run:
             scheduler=LocalRemote(self.scheduler, "scheduler"),
             scheduler_state=scheduler_state,
             checkpoints=self.checkpoints,
+            online_evaluation=NoOnlineEvaluation(),
             step_hooks=self.step_hooks,
             sampled_tokens=self.engine_tokens,
             events=self.events,
@@ -290,29 +293,29 @@ class Run:
 
 
 async def test_a_batch_is_marked_before_the_next_is_leased(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     await run.go()
     assert run.buffer.calls == ["lease", "mark 1", "lease", "mark 2", "lease", "mark 3", "lease", "mark 4"]
-    assert run.buffer.spent == {1: [0, 1], 2: [2, 3], 3: [4, 5], 4: [6, 7]}
+    assert run.buffer.groups_of_step == {1: [0, 1], 2: [2, 3], 3: [4, 5], 4: [6, 7]}
 
 
 async def test_each_step_starts_from_the_weights_published_last(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     await run.go()
     versions = [version for _, version in run.generations[0].stepped]
     assert versions == sorted(set(versions))
     newest = run.weight_sync.newest
     assert newest is not None
     assert (newest.step, newest.parent) == (4, versions[-1])
-    ages = [run.training.lineage.age(version, newest.version) for version in versions]
-    assert ages == [4, 3, 2, 1]
+    staleness = [run.training.lineage.staleness(version, newest.version) for version in versions]
+    assert staleness == [4, 3, 2, 1]
 
 
 async def test_a_learners_death_takes_the_run_back_to_its_checkpoint(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[4])
+    run = TrainingRun(tmp_path, dies_at=[4])
     await run.go()
     assert run.buffer.calls[-6:] == ["lease", "rewind 2", "lease", "mark 3", "lease", "mark 4"]
-    assert run.buffer.spent == {1: [0, 1], 2: [2, 3], 3: [4, 5], 4: [6, 7]}
+    assert run.buffer.groups_of_step == {1: [0, 1], 2: [2, 3], 3: [4, 5], 4: [6, 7]}
     assert [step for step, _ in run.generations[1].stepped] == [3, 4]
     used = [version for generation in run.generations for _, version in generation.stepped]
     assert len(set(used)) == len(used), "a version names two sets of weights"
@@ -320,12 +323,12 @@ async def test_a_learners_death_takes_the_run_back_to_its_checkpoint(tmp_path: P
     assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2, 3, 4]
     resumed = run.training.lineage.entries[used[3]]
     assert resumed.step == 2
-    assert run.training.lineage.age(used[2], used[3]) == 0
+    assert run.training.lineage.staleness(used[2], used[3]) == 0
     assert run.training.lineage.entries[used[2]].step == 2
 
 
 async def test_a_learner_that_its_work_kills_ends_the_run_though_steps_before_that_succeed(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[4] * 10)
+    run = TrainingRun(tmp_path, dies_at=[4] * 10)
     with pytest.raises(ActorDied):
         await run.go()
     assert len(run.dies_at) == 6
@@ -333,7 +336,7 @@ async def test_a_learner_that_its_work_kills_ends_the_run_though_steps_before_th
 
 
 async def test_engines_are_given_the_weights_that_a_checkpoint_took_back(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[4])
+    run = TrainingRun(tmp_path, dies_at=[4])
     await run.go()
     offered = [(manifest.step, manifest.version) for manifest in run.weight_sync.offered]
     assert [step for step, _ in offered] == [1, 2, 3, 2, 3, 4]
@@ -341,19 +344,19 @@ async def test_engines_are_given_the_weights_that_a_checkpoint_took_back(tmp_pat
 
 
 async def test_weights_go_out_every_so_many_steps_and_once_more_at_the_end(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"learner.publish_every": 2, "run.steps": 3})
     await run.go()
     assert [manifest.step for manifest in run.weight_sync.offered] == [2, 3]
     stepped = run.generations[0].stepped
-    ages = [run.training.lineage.age(stepped[0][1], version) for _, version in stepped]
-    assert ages == [0, 1, 2], "the steps in between do not count for the age of a token"
+    staleness = [run.training.lineage.staleness(stepped[0][1], version) for _, version in stepped]
+    assert staleness == [0, 1, 2], "the steps in between do not count for the staleness of a token"
     assert run.weight_sync.newest is not None
-    assert run.training.lineage.age(stepped[0][1], run.weight_sync.newest.version) == 3
+    assert run.training.lineage.staleness(stepped[0][1], run.weight_sync.newest.version) == 3
 
 
 async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.generations[0].stale = 2
     run.change({"run.steps": 2})
     await run.go()
@@ -372,7 +375,7 @@ async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_pa
 
 
 def told_of_steps(run_dir: Path) -> list[tuple[object, ...]]:
-    """Of each line for people: its step, and how many it trained and dropped; or how far a resume went back."""
+    """Return, for each progress line, its step and counts of trained and dropped, or how far a resume went back."""
     lines = map(parse_trained_line, (run_dir / TRAINED / "index.jsonl").read_bytes().splitlines())
     return [
         ("rewound", line.rewound_to)
@@ -384,7 +387,7 @@ def told_of_steps(run_dir: Path) -> list[tuple[object, ...]]:
 
 
 async def test_what_each_step_made_of_its_trajectories_is_kept_for_people(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[4])
+    run = TrainingRun(tmp_path, dies_at=[4])
     run.generations[0].stale_at = [2]
     await run.buffer.add_ready(PER_STEP)
     await run.go()
@@ -396,15 +399,15 @@ async def test_what_each_step_made_of_its_trajectories_is_kept_for_people(tmp_pa
 
 async def test_a_disk_that_takes_no_records_is_told_once_and_costs_no_step(tmp_path: Path) -> None:
     (tmp_path / TRAINED).write_text("in the way")
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     await run.go()
     assert run.training.step == 4
-    told = [event for event in read_events(tmp_path) if event.get("name") == "trained"]
-    assert len(told) == 1
+    alerts = [event for event in read_events(tmp_path) if event.get("name") == "trained_log"]
+    assert len(alerts) == 1
 
 
-async def test_the_learners_lane_says_when_it_waited_and_when_it_computed(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+async def test_the_learners_activity_says_when_it_waited_and_when_it_computed(tmp_path: Path) -> None:
+    run = TrainingRun(tmp_path)
     await run.go()
     last = orjson.loads((tmp_path / "activity" / "learner.jsonl").read_bytes().splitlines()[-1])
     assert last["kind"] == "learner"
@@ -412,7 +415,7 @@ async def test_the_learners_lane_says_when_it_waited_and_when_it_computed(tmp_pa
 
 
 async def test_a_learner_that_comes_back_is_given_the_reference_that_the_first_one_wrote(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[4])
+    run = TrainingRun(tmp_path, dies_at=[4])
     run.change({"kl.coefficient": 0.1})
     await run.go()
     assert [learner.references for learner in run.generations] == [[(0, True)], [(2, False)]]
@@ -426,7 +429,7 @@ def kept_batches(run_dir: Path) -> Counter[str]:
 
 
 async def test_a_batch_that_is_not_finite_is_kept_and_dropped_and_is_no_step(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.generations[0].nonfinite_at = [1, 2]
     run.change({"run.steps": 2})
     await run.go()
@@ -438,7 +441,7 @@ async def test_a_batch_that_is_not_finite_is_kept_and_dropped_and_is_no_step(tmp
 
 
 async def test_a_learner_that_never_is_finite_ends_the_run(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.generations[0].nonfinite_at = [2, 2]
     with pytest.raises(UserError, match=r"2 batches in a row.*learner\.nonfinite_limit.*nonfinite"):
         await run.go()
@@ -448,7 +451,7 @@ async def test_a_learner_that_never_is_finite_ends_the_run(tmp_path: Path) -> No
 
 
 async def test_what_drops_cost_is_told_once_though_a_death_takes_the_lines_back_that_told_it(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[4])
+    run = TrainingRun(tmp_path, dies_at=[4])
     run.generations[0].stale_at = [3]
     await run.buffer.add_ready(PER_STEP)
     await run.go()
@@ -460,22 +463,22 @@ async def test_what_drops_cost_is_told_once_though_a_death_takes_the_lines_back_
 
 
 async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tmp_path: Path) -> None:
-    first = Run(tmp_path)
+    first = TrainingRun(tmp_path)
     first.change({"run.steps": 3, "checkpoint.every_steps": 100})
     await first.go()
     (tmp_path / "checkpoints" / "step-000003").rename(tmp_path / "lost")
     sampled = first.training.version
-    second = Run(tmp_path, buffer=first.buffer)
-    second.training.state.attempt = 2
+    second = TrainingRun(tmp_path, buffer=first.buffer)
+    second.training.state.start_number = 2
     checkpoint = second.checkpoints.list_checkpoints()[-1]
     assert checkpoint.manifest.step == 0
     with (tmp_path / "lineage.jsonl").open("ab") as torn:
         torn.write(b'{"version": 42949')
     manifest = await second.training.recovery.resume_from(checkpoint)
-    assert second.training.lineage.age(sampled, manifest.version) == 3
+    assert second.training.lineage.staleness(sampled, manifest.version) == 3
     assert second.buffer.committed == [0, 3, 0], "who died between manifest and commit leaves it to the next"
-    third = Run(tmp_path, buffer=first.buffer)
-    third.training.state.attempt = 3
+    third = TrainingRun(tmp_path, buffer=first.buffer)
+    third.training.state.start_number = 3
     await third.training.recovery.resume_from(checkpoint)
     assert manifest.version in third.training.lineage.entries, "the torn line has swallowed the next"
 
@@ -483,13 +486,13 @@ async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tm
 @pytest.mark.parametrize("forgotten", ["arrivals", "steps"])
 async def test_a_journal_that_is_older_than_the_checkpoint_is_not_gone_on_with(tmp_path: Path, forgotten: str) -> None:
     """Else trajectories that the checkpoint's weights have learned from are trained again."""
-    first = Run(tmp_path)
+    first = TrainingRun(tmp_path)
     await first.go()
     older = FakeBuffer()
     if forgotten == "steps":
         await older.add_ready(4 * PER_STEP)
-        older.spent = {step: groups for step, groups in first.buffer.spent.items() if step < 4}
-    second = Run(tmp_path, buffer=older)
+        older.groups_of_step = {step: groups for step, groups in first.buffer.groups_of_step.items() if step < 4}
+    second = TrainingRun(tmp_path, buffer=older)
     checkpoint = second.checkpoints.list_checkpoints()[-1]
     with pytest.raises(UserError, match=r"journal\.sqlite is older than the checkpoint of step 4"):
         await second.training.recovery.resume_from(checkpoint)
@@ -497,7 +500,7 @@ async def test_a_journal_that_is_older_than_the_checkpoint_is_not_gone_on_with(t
 
 
 async def test_a_learner_that_dies_of_its_work_ends_the_run(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[3] * 10)
+    run = TrainingRun(tmp_path, dies_at=[3] * 10)
     with pytest.raises(ActorDied):
         await run.go()
     assert run.saved[-1] == 2
@@ -505,7 +508,7 @@ async def test_a_learner_that_dies_of_its_work_ends_the_run(tmp_path: Path) -> N
 
 
 async def test_before_the_first_checkpoint_a_dead_learners_work_is_done_again(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.generations[0].publishes = 0
     await run.training.recovery.retry_with_new_learners(run.training.recovery.publish_initial_weights)
     assert run.saved == [0]
@@ -514,7 +517,7 @@ async def test_before_the_first_checkpoint_a_dead_learners_work_is_done_again(tm
 
 
 async def test_a_learner_that_dies_of_its_first_work_ends_the_run(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
 
     async def deadly() -> None:
         raise ActorDied(run.actor, "killed")
@@ -525,14 +528,14 @@ async def test_a_learner_that_dies_of_its_first_work_ends_the_run(tmp_path: Path
 
 
 async def test_the_death_of_another_actor_is_not_taken_for_the_learners(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[2], actor="buffer")
+    run = TrainingRun(tmp_path, dies_at=[2], actor="buffer")
     with pytest.raises(ActorDied, match="buffer"):
         await run.go()
     assert len(run.generations) == 1
 
 
 async def test_checkpoints_come_at_the_start_every_so_many_steps_and_at_the_end(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"run.steps": 3})
     await run.go()
     assert run.saved == [0, 2, 3]
@@ -546,7 +549,7 @@ async def test_checkpoints_come_at_the_start_every_so_many_steps_and_at_the_end(
 
 
 async def test_a_full_buffer_is_given_its_checkpoint_early(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.buffer.wants_checkpoint = True
     await run.go()
     assert run.buffer.committed == [0, 1, 2, 3, 4]
@@ -556,7 +559,7 @@ async def test_a_full_buffer_is_given_its_checkpoint_early(tmp_path: Path) -> No
 async def test_a_budget_that_is_full_of_what_was_trained_does_not_starve_the_next_step(
     tmp_path: Path, *, full: bool
 ) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.scheduler.budget_full = full
     run.change({"checkpoint.every_steps": 100})
     await run.buffer.add_ready(PER_STEP)
@@ -584,27 +587,27 @@ async def test_a_budget_that_is_full_of_what_was_trained_does_not_starve_the_nex
 async def test_a_stop_condition_ends_training_between_steps_and_says_so(
     tmp_path: Path, stop: dict[str, float], steps: int
 ) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({f"stop.{key}": value for key, value in stop.items()})
     await run.go()
     assert run.training.step == steps
     assert run.training.state.stop_reason is (StopReason.STEPS if steps == 4 else StopReason.BUDGET)
     ((name, value),) = stop.items()
-    said = [event["text"] for event in read_events(tmp_path) if event["kind"] == "alert.raised"]
+    alerts = [event["text"] for event in read_events(tmp_path) if event["kind"] == "alert.raised"]
     why = f"training ends after step {steps} of 4: stop.{name} = {value:g}"
-    assert said == ([] if steps == 4 else [why])
+    assert alerts == ([] if steps == 4 else [why])
 
 
 async def test_trajectories_that_could_not_be_exported_are_told_once(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.buffer.export_failures = 3
     await run.go()
-    (said,) = [event["text"] for event in read_events(tmp_path) if event["kind"] == "alert.raised"]
-    assert str(said).startswith("3 trajectories could not be exported")
+    (alert,) = [event["text"] for event in read_events(tmp_path) if event["kind"] == "alert.raised"]
+    assert str(alert).startswith("3 trajectories could not be exported")
 
 
 async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"stop.after_trajectories": PER_STEP})
     await run.training.recovery.publish_initial_weights()
     async with asyncio.TaskGroup() as group:
@@ -617,7 +620,7 @@ async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_p
 
 
 async def test_the_policy_wait_holds_the_step_that_would_strand_an_episode(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"staleness.policy": StaleTokenPolicy.WAIT})
     run.scheduler.running_step = 0
     async with asyncio.TaskGroup() as group:
@@ -626,13 +629,13 @@ async def test_the_policy_wait_holds_the_step_that_would_strand_an_episode(tmp_p
             await asyncio.sleep(0)
         assert run.training.step == 1
         run.scheduler.running_step = None
-        await run.buffer.free()
+        await run.buffer.notify_progress()
         await going
     assert run.training.step == 4
 
 
 async def test_weights_stay_until_every_engine_has_a_later_version(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"run.steps": 8})
     await run.buffer.add_ready(4 * PER_STEP)
     await run.go()
@@ -645,7 +648,7 @@ async def test_weights_stay_until_every_engine_has_a_later_version(tmp_path: Pat
 
 async def test_a_run_that_is_stopped_keeps_its_last_step(tmp_path: Path) -> None:
     """Else its last weights, which were evaluated, are in no checkpoint, and a resume takes its last steps back."""
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     await run.buffer.add_ready(3 * PER_STEP)
     run.change({"stop.after_trajectories": 10_000, "learner.publish_every": 2})
     await run.training.recovery.publish_initial_weights()
@@ -654,14 +657,14 @@ async def test_a_run_that_is_stopped_keeps_its_last_step(tmp_path: Path) -> None
         while run.training.step < 3 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
         run.change({"stop.after_trajectories": 1})
-        await run.buffer.free()
+        await run.buffer.notify_progress()
         await going
     assert run.saved == [0, 2, 3]
     assert [manifest.step for manifest in run.weight_sync.offered] == [2, 3]
 
 
 async def test_a_learner_that_dies_after_the_last_step_costs_no_more_than_one_before(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"run.steps": 3, "learner.publish_every": 2})
     run.generations[0].publishes = 2
     await run.go()
@@ -671,14 +674,14 @@ async def test_a_learner_that_dies_after_the_last_step_costs_no_more_than_one_be
 
 
 async def test_what_a_killed_learner_left_half_written_is_removed(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[2])
+    run = TrainingRun(tmp_path, dies_at=[2])
     (tmp_path / "weights" / ".v7.building").mkdir(parents=True)
     await run.go()
     assert not (tmp_path / "weights" / ".v7.building").exists()
 
 
 @asynccontextmanager
-async def going(run: Run, *, until_step: int) -> AsyncGenerator[asyncio.Task[None]]:
+async def going(run: TrainingRun, *, until_step: int) -> AsyncGenerator[asyncio.Task[None]]:
     """The loop, on a disk that takes nothing yet, once it waits for a batch after this step."""
     await run.buffer.add_ready(until_step * PER_STEP)
     await run.training.recovery.publish_initial_weights()
@@ -691,7 +694,7 @@ async def going(run: Run, *, until_step: int) -> AsyncGenerator[asyncio.Task[Non
 
 
 async def test_steps_go_on_while_a_checkpoint_is_written_and_do_not_show_in_it(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"learner.publish_every": 100})
     async with going(run, until_step=3):
         assert (run.training.step, run.saved) == (3, [0])
@@ -707,7 +710,7 @@ async def test_steps_go_on_while_a_checkpoint_is_written_and_do_not_show_in_it(t
 
 
 async def test_steps_go_on_while_weights_are_written_and_versions_are_offered_in_order(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"checkpoint.every_steps": 100, "learner.publish_every": 2})
     async with going(run, until_step=3):
         assert run.weight_sync.offered == [], "an engine was told of weights that are not there yet"
@@ -717,7 +720,7 @@ async def test_steps_go_on_while_weights_are_written_and_versions_are_offered_in
 
 
 async def test_a_checkpoint_that_cannot_be_written_costs_no_step(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"checkpoint.every_steps": 1})
     await run.buffer.add_ready(4 * PER_STEP)
     await run.training.recovery.publish_initial_weights()
@@ -732,7 +735,7 @@ async def test_a_checkpoint_that_cannot_be_written_costs_no_step(tmp_path: Path)
 
 
 async def test_a_disk_that_stays_full_ends_the_run_even_after_its_last_step(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
     await run.training.recovery.publish_initial_weights()
     run.generations[0].failing_saves = 100
@@ -743,7 +746,7 @@ async def test_a_disk_that_stays_full_ends_the_run_even_after_its_last_step(tmp_
 
 
 async def test_a_learner_that_dies_while_it_writes_takes_the_run_back_to_the_checkpoint_before(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[4])
+    run = TrainingRun(tmp_path, dies_at=[4])
     run.change({"learner.publish_every": 100})
     async with going(run, until_step=3):
         run.generations[0].failing_saves = 1  # as good as dead: it does not come to the end
@@ -756,7 +759,7 @@ async def test_a_learner_that_dies_while_it_writes_takes_the_run_back_to_the_che
 
 
 async def test_an_interrupted_run_finishes_the_checkpoint_that_it_writes(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"learner.publish_every": 100})
     async with going(run, until_step=3) as task:
         task.cancel()
@@ -767,7 +770,7 @@ async def test_an_interrupted_run_finishes_the_checkpoint_that_it_writes(tmp_pat
 
 
 async def test_a_dead_learner_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[4])
+    run = TrainingRun(tmp_path, dies_at=[4])
     run.change({"learner.publish_every": 100})
     torn: list[Path] = []
     run.checkpoints.on_torn = lambda path, _: torn.append(path)
@@ -784,11 +787,11 @@ async def test_a_dead_learner_goes_on_from_the_newest_checkpoint_that_is_whole(t
 class SharingEngine:
     """Notes in the learner's own list when it leaves the device and takes it back."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrainingRun) -> None:
         self.run = run
 
     async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
-        self.run.generations[-1].told.append("lend")
+        self.run.generations[-1].calls.append("offload")
 
     async def stage_weights(self, manifest: WeightManifest, deadline_s: float) -> None:
         pass
@@ -796,13 +799,13 @@ class SharingEngine:
     async def load_weights(
         self, manifest: WeightManifest, deadline_s: float, *, wait_for_restart: bool
     ) -> WeightLoadReport:
-        self.run.generations[-1].told.append("serve")
+        self.run.generations[-1].calls.append("serve")
         return WeightLoadReport(version=manifest.version, pause_ms=0.0, load_ms=1.0, prefetch_ms=1.0, offloaded_s=1.0)
 
 
 @asynccontextmanager
-async def sharing(run: Run) -> AsyncGenerator[SharingEngine]:
-    """The learner takes turns with an engine; step 0 is kept and served, and what was told until then forgotten."""
+async def sharing(run: TrainingRun) -> AsyncGenerator[SharingEngine]:
+    """Learner and engine share a device; step 0 is kept and served, and what was told until then forgotten."""
     engine = SharingEngine(run)
     run.weight_sync.engines = (LocalRemote(engine, "engine-0"),)
     run.training.learner.colocation = ColocationManager(
@@ -811,54 +814,54 @@ async def sharing(run: Run) -> AsyncGenerator[SharingEngine]:
     async with asyncio.TaskGroup() as group:
         pushing = group.create_task(run.weight_sync.run())
         run.weight_sync.set_served(await run.training.recovery.publish_initial_weights())
-        assert on_device(run.generations[0].told) == ["lend", "publish", "save", "sleep"]
-        run.generations[0].told.clear()
+        assert on_device(run.generations[0].calls) == ["offload", "publish", "save", "sleep"]
+        run.generations[0].calls.clear()
         try:
             yield engine
         finally:
             pushing.cancel()
 
 
-def on_device(told: Sequence[str]) -> list[str]:
-    """``told`` without leases that began anew."""
+def on_device(calls: Sequence[str]) -> list[str]:
+    """``calls`` without leases that began anew."""
     kept = list[str]()
     learning = False
-    for word in told:
-        if word != "lend" or not learning:
+    for word in calls:
+        if word != "offload" or not learning:
             kept.append(word)
-        learning = (learning or word == "lend") and word != "serve"
+        learning = (learning or word == "offload") and word != "serve"
     return kept
 
 
 async def test_learner_and_engine_are_never_on_their_device_together(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.generations[0].stale_at = [2]
     await run.buffer.add_ready(5 * PER_STEP)
     async with sharing(run), asyncio.timeout(SOON_S):
         await run.training.run()
-    told = on_device(run.generations[0].told)
-    step, stale = ["lend", "step", "publish", "sleep", "serve"], ["lend", "step", "sleep", "serve"]
-    kept = ["lend", "step", "publish", "save", "sleep", "serve"]
-    assert told == [*step, *stale, *kept, *step, *kept]
+    calls = on_device(run.generations[0].calls)
+    step, stale = ["offload", "step", "publish", "sleep", "serve"], ["offload", "step", "sleep", "serve"]
+    kept = ["offload", "step", "publish", "save", "sleep", "serve"]
+    assert calls == [*step, *stale, *kept, *step, *kept]
     assert run.weight_sync.served is not None
     assert run.weight_sync.served.step == 4
 
 
-async def test_a_learner_that_dies_in_its_turn_keeps_it_until_it_is_there_again(tmp_path: Path) -> None:
+async def test_engines_stay_offloaded_until_a_learner_that_died_is_there_again(tmp_path: Path) -> None:
     """An engine that took its memory back too early would find none."""
-    run = Run(tmp_path, dies_at=[3])
+    run = TrainingRun(tmp_path, dies_at=[3])
     await run.buffer.add_ready(4 * PER_STEP)
     async with sharing(run), asyncio.timeout(SOON_S):
         await run.training.run()
-    first, second = (on_device(generation.told) for generation in run.generations)
-    assert first[-2:] == ["lend", "step"]
-    assert second[:6] == ["lend", "load", "publish", "sleep", "sleep", "serve"]
+    first, second = (on_device(generation.calls) for generation in run.generations)
+    assert first[-2:] == ["offload", "step"]
+    assert second[:6] == ["offload", "load", "publish", "sleep", "sleep", "serve"]
     assert run.training.step == 4
     assert not run.training.learner.colocation.learner_active
 
 
 async def test_the_engine_serves_again_after_a_run_that_ends_early(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"stop.after_trajectories": 1, "checkpoint.every_steps": 100})
     await run.buffer.add_ready(PER_STEP)
     async with sharing(run), asyncio.timeout(SOON_S):
@@ -871,22 +874,22 @@ class FakeOnlineEvaluation:
     """An evaluation of every second step, which is over when it is let; notes what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.free = asyncio.Event()
         self.free.set()
 
     async def on_published(self, manifest: WeightManifest) -> None:
-        self.told.append(f"published {manifest.step}")
+        self.calls.append(f"published {manifest.step}")
 
     async def on_rollback(self, step: int) -> None:
-        self.told.append(f"rolled back {step}")
+        self.calls.append(f"rolled back {step}")
 
     async def wait_idle(self) -> None:
-        self.told.append("idle")
+        self.calls.append("idle")
         await self.free.wait()
 
     def take_score(self) -> OnlineEvaluationScore | None:
-        return OnlineEvaluationScore(3, PassRateEstimate(0.5, None, 8, 2)) if "published 3" in self.told else None
+        return OnlineEvaluationScore(3, PassRateEstimate(0.5, None, 8, 2)) if "published 3" in self.calls else None
 
     async def request_evaluation(self, reason: str) -> str:
         return reason
@@ -894,14 +897,14 @@ class FakeOnlineEvaluation:
 
 async def test_training_tells_of_what_can_be_evaluated_and_of_what_is_gone(tmp_path: Path) -> None:
     """Else a step is never evaluated, or one that never was stands as the best."""
-    run = Run(tmp_path, dies_at=[4])
+    run = TrainingRun(tmp_path, dies_at=[4])
     evaluations = FakeOnlineEvaluation()
     run.evaluate_with(evaluations)
     evaluations.free.clear()
     run.checkpoints.record_score(0, 0.1)
     run.checkpoints.record_score(3, 0.9)
     await run.go()
-    assert evaluations.told == [*(f"published {step}" for step in (1, 2, 3)), "rolled back 2",
+    assert evaluations.calls == [*(f"published {step}" for step in (1, 2, 3)), "rolled back 2",
                           *(f"published {step}" for step in (2, 3, 4))]  # fmt: skip
     assert run.checkpoints.scores() == {0: 0.1}
     lines = read_metrics(tmp_path)
@@ -913,50 +916,50 @@ async def test_on_a_shared_device_the_learners_turn_waits_for_an_evaluation_and_
     tmp_path: Path,
 ) -> None:
     """Else an attempt is of two sets of weights, or the run waits for ever."""
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     evaluations = FakeOnlineEvaluation()
     await run.buffer.add_ready(4 * PER_STEP)
     async with sharing(run), asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         run.evaluate_with(evaluations)
         evaluations.free.clear()
         training = group.create_task(run.training.run())
-        while not evaluations.told:  # noqa: ASYNC110  no event tells
+        while not evaluations.calls:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
-        assert on_device(run.generations[0].told) == []
+        assert on_device(run.generations[0].calls) == []
         evaluations.free.set()
         await training
-    turns = on_device(run.generations[0].told).count("lend")
-    assert evaluations.told.count("idle") == turns == 4
+    offloads = on_device(run.generations[0].calls).count("offload")
+    assert evaluations.calls.count("idle") == offloads == 4
 
 
 async def test_the_best_checkpoint_is_exported_by_the_learner_that_has_trained(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     await run.go()
     run.checkpoints.record_score(2, 0.9)
     run.checkpoints.record_score(4, 0.5)
-    best = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.events)
+    best = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.learner, run.events)
     assert best is not None
     assert (best.step, best.pass_at_1, best.checkpoint.name) == (2, 0.9, "step-000002")
     assert best.model is not None
     assert best.model.parent == tmp_path / "best"
     assert (best.model / "weights").read_text() == "2"
-    told = list(run.generations[0].told)
-    assert await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.events) == best
-    assert run.generations[0].told == told, "it was written again"
+    calls = list(run.generations[0].calls)
+    assert await export_best_checkpoint(tmp_path, run.checkpoints, run.training.learner, run.events) == best
+    assert run.generations[0].calls == calls, "it was written again"
     run.checkpoints.record_score(4, 0.9)
-    later = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.events)
+    later = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.learner, run.events)
     assert later is not None
     assert later.step == 4
     assert [later.model] == list((tmp_path / "best").iterdir())
 
 
 async def test_a_best_checkpoint_that_cannot_be_exported_is_named_and_ends_no_run(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     await run.go()
-    assert await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.events) is None
+    assert await export_best_checkpoint(tmp_path, run.checkpoints, run.training.learner, run.events) is None
     run.checkpoints.record_score(2, 0.9)
     (tmp_path / "checkpoints" / "step-000002" / "learner" / "weights").write_text("4")
-    best = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.events)
+    best = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.learner, run.events)
     assert best is not None
     assert (best.step, best.model) == (2, None)
     texts = [str(event["text"]) for event in of_kind(run, "alert.raised")]
@@ -968,24 +971,24 @@ PROBE = ParityProbeSettings(
 )
 
 
-def probing(run: Run, engine: object, every_steps: int = 2) -> None:
+def probing(run: TrainingRun, engine: object, every_steps: int = 2) -> None:
     """Let ``run`` look for parity with ``engine``."""
     run.weight_sync.engines = (LocalRemote(engine, "engine-0"),)
     checker = run.training.parity
     checker.settings, checker.every_steps, checker.monitor = PROBE, every_steps, ParityMonitor(1e-3, "all alike")
 
 
-def up_to_date(run: Run, gap: float = 0.0) -> ProbedEngine:
+def up_to_date(run: TrainingRun, gap: float = 0.0) -> ProbedEngine:
     """An engine that always serves what the learner has."""
     return ProbedEngine(lambda: run.training.version, gap)
 
 
-def of_kind(run: Run, kind: str) -> list[dict[str, JsonValue]]:
+def of_kind(run: TrainingRun, kind: str) -> list[dict[str, JsonValue]]:
     return [event for event in read_events(run.run_dir) if event["kind"] == kind]
 
 
 async def test_parity_is_looked_for_before_the_first_step_and_every_so_many(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     engine = up_to_date(run, gap=0.01)
     probing(run, engine)
     await run.go()
@@ -1003,24 +1006,24 @@ async def test_parity_is_looked_for_before_the_first_step_and_every_so_many(tmp_
 
 async def test_a_run_that_begins_out_of_parity_takes_no_step(tmp_path: Path) -> None:
     """Else what it has learned by then is from tokens that its policy never said."""
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     probing(run, up_to_date(run, gap=0.3))
-    with pytest.raises(UserError, match=r"k3 0\.05 is above stop\.parity_k3 = 0\.001.*all alike"):
+    with pytest.raises(UserError, match=r"k3 0\.05 is above parity\.max_k3 = 0\.001.*all alike"):
         await run.go()
     assert run.training.step == 0
     assert run.generations[0].stepped == []
     assert "lease" not in run.buffer.calls
     assert run.saved == [0], "with a higher limit it goes on from there"
-    (told,) = of_kind(run, "parity.measured")
-    assert (told["step"], told["tokens"], told["limit"]) == (0, 16, 1e-3)
+    (event,) = of_kind(run, "parity.measured")
+    assert (event["step"], event["tokens"], event["limit"]) == (0, 16, 1e-3)
 
 
-async def test_an_attempt_that_goes_on_begins_with_a_look(tmp_path: Path) -> None:
-    first = Run(tmp_path)
+async def test_a_resumed_run_begins_with_a_probe(tmp_path: Path) -> None:
+    first = TrainingRun(tmp_path)
     first.change({"run.steps": 2})
     await first.go()
-    second = Run(tmp_path, buffer=first.buffer)
-    second.training.state.attempt = 2
+    second = TrainingRun(tmp_path, buffer=first.buffer)
+    second.training.state.start_number = 2
     probing(second, up_to_date(second, gap=0.3))
     await second.training.recovery.resume_from(second.checkpoints.list_checkpoints()[-1])
     with pytest.raises(UserError, match="disagree"):
@@ -1029,7 +1032,7 @@ async def test_an_attempt_that_goes_on_begins_with_a_look(tmp_path: Path) -> Non
 
 
 async def test_a_run_that_loses_parity_later_says_so_and_goes_on(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     engine = up_to_date(run)
     probing(run, engine, every_steps=1)
     await run.buffer.add_ready(2 * PER_STEP)
@@ -1041,24 +1044,24 @@ async def test_a_run_that_loses_parity_later_says_so_and_goes_on(tmp_path: Path)
         engine.gap = 0.3
         await run.buffer.add_ready(2 * PER_STEP)
     assert run.training.step == 4
-    (told,) = of_kind(run, "alert.raised")
-    assert (told["name"], "disagree" in str(told["text"])) == ("parity", True)
+    (event,) = of_kind(run, "alert.raised")
+    assert (event["name"], "disagree" in str(event["text"])) == ("parity", True)
     assert len(of_kind(run, "parity.measured")) == 4
 
 
 async def test_a_look_that_no_engine_is_there_for_is_put_off_and_said_once(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     probing(run, ProbedEngine(lambda: WeightVersion(77)), every_steps=100)
     await run.go()
     assert run.training.step == 4, "the learner has waited for weights to be served"
-    (told,) = of_kind(run, "parity.skipped")
-    assert told["step"] == 1
-    assert "no engine serves" in str(told["why"])
+    (event,) = of_kind(run, "parity.skipped")
+    assert event["step"] == 1
+    assert "no engine serves" in str(event["why"])
     assert run.generations[0].looked == []
 
 
 async def test_a_look_that_was_put_off_comes_before_the_next_step_that_it_can(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     engine = ProbedEngine(lambda: WeightVersion(77) if run.training.step < 2 else run.training.version)
     probing(run, engine, every_steps=100)
     await run.go()
@@ -1068,7 +1071,7 @@ async def test_a_look_that_was_put_off_comes_before_the_next_step_that_it_can(tm
 
 
 async def test_a_learner_that_comes_back_is_looked_at_again(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[3])
+    run = TrainingRun(tmp_path, dies_at=[3])
     probing(run, up_to_date(run), every_steps=100)
     await run.go()
     assert [learner.looked for learner in run.generations] == [[0], [2]]
@@ -1076,7 +1079,7 @@ async def test_a_learner_that_comes_back_is_looked_at_again(tmp_path: Path) -> N
 
 
 async def test_a_learner_that_dies_of_the_look_is_started_again(tmp_path: Path) -> None:
-    run = Run(tmp_path, dies_at=[LOOKING])
+    run = TrainingRun(tmp_path, dies_at=[LOOKING])
     probing(run, up_to_date(run), every_steps=100)
     await run.go()
     assert [learner.looked for learner in run.generations] == [[], [0]]
@@ -1090,41 +1093,41 @@ async def test_on_a_shared_device_the_engine_samples_in_its_turn_and_the_learner
 
     class Taking(ProbedEngine):
         async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
-            run.generations[-1].told.append("lend")
+            run.generations[-1].calls.append("offload")
 
         async def load_weights(self, manifest: WeightManifest, deadline_s: float) -> WeightLoadReport:
-            run.generations[-1].told.append("serve")
+            run.generations[-1].calls.append("serve")
             return WeightLoadReport(
                 version=manifest.version, pause_ms=0.0, load_ms=1.0, prefetch_ms=1.0, offloaded_s=1.0
             )
 
         async def generate(self, request: GenerateRequest) -> GenerateReply:
-            run.generations[-1].told.append("sample")
+            run.generations[-1].calls.append("sample")
             return await super().generate(request)
 
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
     async with sharing(run), asyncio.timeout(SOON_S):
         probing(run, Taking(lambda: run.training.version))
         await run.training.run()
-    told = on_device(run.generations[0].told)
+    calls = on_device(run.generations[0].calls)
     sampled = ["sample"] * len(PROBE.prompts)
     step, kept = ["publish", "sleep", "serve"], ["publish", "save", "sleep", "serve"]
-    looked = [*sampled, "lend", "logprobs", "step"]
-    assert told == [*looked, *step, "lend", "step", *kept, *looked, *step, "lend", "step", *kept]
+    looked = [*sampled, "offload", "logprobs", "step"]
+    assert calls == [*looked, *step, "offload", "step", *kept, *looked, *step, "offload", "step", *kept]
 
 
 # -- what a person asks for -------------------------------------------------------------------------------------------
 
 
-async def until_waiting(run: Run) -> None:
+async def until_waiting(run: TrainingRun) -> None:
     """The loop has taken all the steps that it can, and waits for a batch."""
     while not run.buffer.waiting:  # noqa: ASYNC110  no event tells
         await asyncio.sleep(0)
 
 
 async def test_a_run_that_is_paused_takes_no_step_and_its_learner_did_not_wait(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
     await run.training.recovery.publish_initial_weights()
     run.step_hooks.pause()
@@ -1135,7 +1138,7 @@ async def test_a_run_that_is_paused_takes_no_step_and_its_learner_did_not_wait(t
             return run.training.step
 
         assert await run.step_hooks.run_between_steps(step) == 0
-        assert not run.buffer.spent
+        assert not run.buffer.groups_of_step
         run.step_hooks.paused_s = 3600.0  # so long it seems to have stood
         run.step_hooks.resume()
         await going
@@ -1145,19 +1148,19 @@ async def test_a_run_that_is_paused_takes_no_step_and_its_learner_did_not_wait(t
 
 async def test_a_run_that_is_drained_trains_what_is_there_and_ends(tmp_path: Path) -> None:
     """A batch and a half: the last step has what is left."""
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     await run.buffer.add_ready(PER_STEP + 1)
     await run.training.recovery.publish_initial_weights()
     run.step_hooks.request_stop(StopReason.DRAINED)
     async with asyncio.timeout(SOON_S):
         await run.training.run()
-    assert run.buffer.spent == {1: [0, 1], 2: [2]}
+    assert run.buffer.groups_of_step == {1: [0, 1], 2: [2]}
     assert run.training.state.stop_reason is StopReason.DRAINED
     assert run.steps_kept == [1, 2]
 
 
 async def test_a_run_that_is_drained_waits_for_what_is_still_under_way(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.scheduler.open_groups = 1
     await run.training.recovery.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
@@ -1168,45 +1171,45 @@ async def test_a_run_that_is_drained_waits_for_what_is_still_under_way(tmp_path:
         await until_waiting(run)
         assert not going.done()
         run.scheduler.open_groups = 0
-        await run.buffer.free()
+        await run.buffer.notify_progress()
         await going
-    assert run.buffer.spent == {1: [0]}
+    assert run.buffer.groups_of_step == {1: [0]}
 
 
 async def test_a_run_that_is_stopped_by_a_person_ends_between_two_steps_and_keeps_what_it_has(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     await run.buffer.add_ready(3 * PER_STEP)
     await run.training.recovery.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
         run.step_hooks.request_stop(StopReason.STOPPED_BY_REQUEST)
-        await run.buffer.free()
+        await run.buffer.notify_progress()
         await going
     assert (run.training.step, run.training.state.stop_reason) == (3, StopReason.STOPPED_BY_REQUEST)
     assert run.steps_kept == [1, 2, 3]
 
 
 async def test_a_checkpoint_that_is_asked_for_is_kept_while_the_run_goes_on(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"checkpoint.every_steps": 100})
     await run.buffer.add_ready(PER_STEP)
     await run.training.recovery.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
-        asked = group.create_task(run.step_hooks.run_between_steps(run.training.checkpoint_now))
+        pending = group.create_task(run.step_hooks.run_between_steps(run.training.checkpoint_now))
         await asyncio.sleep(0)
-        await run.buffer.free()
-        await run.training.wait_checkpoint(await asked)
+        await run.buffer.notify_progress()
+        await run.training.wait_checkpoint(await pending)
         assert run.saved == [0, 1]
         run.step_hooks.request_stop(StopReason.STOPPED_BY_REQUEST)
-        await run.buffer.free()
+        await run.buffer.notify_progress()
         await going
 
 
 async def test_a_checkpoint_that_is_asked_for_and_finds_no_space_says_so(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.change({"checkpoint.every_steps": 100})
     await run.buffer.add_ready(PER_STEP)
     await run.training.recovery.publish_initial_weights()
@@ -1214,19 +1217,19 @@ async def test_a_checkpoint_that_is_asked_for_and_finds_no_space_says_so(tmp_pat
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
-        asked = group.create_task(run.step_hooks.run_between_steps(run.training.checkpoint_now))
+        pending = group.create_task(run.step_hooks.run_between_steps(run.training.checkpoint_now))
         await asyncio.sleep(0)
-        await run.buffer.free()
+        await run.buffer.notify_progress()
         with pytest.raises(UserError, match="could not be written"):
-            await run.training.wait_checkpoint(await asked)
+            await run.training.wait_checkpoint(await pending)
         run.step_hooks.request_stop(StopReason.STOPPED_BY_REQUEST)
-        await run.buffer.free()
+        await run.buffer.notify_progress()
         await going
     assert run.saved == [0, 1], "the last one found space"
 
 
 async def test_a_learner_that_dies_over_what_was_asked_for_comes_back_and_who_asked_hears_of_it(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
     await run.training.recovery.publish_initial_weights()
 
@@ -1234,10 +1237,10 @@ async def test_a_learner_that_dies_over_what_was_asked_for_comes_back_and_who_as
         raise ActorDied(run.actor, "killed")
 
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        asked = group.create_task(_error_of(run.step_hooks.run_between_steps(die)))
+        pending = group.create_task(_error_of(run.step_hooks.run_between_steps(die)))
         await asyncio.sleep(0)
         await run.training.run()
-    assert isinstance(asked.result(), ActorDied)
+    assert isinstance(pending.result(), ActorDied)
     assert (run.training.step, len(run.generations)) == (4, 2)
 
 

@@ -15,19 +15,27 @@ from launch.trajectory_reader.trajectory_lookup import find_trajectory, open_tra
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, Trajectory
 from sandbox.tasks.task import Task
-from tests.support.evaluations import write_saved
-from tests.support.recorded_trajectories import call, chat_of, config, trajectory, write_run
+from tests.support.evaluations import write_evaluation_with_trajectory
+from tests.support.recorded_trajectories import (
+    make_chat_format,
+    make_run_config,
+    record_trajectory,
+    tool_call,
+    write_run,
+)
 
-HERMES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "<tool_call>{</tool_call>", "done"]
+HERMES = [f"First.\n{tool_call('ls')}\n{tool_call('false')}", tool_call("touch x"), "<tool_call>{</tool_call>", "done"]
 BASH = ["THOUGHT: a\n```bash\nls\n```", "no block", "```bash\ntouch x\n```", "```bash\nfalse\n```", "x", "y"]
 
 
 def read(kind: str, template: str, history: str, thought: str = "") -> tuple[RecordedTrajectory, Trajectory, list[str]]:
-    run = config(f"agent.kind={kind}", f"agent.history={history}")
+    run = make_run_config(f"agent.kind={kind}", f"agent.history={history}")
     commands: list[str] = []
     texts = [thought + text for text in (HERMES if kind == "hermes" else BASH)]
-    made = trajectory(run, texts, template=template, see=lambda terminal: commands.extend(terminal.calls))
-    chat = chat_of(run, template)
+    made = record_trajectory(
+        run, texts, template=template, inspect_terminal=lambda terminal: commands.extend(terminal.calls)
+    )
+    chat = make_chat_format(run, template)
     return (
         build_recorded_trajectory("r/t", made, make_agent(run.agent.make_spec()), chat, TemplateInverter(chat)),
         made,
@@ -41,14 +49,16 @@ def read(kind: str, template: str, history: str, thought: str = "") -> tuple[Rec
 def test_a_run_s_conversation_is_what_was_said_and_told(kind: str, template: str, history: str) -> None:
     thought = "<think>\nhm\n</think>\n\n" if template == "qwen3" else ""
     found, made, commands = read(kind, template, history, thought)
-    agent = make_agent(config(f"agent.kind={kind}").agent.make_spec())
-    said = [thought + text for text in (HERMES if kind == "hermes" else BASH)]
+    agent = make_agent(make_run_config(f"agent.kind={kind}").agent.make_spec())
+    replies = [thought + text for text in (HERMES if kind == "hermes" else BASH)]
     assert list(found.opening) == agent.opening_messages(Task(id="t", instruction="Do t."))
-    assert [reply.text for reply in found.replies] == said[: len(found.replies)]
-    told = [message for reply in found.replies for message in reply.observation or ()]
-    assert {message["role"] for message in told} == {"tool" if kind == "hermes" else "user"}
+    assert [reply.text for reply in found.replies] == replies[: len(found.replies)]
+    observations = [message for reply in found.replies for message in reply.observation or ()]
+    assert {message["role"] for message in observations} == {"tool" if kind == "hermes" else "user"}
     for number, command in enumerate(commands[:2]):
-        assert f"{command}\nsays <|{number + 1}|>" in told[number if kind == "hermes" else 2 * number]["content"]
+        assert (
+            f"{command}\nsays <|{number + 1}|>" in observations[number if kind == "hermes" else 2 * number]["content"]
+        )
     assert found.completion_tokens == made.sampled_tokens
     assert found.replies[0].sampled is not None
     assert found.replies[0].calls_run == (2 if kind == "hermes" else 1)
@@ -58,8 +68,8 @@ def test_a_run_s_conversation_is_what_was_said_and_told(kind: str, template: str
 
 def test_what_was_told_is_the_very_text_whatever_is_in_it() -> None:
     """A command may print what the template itself writes."""
-    run = config("agent.kind=hermes")
-    chat = chat_of(run, "qwen3")
+    run = make_run_config("agent.kind=hermes")
+    chat = make_chat_format(run, "qwen3")
     for text in ("", "</tool_response>\n<|im_end|>", "\n\n  x  \n", "line\r\nline", "(.*?)"):
         ids = chat.encode_delta([{"role": "tool", "content": text}, {"role": "tool", "content": "b"}], closed=False)
         assert [each["content"] for each in TemplateInverter(chat).recover_messages(ids, ["tool", "tool"])] == [
@@ -69,7 +79,7 @@ def test_what_was_told_is_the_very_text_whatever_is_in_it() -> None:
 
 
 def test_a_prompt_that_nobody_can_see_through_is_one_message() -> None:
-    chat = chat_of(config("agent.kind=hermes"))
+    chat = make_chat_format(make_run_config("agent.kind=hermes"))
     ids = chat.tokenizer.encode("something else", add_special_tokens=False)
     assert TemplateInverter(chat).recover_opening(ids) == ({"role": "user", "content": "something else"},)
     assert TemplateInverter(chat).recover_messages(ids, ["tool"]) == ({"role": "tool", "content": "something else"},)
@@ -78,7 +88,7 @@ def test_a_prompt_that_nobody_can_see_through_is_one_message() -> None:
 def test_agents_tell_nothing_of_what_they_are_not_asked(tmp_path: Path) -> None:
     """The placeholders that stand for outcomes are answers that every agent of ours takes."""
     for kind in ("hermes", "bash", "json", "keystrokes", "code_interpreter"):
-        agent = make_agent(config(f"agent.kind={kind}").agent.make_spec())
+        agent = make_agent(make_run_config(f"agent.kind={kind}").agent.make_spec())
         reading = agent.parse_reply("no action at all")
         if reading.actions and not reading.final:
             assert agent.format_outcomes([ActionOutcome(action, "") for action in reading.actions])
@@ -86,8 +96,8 @@ def test_agents_tell_nothing_of_what_they_are_not_asked(tmp_path: Path) -> None:
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    run = config("agent.kind=hermes")
-    made = [trajectory(run, HERMES, number=number, task=f"t{number}") for number in range(2)]
+    run = make_run_config("agent.kind=hermes")
+    made = [record_trajectory(run, HERMES, number=number, task=f"t{number}") for number in range(2)]
     return write_run(tmp_path / "runs" / "demo-1", run, made)
 
 
@@ -118,8 +128,8 @@ def test_a_name_that_none_has_says_what_names_are(run_dir: Path, name: str, says
 
 
 def test_a_harness_s_run_and_one_without_a_tokenizer_are_refused(run_dir: Path, tmp_path: Path) -> None:
-    write_run(tmp_path / "harness", config("agent.harness=python3 /opt/agent.py"), [])
-    write_saved(tmp_path / "evaluated", config("agent.harness=python3 /opt/agent.py"))
+    write_run(tmp_path / "harness", make_run_config("agent.harness=python3 /opt/agent.py"), [])
+    write_evaluation_with_trajectory(tmp_path / "evaluated", make_run_config("agent.harness=python3 /opt/agent.py"))
     for folder in ("harness", "evaluated"):
         with pytest.raises(UserError, match="made by a harness"):
             open_trajectory_source(str(tmp_path / folder))
@@ -131,7 +141,7 @@ def test_a_harness_s_run_and_one_without_a_tokenizer_are_refused(run_dir: Path, 
 
 @pytest.fixture
 def evaluation(tmp_path: Path) -> Path:
-    return write_saved(tmp_path / "evaluations" / "eval-1", config("agent.kind=hermes"))
+    return write_evaluation_with_trajectory(tmp_path / "evaluations" / "eval-1", make_run_config("agent.kind=hermes"))
 
 
 def test_an_attempt_is_found_by_evaluation_task_and_number(evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from actors.engines.messages import WeightLoadError, WeightLoadReport
-from actors.scheduler.settings import SchedulerRunState
 from launch.control.scheduler_state import SchedulerStateSender
 from launch.weight_sync import colocation as turns_module
 from launch.weight_sync.colocation import ColocationManager
@@ -19,26 +18,22 @@ from launch.weight_sync.manager import WeightSyncManager
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from tests.support.fake_scheduler import FakeScheduler
 from tests.support.local_actors import LocalRemote
 
 
-class FakeScheduler:
-    async def set_run_state(self, standing: SchedulerRunState) -> None:
-        pass
-
-
-class FakeEngine:
-    """Remembers what it was told; ``busy`` times it does not lend its memory."""
+class ColocatedEngine:
+    """Remembers what it was told; ``busy`` times it does not offload its memory."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.busy = 0
 
     async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
         if self.busy:
             self.busy -= 1
             raise WeightLoadError("it is restarting")
-        self.told.append("lend")
+        self.calls.append("offload")
 
     async def stage_weights(self, manifest: WeightManifest, deadline_s: float) -> None:
         pass
@@ -47,13 +42,13 @@ class FakeEngine:
         self, manifest: WeightManifest, deadline_s: float, *, wait_for_restart: bool
     ) -> WeightLoadReport:
         await asyncio.sleep(0)
-        self.told.append(f"load {manifest.version}")
+        self.calls.append(f"load {manifest.version}")
         return WeightLoadReport(version=manifest.version, pause_ms=0.0, load_ms=2.0, prefetch_ms=1.0, offloaded_s=1.0)
 
 
 @pytest.fixture(autouse=True)
 def _retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns_module, "_RETRY_S", 0.001)
+    monkeypatch.setattr(turns_module, "RETRY_S", 0.001)
 
 
 def manifest(version: int) -> WeightManifest:
@@ -63,9 +58,9 @@ def manifest(version: int) -> WeightManifest:
 @contextlib.asynccontextmanager
 async def sharing(
     run_dir: Path, *, shared: bool = True, patience_s: float = 30.0
-) -> AsyncIterator[tuple[ColocationManager, list[FakeEngine]]]:
+) -> AsyncIterator[tuple[ColocationManager, list[ColocatedEngine]]]:
     """Two engines that serve version 1."""
-    engines = [FakeEngine(), FakeEngine()]
+    engines = [ColocatedEngine(), ColocatedEngine()]
     remotes = [LocalRemote(engine, f"engine-{index}") for index, engine in enumerate(engines)]
     manager = WeightSyncManager(
         engines=remotes,
@@ -73,6 +68,7 @@ async def sharing(
         events=EventLog(run_dir, "driver", "n"),
         update_timeout_s=30.0,
         max_updating_share=1.0,
+        max_update_overhead=1.0,
     )
     manager.set_served(manifest(1))
     async with asyncio.TaskGroup() as group:
@@ -92,69 +88,69 @@ async def breathe() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_is_published_in_the_learners_turn_is_loaded_after_it(tmp_path: Path) -> None:
-    async with sharing(tmp_path) as (turns, engines):
-        await turns.switch_to_learner()
-        await turns.weight_sync.set_newest(manifest(2))
+async def test_what_is_published_during_an_offload_is_loaded_after_it(tmp_path: Path) -> None:
+    async with sharing(tmp_path) as (colocation, engines):
+        await colocation.switch_to_learner()
+        await colocation.weight_sync.set_newest(manifest(2))
         await breathe()
-        assert [engine.told for engine in engines] == [["lend"]] * 2
-        assert turns.weight_sync.served == manifest(1), (
+        assert [engine.calls for engine in engines] == [["offload"]] * 2
+        assert colocation.weight_sync.served == manifest(1), (
             "its files have to stay, for an engine that comes back without new ones"
         )
-        await turns.switch_to_rollout()
-        assert [engine.told for engine in engines] == [["lend", "load 2"]] * 2
-        assert turns.weight_sync.served == manifest(2)
+        await colocation.switch_to_rollout()
+        assert [engine.calls for engine in engines] == [["offload", "load 2"]] * 2
+        assert colocation.weight_sync.served == manifest(2)
 
 
-async def test_a_turn_without_new_weights_gives_the_engines_theirs_again(tmp_path: Path) -> None:
-    async with sharing(tmp_path) as (turns, engines):
+async def test_an_offload_without_new_weights_gives_the_engines_theirs_again(tmp_path: Path) -> None:
+    async with sharing(tmp_path) as (colocation, engines):
         for _ in range(2):
-            await turns.switch_to_learner()
-            await turns.switch_to_rollout()
-        assert [engine.told for engine in engines] == [["lend", "load 1"] * 2] * 2
+            await colocation.switch_to_learner()
+            await colocation.switch_to_rollout()
+        assert [engine.calls for engine in engines] == [["offload", "load 1"] * 2] * 2
 
 
 async def test_each_call_to_the_learner_begins_the_lease_anew(tmp_path: Path) -> None:
-    async with sharing(tmp_path) as (turns, engines):
-        assert not turns.learner_active
-        await turns.switch_to_learner()
-        await turns.switch_to_learner()
-        assert turns.learner_active
-        assert engines[0].told == ["lend", "lend"]
-        await turns.switch_to_rollout()
-        assert not turns.learner_active
+    async with sharing(tmp_path) as (colocation, engines):
+        assert not colocation.learner_active
+        await colocation.switch_to_learner()
+        await colocation.switch_to_learner()
+        assert colocation.learner_active
+        assert engines[0].calls == ["offload", "offload"]
+        await colocation.switch_to_rollout()
+        assert not colocation.learner_active
 
 
-async def test_the_learner_waits_for_an_engine_that_cannot_lend_yet_and_names_it_once(tmp_path: Path) -> None:
-    async with sharing(tmp_path) as (turns, engines):
+async def test_the_learner_waits_for_an_engine_that_cannot_offload_yet_and_names_it_once(tmp_path: Path) -> None:
+    async with sharing(tmp_path) as (colocation, engines):
         engines[1].busy = 3
-        await turns.switch_to_learner()
-        assert [engine.told for engine in engines] == [["lend"]] * 2
-        await turns.switch_to_rollout()
-    told = [orjson.loads(line) for line in (tmp_path / "events" / "driver.jsonl").read_bytes().splitlines()]
-    assert [(event["kind"], event["engine"]) for event in told] == [("engine.offload_failed", "engine-1")]
+        await colocation.switch_to_learner()
+        assert [engine.calls for engine in engines] == [["offload"]] * 2
+        await colocation.switch_to_rollout()
+    events = [orjson.loads(line) for line in (tmp_path / "events" / "driver.jsonl").read_bytes().splitlines()]
+    assert [(event["kind"], event["engine"]) for event in events] == [("engine.offload_failed", "engine-1")]
 
 
-async def test_an_engine_that_never_lends_ends_the_run(tmp_path: Path) -> None:
-    async with sharing(tmp_path, patience_s=0.05) as (turns, engines):
+async def test_an_engine_that_never_offloads_ends_the_run(tmp_path: Path) -> None:
+    async with sharing(tmp_path, patience_s=0.05) as (colocation, engines):
         engines[0].busy = 1 << 30
         with pytest.raises(InfraError, match="did not offload its memory for the learner"):
-            await turns.switch_to_learner()
+            await colocation.switch_to_learner()
 
 
-async def test_no_engine_comes_up_in_the_learners_turn(tmp_path: Path) -> None:
+async def test_no_engine_comes_up_during_an_offload(tmp_path: Path) -> None:
     """One whose process died would take memory that is the learner's."""
-    async with sharing(tmp_path) as (turns, _):
-        await turns.switch_to_learner()
-        assert turns.weight_sync.weights_to_start is None
-        await turns.switch_to_rollout()
-        assert turns.weight_sync.weights_to_start == manifest(1)
+    async with sharing(tmp_path) as (colocation, _):
+        await colocation.switch_to_learner()
+        assert colocation.weight_sync.weights_to_start is None
+        await colocation.switch_to_rollout()
+        assert colocation.weight_sync.weights_to_start == manifest(1)
 
 
 async def test_with_devices_of_their_own_nobody_waits(tmp_path: Path) -> None:
-    async with sharing(tmp_path, shared=False) as (turns, engines):
-        await turns.switch_to_learner()
-        assert not turns.learner_active
-        await turns.weight_sync.set_newest(manifest(2))
-        await turns.weight_sync.wait_newest_served(30)
-        assert [engine.told for engine in engines] == [["load 2"]] * 2
+    async with sharing(tmp_path, shared=False) as (colocation, engines):
+        await colocation.switch_to_learner()
+        assert not colocation.learner_active
+        await colocation.weight_sync.set_newest(manifest(2))
+        await colocation.weight_sync.wait_newest_served(30)
+        assert [engine.calls for engine in engines] == [["load 2"]] * 2

@@ -51,7 +51,7 @@ def stood(pause_s: float, requests: int = 8) -> WeightLoadReport:
 
 
 @dataclass
-class FakeEngines:
+class FakeRollingEngines:
     """Engines that stand still for so long in each exchange, with so many requests."""
 
     engines: int
@@ -95,7 +95,7 @@ PAUSES = st.floats(0.001, 100)
 @given(engines=st.integers(2, 40), loss=st.floats(0.01, 1), pause_s=PAUSES)
 def test_an_update_costs_decoding_engines_no_more_than_its_loss(engines: int, loss: float, pause_s: float) -> None:
     """Unless its engines, one behind the other, need longer than that already."""
-    fake_engines = FakeEngines(engines, 1 / engines, loss, pause_s)
+    fake_engines = FakeRollingEngines(engines, 1 / engines, loss, pause_s)
     least = max(pause_s / loss, engines * pause_s)
     most = least + stagger_interval_s(engines, pause_s, loss)  # where the one before has just ended
     assert all(least * 0.999999 <= took <= most * 1.000001 for took in fake_engines.pushes(3))
@@ -103,22 +103,22 @@ def test_an_update_costs_decoding_engines_no_more_than_its_loss(engines: int, lo
 
 @given(engines=st.integers(1, 40), pause_s=PAUSES)
 def test_engines_that_decode_nothing_do_not_wait(engines: int, pause_s: float) -> None:
-    assert FakeEngines(engines, 1.0, 0.05, pause_s, requests=0).pushes() == [pytest.approx(pause_s)]
+    assert FakeRollingEngines(engines, 1.0, 0.05, pause_s, requests=0).pushes() == [pytest.approx(pause_s)]
 
 
 @given(engines=st.integers(2, 40), pause_s=PAUSES)
 def test_a_loss_of_1_spreads_nothing(engines: int, pause_s: float) -> None:
     at_once = max(1, engines // 2)
-    assert FakeEngines(engines, 0.5, 1.0, pause_s).pushes() == [pytest.approx(-(-engines // at_once) * pause_s)]
+    assert FakeRollingEngines(engines, 0.5, 1.0, pause_s).pushes() == [pytest.approx(-(-engines // at_once) * pause_s)]
 
 
 @given(pause_s=PAUSES)
 def test_a_single_engine_never_waits(pause_s: float) -> None:
-    assert FakeEngines(1, 0.5, 0.05, pause_s).pushes(2) == [pytest.approx(pause_s)] * 2
+    assert FakeRollingEngines(1, 0.5, 0.05, pause_s).pushes(2) == [pytest.approx(pause_s)] * 2
 
 
 def test_two_engines_are_spread_over_twenty_pauses() -> None:
-    fake_engines = FakeEngines(2, 0.5, 0.05, pause_s=0.04)
+    fake_engines = FakeRollingEngines(2, 0.5, 0.05, pause_s=0.04)
     assert fake_engines.pushes() == [pytest.approx(0.8)]
     assert fake_engines.begun == [0.0, pytest.approx(0.76)]
 

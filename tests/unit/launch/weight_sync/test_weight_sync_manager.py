@@ -13,7 +13,6 @@ import orjson
 import pytest
 
 from actors.engines.messages import InvalidWeights, ServerRestarting, WeightLoadReport
-from actors.scheduler.settings import SchedulerRunState
 from launch.control.scheduler_state import SchedulerStateSender
 from launch.weight_sync import manager as manager_module
 from launch.weight_sync.manager import WeightSyncManager
@@ -21,22 +20,15 @@ from launch.weight_sync.transport import WeightTransport
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from tests.support.fake_scheduler import FakeScheduler
 from tests.support.local_actors import LocalRemote
-
-
-class FakeScheduler:
-    def __init__(self) -> None:
-        self.published: list[int] = []
-
-    async def set_run_state(self, standing: SchedulerRunState) -> None:
-        self.published.append(standing.served_step)
 
 
 async def _nothing() -> None:
     pass
 
 
-class FakeEngines:
+class FakeSyncedEngines:
     """Engines that share one gate; ``failing`` versions fail so many times more, and a ``sick`` engine always."""
 
     def __init__(self, count: int) -> None:
@@ -57,11 +49,11 @@ class FakeEngines:
         self.doubted: list[tuple[int, int, str]] = []
         self.on_stage = self.on_loaded = _nothing
         """Done while an engine reads files, and before it says that it has loaded them."""
-        self.remotes = [LocalRemote(FakeEngine(self, index), f"engine-{index}") for index in range(count)]
+        self.remotes = [LocalRemote(SyncedEngine(self, index), f"engine-{index}") for index in range(count)]
 
 
-class FakeEngine:
-    def __init__(self, fake_engines: FakeEngines, index: int) -> None:
+class SyncedEngine:
+    def __init__(self, fake_engines: FakeSyncedEngines, index: int) -> None:
         self.fake_engines, self.index = fake_engines, index
         self.staged: WeightManifest | None = None
 
@@ -106,26 +98,26 @@ class FakeEngine:
         self.fake_engines.doubted.append((self.index, version, checksum))
 
 
-class FakeCopies:
+class FakeGatedCopies:
     """A machine's copies, which come when ``gate`` is open."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
-        self.asked: list[tuple[int, int, bool]] = []
+        self.requests: list[tuple[int, int, bool]] = []
         """Version, version that all engines serve, and whether the copy that is there was refused."""
 
     async def fetch_version(
         self, manifest: WeightManifest, served: WeightVersion, *, refetch: bool = False, pinned: bool = False
     ) -> WeightManifest:
         assert not pinned, "all engines are given it"
-        self.asked.append((manifest.version, served, refetch))
+        self.requests.append((manifest.version, served, refetch))
         await self.gate.wait()
         return replace(manifest, path="/copy")
 
 
 @pytest.fixture(autouse=True)
 def _retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager_module, "_RETRY_S", 0.001)
+    monkeypatch.setattr(manager_module, "RETRY_S", 0.001)
 
 
 def manifest(version: int, step: int | None = None) -> WeightManifest:
@@ -134,9 +126,10 @@ def manifest(version: int, step: int | None = None) -> WeightManifest:
 
 @contextlib.asynccontextmanager
 async def pushing(
-    run_dir: Path, fake_engines: FakeEngines, **settings: Any
+    run_dir: Path, fake_engines: FakeSyncedEngines, **settings: Any
 ) -> AsyncIterator[tuple[WeightSyncManager, FakeScheduler]]:
     scheduler = FakeScheduler()
+    settings = {"max_updating_share": 0.5, "max_update_overhead": 1.0} | settings
     manager = WeightSyncManager(
         engines=fake_engines.remotes,
         report_served=SchedulerStateSender(LocalRemote(scheduler)).set_served_step,
@@ -159,7 +152,7 @@ async def breathe() -> None:
 
 
 async def test_a_version_that_was_overtaken_before_its_push_is_never_pushed(tmp_path: Path) -> None:
-    fake_engines = FakeEngines(1)
+    fake_engines = FakeSyncedEngines(1)
     fake_engines.gate.clear()
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
         await manager.set_newest(manifest(1))
@@ -176,7 +169,7 @@ async def test_a_version_that_was_overtaken_before_its_push_is_never_pushed(tmp_
 async def test_a_version_that_is_overtaken_while_an_engine_waits_is_not_pushed_there(
     tmp_path: Path,
 ) -> None:
-    fake_engines = FakeEngines(2)
+    fake_engines = FakeSyncedEngines(2)
     fake_engines.gate.clear()
     async with pushing(tmp_path, fake_engines, max_updating_share=0.5) as (manager, scheduler):
         await manager.set_newest(manifest(1))
@@ -190,7 +183,7 @@ async def test_a_version_that_is_overtaken_while_an_engine_waits_is_not_pushed_t
 
 async def test_versions_that_come_faster_than_an_engine_can_read_them_still_reach_it(tmp_path: Path) -> None:
     """Else it serves the first weights for as long as the learner is quick."""
-    fake_engines, versions = FakeEngines(1), iter(range(2, 12))
+    fake_engines, versions = FakeSyncedEngines(1), iter(range(2, 12))
     async with pushing(tmp_path, fake_engines) as (manager, _):
 
         async def offer_next() -> None:
@@ -205,7 +198,7 @@ async def test_versions_that_come_faster_than_an_engine_can_read_them_still_reac
 
 async def test_admission_hears_of_the_oldest_version_in_use_while_newer_ones_come(tmp_path: Path) -> None:
     """Else it waits, and the learner after it, until no version comes any more."""
-    fake_engines, versions = FakeEngines(2), iter(range(2, 12))
+    fake_engines, versions = FakeSyncedEngines(2), iter(range(2, 12))
     async with pushing(tmp_path, fake_engines, max_updating_share=0.5) as (manager, scheduler):
 
         async def offer_next() -> None:
@@ -221,8 +214,8 @@ async def test_admission_hears_of_the_oldest_version_in_use_while_newer_ones_com
 
 
 async def test_an_engine_that_waits_for_its_turn_is_not_pushed_to_once_it_has_to_stand_aside(tmp_path: Path) -> None:
-    """Else it takes its memory back in the middle of the learner's turn."""
-    fake_engines = FakeEngines(2)
+    """Else it takes its memory back while the learner computes."""
+    fake_engines = FakeSyncedEngines(2)
     fake_engines.gate.clear()
     async with pushing(tmp_path, fake_engines, max_updating_share=0.5) as (manager, _):
         await manager.set_newest(manifest(1))
@@ -237,7 +230,7 @@ async def test_an_engine_that_waits_for_its_turn_is_not_pushed_to_once_it_has_to
 
 
 async def test_a_failed_load_is_tried_again_and_named_once(tmp_path: Path) -> None:
-    fake_engines = FakeEngines(1)
+    fake_engines = FakeSyncedEngines(1)
     fake_engines.failing = {1: 3}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
         await manager.set_newest(manifest(1))
@@ -250,7 +243,7 @@ async def test_a_failed_load_is_tried_again_and_named_once(tmp_path: Path) -> No
 
 
 async def test_a_version_that_cannot_be_loaded_gives_way_to_the_next(tmp_path: Path) -> None:
-    fake_engines = FakeEngines(2)
+    fake_engines = FakeSyncedEngines(2)
     fake_engines.failing = {1: 1_000_000}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
         await manager.set_newest(manifest(1))
@@ -262,7 +255,7 @@ async def test_a_version_that_cannot_be_loaded_gives_way_to_the_next(tmp_path: P
 
 async def test_an_engine_that_fails_keeps_no_other_from_the_newest_version(tmp_path: Path) -> None:
     """Else one sick server makes all of rollout stale."""
-    fake_engines = FakeEngines(3)
+    fake_engines = FakeSyncedEngines(3)
     fake_engines.sick = {1}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
         for version in (1, 2):
@@ -278,7 +271,7 @@ async def test_an_engine_that_fails_keeps_no_other_from_the_newest_version(tmp_p
 
 async def test_engines_that_hold_other_weights_as_the_same_version_are_all_in_doubt(tmp_path: Path) -> None:
     """Nobody else sees a load that was half done: the server says the version that it was told."""
-    fake_engines = FakeEngines(2)
+    fake_engines = FakeSyncedEngines(2)
     async with pushing(tmp_path, fake_engines) as (manager, _):
         await manager.set_newest(manifest(1))
         await manager.wait_newest_served(60)
@@ -302,7 +295,7 @@ async def test_engines_that_hold_other_weights_as_the_same_version_are_all_in_do
 
 @pytest.mark.parametrize(("engines", "share", "at_once"), [(4, 0.5, 2), (5, 0.5, 2), (3, 0.1, 1), (1, 0.5, 1)])
 async def test_only_a_share_of_the_engines_pauses(tmp_path: Path, engines: int, share: float, at_once: int) -> None:
-    fake_engines = FakeEngines(engines)
+    fake_engines = FakeSyncedEngines(engines)
     async with pushing(tmp_path, fake_engines, max_updating_share=share) as (manager, scheduler):
         await manager.set_newest(manifest(1))
         await manager.wait_newest_served(60)
@@ -313,7 +306,7 @@ async def test_only_a_share_of_the_engines_pauses(tmp_path: Path, engines: int, 
 
 async def test_nobody_waits_for_an_engine_whose_server_has_to_start_again(tmp_path: Path) -> None:
     """Else rollout, which may run ahead of what is served so far only, stands still for as long as that takes."""
-    fake_engines = FakeEngines(3)
+    fake_engines = FakeSyncedEngines(3)
     fake_engines.down = {1}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
         manager.set_served(manifest(0))
@@ -334,7 +327,7 @@ async def test_nobody_waits_for_an_engine_whose_server_has_to_start_again(tmp_pa
 
 
 async def test_engines_without_any_server_serve_nothing_new(tmp_path: Path) -> None:
-    fake_engines = FakeEngines(2)
+    fake_engines = FakeSyncedEngines(2)
     fake_engines.down = {0, 1}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
         manager.set_served(manifest(0))
@@ -348,7 +341,7 @@ async def test_engines_without_any_server_serve_nothing_new(tmp_path: Path) -> N
 
 async def test_an_engine_that_is_gone_with_its_node_is_waited_for_no_more(tmp_path: Path) -> None:
     """Else no version counts as served any more, and rollout stands still."""
-    fake_engines = FakeEngines(2)
+    fake_engines = FakeSyncedEngines(2)
     fake_engines.sick = {1}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
         await manager.set_newest(manifest(1))
@@ -363,7 +356,7 @@ async def test_an_engine_that_is_gone_with_its_node_is_waited_for_no_more(tmp_pa
 
 
 async def test_an_engine_that_was_lost_while_it_loaded_holds_no_later_version_back(tmp_path: Path) -> None:
-    fake_engines = FakeEngines(2)
+    fake_engines = FakeSyncedEngines(2)
     async with pushing(tmp_path, fake_engines, max_updating_share=1.0) as (manager, scheduler):
 
         async def lose() -> None:
@@ -381,7 +374,7 @@ async def test_an_engine_that_was_lost_while_it_loaded_holds_no_later_version_ba
 
 async def test_a_version_comes_to_the_machine_before_its_engine_is_told(tmp_path: Path) -> None:
     """Else the engine stands still for as long as the network takes."""
-    fake_engines, copies = FakeEngines(1), FakeCopies()
+    fake_engines, copies = FakeSyncedEngines(1), FakeGatedCopies()
     async with pushing(tmp_path, fake_engines, transport=WeightTransport({"engine-0": LocalRemote(copies)})) as (
         manager,
         _,
@@ -389,14 +382,14 @@ async def test_a_version_comes_to_the_machine_before_its_engine_is_told(tmp_path
         manager.set_served(manifest(1))
         await manager.set_newest(manifest(2))
         await breathe()
-        assert (copies.asked, fake_engines.began) == ([(2, 1, False)], [])
+        assert (copies.requests, fake_engines.began) == ([(2, 1, False)], [])
         copies.gate.set()
         await manager.wait_newest_served(60)
         assert fake_engines.began == [2]
 
 
 async def test_a_copy_that_an_engine_refused_is_not_offered_again(tmp_path: Path) -> None:
-    fake_engines, copies = FakeEngines(1), FakeCopies()
+    fake_engines, copies = FakeSyncedEngines(1), FakeGatedCopies()
     copies.gate.set()
     fake_engines.refusing = {"/copy"}
     async with pushing(tmp_path, fake_engines, transport=WeightTransport({"engine-0": LocalRemote(copies)})) as (
@@ -405,11 +398,11 @@ async def test_a_copy_that_an_engine_refused_is_not_offered_again(tmp_path: Path
     ):
         await manager.set_newest(manifest(1))
         await manager.wait_newest_served(60)
-    assert copies.asked == [(1, NO_VERSION, False), (1, NO_VERSION, True)]
+    assert copies.requests == [(1, NO_VERSION, False), (1, NO_VERSION, True)]
 
 
 async def test_admission_hears_of_a_version_only_when_every_engine_serves_it(tmp_path: Path) -> None:
-    fake_engines = FakeEngines(2)
+    fake_engines = FakeSyncedEngines(2)
     fake_engines.gate.clear()
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
         await manager.set_newest(manifest(1))
@@ -422,7 +415,7 @@ async def test_admission_hears_of_a_version_only_when_every_engine_serves_it(tmp
 
 async def test_weights_that_a_checkpoint_took_back_are_waited_for_too(tmp_path: Path) -> None:
     """Otherwise the last evaluation measures the weights of steps that never were."""
-    fake_engines = FakeEngines(1)
+    fake_engines = FakeSyncedEngines(1)
     async with pushing(tmp_path, fake_engines) as (manager, _):
         await manager.set_newest(manifest(6, step=6))
         await manager.wait_newest_served(60)
@@ -432,7 +425,7 @@ async def test_weights_that_a_checkpoint_took_back_are_waited_for_too(tmp_path: 
 
 
 async def test_the_wait_for_weights_that_no_engine_takes_has_an_end(tmp_path: Path) -> None:
-    fake_engines = FakeEngines(1)
+    fake_engines = FakeSyncedEngines(1)
     fake_engines.failing = {1: 1_000_000}
     async with pushing(tmp_path, fake_engines) as (manager, _):
         await manager.set_newest(manifest(1))

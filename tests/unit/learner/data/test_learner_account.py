@@ -1,4 +1,4 @@
-"""If these fail, what a bound on age costs, and whom, cannot be read from metrics.jsonl."""
+"""If these fail, what a bound on staleness costs, and whom, cannot be read from metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol.trajectory import Segment, Trajectory, Turn, TurnKind
 from protocol.weights import Lineage, WeightVersion
 from tests.support.trajectories import make_segment, make_trajectory
 
-ETA = 2
+MAX_STALENESS = 2
 
 
 def _chain(length: int) -> Lineage:
@@ -40,9 +40,11 @@ def _trajectory(*turns: list[int]) -> Trajectory:
 def test_every_sampled_token_is_counted_by_age_turn_and_length() -> None:
     batch = [_trajectory([0, 0], [3, 4]), _trajectory([5] * 8), _trajectory([0, 1, 1])]
     lineage = _chain(6)
-    verdicts = [apply_stale_token_policy(StaleTokenPolicy.MASK, each.segments, lineage, 5, ETA) for each in batch]
+    verdicts = [
+        apply_stale_token_policy(StaleTokenPolicy.MASK, each.segments, lineage, 5, MAX_STALENESS) for each in batch
+    ]
     found = account_tokens(batch, verdicts)
-    assert found.ages == (8, 1, 1, 0, 2, 3)
+    assert found.staleness_histogram == (8, 1, 1, 0, 2, 3)
     assert found.by_turn == ((13, 8), (2, 2))
     assert found.untrained_tokens_by_length == {"masked": {"4": 2}, "all_stale": {"2": 3}}
     assert found.share_by_decile == (), "three trajectories have no tenths"
@@ -51,5 +53,7 @@ def test_every_sampled_token_is_counted_by_age_turn_and_length() -> None:
 def test_the_trained_share_is_told_by_tenths_of_length() -> None:
     batch = [_trajectory([5] * length) for length in range(19, 0, -1)] + [_trajectory([0] * 10 + [5] * 10)]
     lineage = _chain(6)
-    verdicts = [apply_stale_token_policy(StaleTokenPolicy.MASK, each.segments, lineage, 5, ETA) for each in batch]
+    verdicts = [
+        apply_stale_token_policy(StaleTokenPolicy.MASK, each.segments, lineage, 5, MAX_STALENESS) for each in batch
+    ]
     assert account_tokens(batch, verdicts).share_by_decile == (*[1.0] * 9, 29 / 39)

@@ -1,4 +1,4 @@
-"""What a leased batch becomes: who is trained, who is dropped, and what each token counts."""
+"""The preparation of a leased batch: which trajectories are trained or dropped, and each token's weight."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def settings(stale_policy=StaleTokenPolicy.MASK, **objective) -> LearnerSpec:
     )
 
 
-def advantages_of(batch) -> list[list[float]]:
+def advanthistogram_of(batch) -> list[list[float]]:
     return [sample.columns.advantages.tolist() for sample in batch.samples]
 
 
@@ -77,7 +77,7 @@ def test_tokens_and_advantages(lineage):
     batch = read_batch(payload, lineage, WeightVersion(5), settings())
     assert batch.trained == ("train-g000001-s00", "train-g000001-s01")
     assert [s.targets.tolist() for s in batch.samples] == [[2, 3], [1, 2]]
-    assert advantages_of(batch) == [[0.5, 0.5], [-0.5, -0.5]]
+    assert advanthistogram_of(batch) == [[0.5, 0.5], [-0.5, -0.5]]
     assert [s.columns.weights.tolist() for s in batch.samples] == [[0.25, 0.25], [0.25, 0.25]]
     assert "reward_mean" not in batch.metrics, "a batch of groups with unequal rewards is no fair sample of them"
 
@@ -123,8 +123,8 @@ def test_the_tokens_of_a_batch_are_counted_by_age(lineage):
     batch = read_batch(
         [encoded(0, 1.0, mixed), encoded(1, 0.0, segment([1, 1], 4))], lineage, WeightVersion(5), settings()
     )
-    assert batch.ages == (2, 2, 1)
-    assert sum(batch.ages) == batch.metrics["trained_tokens"]
+    assert batch.staleness_histogram == (2, 2, 1)
+    assert sum(batch.staleness_histogram) == batch.metrics["trained_tokens"]
 
 
 def test_baseline_counts_members_without_a_token_left(lineage):
@@ -132,7 +132,7 @@ def test_baseline_counts_members_without_a_token_left(lineage):
     payload = [encoded(0, 1.0, segment([0, 1], 5)), encoded(1, 0.0, segment([0, 1], 0))]
     batch = read_batch(payload, lineage, WeightVersion(5), settings())
     assert batch.dropped == {"train-g000001-s01": DropReason.ALL_STALE}
-    assert advantages_of(batch) == [[0.5]]
+    assert advanthistogram_of(batch) == [[0.5]]
     assert total_weight(batch) == 0.5, "the token that is too old keeps its half of the mean"
 
 
@@ -158,7 +158,7 @@ def _trained_tokens(batch):
             sample.columns.behaviour.tolist(),
             sample.columns.advantages.tolist(),
             sample.columns.weights.tolist(),
-            sample.columns.ages.tolist(),
+            sample.columns.staleness.tolist(),
             strict=True,
         )
     )
@@ -200,7 +200,9 @@ def test_cutting_a_linear_episode_into_segments_changes_nothing_that_is_trained(
         for made in ([whole], pieces)
     )
     assert _trained_tokens(one) == _trained_tokens(cut)
-    assert (one.trained, one.dropped, one.ages, one.metrics) == ((cut.trained, cut.dropped, cut.ages, cut.metrics))
+    assert (one.trained, one.dropped, one.staleness_histogram, one.metrics) == (
+        (cut.trained, cut.dropped, cut.staleness_histogram, cut.metrics)
+    )
 
 
 def test_nothing_predicts_the_first_token_of_all(lineage):
@@ -216,7 +218,7 @@ def test_nothing_predicts_the_first_token_of_all(lineage):
 
 
 def test_unknown_version_is_an_error(lineage):
-    """Its age cannot be known, so it must not be trained as if it were fresh."""
+    """Its staleness cannot be known, so it must not be trained as if it were fresh."""
     with pytest.raises(
         BadSampleError, match=r"train-g000001-s00 has tokens of version 99, which this run does not have"
     ):

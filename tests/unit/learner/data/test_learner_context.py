@@ -28,7 +28,7 @@ def whole(lengths, targets_from=0.5):
 
 
 def gathered(parts, width):
-    """What an all-gather of the ranks' rows gives, each filled up to ``width``."""
+    """Return the result of an all-gather of the ranks' rows, each padded to ``width``."""
     return np.concatenate([np.concatenate([part, np.full(width - len(part), -1)]) for part in parts])
 
 

@@ -19,12 +19,12 @@ LENGTHS = st.lists(st.integers(2, 60), min_size=1, max_size=30)
 def sample(length: int, first: int = 0) -> TrainingSample:
     """Token ids that name their place: first, first + 1, ..."""
     targets = np.arange(max(1, length // 2), length)
-    told = make_token_columns(-targets, np.full(len(targets), first), 0.5)
-    return TrainingSample(np.arange(first, first + length, dtype=np.int32), targets, told)
+    columns = make_token_columns(-targets, np.full(len(targets), first), 0.5)
+    return TrainingSample(np.arange(first, first + length, dtype=np.int32), targets, columns)
 
 
-def attention_only(given: TrainingSample) -> float:
-    return float(len(given.token_ids)) ** 2
+def attention_only(sample: TrainingSample) -> float:
+    return float(len(sample.token_ids)) ** 2
 
 
 def samples(lengths) -> list[TrainingSample]:

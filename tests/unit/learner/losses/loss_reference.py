@@ -1,7 +1,7 @@
 """Losses in float64 NumPy, one sequence and one token at a time, written from the papers' formulas.
 
-A case is a list of sequences; each token is a dict with ``current``, ``behaviour``, ``advantage``, ``weight``, ``age``
-and, where a policy needs them, ``proximal``, ``reference`` and ``keep``.
+A case is a list of sequences; each token is a dict with ``current``, ``behaviour``, ``advantage``, ``weight``,
+``staleness`` and, where a policy needs them, ``proximal``, ``reference`` and ``keep``.
 """
 
 import numpy as np
@@ -22,26 +22,29 @@ def proximal_of(token, objective):
     if kind is ProximalPolicy.RECOMPUTED:
         return token["proximal"]
     if kind is ProximalPolicy.LOG_LINEAR:
-        alpha = token["age"] / (token["age"] + 1)
+        alpha = token["staleness"] / (token["staleness"] + 1)
         return (1 - alpha) * token["behaviour"] + alpha * token["stopped"]
     return None
 
 
 def keeps(token, sequence, objective):
-    asked = objective.corrections
+    corrections = objective.corrections
     prox = proximal_of(token, objective)
     trained = token["stopped"] if prox is None else prox
-    if asked.band is not None and not asked.band[0] <= np.exp(trained - token["behaviour"]) <= asked.band[1]:
+    if (
+        corrections.band is not None
+        and not corrections.band[0] <= np.exp(trained - token["behaviour"]) <= corrections.band[1]
+    ):
         return False
-    if asked.opsm is not None and token["advantage"] < 0:
+    if corrections.opsm is not None and token["advantage"] < 0:
         divergence = np.mean([other["behaviour"] - other["stopped"] for other in sequence])
-        if divergence > asked.opsm:
+        if divergence > corrections.opsm:
             return False
     return token.get("keep", True)
 
 
 def objective_of(token, sequence, objective):
-    """What one token adds, before its share."""
+    """Return one token's loss term before its weight."""
     prox = proximal_of(token, objective)
     anchor = token["behaviour"] if prox is None else prox
     advantage = token["advantage"]

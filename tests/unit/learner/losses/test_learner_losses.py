@@ -60,7 +60,7 @@ def random_case(seed: int = 0, sequences: int = 6):
                     "stopped": current,
                     "advantage": sign * float(rng.uniform(0.1, 2)),
                     "weight": float(rng.uniform(0.01, 0.1)),
-                    "age": int(rng.integers(0, 4)),
+                    "staleness": int(rng.integers(0, 4)),
                     "proximal": behaviour + float(rng.normal(0, 0.3)),
                     "reference": behaviour + float(rng.normal(0, 0.5)),
                     "keep": bool(rng.random() < 0.8),
@@ -95,7 +95,7 @@ def columns_of(case) -> TokenColumns:
         behaviour=column(case, "behaviour"),
         advantages=column(case, "advantage"),
         weights=column(case, "weight"),
-        ages=column(case, "age", torch.int32),
+        staleness=column(case, "staleness", torch.int32),
         sequence=torch.tensor([at for at, own in enumerate(case) for _ in own], dtype=torch.int64),
         **optional,
     )
@@ -110,7 +110,7 @@ def run(case, objective, entropy=None):
 
 def one(gap, advantage, objective=LOSSES["clip"], **more):
     token = {"behaviour": -1.0, "current": -1.0 + gap, "stopped": -1.0 + gap, "advantage": advantage, "weight": 1.0}
-    return run([[{**token, "age": 0, **more}]], objective)
+    return run([[{**token, "staleness": 0, **more}]], objective)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -162,7 +162,7 @@ CORNERS = [
 @pytest.mark.parametrize("loss", ["clip", "gspo"])
 @pytest.mark.parametrize(("ratio", "advantage", "learns", "metric"), CORNERS)
 def test_clip_corners(loss, ratio, advantage, learns, metric):
-    """Where a bound holds, the token has no gradient and its metric says so; nowhere else."""
+    """A token has no gradient, and is counted as clipped, exactly where a bound holds."""
     objective = make_objective(loss=loss)
     result, grad = one(math.log(ratio), advantage, objective)
     assert grad.item() == pytest.approx(-ratio * advantage if learns else 0.0, rel=1e-9)
@@ -177,7 +177,17 @@ def test_a_ratio_that_overflows_stays_finite(name, gap, advantage):
     """An engine and a learner that disagree without bound must be seen, not NaN."""
     objective, token = EVERY[name], {"behaviour": -1.0 - gap, "current": -1.0, "stopped": -1.0}
     case = [
-        [{**token, "advantage": advantage, "weight": 1.0, "age": 1, "proximal": -1.0, "reference": -1.0, "keep": True}]
+        [
+            {
+                **token,
+                "advantage": advantage,
+                "weight": 1.0,
+                "staleness": 1,
+                "proximal": -1.0,
+                "reference": -1.0,
+                "keep": True,
+            }
+        ]
     ]
     result, grad = run(for_objective(case, objective), objective)
     assert torch.isfinite(result.loss)
@@ -236,16 +246,16 @@ def test_a_masked_token_is_not_counted_as_clipped():
     assert (metrics["clip_high"], metrics["masked_m2po"]) == (0, 1)
 
 
-@pytest.mark.parametrize("age", [0, 1, 3])
-def test_the_proximal_policy_moves_with_age(age):
-    """At age 0 the log-linear approximation is the behaviour policy: the plain clipped ratio, weight 1."""
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_the_proximal_policy_moves_with_staleness(staleness):
+    """At staleness 0 the log-linear approximation is the behaviour policy: the plain clipped ratio, weight 1."""
     objective = CORRECTED["log-linear"]
     _, plain = one(0.2, 1.0)
-    _, grad = one(0.2, 1.0, objective, age=age)
-    weight = math.exp(0.2 * age / (age + 1))
-    expected = math.exp(0.2 / (age + 1)) * min(weight, objective.corrections.cap)
+    _, grad = one(0.2, 1.0, objective, staleness=staleness)
+    weight = math.exp(0.2 * staleness / (staleness + 1))
+    expected = math.exp(0.2 / (staleness + 1)) * min(weight, objective.corrections.cap)
     assert grad.item() == pytest.approx(-expected, rel=1e-9)
-    if age == 0:
+    if staleness == 0:
         assert grad.item() == plain.item()
 
 
@@ -260,7 +270,7 @@ def test_the_gradient_of_k1_is_that_of_its_expectation():
         behaviour=current.detach(),
         advantages=torch.zeros(3, dtype=torch.float64),
         weights=current.detach().exp(),
-        ages=torch.zeros(3, dtype=torch.int32),
+        staleness=torch.zeros(3, dtype=torch.int32),
         sequence=torch.arange(3),
         reference=reference,
     )
@@ -317,7 +327,9 @@ def test_metrics_are_their_formulas():
 
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=8))
 def test_effective_sample_sizes_are_shares(gaps):
-    case = [[{"behaviour": 0.0, "current": g, "stopped": g, "advantage": 1.0, "weight": 1.0, "age": 0}] for g in gaps]
+    case = [
+        [{"behaviour": 0.0, "current": g, "stopped": g, "advantage": 1.0, "weight": 1.0, "staleness": 0}] for g in gaps
+    ]
     metrics = summarise_metrics(run(case, LOSSES["clip"])[0].sums, LOSSES["clip"])
     for name in ("ess", "ess_sequence"):
         assert 1 / len(gaps) - 1e-9 <= metrics[name] <= 1 + 1e-9
@@ -339,7 +351,14 @@ def test_likelihood_loss_is_the_weighted_mean():
 def test_a_behaviour_of_minus_infinity_is_bounded(name, advantage):
     """The codec refuses such a trajectory; what is computed all the same has to end in a bound."""
     objective = LOSSES[name]
-    token = {"behaviour": -math.inf, "current": -1.0, "stopped": -1.0, "advantage": advantage, "weight": 1.0, "age": 0}
+    token = {
+        "behaviour": -math.inf,
+        "current": -1.0,
+        "stopped": -1.0,
+        "advantage": advantage,
+        "weight": 1.0,
+        "staleness": 0,
+    }
     result, grad = run([[token]], objective)
     assert torch.isfinite(result.loss)
     assert torch.isfinite(grad).all()
@@ -349,5 +368,12 @@ def test_a_behaviour_of_minus_infinity_is_bounded(name, advantage):
 @pytest.mark.parametrize("loss", ["cispo", "reinforce"])
 def test_a_log_probability_of_minus_infinity_is_seen(loss):
     """A loss that is not finite is what makes the step be skipped: it must not be hidden."""
-    token = {"behaviour": -1.0, "current": -math.inf, "stopped": -math.inf, "advantage": 1.0, "weight": 1.0, "age": 0}
+    token = {
+        "behaviour": -1.0,
+        "current": -math.inf,
+        "stopped": -math.inf,
+        "advantage": 1.0,
+        "weight": 1.0,
+        "staleness": 0,
+    }
     assert not torch.isfinite(run([[token]], LOSSES[loss])[0].loss)

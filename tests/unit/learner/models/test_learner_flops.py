@@ -29,5 +29,5 @@ def test_frozen_weights_have_no_gradient_to_compute():
     ("device", "peak"),
     [("NVIDIA H100 80GB HBM3", 989.4e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA H200", 989.4e12), ("a CPU", None)],
 )
-def test_peaks(device, peak):
+def test_a_devices_peak_is_that_of_its_model_and_a_cpu_has_none(device, peak):
     assert device_peak_flops(device) == peak

@@ -50,10 +50,10 @@ def write(folder, shape: QwenConfig, shard_bytes: int = 1 << 30):
 @pytest.mark.parametrize("family", QWEN_FAMILIES)
 def test_what_ranks_share_is_put_together_again(family, tp):
     """For every parameter, however it is cut."""
-    shape, given = config(family=QWEN_FAMILIES[family]), dict(weights(config(family=QWEN_FAMILIES[family])))
-    layer = {name.removeprefix("model.layers.0."): tensor for name, tensor in given.items()}
+    shape, tensors = config(family=QWEN_FAMILIES[family]), dict(weights(config(family=QWEN_FAMILIES[family])))
+    layer = {name.removeprefix("model.layers.0."): tensor for name, tensor in tensors.items()}
     for weight in (*layer_weight_mappings(shape), embedding_mapping(shape, tp), output_mapping(shape, tp)):
-        theirs = [(layer | given)[name] for name in weight.hf_shapes]
+        theirs = [(layer | tensors)[name] for name in weight.hf_shapes]
         count = 1 if weight.shard_dim is None else tp
         shares = [weight.make_shard(theirs, count, rank).flatten(0, 1) for rank in range(count)]
         for name, found, expected in zip(weight.hf_shapes, weight.join_shards(shares), theirs, strict=True):

@@ -28,7 +28,7 @@ def x():
     return torch.randn(T, HEADS, D, generator=torch.Generator().manual_seed(0))
 
 
-def test_rms_norm(x):
+def test_rms_norm_and_its_gradients_equal_the_plain_formula(x):
     weight = torch.linspace(0.5, 1.5, D)
     same(
         lambda x, w: rms_norm(x, w, 1e-6),
@@ -57,7 +57,7 @@ def test_rms_norm_of_a_view(x):
     )
 
 
-def test_rotate(x):
+def test_rotary_embedding_and_its_gradient_equal_the_plain_formula(x):
     angles = torch.arange(T)[:, None].float() * torch.tensor([1.0, 0.1, 0.01, 0.001])
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
 
@@ -69,7 +69,7 @@ def test_rotate(x):
     same(lambda x: apply_rotary(x, cos, sin), plain, x)
 
 
-def test_take_rows(x):
+def test_taking_rows_and_its_gradient_equal_indexing(x):
     rows = torch.tensor([5, 0, 3])
     same(lambda x: take_rows(x, rows), lambda x: x[rows], x)
 

@@ -54,7 +54,7 @@ def test_a_frozen_output_layer_gets_no_gradient(inputs):
 
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
 def test_a_buffer_takes_the_weights_gradient_beside_what_it_has(inputs, monkeypatch, dtype, atol):
-    monkeypatch.setattr(learner.models.logprobs, "_ROWS", 7)
+    monkeypatch.setattr(learner.models.logprobs, "ROWS", 7)
     *given, labels, upstream = inputs
     buffer = torch.ones(V, H)
     h, w, h2, w2 = (tensor.to(dtype).clone().requires_grad_() for tensor in (*given, *given))
@@ -90,7 +90,7 @@ def test_bfloat16_weights_give_float32_logprobs(inputs):
     assert h.grad.dtype == w.grad.dtype == torch.bfloat16
 
 
-def test_no_tokens(inputs):
+def test_a_micro_batch_without_loss_tokens_has_zero_gradients(inputs):
     """A micro-batch without loss still takes part in the step."""
     hidden, weight, labels, _ = inputs
     h, w = hidden[:0].requires_grad_(), weight.clone().requires_grad_()

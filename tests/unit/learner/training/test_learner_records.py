@@ -24,9 +24,9 @@ def test_facts_stand_where_their_tokens_do_in_branches_too() -> None:
     """The third segment goes on behind a part of the first, so it is a sequence with a prefix; the second joins the
     first."""
     segments = (segment("00110"), segment("0101", 0, 5, 5), segment("011", 0, 3, 9))
-    ages = [np.where(each.loss_mask == 1, 0, -1).astype(np.int32) for each in segments]
+    staleness = [np.where(each.loss_mask == 1, 0, -1).astype(np.int32) for each in segments]
     advantages = [np.full(len(each), index + 1, np.float32) for index, each in enumerate(segments)]
-    made = make_samples(segments, [each.loss_mask for each in segments], ages, advantages, weight=1.0, origin=1)
+    made = make_samples(segments, [each.loss_mask for each in segments], staleness, advantages, weight=1.0, origin=1)
     seen: list[tuple[TrainingSample, TokenResults]] = []
     for sample in made:
         logprobs = -100.0 - sample.token_ids[sample.targets].astype(np.float32)

@@ -21,7 +21,7 @@ from tests.support.trajectories import assert_equal, make_segment, make_trajecto
 
 MAX = 1 << 16
 MEMORY = MAX + codec.decode_memory_bound(MAX)
-"""Of a blob: its frames, and what reading them takes."""
+"""The bytes of a blob's frames and of reading them."""
 
 ORIGINAL = make_trajectory(segments=(make_segment(), make_segment(2, 90, version=3)))
 BLOB = codec.pack_trajectory(ORIGINAL)

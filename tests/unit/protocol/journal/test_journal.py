@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePath
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -72,9 +74,23 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     opened.close()
 
 
-def test_what_returned_survives_power_loss(journal: Journal) -> None:
-    full = 2
-    assert [journal._query(f"PRAGMA {name}") for name in ("journal_mode", "synchronous")] == [[("wal",)], [(full,)]]
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
+    """Connections to SQLite that the test has opened."""
+    opened, connect = list[sqlite3.Connection](), sqlite3.connect
+
+    def noted(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(connect(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    return opened
+
+
+def test_what_returned_survives_power_loss(connections: list[sqlite3.Connection], journal: Journal) -> None:
+    (connection,), full = connections, 2
+    assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+    assert connection.execute("PRAGMA synchronous").fetchall() == [(full,)]
 
 
 def test_the_names_of_a_new_journal_survive_power_loss_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,16 +428,19 @@ def test_no_group_opens_that_the_disk_may_not_hold_and_the_message_says_what_to_
     journal.close()
 
 
-def test_a_disk_that_is_full_all_the_same_acknowledges_nothing(journal: Journal) -> None:
+def test_a_disk_that_is_full_all_the_same_acknowledges_nothing(
+    connections: list[sqlite3.Connection], journal: Journal
+) -> None:
     journal.open_group(make_plan(0), b"")
-    (pages,) = journal._db.execute("PRAGMA page_count").fetchone()
-    journal._db.execute(f"PRAGMA max_page_count = {pages}")
+    (connection,) = connections
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
     large = arrival(0, 0)
     large = replace(large, blob=bytes(1 << 20))
     with pytest.raises(DiskFullError, match="nothing was acknowledged"):
         journal.append_batch([large])
     assert journal.accounting().acknowledged == 0
-    journal._db.execute("PRAGMA max_page_count = 1000000")
+    connection.execute("PRAGMA max_page_count = 1000000")
     assert journal.append_batch([arrival(0, 0)])[0] == [AppendOutcome.APPENDED]
 
 

@@ -84,25 +84,25 @@ def members(journal: Journal) -> dict[int, list[int]]:
 
 def command(*arguments: object) -> tuple[int, dict[str, object], str]:
     done = run_json("protocol.journal", *arguments)
-    return done.code, done.said, done.stderr
+    return done.exit_code, done.output, done.stderr
 
 
 def test_a_whole_journal_is_found_whole(run_dir: Path) -> None:
     found = check_journal(run_dir / JOURNAL_FILE)
     assert found.whole
     assert found.payloads == 4 * GROUPS
-    code, said, _ = command("check", run_dir)
-    assert (code, said["ok"], said["payloads"]) == (0, True, 4 * GROUPS)
+    code, report, _ = command("check", run_dir)
+    assert (code, report["ok"], report["payloads"]) == (0, True, 4 * GROUPS)
 
 
 def test_bytes_that_changed_on_the_disk_are_found_and_taken_from_the_export(run_dir: Path) -> None:
     _, row = arrival(3, 2)
     overwrite(run_dir, row.blob[:100], 100)
-    code, said, words = command("check", run_dir)
-    assert (code, said["bad_payloads"]) == (1, ["train-g000003-s02"])
+    code, report, words = command("check", run_dir)
+    assert (code, report["bad_payloads"]) == (1, ["train-g000003-s02"])
     assert f"recover {run_dir}" in words
-    code, said, _ = command("recover", run_dir)
-    assert (code, said["payloads"], said["from_export"], said["lost"]) == (0, 4 * GROUPS - 1, 1, [])
+    code, report, _ = command("recover", run_dir)
+    assert (code, report["payloads"], report["from_export"], report["lost"]) == (0, 4 * GROUPS - 1, 1, [])
     assert check_journal(run_dir / JOURNAL_FILE).whole
     journal = open_journal(run_dir)
     lease = journal.lease_batch(GROUPS - 1)
@@ -200,12 +200,12 @@ def test_a_group_goes_on_without_its_lost_members_or_is_dropped_where_it_has_too
     assert check_journal(run_dir / JOURNAL_FILE).whole
     journal = open_journal(run_dir)
     journal.rewind_to_step(1)
-    left = [sample for sample in range(4) if sample not in samples]
-    enough = len(left) >= 3
-    assert members(journal).get(3) == (left if enough else None)
+    remaining = [sample for sample in range(4) if sample not in samples]
+    enough = len(remaining) >= 3
+    assert members(journal).get(3) == (remaining if enough else None)
     accounting = journal.accounting()
     assert (accounting.acknowledged, accounting.lost) == (4 * GROUPS - len(samples), len(samples))
-    assert accounting.dropped == ({} if enough else {DropReason.TOO_FEW_MEMBERS: len(left)})
+    assert accounting.dropped == ({} if enough else {DropReason.TOO_FEW_MEMBERS: len(remaining)})
     journal.close()
 
 

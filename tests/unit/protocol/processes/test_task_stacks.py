@@ -30,8 +30,8 @@ def depot_of(frame: FrameType) -> str | None:
 
 
 async def stack_of(work: Coroutine[object, object, None]) -> TaskStack:
-    """Of a task that hangs in ``work``."""
-    task = asyncio.get_running_loop().create_task(work, name="courier")
+    """Return the stack of a task that hangs in ``work``."""
+    task = asyncio.get_running_loop().create_task(work, name="sender")
     for _ in range(5):
         await asyncio.sleep(0)
     try:
@@ -42,32 +42,32 @@ async def stack_of(work: Coroutine[object, object, None]) -> TaskStack:
 
 
 async def test_a_task_that_hangs_shows_all_that_it_awaits_and_for_whom() -> None:
-    async def courier() -> None:
+    async def sender() -> None:
         await HangingDepot().fetch()
 
-    found = await stack_of(courier())
+    found = await stack_of(sender())
     own = [frame.rpartition(" ")[2] for frame in found.frames if not frame.startswith("/")]
     assert own[-2:] == ["HangingDepot.fetch", "HangingDepot.open_for_ever"]
     assert found.frames[0].startswith("tests/unit/protocol/processes/test_task_stacks.py:")
     assert found.frames[-1].endswith("Event.wait")
-    assert (found.name, found.waits_for) == ("courier", "depot")
+    assert (found.name, found.waits_for) == ("sender", "depot")
     assert found.innermost_frame.endswith("HangingDepot.open_for_ever"), (
         "the innermost of ours says more than the library's"
     )
 
 
 async def test_what_is_entered_and_what_is_generated_is_followed_too() -> None:
-    async def courier() -> None:
+    async def sender() -> None:
         async with HangingDepot().reserved():
             pass
 
-    found = await stack_of(courier())
+    found = await stack_of(sender())
     assert found.waits_for in {"depot", ""}
-    assert any("courier" in frame for frame in found.frames)
+    assert any("sender" in frame for frame in found.frames)
 
 
 class FramelessCoroutine(Coroutine[object, object, None]):
-    """As Cython makes them: no coroutine of Python's, without a frame."""
+    """An awaitable as Cython makes it: not a Python coroutine and without a frame."""
 
     def __init__(self, inner: Coroutine[object, object, None]) -> None:
         self.cr_frame, self.cr_await = None, inner.__await__()
@@ -90,12 +90,12 @@ async def test_what_a_frameless_coroutine_awaits_is_shown_all_the_same() -> None
 
 
 async def test_a_task_that_waits_for_a_group_names_its_tasks() -> None:
-    async def courier() -> None:
+    async def sender() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.sleep(0), name="quick")
             group.create_task(HangingDepot().fetch(), name="slow")
 
-    assert (await stack_of(courier())).group == ("slow",)
+    assert (await stack_of(sender())).group == ("slow",)
 
 
 async def test_a_task_that_has_ended_is_not_told_of() -> None:
@@ -106,8 +106,8 @@ async def test_a_task_that_has_ended_is_not_told_of() -> None:
 
 async def test_tasks_come_by_name() -> None:
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(HangingDepot().fetch(), name=f"courier-{number}") for number in (2, 0, 1)]
+    tasks = [loop.create_task(HangingDepot().fetch(), name=f"sender-{number}") for number in (2, 0, 1)]
     await asyncio.sleep(0)
-    assert [stack.name for stack in collect_task_stacks(tasks, depot_of)] == ["courier-0", "courier-1", "courier-2"]
+    assert [stack.name for stack in collect_task_stacks(tasks, depot_of)] == ["sender-0", "sender-1", "sender-2"]
     for task in tasks:
         task.cancel()

@@ -17,7 +17,7 @@ IDS = ("run", "writer", "node", "step", "group", "rollout")
 
 @pytest.fixture
 def place(tmp_path: Path) -> ProcessLog:
-    return ProcessLog(tmp_path / "attempts" / "1" / "logs" / "worker-0-0.jsonl", "demo-1", "worker-0-0", "node-0")
+    return ProcessLog(tmp_path / "starts" / "1" / "logs" / "worker-0-0.jsonl", "demo-1", "worker-0-0", "node-0")
 
 
 def lines(place: ProcessLog) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ def test_nothing_is_printed_and_a_disk_that_is_full_keeps_nobody(
 
 
 def test_before_a_process_logs_anywhere_its_lines_are_no_progress(capfd: pytest.CaptureFixture[str]) -> None:
-    """Of a command that is no run: standard output is its own."""
+    """The log of a command without a run leaves standard output to the command."""
     get_logger("launch.run.driver").info("phase")
     assert capfd.readouterr().out == ""
 

@@ -67,7 +67,7 @@ senders, shards, lines = st.sampled_from(SENDERS), st.integers(0, SHARDS - 1), s
 
 
 class Mishap(StrEnum):
-    """What a network does to a message."""
+    """Faults that a network may apply to a message."""
 
     DROPPED = "dropped"
     REPEATED = "repeated"
@@ -98,12 +98,12 @@ class Stream(RuleBasedStateMachine):
         self.back: dict[Line, deque[bytes]] = {}
         self.receivers = [self.new_receiver(shard) for shard in range(SHARDS)]
         self.stores: list[set[str]] = [set() for _ in range(SHARDS)]
-        self.given: dict[str, int] = {}
+        self.sent: dict[str, int] = {}
         self.answered: dict[str, AppendOutcome] = {}
         self.refused: set[str] = set()
         self.given_up: set[str] = set()
         self.orphans: set[str] = set()
-        """Of senders that died before they were told."""
+        """Messages of senders that died before the acknowledgement."""
         for sender in SENDERS:
             self.be_born(sender)
 
@@ -140,7 +140,7 @@ class Stream(RuleBasedStateMachine):
 
     @rule(sender=senders, sampled=st.integers(1, 200))
     def give(self, sender: str, sampled: int) -> None:
-        trajectory = make_trajectory(len(self.given), sampled=sampled)
+        trajectory = make_trajectory(len(self.sent), sampled=sampled)
         frames, request = codec.encode_trajectory(trajectory), trajectory.request
         name, size = request.trajectory_id, codec.payload_size(frames)
         outbox = self.outboxes[sender, request.group % SHARDS]
@@ -149,7 +149,7 @@ class Stream(RuleBasedStateMachine):
                 outbox.add(request, frames)
         else:
             outbox.add(request, frames)
-            self.given[name] = size
+            self.sent[name] = size
 
     @precondition(lambda self: any(map(len, self.outboxes.values())))
     @rule(line=lines, most=st.integers(1, 3))
@@ -243,7 +243,7 @@ class Stream(RuleBasedStateMachine):
     ) -> None:
         """A trajectory all the way to the store and its answer all the way back, with one mishap to what its line has
         on it in one direction; then ``beats`` heartbeats without any."""
-        line = sender, len(self.given) % SHARDS
+        line = sender, len(self.sent) % SHARDS
         if not self.outboxes[line].welcomed:
             self.goes_well(line, 1)
         self.give(sender, sampled)
@@ -306,8 +306,8 @@ class Stream(RuleBasedStateMachine):
 
     @rule(shard=shards, kept=st.booleans())
     def restart_receiver(self, shard: int, kept: bool) -> None:
-        """What was not appended is gone, and everything that was counted; the store is on the disk.  What a sender's
-        ZeroMQ had not handed to the network may reach the new one."""
+        """The receiver loses everything not appended and all its counters; the store is on the disk. Messages still in
+        a sender's ZeroMQ may reach the new receiver."""
         self.receivers[shard] = self.new_receiver(shard)
         for sender in SENDERS:
             self.back[sender, shard].clear()
@@ -342,19 +342,19 @@ class Stream(RuleBasedStateMachine):
     @invariant()
     def everything_is_stored_where_its_group_is(self) -> None:
         for shard, store in enumerate(self.stores):
-            assert store <= {make_trajectory_id(group, 0) for group in range(shard, len(self.given), SHARDS)}
+            assert store <= {make_trajectory_id(group, 0) for group in range(shard, len(self.sent), SHARDS)}
 
     @invariant()
     def nothing_is_forgotten(self) -> None:
         pending = {name for outbox in self.outboxes.values() for name in outbox.unacknowledged_ids}
         fates = (pending, {*self.answered}, self.refused, self.given_up, self.orphans - {*self.answered} - self.refused)
-        assert set().union(*fates) == self.given.keys()
-        assert sum(map(len, fates)) == len(self.given), "one fate each"
+        assert set().union(*fates) == self.sent.keys()
+        assert sum(map(len, fates)) == len(self.sent), "one fate each"
 
     @invariant()
     def a_sender_holds_what_it_waits_for_and_nothing_else(self) -> None:
         for outbox in self.outboxes.values():
-            assert outbox.bytes == sum(self.given[name] for name in outbox.unacknowledged_ids)
+            assert outbox.bytes == sum(self.sent[name] for name in outbox.unacknowledged_ids)
             assert outbox.unsent.keys() <= outbox.pending.keys()
 
     @invariant()
@@ -370,14 +370,14 @@ class Stream(RuleBasedStateMachine):
     def teardown(self) -> None:
         """From here on nothing is lost: then everything is answered after a few heartbeats."""
         self.mended = True
-        for _ in range(6 + 2 * len(self.given)):
+        for _ in range(6 + 2 * len(self.sent)):
             for line in LINES:
                 self.heartbeat(line)
                 self.settle(LINES)
         assert not any(map(len, self.outboxes.values()))
         stored = set().union(*self.stores)
-        waited_for = self.given.keys() - self.given_up - self.orphans
-        assert stored >= {name for name in waited_for if self.given[name] <= LARGEST}
+        waited_for = self.sent.keys() - self.given_up - self.orphans
+        assert stored >= {name for name in waited_for if self.sent[name] <= LARGEST}
 
     def settle(self, some: Sequence[Line]) -> None:
         """All messages on these lines go through, and all that may leave does."""
@@ -479,7 +479,7 @@ def test_whatever_befalls_one_message_the_next_heartbeats_mend_it(mishap: Mishap
     for beats in (0, 3):
         stream.goes_wrong_on_the_way("a", 5, at, mishap, there, beats)
     stream.goes_well(("a", 0), 3)
-    assert len(stream.given) == len(stream.answered) == 2
+    assert len(stream.sent) == len(stream.answered) == 2
 
 
 def test_nothing_is_lost_or_stored_twice_and_nothing_waits_for_ever() -> None:

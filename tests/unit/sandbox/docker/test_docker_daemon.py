@@ -26,10 +26,10 @@ from sandbox.images.base_image import base_image_tag, build_base_image
 
 
 def refuse(connection: UnixHttpConnection) -> None:
-    if "forbidden" in connection._path:
+    if "forbidden" in connection.socket_path:
         raise PermissionError(13, "Permission denied")
     connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect(connection._path)
+    connection.sock.connect(connection.socket_path)
 
 
 def test_an_engine_that_the_user_may_not_use_is_named_with_the_way_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_base_image_is_used_else_pulled_else_built(
 ) -> None:
     """An unreachable registry costs a line, not the set-up."""
     done: list[str] = []
-    said: list[str] = []
+    lines: list[str] = []
 
     def pull(url: str, what: str, **query: str) -> None:
         done.append("pull")
@@ -86,10 +86,10 @@ def test_a_base_image_is_used_else_pulled_else_built(
     monkeypatch.setattr("sandbox.docker.daemon.has_image", lambda url, name: name in present)
     monkeypatch.setattr("sandbox.docker.daemon.create_image", pull)
     monkeypatch.setattr("sandbox.images.base_image.build_base_image", build)
-    assert find_base_image(HostSettings(Path("home"), base_image=configured), "unix:///engine", said.append) == used
+    assert find_base_image(HostSettings(Path("home"), base_image=configured), "unix:///engine", lines.append) == used
     assert done == does
-    told = [line for line in said if "no route to host; the one built from Debian packages is used" in line]
-    assert len(told) == (does[:1] == ["pull"] and not pullable)
+    warnings = [line for line in lines if "no route to host; the one built from Debian packages is used" in line]
+    assert len(warnings) == (does[:1] == ["pull"] and not pullable)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from sandbox.docker import engine as engine_module
 from sandbox.docker import retry
 from sandbox.docker.container_end import ContainerEndCause, container_end_cause
 from sandbox.docker.engine import DockerEngine
-from sandbox.docker.loop_disk import find_upper_layer
+from sandbox.docker.files.loop_disk import find_upper_layer
 from sandbox.docker.retry import DockerEngineError, call_with_retries
 
 SAID: dict[str, Any] = {
@@ -33,11 +33,11 @@ def event(action: str, at_s: float, **attributes: str) -> dict[str, Any]:
 OOM, DIED = event("oom", 1000.0), event("die", 1000.2, exitCode="137")
 
 
-class FakeDaemon:
+class FakeDockerDaemon:
     """A daemon on its own socket; answers the first ``fails`` requests with ``status`` and an invalid body."""
 
     def __init__(self) -> None:
-        self.fails, self.status, self.asked = 0, 500, 0
+        self.fails, self.status, self.requests = 0, 500, 0
         self.events = [[OOM, DIED]]
         """Set the events that it reports at the first and at later requests."""
 
@@ -45,8 +45,8 @@ class FakeDaemon:
         path = request.path.removeprefix("/v1.45")
         if path in ("/version", "/_ping"):
             return web.json_response({"ApiVersion": "1.45"})
-        self.asked += 1
-        if self.asked <= self.fails:
+        self.requests += 1
+        if self.requests <= self.fails:
             return web.json_response({"message": "not now"}, status=self.status)
         if request.method == "POST":
             return web.Response(status=204)
@@ -56,13 +56,13 @@ class FakeDaemon:
 
 
 @pytest.fixture
-async def daemon(monkeypatch: pytest.MonkeyPatch) -> FakeDaemon:
+async def daemon(monkeypatch: pytest.MonkeyPatch) -> FakeDockerDaemon:
     monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
-    return FakeDaemon()
+    return FakeDockerDaemon()
 
 
 @pytest.fixture
-async def engine(daemon: FakeDaemon, tmp_path: Path) -> AsyncGenerator[DockerEngine]:
+async def engine(daemon: FakeDockerDaemon, tmp_path: Path) -> AsyncGenerator[DockerEngine]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", daemon.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -85,68 +85,68 @@ QUESTIONS: dict[str, tuple[Question, object]] = {
 
 @pytest.mark.parametrize("name", QUESTIONS)
 async def test_an_error_of_a_busy_daemon_is_asked_again_and_is_no_answer(
-    engine: DockerEngine, daemon: FakeDaemon, name: str
+    engine: DockerEngine, daemon: FakeDockerDaemon, name: str
 ):
     ask, expected = QUESTIONS[name]
     daemon.fails = 2
     answer = await ask(engine)
-    assert daemon.asked == 3
+    assert daemon.requests == 3
     assert answer.out_of_memory if expected is None else answer == expected
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-@pytest.mark.parametrize(("status", "asked"), [(500, 5), (400, 1)])
+@pytest.mark.parametrize(("status", "requests"), [(500, 5), (400, 1)])
 async def test_a_daemon_that_goes_on_failing_is_an_error_with_its_status(
-    engine: DockerEngine, daemon: FakeDaemon, name: str, status: int, asked: int
+    engine: DockerEngine, daemon: FakeDockerDaemon, name: str, status: int, requests: int
 ):
     daemon.fails, daemon.status = 99, status
     with pytest.raises(DockerEngineError, match=r"could not .*not now") as caught:
         await QUESTIONS[name][0](engine)
-    assert (caught.value.status, daemon.asked) == (status, asked)
+    assert (caught.value.status, daemon.requests) == (status, requests)
 
 
-async def test_what_a_call_says_of_the_daemon_itself_is_tried_again_too(engine: DockerEngine, daemon: FakeDaemon):
-    asked: list[int] = []
+async def test_what_a_call_says_of_the_daemon_itself_is_tried_again_too(engine: DockerEngine, daemon: FakeDockerDaemon):
+    calls: list[int] = []
 
     async def call() -> str:
-        asked.append(len(asked))
-        if len(asked) < 3:
+        calls.append(len(calls))
+        if len(calls) < 3:
             raise DockerEngineError("not now", 503)
         return "done"
 
     assert await call_with_retries("do it", call, frozenset({503})) == "done"
-    asked.clear()
+    calls.clear()
     with pytest.raises(DockerEngineError, match="could not do it: not now"):
         await call_with_retries("do it", call, frozenset({500}))
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
-async def test_a_connection_that_is_cut_is_made_again_only_where_that_does_no_harm(daemon: FakeDaemon):
-    asked: list[int] = []
+async def test_a_connection_that_is_cut_is_made_again_only_where_that_does_no_harm(daemon: FakeDockerDaemon):
+    calls: list[int] = []
 
     async def call() -> None:
-        asked.append(0)
+        calls.append(0)
         raise aiohttp.ServerDisconnectedError
 
     for idempotent, times in ((True, 5), (False, 1)):
-        asked.clear()
+        calls.clear()
         with pytest.raises(DockerEngineError):
             await call_with_retries("do it", call, frozenset(), idempotent=idempotent)
-        assert len(asked) == times
+        assert len(calls) == times
 
 
-async def test_a_connection_that_aiodocker_found_cut_is_one_too(daemon: FakeDaemon):
-    asked: list[int] = []
+async def test_a_connection_that_aiodocker_found_cut_is_one_too(daemon: FakeDockerDaemon):
+    calls: list[int] = []
 
     async def call() -> None:
-        asked.append(0)
+        calls.append(0)
         raise aiodocker.DockerError(900, "Cannot connect to Docker Engine")
 
     for idempotent, times in ((True, 5), (False, 1)):
-        asked.clear()
+        calls.clear()
         with pytest.raises(DockerEngineError) as caught:
             await call_with_retries("do it", call, frozenset(), idempotent=idempotent)
-        assert (len(asked), caught.value.status) == (times, 0)
+        assert (len(calls), caught.value.status) == (times, 0)
 
 
 @pytest.mark.parametrize(
@@ -167,12 +167,12 @@ def test_only_memory_that_ran_out_as_the_container_died_is_why_it_died(events, o
 
 
 async def test_a_death_that_the_daemon_has_not_noticed_yet_is_waited_for(
-    engine: DockerEngine, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+    engine: DockerEngine, daemon: FakeDockerDaemon, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(engine_module, "LONGEST_PAUSE_S", 0.0)
     daemon.events = [[OOM], [OOM], [OOM, DIED]]
     assert (await engine.ending_cause("c", 0.0)).out_of_memory
     daemon.events = [[OOM], [OOM]]
-    monkeypatch.setattr(engine_module, "_DEATH_S", -1.0)
+    monkeypatch.setattr(engine_module, "DEATH_S", -1.0)
     assert not (await engine.ending_cause("c", 0.0)).out_of_memory
     assert len(daemon.events) == 1

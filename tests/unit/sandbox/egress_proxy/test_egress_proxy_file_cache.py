@@ -48,7 +48,7 @@ async def fill(store: FileCache, *data: bytes, head: ResponseHead = HEAD) -> Non
     await store.fill(KEY, store.begin(KEY, head, LONG_S), chunks(*data))
 
 
-def left(folder: Path, kind: str) -> int:
+def count_files(folder: Path, kind: str) -> int:
     return len(list(folder.glob(f"*.{kind}")))
 
 
@@ -61,13 +61,13 @@ class Source:
     """Yields pieces until it is told to stop, and measures the disk before each."""
 
     def __init__(self, folder: Path, pieces: int) -> None:
-        self._folder, self.left, self.most_on_disk = folder, pieces, 0
+        self._folder, self.remaining, self.most_on_disk = folder, pieces, 0
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        while self.left:
+        while self.remaining:
             self.most_on_disk = max(self.most_on_disk, on_disk(self._folder))
-            self.left -= 1
-            yield bytes([self.left % 256]) * KIB
+            self.remaining -= 1
+            yield bytes([self.remaining % 256]) * KIB
 
 
 async def test_two_processes_that_fetch_the_same_file_keep_one_whole_one(tmp_path: Path):
@@ -82,7 +82,7 @@ async def test_two_processes_that_fetch_the_same_file_keep_one_whole_one(tmp_pat
     assert [each.result() for each in readers] == [b"the file", b"the file"]
     for store in (one, other, FileCache(tmp_path, 1 << 20)):
         assert await everything(store.find(KEY)) == b"the file"
-    assert (left(tmp_path, "body"), left(tmp_path, "json"), left(tmp_path, "part")) == (1, 1, 0)
+    assert (count_files(tmp_path, "body"), count_files(tmp_path, "json"), count_files(tmp_path, "part")) == (1, 1, 0)
 
 
 async def test_a_store_that_opens_leaves_what_a_living_process_writes(tmp_path: Path):
@@ -124,7 +124,7 @@ async def test_a_fetch_that_breaks_off_leaves_nothing_and_the_file_before_it_sta
     with pytest.raises(OSError, match="cut"):
         await store.fill(KEY, store.begin(KEY, HEAD, LONG_S), broken())
     assert await everything(store.find(KEY)) == b"whole"
-    assert left(tmp_path, "part") == 0
+    assert count_files(tmp_path, "part") == 0
 
 
 async def test_a_file_that_somebody_else_wrote_to_is_not_kept(tmp_path: Path):
@@ -134,7 +134,7 @@ async def test_a_file_that_somebody_else_wrote_to_is_not_kept(tmp_path: Path):
     with pytest.raises(OSError, match="bytes, but 4 were written"):
         await store.fill(KEY, entry, chunks(b"file"))
     assert store.find(KEY) is None
-    assert left(tmp_path, "body") == left(tmp_path, "part") == 0
+    assert count_files(tmp_path, "body") == count_files(tmp_path, "part") == 0
 
 
 async def test_a_reader_never_gets_another_version_s_bytes_with_its_head(tmp_path: Path):
@@ -150,7 +150,7 @@ async def test_a_reader_never_gets_another_version_s_bytes_with_its_head(tmp_pat
     newer = one.find(KEY)
     assert newer is not None
     assert (newer.head, await everything(newer)) == (second, b"a newer one")
-    assert left(tmp_path, "body") == 1
+    assert count_files(tmp_path, "body") == 1
 
 
 async def test_the_least_recently_read_goes_first_also_when_others_remove_files_too(tmp_path: Path):
@@ -179,7 +179,7 @@ async def test_a_file_without_end_reaches_its_readers_whole_and_the_disk_in_part
     assert all(each.result() == whole for each in readers)
     assert source.most_on_disk <= most_bytes // 2
     assert store.find(KEY) is None
-    assert on_disk(tmp_path) == left(tmp_path, "part") == 0
+    assert on_disk(tmp_path) == count_files(tmp_path, "part") == 0
 
 
 async def test_who_asks_for_a_file_that_is_not_kept_gets_one_of_its_own(tmp_path: Path):
@@ -202,8 +202,8 @@ async def test_what_nobody_reads_and_may_not_be_kept_is_fetched_no_further(tmp_p
     store, source = FileCache(tmp_path, 16 * KIB), Source(tmp_path, 64)
     with pytest.raises(FetchFailedError):
         await store.fill(KEY, store.begin(KEY, head, LONG_S), source.chunks())
-    assert source.left == 63
-    assert on_disk(tmp_path) == left(tmp_path, "part") == 0
+    assert source.remaining == 63
+    assert on_disk(tmp_path) == count_files(tmp_path, "part") == 0
 
 
 async def test_a_file_that_is_larger_than_it_said_is_given_up_when_nobody_reads_it(tmp_path: Path):
@@ -225,11 +225,11 @@ async def test_the_last_reader_to_leave_ends_a_fetch_that_is_not_kept(tmp_path: 
         group.create_task(fetch())
         for _ in range(5):
             await anext(body)
-    assert source.left > 50
+    assert source.remaining > 50
 
 
 async def test_fetches_that_nobody_reads_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sandbox.egress_proxy.file_cache._MAX_UNREAD", 1)
+    monkeypatch.setattr("sandbox.egress_proxy.file_cache.MAX_UNREAD", 1)
     store = FileCache(tmp_path, 16 * KIB)
     first, second = store.begin("a", HEAD, LONG_S), store.begin("b", HEAD, LONG_S)
     with pytest.raises(FetchFailedError):
@@ -272,13 +272,13 @@ async def test_a_replaced_file_counts_while_somebody_has_it_open(tmp_path: Path)
 
 
 async def test_there_are_only_so_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sandbox.egress_proxy.file_cache._MAX_FILES", 3)
+    monkeypatch.setattr("sandbox.egress_proxy.file_cache.MAX_FILES", 3)
     store = FileCache(tmp_path, 16 * KIB)
     for key in "abcdef":
         await store.fill(key, store.begin(key, HEAD, LONG_S), chunks(b"x"))
     await store.fill("empty", store.begin("empty", HEAD, LONG_S), chunks(b""))
-    assert left(tmp_path, "body") == left(tmp_path, "json") == 3
-    assert left(tmp_path, "part") == 0
+    assert count_files(tmp_path, "body") == count_files(tmp_path, "json") == 3
+    assert count_files(tmp_path, "part") == 0
 
 
 def test_what_says_that_it_is_too_large_need_not_be_tried(tmp_path: Path):

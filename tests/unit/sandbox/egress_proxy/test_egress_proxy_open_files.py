@@ -32,7 +32,7 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Generator[socket.socket]:
         return listener
 
     monkeypatch.setattr(proxy, "listen_in_namespace", listening_in)
-    monkeypatch.setattr(proxy, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(proxy, "PAUSE_S", 0.0)
     yield listener
     listener.close()
 
@@ -43,7 +43,7 @@ async def opened(door: socket.socket, tmp_path: Path) -> AsyncGenerator[EgressPr
         yield made
 
 
-async def said(door: socket.socket) -> bytes:
+async def read_all(door: socket.socket) -> bytes:
     """Return the proxy's reply to an invalid request; empty if the connection just ends."""
     reader, writer = await asyncio.open_connection(*door.getsockname())
     writer.write(b"GET /etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -64,9 +64,9 @@ async def test_a_proxy_goes_on_after_connections_that_it_had_no_file_for(
         return await accept(at)
 
     monkeypatch.setattr(loop, "sock_accept", sock_accept)
-    assert b"names no server" in await said(door)  # the accept that waits since the proxy opened
+    assert b"names no server" in await read_all(door)  # the accept that waits since the proxy opened
     for _ in range(2):
-        assert b"names no server" in await said(door)
+        assert b"names no server" in await read_all(door)
     assert next(refusals, None) is None, "nothing was refused"
 
 
@@ -82,8 +82,8 @@ async def test_a_guest_whose_connection_cannot_be_served_is_the_only_one_to_lose
         return await connect(*where, sock=sock)
 
     monkeypatch.setattr(asyncio, "open_connection", open_connection)
-    assert await said(door) == b""
-    assert b"names no server" in await said(door)
+    assert await read_all(door) == b""
+    assert b"names no server" in await read_all(door)
     assert opened.statistics().refused[f"failed: OSError {NO_ROOM}"] == 1
 
 

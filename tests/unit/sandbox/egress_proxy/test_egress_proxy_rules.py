@@ -53,17 +53,17 @@ def test_an_address_on_the_list_is_allowed_as_itself_only():
 
 
 @pytest.mark.parametrize(
-    ("host", "port", "said"),
+    ("host", "port", "message"),
     [
         ("files.example", 22, "files.example:22 is refused for its port: this task allows files.example at 80 and 443"),
         ("odd.example", 80, "odd.example:80 is refused for its port: this task allows odd.example at 8080"),
         ("other.example", 80, "other.example:80 is not among the hosts that this task allows"),
     ],
 )
-async def test_a_refusal_says_whether_host_or_port_is_not_listed(host: str, port: int, said: str):
+async def test_a_refusal_says_whether_host_or_port_is_not_listed(host: str, port: int, message: str):
     with pytest.raises(EgressRefusedError) as refused:
         await vet_host(LIST, host, port)
-    assert str(refused.value) == said
+    assert str(refused.value) == message
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,17 @@ from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
 
 
-def said(*words: str) -> EgressProxySettings:
+def parse_settings(*words: str) -> EgressProxySettings:
     return parse_arguments(EgressProxyOptions, words, "test").proxy_settings(EgressProxySettings)
 
 
 def test_the_command_line_says_all_of_it():
     hosts = ("--allow-host", "example.org", "--allow-host", "*.example.net:8080")
     index = ("--python-index", "https://index.example:8443/simple", "--proxy-gb", "0.5")
-    settings = said(*hosts, *index)
+    settings = parse_settings(*hosts, *index)
     assert settings.always_allowed_hosts == ("example.org", "*.example.net:8080", "index.example:8443")
     assert settings.max_bytes == 1 << 29
-    assert said() == EgressProxySettings()
+    assert parse_settings() == EgressProxySettings()
 
 
 def test_programs_behind_the_proxy_are_told_of_it_and_go_to_their_neighbours_without_it():
@@ -33,9 +33,9 @@ def test_programs_behind_the_proxy_are_told_of_it_and_go_to_their_neighbours_wit
 @pytest.mark.parametrize("host", ["", "https://example.org", "example.org:http", "example.org:99999"])
 def test_what_is_no_host_is_refused(host: str):
     with pytest.raises(UserError, match=r"is not a host: write example\.org"):
-        said("--allow-host", host)
+        parse_settings("--allow-host", host)
 
 
 def test_what_is_no_index_is_refused():
     with pytest.raises(UserError, match="is not a package index"):
-        said("--npm-index", "example.org")
+        parse_settings("--npm-index", "example.org")

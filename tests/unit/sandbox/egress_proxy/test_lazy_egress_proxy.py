@@ -18,8 +18,8 @@ async def test_there_is_none_until_somebody_asks_and_then_one(tmp_path: Path):
         assert lazy_proxy.environment()["http_proxy"]
         assert not (tmp_path / "egress_proxy").exists()
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(lazy_proxy.get()) for _ in range(3)]
-        assert len({each.result() for each in asked}) == 1
+            pending = [group.create_task(lazy_proxy.get()) for _ in range(3)]
+        assert len({each.result() for each in pending}) == 1
         assert lazy_proxy.statistics() is not None
 
 

@@ -7,7 +7,7 @@ import pytest
 from sandbox.grading.grading_run import judge_run
 from sandbox.grading.hidden_tests import TEST_SCRIPT_NAME, files_for_tests, folders_for_tests
 from sandbox.grading.isolation.decision import Isolation
-from sandbox.grading.results.pytest_summary import SummaryParser
+from sandbox.grading.results.verdict import GradingReport
 from sandbox.session.files import FileTooLarge
 from sandbox.tasks.task import Task
 
@@ -16,7 +16,7 @@ OURS, OTHER = b"#!/bin/sh\n. /tests/test.sh\n", b"echo PASSED a"
 PASSED = b'{"results": {"tests": [{"name": "a", "status": "passed"}]}}'
 
 
-class FakeContainer:
+class FakeAgentContainer:
     """A container with these files; reading a longer one raises FileTooLarge."""
 
     def __init__(self, **files: bytes) -> None:
@@ -34,16 +34,18 @@ class FakeContainer:
 @pytest.mark.parametrize(
     ("bench", "outcomes", "why"),
     [
-        (FakeContainer(ctrf=PASSED), ["a passed"], ""),
-        (FakeContainer(ctrf=b"", reward=b"1"), ["reward passed"], ""),
-        (FakeContainer(ctrf=b"", reward=b""), [], "wrote none of /ctrf.json, /reward.txt"),
-        (FakeContainer(), [], "wrote none of"),
-        (FakeContainer(ctrf=b" " * (5 << 20) + PASSED, reward=b"1"), [], "/ctrf.json has more than"),
+        (FakeAgentContainer(ctrf=PASSED), ["a passed"], ""),
+        (FakeAgentContainer(ctrf=b"", reward=b"1"), ["reward passed"], ""),
+        (FakeAgentContainer(ctrf=b"", reward=b""), [], "wrote none of /ctrf.json, /reward.txt"),
+        (FakeAgentContainer(), [], "wrote none of"),
+        (FakeAgentContainer(ctrf=b" " * (5 << 20) + PASSED, reward=b"1"), [], "/ctrf.json has more than"),
     ],
 )
-async def test_reports_that_are_silent_or_too_long_prove_nothing(bench: FakeContainer, outcomes: list[str], why: str):
+async def test_reports_that_are_silent_or_too_long_prove_nothing(
+    bench: FakeAgentContainer, outcomes: list[str], why: str
+):
     task = Task("t", "", reports=("/ctrf.json", "/reward.txt"))
-    run = await judge_run(task, SummaryParser(), bench.read_file, "", exit_code=0, signalled=False)
+    run = await judge_run(task, GradingReport(), bench.read_file, "", exit_code=0, signalled=False)
     assert [f"{test.name} {test.outcome}" for test in (run.verdict.tests if run.verdict else ())] == outcomes
     assert why in run.note
     assert bool(why) == bool(run.note)

@@ -125,14 +125,14 @@ def test_what_no_copy_holds_is_left_behind(tmp_path):
 
 def test_names_that_are_too_long_together_are_refused(tmp_path, monkeypatch):
     """The time grows with the names, and deep folders would delay a grading."""
-    monkeypatch.setattr(artifacts, "_MAX_NAMES_BYTES", 1 << 20)
+    monkeypatch.setattr(artifacts, "MAX_NAMES_BYTES", 1 << 20)
     members = [*folders(1000), *((f"app{'/d' * 1000}/{each}", REG, "") for each in range(1000))]
     with pytest.raises(UnfitArtifactError, match="exceed 1 MiB"):
         cleaned(tmp_path, *members)
 
 
 def test_more_files_than_can_be_carried_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(artifacts, "_MAX_MEMBERS", 2)
+    monkeypatch.setattr(artifacts, "MAX_MEMBERS", 2)
     assert len(cleaned(tmp_path, *folders(1))) == 2
     with pytest.raises(UnfitArtifactError, match="more than 2 files"):
         cleaned(tmp_path, *folders(2))

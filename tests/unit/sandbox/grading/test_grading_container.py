@@ -14,7 +14,7 @@ from typing import IO, Any
 import pytest
 
 from sandbox.docker.container_spec import ContainerSpec
-from sandbox.docker.file_status import ContainerFileStatus
+from sandbox.docker.files.file_status import ContainerFileStatus
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.containers import carried_files, grading_container, transfer
@@ -24,7 +24,7 @@ from sandbox.tasks.task import GradingLevel, Task
 ARTIFACTS = ("/app",)
 
 
-class FakeContainer:
+class FakeTestContainer:
     """A container: the agent's, or a second one."""
 
     def __init__(self, container: str, spec: ContainerSpec) -> None:
@@ -33,7 +33,7 @@ class FakeContainer:
         self.looked_after: list[str] = []
         self.engine = self
 
-    def watch_verifier(self, bench: FakeContainer) -> AbstractContextManager[object]:
+    def watch_verifier(self, bench: FakeTestContainer) -> AbstractContextManager[object]:
         self.looked_after.append(bench.container)
         return nullcontext()
 
@@ -52,16 +52,22 @@ class FakeContainer:
 
 
 class Steps:
-    """Containers that were copied, started and cleared, in order."""
+    """Containers that were copied, started, cleared and got private folders, in order."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    async def kill_agent_processes(self, session: FakeContainer) -> None:
+    async def kill_agent_processes(self, session: FakeTestContainer) -> None:
         self.done.append(f"clear {session.container}")
 
-    async def repair_devices(self, session: FakeContainer) -> None:
+    async def repair_devices(self, session: FakeTestContainer) -> None:
         self.done.append(f"mend {session.container}")
+
+    @asynccontextmanager
+    async def private_folders(self, session: FakeTestContainer, modes: dict[str, int]) -> AsyncGenerator[None]:
+        self.done.append(f"hide {' '.join(sorted(modes))}")
+        yield
+        self.done.append("show")
 
     @asynccontextmanager
     async def committed_image(self, engine: object, container: str, *, pause: bool) -> AsyncGenerator[str]:
@@ -73,9 +79,9 @@ class Steps:
     async def pause_container(self, engine: object, container: str) -> AsyncGenerator[None]:
         yield
 
-    async def start(self, engine: object, spec: ContainerSpec, workdir: str, limits: object) -> FakeContainer:
+    async def start(self, engine: object, spec: ContainerSpec, workdir: str, limits: object) -> FakeTestContainer:
         self.done.append(f"start {spec.image}")
-        return FakeContainer(spec.image, spec)
+        return FakeTestContainer(spec.image, spec)
 
 
 def replace_names(monkeypatch: pytest.MonkeyPatch, **fakes: object) -> None:
@@ -93,6 +99,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
         monkeypatch,
         kill_agent_processes=made.kill_agent_processes,
         repair_devices=made.repair_devices,
+        private_folders=made.private_folders,
         committed_image=made.committed_image,
         pause_container=made.pause_container,
     )
@@ -111,6 +118,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 @pytest.mark.parametrize(
     ("level", "artifacts", "expected"),
     [
+        (GradingLevel.LIVE, (), ["hide /.sbx-tmp /tests", "tests", "show"]),
         (GradingLevel.SAME, (), ["clear agent", "mend agent", "tests"]),
         (GradingLevel.COMMIT, (), ["copy agent", "clear agent", "start copied", "clear copied", "tests"]),
         (GradingLevel.ARTIFACTS, ARTIFACTS, ["clear agent", "start clean", "tests"]),
@@ -118,20 +126,20 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
         (GradingLevel.SIBLING, (), ["copy agent", "start copied", "clear copied", "tests"]),
     ],
 )
-async def test_nothing_of_the_agents_runs_where_the_tests_come_in(steps: Steps, level, artifacts, expected):
-    agents: Any = FakeContainer("agent", ContainerSpec("clean", Path("/toolchain"), {}))
+async def test_tests_come_in_where_nothing_of_the_agents_runs_or_sees_them(steps: Steps, level, artifacts, expected):
+    agents: Any = FakeTestContainer("agent", ContainerSpec("clean", Path("/toolchain"), {}))
     task = Task("t", "", grading=level, artifacts=artifacts)
     async with grading_container.open_grading_container(agents, task, 1.0) as bench:
         steps.done.append("tests")
         assert bench.alive
     assert steps.done == expected
-    assert bench.alive is (level is GradingLevel.SAME)
+    assert bench.alive is (level in {GradingLevel.LIVE, GradingLevel.SAME})
     assert agents.looked_after == [each.removeprefix("start ") for each in steps.done if each.startswith("start ")]
 
 
 @pytest.mark.parametrize("level", [GradingLevel.COMMIT, GradingLevel.SIBLING])
 async def test_files_that_are_longer_than_the_disk_limit_are_not_copied(steps: Steps, level: GradingLevel):
-    agents: Any = FakeContainer("agent", ContainerSpec("clean", Path("/toolchain"), {}))
+    agents: Any = FakeTestContainer("agent", ContainerSpec("clean", Path("/toolchain"), {}))
     agents.excess_bytes = 1
     with pytest.raises(UnfitArtifactError, match="disk limit is 2048 MiB"):
         async with grading_container.open_grading_container(agents, Task("t", "", grading=level), 1.0):
@@ -203,7 +211,7 @@ async def taken(archives: Archives, monkeypatch: pytest.MonkeyPatch, folder: Pat
         read_archive=archives.read_archive,
         check_user_files=checked,
     )
-    agents: Any = FakeContainer("agent", ContainerSpec("clean", Path("/toolchain"), {}))
+    agents: Any = FakeTestContainer("agent", ContainerSpec("clean", Path("/toolchain"), {}))
     found = await carried_files.collect_artifacts(agents, {each: each for each in paths}, folder, live=False)
     tops: list[str] = []
     for each in found:

@@ -12,7 +12,7 @@ from sandbox.grading.isolation.environment import build_test_environment, withhe
 IMAGE = {"PATH": "/opt/tool/bin:/usr/bin", "MODE": "prod", "PYTHONPATH": "/opt/lib", "HOME": "/home/user"}
 
 
-def of(
+def grading_environment(
     image: Mapping[str, str], isolation: Isolation = Isolation.TOOLCHAIN, *, task: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     return build_test_environment(image, task or {}, {"http_proxy": "proxy"}, isolation, offline=True)
@@ -23,7 +23,7 @@ def folders(env: Mapping[str, str]) -> list[str]:
 
 
 def test_the_toolchains_programs_get_the_images_variables_and_its_path_after_their_own():
-    env = of(IMAGE, task={"MODE": "test", "SEED": "1"})
+    env = grading_environment(IMAGE, task={"MODE": "test", "SEED": "1"})
     assert (env["MODE"], env["SEED"], env["HOME"]) == ("test", "1", "/root")
     assert "PYTHONPATH" not in env
     assert folders(env)[-2:] == ["/opt/tool/bin", "/usr/bin"]
@@ -31,7 +31,7 @@ def test_the_toolchains_programs_get_the_images_variables_and_its_path_after_the
 
 
 def test_the_images_programs_get_all_of_it_after_the_toolchains_stand_ins():
-    env = of(IMAGE, Isolation.IMAGE)
+    env = grading_environment(IMAGE, Isolation.IMAGE)
     assert env.items() >= {key: value for key, value in IMAGE.items() if key != "PATH"}.items()
     assert folders(env)[-4:] == ["/opt/tool/bin", "/usr/bin", "/.sbx/verify/gnu", "/.sbx/bin"]
 
@@ -43,18 +43,20 @@ def test_the_toolchains_programs_answer_and_import_what_tests_mean_the_images_do
         "1",
         ["", "app", "srv", "tests"],
     )
-    assert not [name for name in of(IMAGE, Isolation.IMAGE) if name.startswith("LONGSHORE_")]
+    assert not [name for name in grading_environment(IMAGE, Isolation.IMAGE) if name.startswith("LONGSHORE_")]
 
 
 def test_an_image_without_variables_has_the_usual_ones():
-    env = of({})
+    env = grading_environment({})
     assert (env["HOME"], env["LANG"], env["TERM"]) == ("/root", "C.UTF-8", "dumb")
     assert folders(env)[-6:] == ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
 
 
 @pytest.mark.parametrize("isolation", Isolation)
 def test_what_the_phase_and_the_toolchain_say_goes_before_what_an_image_says(isolation: Isolation):
-    env = of({"TEST_DIR": "/app", "http_proxy": "old", "UV_NO_INDEX": "", "PIP_NO_INDEX": ""}, isolation)
+    env = grading_environment(
+        {"TEST_DIR": "/app", "http_proxy": "old", "UV_NO_INDEX": "", "PIP_NO_INDEX": ""}, isolation
+    )
     assert (env["TEST_DIR"], env["http_proxy"]) == ("/tests", "proxy")
     assert (env["UV_NO_INDEX"], env["PIP_NO_INDEX"]) == ("1", "1")
 
@@ -69,12 +71,18 @@ def test_what_the_phase_and_the_toolchain_say_goes_before_what_an_image_says(iso
     ],
 )
 def test_what_takes_a_toolchain_program_elsewhere_is_withheld_whoever_sets_it(name: str):
-    for env in (of({name: "/app/evil"}), of({}, task={name: "/app/evil"})):
+    for env in (grading_environment({name: "/app/evil"}), grading_environment({}, task={name: "/app/evil"})):
         assert env.get(name) != "/app/evil"
     assert withheld_variables({name: "/app/evil"}) == {name}
 
 
 def test_what_leads_nowhere_is_given():
-    given = {"LANG": "en_US.UTF-8", "TERM": "xterm", "PYTHONUNBUFFERED": "1", "NODE_PATH": "/opt", "ENVIRONMENT": "x"}
-    assert of(given).items() >= given.items()
-    assert not withheld_variables({**given, "HOME": "/root"})
+    environment = {
+        "LANG": "en_US.UTF-8",
+        "TERM": "xterm",
+        "PYTHONUNBUFFERED": "1",
+        "NODE_PATH": "/opt",
+        "ENVIRONMENT": "x",
+    }
+    assert grading_environment(environment).items() >= environment.items()
+    assert not withheld_variables({**environment, "HOME": "/root"})

@@ -29,13 +29,13 @@ def test_what_a_killed_process_left_goes_with_the_next_and_what_the_living_have_
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", _KILLED], capture_output=True, text=True, check=False, env=environment)
-    left = Path(done.stdout.strip())
+    scratch = Path(done.stdout.strip())
     assert done.returncode == -signal.SIGKILL
-    assert (left / "0.raw").exists()
+    assert (scratch / "0.raw").exists()
     (tmp_path / "longshore-artifacts-of-somebody").mkdir()
     with scratch_folder() as mine:
         with scratch_folder() as other:
             assert mine.is_dir()
             assert other.is_dir()
-        assert not left.exists()
+        assert not scratch.exists()
     assert [each.name for each in tmp_path.iterdir()] == ["longshore-artifacts-of-somebody"]

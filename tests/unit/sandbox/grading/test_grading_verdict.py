@@ -51,9 +51,9 @@ def test_a_failed_test_that_nobody_expected_is_one_of_the_tests():
 
 def test_only_a_tests_author_can_expect_it_to_fail():
     """An agent's own code can raise pytest's xfail where tests run it."""
-    told = [report(a=P, b=GradingOutcome.XFAILED)]
-    assert [test.name for test in judge_reports(("a", "b"), {}, told).tests] == ["a"]
-    verdict = judge_reports(("a", "b"), {}, told, xfails=False)
+    reports = [report(a=P, b=GradingOutcome.XFAILED)]
+    assert [test.name for test in judge_reports(("a", "b"), {}, reports).tests] == ["a"]
+    verdict = judge_reports(("a", "b"), {}, reports, xfails=False)
     assert {test.name: test.passed for test in verdict.tests} == {"a": True, "b": False}
 
 
@@ -63,7 +63,7 @@ def test_of_two_words_on_one_test_the_worse_counts_whatever_their_order():
 
 
 @pytest.mark.parametrize(
-    ("expected", "said"),
+    ("expected", "reported"),
     [
         ("test_x", "tests/test_a.py::test_x"),
         ("test_x", "tests.test_a::test_x"),
@@ -72,21 +72,21 @@ def test_of_two_words_on_one_test_the_worse_counts_whatever_their_order():
         ("test_a.py::test_x", "test_x"),
     ],
 )
-def test_one_test_is_known_by_any_of_its_names(expected, said):
-    assert outcomes((expected,), GradingReport((ReportedTest(said, P),))) == {expected: P}
-    assert judge_reports((said,), {expected: 3.0}, ()).tests[0].weight == 3.0
+def test_one_test_is_known_by_any_of_its_names(expected, reported):
+    assert outcomes((expected,), GradingReport((ReportedTest(reported, P),))) == {expected: P}
+    assert judge_reports((reported,), {expected: 3.0}, ()).tests[0].weight == 3.0
 
 
 @pytest.mark.parametrize(
-    ("expected", "said"),
+    ("expected", "reported"),
     [("test_x", "test_xx"), ("test_x", "my_test_x"), ("a.py::test_x", "b.py::test_x"), ("x[1]", "x[2]")],
 )
-def test_another_test_is_not_taken_for_it(expected, said):
-    assert outcomes((expected,), GradingReport((ReportedTest(said, P),))) == {expected: GradingOutcome.MISSING}
+def test_another_test_is_not_taken_for_it(expected, reported):
+    assert outcomes((expected,), GradingReport((ReportedTest(reported, P),))) == {expected: GradingOutcome.MISSING}
 
 
 @pytest.mark.parametrize(
-    ("expected", "said", "meant"),
+    ("expected", "reported", "meant"),
     [
         (("test_x", "TestA::test_x"), "t.py::TestA::test_x", "TestA::test_x"),
         (("test_x", "TestA::test_x"), "t.py::test_x", "test_x"),
@@ -97,8 +97,8 @@ def test_another_test_is_not_taken_for_it(expected, said):
         (("x", "x[1]"), "t.py::x[2]", "x"),
     ],
 )
-def test_no_expected_test_borrows_the_pass_of_another(expected, said, meant):
-    assert outcomes(expected, GradingReport((ReportedTest(said, P),))) == {
+def test_no_expected_test_borrows_the_pass_of_another(expected, reported, meant):
+    assert outcomes(expected, GradingReport((ReportedTest(reported, P),))) == {
         name: P if name == meant else GradingOutcome.MISSING for name in expected
     }
 
@@ -136,8 +136,8 @@ def test_without_expected_names_the_first_report_that_has_any_names_them():
 
 
 def test_a_reward_stands_alone_where_no_test_is_named():
-    for value, outcome in ((1.0, P), (0.5, F), (0.0, F)):
-        verdict = judge_reports((), {}, [GradingReport(reward=value)])
+    for value, outcome in ((2.0, P), (1.0, P), (0.5, F), (-1.0, F)):
+        verdict = judge_reports((), {}, [GradingReport(reward=value), GradingReport(reward=7.0)])
         assert (verdict.reward, [(test.name, test.outcome) for test in verdict.tests]) == (
             value,
             [(REWARD_TEST, outcome)],
@@ -148,11 +148,8 @@ def test_a_reward_of_one_does_not_stand_for_tests_that_did_not_run():
     assert outcomes(("a",), GradingReport(reward=1.0)) == {"a": GradingOutcome.MISSING}
 
 
-def test_a_reward_below_one_takes_a_full_pass_back_and_the_lowest_counts():
-    assert outcomes(("a",), report(a=P), GradingReport(reward=1.0), GradingReport(reward=0.0)) == {
-        "a": P,
-        REWARD_TEST: F,
-    }
+def test_a_reward_below_one_takes_a_full_pass_back():
+    assert outcomes(("a",), report(a=P), GradingReport(reward=0.5)) == {"a": P, REWARD_TEST: F}
     assert outcomes(("a", "b"), report(a=P, b=F), GradingReport(reward=0.0)) == {"a": P, "b": F}
 
 
@@ -175,14 +172,16 @@ def test_weights_weigh():
         (3, False, [], ""),
         (9, True, [report(a=P, b=F)], "killed"),
         (137, False, [report(a=P, b=F)], "killed"),
+        (1, False, [report(a=P), GradingReport(reward=1.0)], ""),
+        (137, False, [report(a=P), GradingReport(reward=1.0)], "killed"),
         (1, False, [report(a=P)], "exited with 1"),
         (1, False, [report(a=P, b=S)], "exited with 1"),
     ],
 )
 def test_an_end_that_contradicts_the_words_takes_them_back(code, signalled, reports, why):
-    said = find_contradiction(code, signalled, judge_reports(("a",), {}, reports).tests)
-    assert why in said
-    assert bool(why) == bool(said)
+    reported = find_contradiction(code, signalled, judge_reports(("a",), {}, reports))
+    assert why in reported
+    assert bool(why) == bool(reported)
 
 
 @given(

@@ -105,16 +105,16 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("given", "wanted"), SAME)
-def test_one_answer_is_written_in_many_ways(given: str, wanted: str) -> None:
-    assert same_answer(given, wanted)
-    assert same_answer(wanted, given)
+@pytest.mark.parametrize(("answer", "wanted"), SAME)
+def test_one_answer_is_written_in_many_ways(answer: str, wanted: str) -> None:
+    assert same_answer(answer, wanted)
+    assert same_answer(wanted, answer)
 
 
-@pytest.mark.parametrize(("given", "wanted"), DIFFERENT)
-def test_another_answer_is_another_answer(given: str, wanted: str) -> None:
-    assert not same_answer(given, wanted)
-    assert not same_answer(wanted, given)
+@pytest.mark.parametrize(("answer", "wanted"), DIFFERENT)
+def test_another_answer_is_another_answer(answer: str, wanted: str) -> None:
+    assert not same_answer(answer, wanted)
+    assert not same_answer(wanted, answer)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_what_is_written_where_the_agent_may_have_made_a_link_is_no_test_of_ours
         'x=$(cat /app/x); [[ $x == "$y" && $x =~ ^[0-9]+$ ]] || case $x in a*|"$y") true ;; esac',
     ],
 )
-def test_what_is_written_nowhere_else_is_no_doubt(line: str):
+def test_what_is_written_nowhere_else_is_no_risk(line: str):
     assert isolation(f"{line}\n{PYTEST} $TEST_DIR/test_outputs.py") is Isolation.TOOLCHAIN
 
 

@@ -22,9 +22,9 @@ def ctrf(*tests: tuple[str, str]) -> bytes:
 
 def test_ctrf_passed_is_the_only_pass():
     data = ctrf(*((status, status) for status in ("passed", "failed", "skipped", "pending", "other", "PASSED")))
-    said = {test.name: test.outcome for test in read_report("/logs/verifier/ctrf.json", data).tests}
-    assert said["failed"] is GradingOutcome.FAILED
-    assert [name for name, outcome in said.items() if outcome is P] == ["passed"]
+    outcomes = {test.name: test.outcome for test in read_report("/logs/verifier/ctrf.json", data).tests}
+    assert outcomes["failed"] is GradingOutcome.FAILED
+    assert [name for name, outcome in outcomes.items() if outcome is P] == ["passed"]
 
 
 JUNIT = b"""<?xml version="1.0" encoding="utf-8"?>
@@ -54,8 +54,10 @@ def test_junit_cases_that_were_not_run_have_not_passed():
         b'<testcase name="thrown"><failure type="pytest.xfail"/></testcase>'
         b'<testcase name="bad" status="fail"/><testcase name="x"><skipped type="pytest.xfail"/></testcase>'
     )
-    said = {test.name: test.outcome for test in read_report("/j.xml", b"<testsuite>" + cases + b"</testsuite>").tests}
-    assert said == {
+    outcomes = {
+        test.name: test.outcome for test in read_report("/j.xml", b"<testsuite>" + cases + b"</testsuite>").tests
+    }
+    assert outcomes == {
         "run": P,
         "off": GradingOutcome.SKIPPED,
         "left": GradingOutcome.SKIPPED,
@@ -80,18 +82,8 @@ BOMB = b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><testsuite><tes
         ("/a/ctrf.json", b"[" * 100_000),
         ("/a/ctrf.json", b'{"results": {"tests": [{"name": "", "status": "passed"}]}}'),
         ("/a/ctrf.json", b'{"results": {"tests": {"a": "passed"}}}'),
-        ("/a/reward.json", b'{"reward": "yes"}'),
-        ("/a/reward.json", b"{}"),
-        ("/a/reward.json", b'{"reward": NaN}'),
         ("/a/reward.txt", b""),
-        ("/a/reward.txt", b"nan"),
-        ("/a/reward.txt", b"inf"),
-        ("/a/reward.txt", b"1 or so"),
-        ("/a/reward.txt", b"50"),
-        ("/a/reward.txt", b"-1"),
-        ("/a/reward.json", b'{"correct": 0, "seconds": 12}'),
-        ("/a/reward.json", b'{"reward": 7, "style": 1}'),
-        ("/a/reward.json", b'{"reward": "yes", "style": 1}'),
+        ("/a/reward.json", b""),
     ],
 )
 def test_what_cannot_be_read_says_nothing(path, data):
@@ -99,18 +91,40 @@ def test_what_cannot_be_read_says_nothing(path, data):
 
 
 @pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        *(("reward.txt", data) for data in (b"nan", b"inf", b"1 or so", b"\n", b"\xff", b"0,5")),
+        ("reward.json", b"1" + b"0" * 400),
+        *(("reward.json", data) for data in (b"{}", b"[1]", b"null", b'"1"', b"1e999", b"{", b"[" * 100_000)),
+        *(
+            ("reward.json", data)
+            for data in (b'{"reward": NaN}', b'{"reward": "yes"}', b'{"reward": 1, "note": "late"}')
+        ),
+    ],
+)
+def test_an_unreadable_reward_is_a_fault(name, data):
+    """Harbor ends such a trial with an error, whatever another file says."""
+    report = read_report(f"/logs/verifier/{name}", data)
+    assert report.fault.startswith(name)
+    assert report.reward is None
+
+
+@pytest.mark.parametrize(
     ("name", "data", "reward"),
     [
         ("reward.txt", b"1\n", 1.0),
         ("reward.txt", b" 0.25", 0.25),
+        ("reward.txt", b"2", 2.0),
+        ("reward.txt", b"-1", -1.0),
         ("reward.json", b"1", 1.0),
+        ("reward.json", b"true", 1.0),
         ("reward.json", b'{"reward": 0.5, "style": 1}', 0.5),
-        ("reward.json", b'{"reward": 0, "seconds": 12, "note": "late"}', 0.0),
+        ("reward.json", b'{"reward": -7, "seconds": 12}', -7.0),
         ("reward.json", b'{"speed": 1, "style": 0}', 0.5),
     ],
 )
-def test_a_reward_lies_between_nothing_and_one(name, data, reward):
-    assert read_report(f"/logs/verifier/{name}", data).reward == reward
+def test_a_reward_is_any_finite_number(name, data, reward):
+    assert read_report(f"/logs/verifier/{name}", data) == GradingReport(reward=reward)
 
 
 @given(st.sampled_from(["a.xml", "ctrf.json", "reward.json", "reward.txt"]), st.binary(max_size=200))

@@ -90,7 +90,7 @@ def test_the_excerpt_shows_the_place_in_a_long_command():
 def test_a_rule_that_finds_its_beginning_everywhere_comes_to_an_end(piece):
     """A rule that restarts at each match would block this process for minutes or hours."""
     text = piece * ((256 << 10) // len(piece))
-    assert not any(rule.search(text) for _, rule in suspicions._COMPILED)
+    assert not any(rule.search(text) for _, rule in suspicions.COMPILED_RULES)
 
 
 def test_of_a_megabyte_only_both_ends_are_looked_at_and_its_length_is_shown():

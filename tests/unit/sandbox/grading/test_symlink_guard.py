@@ -15,12 +15,12 @@ from sandbox.grading.containers.symlink_guard import printable_names
 from sandbox.init.build import build_init
 
 
-class Swept(NamedTuple):
+class SweptFiles(NamedTuple):
     code: int
-    said: str
+    output: str
 
 
-Sweep = Callable[..., Swept]
+Sweep = Callable[..., SweptFiles]
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def init(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def swept(init: Path, root: Path) -> Sweep:
-    def sweep(*before: str, folder: Path = root) -> Swept:
+    def sweep(*before: str, folder: Path = root) -> SweptFiles:
         """Run the guard; ``before`` is a program that starts it."""
         command = (*before, init, "links", folder, "/tests", "/missing")
         done = subprocess.run(command, capture_output=True, check=False, env={})
         assert not done.stderr
-        return Swept(done.returncode, printable_names(done.stdout))
+        return SweptFiles(done.returncode, printable_names(done.stdout))
 
     return sweep
 
@@ -131,11 +131,11 @@ def test_loops_end(root: Path, swept: Sweep):
 def test_the_first_are_named_in_letters_that_print_and_all_are_counted(root: Path, swept: Sweep):
     for at in range(20):
         (root / "app" / os.fsdecode(b"\xff\x1b\n%03d" % at + b"n" * 200)).symlink_to("/tests")
-    code, said = swept()
-    assert (code, said.count("/app/\\xff\\x1b\\n")) == (0, 5)
-    assert said.endswith("... and 15 more")
-    assert said.isprintable()
-    assert len(said) < 1000
+    code, output = swept()
+    assert (code, output.count("/app/\\xff\\x1b\\n")) == (0, 5)
+    assert output.endswith("... and 15 more")
+    assert output.isprintable()
+    assert len(output) < 1000
 
 
 def test_a_folder_deeper_than_a_path_may_be_is_looked_at(root: Path, swept: Sweep):
@@ -177,6 +177,6 @@ def test_many_folders_and_deep_ones_need_few_descriptors(root: Path, swept: Swee
     for folder in (*deep, *(root / f"app/own/{at:0200}/y" for at in range(300))):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "link").symlink_to("/tests")
-    code, said = swept("prlimit", "--nofile=12")
-    assert (code, said[-12:]) == (0, "and 298 more")
+    code, output = swept("prlimit", "--nofile=12")
+    assert (code, output[-12:]) == (0, "and 298 more")
     assert not [each for each in (root / "app").rglob("link") if each.is_symlink()]

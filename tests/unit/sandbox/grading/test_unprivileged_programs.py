@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.grading.isolation.decision import find_doubt
+from sandbox.grading.isolation.decision import find_isolation_risk
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.validation.task_warnings import find_task_warnings
 
@@ -34,8 +34,8 @@ STARTS = {"run.sh": f"#!/bin/bash\n{RUN} < /dev/null &> /dev/null\n".encode(), "
         f"run() {{ {RUN} > /dev/null {QUIET}; }}\nTEST_DIR=/tests run; N=12 {RUN} > /dev/null {QUIET}",
     ],
 )
-def test_a_program_that_is_told_nothing_is_no_doubt(line: str):
-    assert find_doubt(f"#!/bin/bash\n{line}\n", STARTS) is None
+def test_a_program_that_is_told_nothing_is_no_risk(line: str):
+    assert find_isolation_risk(f"#!/bin/bash\n{line}\n", STARTS) is None
 
 
 ITS_INPUT, ITS_NEIGHBOURS, BESIDE = "the tests' own input", "what it is joined with", "let nothing run beside"
@@ -99,7 +99,7 @@ VERDICT = "could print a verdict"
     ],
 )
 def test_what_a_program_could_learn_or_become_is_named_with_what_to_write(line: str, why: str):
-    found = find_doubt(f"#!/bin/bash\n{line}\n", STARTS)
+    found = find_isolation_risk(f"#!/bin/bash\n{line}\n", STARTS)
     assert found is not None
     assert why in found.instead
 
@@ -116,18 +116,23 @@ def test_what_a_program_could_learn_or_become_is_named_with_what_to_write(line: 
     ],
 )
 @pytest.mark.parametrize("level", [GradingLevel.SAME, GradingLevel.ARTIFACTS])
-def test_tests_that_name_nobody_are_in_doubt_and_validate_says_what_to_write(text: str, level: GradingLevel):
+def test_tests_that_name_nobody_are_a_risk_and_validate_says_what_to_write(text: str, level: GradingLevel):
     script, tests = "#!/bin/bash\nuvx pytest /tests/test_outputs.py\n", {"test_outputs.py": text.encode()}
-    found = find_doubt(script, tests)
+    found = find_isolation_risk(script, tests)
     assert found is not None
     assert "65534" in found.instead
-    said = list(find_task_warnings(Task("t", "", run_tests=script, tests=tests, artifacts=("/app",), grading=level)))
-    assert sum("name 65534" in each for each in said) == 1
+    warnings = list(
+        find_task_warnings(Task("t", "", run_tests=script, tests=tests, artifacts=("/app",), grading=level))
+    )
+    assert sum("name 65534" in each for each in warnings) == 1
 
 
 @pytest.mark.parametrize("text", ["subprocess.run(['/app/x'], user=65534)", "assert path.owner() == 'nobody'"])
 def test_tests_that_number_nobody_are_not(text: str):
-    assert find_doubt("#!/bin/bash\nuvx pytest /tests/test_outputs.py\n", {"test_outputs.py": text.encode()}) is None
+    assert (
+        find_isolation_risk("#!/bin/bash\nuvx pytest /tests/test_outputs.py\n", {"test_outputs.py": text.encode()})
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,11 +146,11 @@ def test_tests_that_number_nobody_are_not(text: str):
     ],
 )
 def test_an_environment_that_a_program_may_have_replaced_is_not_the_toolchain_s(script: str, is_sure: bool):
-    assert (find_doubt(f"#!/bin/bash\n{script}\n", {**STARTS, "test_outputs.py": b""}) is None) is is_sure
+    assert (find_isolation_risk(f"#!/bin/bash\n{script}\n", {**STARTS, "test_outputs.py": b""}) is None) is is_sure
 
 
 @pytest.mark.parametrize("text", ["subprocess.run(['/app/x'], user=65534)", "subprocess.run(['/app/x'])"])
 def test_validate_says_of_whom_tests_read_what_a_program_of_another_user_s_writes(text: str):
     script = "#!/bin/bash\nuvx pytest /tests/test_outputs.py\n"
-    said = list(find_task_warnings(Task("t", "", run_tests=script, tests={"test_outputs.py": text.encode()})))
-    assert sum("read as that user" in each for each in said) == ("user" in text)
+    warnings = list(find_task_warnings(Task("t", "", run_tests=script, tests={"test_outputs.py": text.encode()})))
+    assert sum("read as that user" in each for each in warnings) == ("user" in text)

@@ -82,9 +82,11 @@ def test_a_server_that_is_stopped_leaves_what_it_entered_and_fails_where_that_fa
     assert capfd.readouterr().err == "error: not all of it is gone\n"
 
 
-async def ask_around_a_stop(url: str, provider: FakeProvider, asked: asyncio.Event) -> dict[str, httpx.Response]:
-    """What is told to whom: to those whose commands run at the signal, ``short`` and ``long``, and to those who come
-    after it.  ``asked``: all but ``long`` have been told."""
+async def ask_around_a_stop(
+    url: str, provider: FakeProvider, others_answered: asyncio.Event
+) -> dict[str, httpx.Response]:
+    """Return each client's response: those whose commands run at the signal, ``short`` and ``long``, and those who come
+    after it. ``others_answered`` is set once all but ``long`` have a response."""
     task = {"task": encode_task(Task(id="t", instruction=""))}
     async with httpx.AsyncClient(base_url=url, timeout=60) as http, asyncio.TaskGroup() as group:
 
@@ -96,22 +98,25 @@ async def ask_around_a_stop(url: str, provider: FakeProvider, asked: asyncio.Eve
             await ask("/reset", lease_id=lease, task_meta=task)
         running = provider.opened[:2]
         for sandbox in running:
-            sandbox.hold = asyncio.Event()
+            sandbox.may_finish = asyncio.Event()
         short, long = (group.create_task(ask("/run", lease_id=lease, command="x")) for lease in leases[:2])
-        while not all(sandbox.ran for sandbox in running):  # noqa: ASYNC110  seen from outside only
+        while not all(sandbox.calls for sandbox in running):  # noqa: ASYNC110  seen from outside only
             await asyncio.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
         while not (await http.get("/status")).json()["pool"]["draining"]:  # noqa: ASYNC110  seen from outside only
             await asyncio.sleep(0.01)
-        told = {"slot": await ask("/allocate", task_key="t"), "new": await ask("/run", lease_id=leases[2], command="x")}
-        running[0].hold.set()
-        told["short"] = await short
-        asked.set()
-        return {**told, "long": await long}
+        responses = {
+            "slot": await ask("/allocate", task_key="t"),
+            "new": await ask("/run", lease_id=leases[2], command="x"),
+        }
+        running[0].may_finish.set()
+        responses["short"] = await short
+        others_answered.set()
+        return {**responses, "long": await long}
 
 
 def test_who_waits_for_a_pool_server_that_is_stopped_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    provider, services, told, asked = FakeProvider(), [], {}, asyncio.Event()
+    provider, services, responses, others_answered = FakeProvider(), [], {}, asyncio.Event()
     with StateDirectory(tmp_path) as state, bind_listener("127.0.0.1", 0) as listener:
 
         @asynccontextmanager
@@ -122,24 +127,24 @@ def test_who_waits_for_a_pool_server_that_is_stopped_is_told(tmp_path: Path, cap
                 asyncio.TaskGroup() as group,
             ):
                 services.append(service)
-                asking = group.create_task(ask_around_a_stop(listener_url(listener), provider, asked))
+                asking = group.create_task(ask_around_a_stop(listener_url(listener), provider, others_answered))
                 yield service
-            told.update(asking.result())
+            responses.update(asking.result())
 
         async def drain(_: float) -> None:
             """Drain until all requests but one have got a reply."""
             async with asyncio.TaskGroup() as group:
                 draining = group.create_task(services[0].drain(3600.0))
-                await asked.wait()
+                await others_answered.wait()
                 draining.cancel()
             await services[0].drain(0.0)
 
         assert run_server(create_app(open_service, Access("127.0.0.1")), listener, drain) == EXIT_OK
-    assert {who: (reply.status_code, reply.json().get("code")) for who, reply in told.items()} == {
+    assert {who: (reply.status_code, reply.json().get("code")) for who, reply in responses.items()} == {
         "short": (200, None), "long": (503, "DRAINING"), "slot": (503, "DRAINING"), "new": (503, "DRAINING"),
     }  # fmt: skip
-    assert [who for who, reply in told.items() if "retry-after" in reply.headers] == ["slot", "new"]
-    assert [each.ran for each in provider.opened] == [["x"], ["x"], []]
+    assert [who for who, reply in responses.items() if "retry-after" in reply.headers] == ["slot", "new"]
+    assert [each.calls for each in provider.opened] == [["x"], ["x"], []]
     assert capfd.readouterr().err == ""
 
 
@@ -165,7 +170,7 @@ def test_a_pool_server_whose_daemon_is_dead_says_what_to_do(tmp_path: Path):
 
 def test_a_server_that_has_said_its_address_answers_and_ends_well_by_a_signal():
     with subprocess.Popen(
-        (sys.executable, "-m", "sandbox.router", "--port", "0", "--workers", "http://127.0.0.1:9"),
+        (sys.executable, "-m", "sandbox.router", "--port", "0", "--servers", "http://127.0.0.1:9"),
         stdout=subprocess.PIPE,
         text=True,
     ) as process:

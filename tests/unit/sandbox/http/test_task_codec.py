@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.docker.networks import MAX_SERVICES
+from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.http.task_codec import MAX_FILES, TaskRefused, check_task_bounds, decode_task, encode_task
 from sandbox.tasks.task import Capability, GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 

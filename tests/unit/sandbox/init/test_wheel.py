@@ -43,7 +43,7 @@ def test_what_is_built_carries_pid_1_and_it_is_used_without_a_compiler(tmp_path:
             assert f"node_modules/{name}/LICENSE" in carried, "what others wrote would go without its licence"
         assert "node_modules/asciinema-player/dist/bundle/asciinema-player.min.js" in carried
         assert "node_modules/uplot/dist/uPlot.iife.min.js" in carried
-    monkeypatch.setattr(build, "_FOLDER", built / "sandbox" / "init")
+    monkeypatch.setattr(build, "FOLDER", built / "sandbox" / "init")
     monkeypatch.setenv("PATH", "")
     init = build.build_init(tmp_path / "cache")
     assert init.parent == built / "sandbox" / "init"

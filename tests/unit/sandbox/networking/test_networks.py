@@ -17,7 +17,7 @@ from sandbox.tasks.task import NetworkMode
 PID = 4711
 
 
-class FakeEngine:
+class NetworkEngine:
     """Returns the next process of a container at each inspection."""
 
     def __init__(self, url: str, *pids: int) -> None:
@@ -28,7 +28,7 @@ class FakeEngine:
         return {**networks, "State": {"Pid": next(self._pids)}}
 
 
-class FakeBridge(FakeEngine):
+class FakeBridge(NetworkEngine):
     """A container for the shared bridge that is not connected to it, with these files mounted into it."""
 
     def __init__(self, resolver: Path) -> None:
@@ -61,7 +61,9 @@ class FakeEgressProxy:
 async def listened_in(url: str, *pids: int) -> list[int]:
     """Return where the proxy listens for a container of an engine."""
     proxy = FakeEgressProxy()
-    networks = SandboxNetworks(FakeEngine(url, *pids), proxy, BuildNetworkContainer("base", Path()), has_bridge=False)
+    networks = SandboxNetworks(
+        NetworkEngine(url, *pids), proxy, BuildNetworkContainer("base", Path()), has_bridge=False
+    )
     async with networks.phase("c", NetworkMode.PROXY):
         return proxy.listened_in
 

@@ -53,7 +53,7 @@ def test_bytes_count_and_so_do_files_and_what_is_gone_counts_for_nothing(tmp_pat
     assert used[many] == 301 * MIN_BYTES_PER_FILE
 
 
-class FakeSession:
+class MeasuredSession:
     """A live session with a mounted file that no longer exists when it is measured."""
 
     alive = True
@@ -61,7 +61,7 @@ class FakeSession:
     container = "c"
 
     def __init__(self, place: Path) -> None:
-        self.engine, self._place, self.asked = self, place, asyncio.Event()
+        self.engine, self._place, self.requested = self, place, asyncio.Event()
 
     async def inspect(self, _: str) -> dict[str, str]:
         self._place.touch()
@@ -71,13 +71,13 @@ class FakeSession:
 
 async def test_a_place_that_vanishes_or_may_not_be_seen_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """If the watch ended, its pool and every session would end with it."""
-    session, looks = FakeSession(tmp_path / "hostname"), 0
+    session, looks = MeasuredSession(tmp_path / "hostname"), 0
 
     def gone(path: Path) -> int:
         nonlocal looks
         looks += 1
         if looks > 3:
-            session.asked.set()
+            session.requested.set()
         raise PermissionError if looks % 2 else FileNotFoundError
 
     monkeypatch.setattr(disk_watch, "free_bytes", gone)
@@ -85,6 +85,6 @@ async def test_a_place_that_vanishes_or_may_not_be_seen_ends_no_watch(tmp_path: 
     watch: Any = DiskWatch(lambda: [session], DiskBound.WATCH)
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(watch.run())
-        await session.asked.wait()
+        await session.requested.wait()
         assert not watching.done()
         watching.cancel()

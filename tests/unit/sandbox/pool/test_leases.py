@@ -15,59 +15,52 @@ from sandbox.pool.leases import (
     SlotsExhausted,
     UnknownLease,
 )
+from tests.support.fake_clock import FakeClock
 
 TTL = 10.0
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.at = 100.0
-
-    def __call__(self) -> float:
-        return self.at
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(100.0)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def table(clock: Clock) -> LeaseTable:
+def table(clock: FakeClock) -> LeaseTable:
     return LeaseTable(LeaseLimits(tasks=2, runs_per_task=2, ttl_s=TTL), clock)
 
 
-def test_an_operation_longer_than_the_time_to_live_keeps_its_lease(table: LeaseTable, clock: Clock):
+def test_an_operation_longer_than_the_time_to_live_keeps_its_lease(table: LeaseTable, clock: FakeClock):
     (lease,) = table.allocate("t").leases
     with table.operation(lease.id):
-        clock.at += 100 * TTL
+        clock.now += 100 * TTL
         assert not table.reap()
         table.renew(lease.id)
-    clock.at += TTL * 0.9
+    clock.now += TTL * 0.9
     assert not table.reap()
-    clock.at += TTL * 0.2
+    clock.now += TTL * 0.2
     assert table.reap() == (lease,)
 
 
-def test_a_heartbeat_moves_the_deadline(table: LeaseTable, clock: Clock):
+def test_a_heartbeat_moves_the_deadline(table: LeaseTable, clock: FakeClock):
     (lease,) = table.allocate("t").leases
     for _ in range(5):
-        clock.at += TTL * 0.9
+        clock.now += TTL * 0.9
         table.renew(lease.id)
     assert table.get(lease.id) is lease
 
 
-def test_a_lease_whose_time_is_over_is_unknown_before_anyone_reaps_it(table: LeaseTable, clock: Clock):
+def test_a_lease_whose_time_is_over_is_unknown_before_anyone_reaps_it(table: LeaseTable, clock: FakeClock):
     (lease,) = table.allocate("t", "r").leases
-    clock.at += TTL
+    clock.now += TTL
     with pytest.raises(UnknownLease, match=f"Unknown lease {lease.id}"):
         table.renew(lease.id)
 
 
-def test_expired_leases_are_handed_over_for_closing_even_when_the_table_is_full(table: LeaseTable, clock: Clock):
+def test_expired_leases_are_handed_over_for_closing_even_when_the_table_is_full(table: LeaseTable, clock: FakeClock):
     """OpenClaw's server drops them from its tables and then refuses, and their containers leak."""
     old = table.allocate("t").leases + table.allocate("t").leases
-    clock.at += TTL
+    clock.now += TTL
     new = table.reap()
     assert new == old
     assert not table.reap()
@@ -84,7 +77,7 @@ def test_slots_are_bounded_by_task_and_by_runs(table: LeaseTable):
     assert 0 < runs.value.retry_after_s <= 30
 
 
-def test_who_finds_no_slot_comes_back_as_often_as_slots_fall_free(table: LeaseTable, clock: Clock):
+def test_who_finds_no_slot_comes_back_as_often_as_slots_fall_free(table: LeaseTable, clock: FakeClock):
     def retry_s() -> float:
         with pytest.raises(SlotsExhausted) as refused:
             table.allocate("a")
@@ -93,13 +86,13 @@ def test_who_finds_no_slot_comes_back_as_often_as_slots_fall_free(table: LeaseTa
     held = [table.allocate("a").leases[0] for _ in range(2)]
     assert retry_s() == 1.0
     for _ in range(30):
-        clock.at += 5.0
+        clock.now += 5.0
         table.close(held.pop(0).id)
         held.append(table.allocate("a").leases[0])
     assert retry_s() == pytest.approx(5.0, rel=0.01)
 
 
-def test_the_same_request_gets_the_same_lease(table: LeaseTable, clock: Clock):
+def test_the_same_request_gets_the_same_lease(table: LeaseTable, clock: FakeClock):
     first = table.allocate("a", "r1")
     again = table.allocate("a", "r1")
     assert again.reused
@@ -109,16 +102,16 @@ def test_the_same_request_gets_the_same_lease(table: LeaseTable, clock: Clock):
     assert table.allocate("a", "r1").leases != first.leases
 
 
-def test_the_same_request_gets_the_same_lease_from_the_server_s_successor(clock: Clock):
-    clock.at = 1e6
+def test_the_same_request_gets_the_same_lease_from_the_server_s_successor(clock: FakeClock):
+    clock.now = 1e6
     limits = LeaseLimits(ttl_s=1e4, remember_s=300.0)
-    (given,) = LeaseTable(limits, clock).allocate("a", "r1").leases
+    (lease,) = LeaseTable(limits, clock).allocate("a", "r1").leases
     after = LeaseTable(limits, clock)
-    after.restore(SlotLease(given.id, given.task_key, 0.0, given.request_id))
-    assert after.allocate("a", "r1").leases[0].id == given.id
+    after.restore(SlotLease(lease.id, lease.task_key, 0.0, lease.request_id))
+    assert after.allocate("a", "r1").leases[0].id == lease.id
     assert len(after) == 1
-    clock.at += 301.0
-    assert after.allocate("a", "r1").leases[0].id != given.id
+    clock.now += 301.0
+    assert after.allocate("a", "r1").leases[0].id != lease.id
 
 
 def test_a_group_gets_all_of_its_slots_or_none(table: LeaseTable):
@@ -133,11 +126,11 @@ def test_a_group_gets_all_of_its_slots_or_none(table: LeaseTable):
         table.allocate_group("h", 1)
 
 
-def test_a_group_that_is_over_is_no_longer_counted(table: LeaseTable, clock: Clock):
+def test_a_group_that_is_over_is_no_longer_counted(table: LeaseTable, clock: FakeClock):
     table.allocate("g")
     table.allocate_group("g", 2)
     assert table.groups() == {"g": 2}
-    clock.at += TTL
+    clock.now += TTL
     assert table.groups() == {}
 
 
@@ -158,14 +151,14 @@ class LeasesMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = Clock()
+        self.clock = FakeClock(100.0)
         self.table = LeaseTable(LeaseLimits(tasks=2, runs_per_task=3, ttl_s=TTL), self.clock)
         self.alive: dict[str, float] = {}
         self.working: dict[str, int] = {}
         self.groups = 0
 
     def over(self, lease: str) -> bool:
-        return not self.working.get(lease) and self.clock.at >= self.alive[lease]
+        return not self.working.get(lease) and self.clock.now >= self.alive[lease]
 
     @rule(target=leases, task=st.sampled_from("abc"), slots=st.integers(0, 7))
     def allocate(self, task: str, slots: int):
@@ -173,16 +166,16 @@ class LeasesMachine(RuleBasedStateMachine):
         before = dict(self.alive)
         self.groups += 1
         try:
-            given = self.table.allocate_group(f"{task}{self.groups}", slots) if slots else self.table.allocate(task)
+            reply = self.table.allocate_group(f"{task}{self.groups}", slots) if slots else self.table.allocate(task)
         except GroupTooLarge:
             assert slots > 6
             return multiple()
         except SlotsExhausted:
             assert self.alive == before
             return multiple()
-        for lease in given.leases:
-            self.alive[lease.id] = self.clock.at + TTL
-        return multiple(*given.leases)
+        for lease in reply.leases:
+            self.alive[lease.id] = self.clock.now + TTL
+        return multiple(*reply.leases)
 
     @rule(lease=leases)
     def renew(self, lease: SlotLease):
@@ -191,7 +184,7 @@ class LeasesMachine(RuleBasedStateMachine):
                 self.table.renew(lease.id)
         else:
             self.table.renew(lease.id)
-            self.alive[lease.id] = self.clock.at + TTL
+            self.alive[lease.id] = self.clock.now + TTL
 
     @rule(target=busy, lease=leases)
     def begin(self, lease: SlotLease):
@@ -200,7 +193,7 @@ class LeasesMachine(RuleBasedStateMachine):
         operation = self.table.operation(lease.id)
         operation.__enter__()
         self.working[lease.id] = self.working.get(lease.id, 0) + 1
-        self.alive[lease.id] = self.clock.at + TTL
+        self.alive[lease.id] = self.clock.now + TTL
         return (lease.id, operation)
 
     @rule(begun=consumes(busy))
@@ -209,7 +202,7 @@ class LeasesMachine(RuleBasedStateMachine):
         operation.__exit__(None, None, None)
         self.working[lease] -= 1
         if lease in self.alive:
-            self.alive[lease] = self.clock.at + TTL
+            self.alive[lease] = self.clock.now + TTL
 
     @rule(lease=leases)
     def close(self, lease: SlotLease):
@@ -218,7 +211,7 @@ class LeasesMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(0, 2 * TTL))
     def pass_time(self, seconds: float):
-        self.clock.at += seconds
+        self.clock.now += seconds
 
     @rule()
     def reap(self):

@@ -45,7 +45,7 @@ def all_in(wanted: Sequence[tuple[str, str, str]], labels: Mapping[str, str]) ->
     return all(key in labels and (not equals or labels[key] == value) for key, equals, value in wanted)
 
 
-class FakeDaemon:
+class FakeImageDaemon:
     def __init__(self, images: FakeImages) -> None:
         self.docker, self.images = self, images
         self.networks = self
@@ -58,7 +58,7 @@ class FakeDaemon:
 
 
 async def swept(images: FakeImages) -> int:
-    engine: Any = FakeDaemon(images)
+    engine: Any = FakeImageDaemon(images)
     return await remove_abandoned(engine, POOL_LABEL, "p", lambda: 10_000.0)
 
 

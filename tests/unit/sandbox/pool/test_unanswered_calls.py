@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.docker import committed_images
-from sandbox.docker.committed_images import CommittedImage
 from sandbox.docker.engine import ContainerInfo, DockerEngine
+from sandbox.docker.files import committed_images
+from sandbox.docker.files.committed_images import CommittedImage
 from sandbox.docker.labels import POOL_PROCESS_LABEL
 from sandbox.docker.retry import DockerEngineError
 from sandbox.pool import unanswered_calls
@@ -17,42 +17,42 @@ from sandbox.pool.unanswered_calls import LOOK_WINDOW_S, UnansweredCallCleanup
 LABELS = {POOL_PROCESS_LABEL: "mine"}
 
 
-class FakeEngine(DockerEngine):
+class SilentDockerEngine(DockerEngine):
     """Has containers with their states, and images."""
 
     def __init__(self) -> None:
         super().__init__("unix:///nowhere")
         self.states: dict[str, str] = {}
         self.images: set[str] = set()
-        self.asked = 0
+        self.calls = 0
 
     async def containers(self, labels: Any = None) -> tuple[ContainerInfo, ...]:
         assert labels == LABELS
-        self.asked += 1
+        self.calls += 1
         return tuple(ContainerInfo(each, LABELS, state) for each, state in self.states.items())
 
     async def remove(self, container: str) -> None:
         del self.states[container]
 
 
-class Machine:
+class CleanedMachine:
     def __init__(self) -> None:
-        self.engine, self.now = FakeEngine(), 1000.0
-        self.unheard = UnansweredCallCleanup(self.engine, LABELS, 120.0, lambda: self.now)
+        self.engine, self.now = SilentDockerEngine(), 1000.0
+        self.cleanup = UnansweredCallCleanup(self.engine, LABELS, 120.0, lambda: self.now)
 
     async def after(self, seconds: float) -> int:
         self.now += seconds
-        return await self.unheard.remove_orphans()
+        return await self.cleanup.remove_orphans()
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine()
+def machine(monkeypatch: pytest.MonkeyPatch) -> CleanedMachine:
+    made = CleanedMachine()
 
-    async def copies(engine: FakeEngine, labels: object) -> tuple[CommittedImage, ...]:
+    async def copies(engine: SilentDockerEngine, labels: object) -> tuple[CommittedImage, ...]:
         return tuple(CommittedImage(image, LABELS) for image in engine.images)
 
-    async def remove(engine: FakeEngine, image: str) -> None:
+    async def remove(engine: SilentDockerEngine, image: str) -> None:
         engine.images.discard(image)
 
     monkeypatch.setattr(committed_images, "list_committed_images", copies)
@@ -60,7 +60,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return made
 
 
-async def test_only_what_nobody_has_claimed_for_long_is_removed(machine: Machine):
+async def test_only_what_nobody_has_claimed_for_long_is_removed(machine: CleanedMachine):
     engine = machine.engine
     engine.unanswered_at = machine.now
     engine.states = {"late": "created", "soon": "created", "live": "running"}
@@ -72,13 +72,13 @@ async def test_only_what_nobody_has_claimed_for_long_is_removed(machine: Machine
     assert (set(engine.states), engine.images) == ({"soon", "live"}, {"used"})
 
 
-async def test_a_daemon_that_answers_is_not_asked(machine: Machine):
-    assert await machine.after(0.0) == machine.engine.asked == 0
+async def test_a_daemon_that_answers_is_not_asked(machine: CleanedMachine):
+    assert await machine.after(0.0) == machine.engine.calls == 0
     machine.engine.unanswered_at = machine.now
     await machine.after(1.0)
-    assert machine.engine.asked == 1
+    assert machine.engine.calls == 1
     await machine.after(LOOK_WINDOW_S + 1)
-    assert machine.engine.asked == 1
+    assert machine.engine.calls == 1
 
 
 async def test_what_made_nothing_known_is_remembered_and_a_refusal_is_not():
@@ -89,7 +89,7 @@ async def test_what_made_nothing_known_is_remembered_and_a_refusal_is_not():
         assert (engine.unanswered_at is not None) is unknown
 
 
-async def test_a_failing_look_is_repeated(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+async def test_a_failing_look_is_repeated(machine: CleanedMachine, monkeypatch: pytest.MonkeyPatch):
     looks: list[int] = []
 
     async def look() -> int:
@@ -99,7 +99,7 @@ async def test_a_failing_look_is_repeated(machine: Machine, monkeypatch: pytest.
         raise KeyError
 
     monkeypatch.setattr(unanswered_calls, "LOOK_INTERVAL_S", 0.0)
-    monkeypatch.setattr(machine.unheard, "remove_orphans", look)
+    monkeypatch.setattr(machine.cleanup, "remove_orphans", look)
     with pytest.raises(KeyError):
-        await machine.unheard.run()
+        await machine.cleanup.run()
     assert len(looks) == 3

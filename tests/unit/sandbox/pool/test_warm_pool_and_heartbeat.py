@@ -17,27 +17,20 @@ from sandbox.pool.heartbeat import SessionHeartbeat
 from sandbox.pool.settings import PoolSettings
 from sandbox.pool.warm_pool import WarmPool
 from sandbox.pool.warm_sandboxes import ContainerKind
+from tests.support.fake_clock import FakeClock
 
 KIND, OTHER = (ContainerKind(image, "/app", ContainerLimits()) for image in ("image", "other"))
 SETTINGS = PoolSettings("p", "r", 2, warm_per_kind=2, warm_max_age_s=600.0)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Started:
+class StartedSandbox:
     """A sandbox whose end waits for ``may_end``."""
 
     may_end = asyncio.Event()
     count = 0
 
     def __init__(self, image: str = "") -> None:
-        Started.count += 1
+        StartedSandbox.count += 1
         self.image = image
         self.alive, self.spec, self.extended = True, None, 0
         self.beaten = asyncio.Event()
@@ -50,21 +43,21 @@ class Started:
 
     async def close(self) -> None:
         self.alive = False
-        await Started.may_end.wait()
+        await StartedSandbox.may_end.wait()
 
 
 @pytest.fixture(autouse=True)
 def starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    Started.may_end, Started.count = asyncio.Event(), 0
+    StartedSandbox.may_end, StartedSandbox.count = asyncio.Event(), 0
 
-    async def start(engine: object, spec: ContainerSpec, *_: object) -> Started:
-        return Started(spec.image)
+    async def start(engine: object, spec: ContainerSpec, *_: object) -> StartedSandbox:
+        return StartedSandbox(spec.image)
 
     monkeypatch.setattr(warm_pool.SandboxSession, "start", start)
 
 
 @asynccontextmanager
-async def filled(clock: Clock, settings: PoolSettings = SETTINGS) -> AsyncGenerator[Any]:
+async def filled(clock: FakeClock, settings: PoolSettings = SETTINGS) -> AsyncGenerator[Any]:
     def spec(kind: ContainerKind, max_s: float) -> ContainerSpec:
         return ContainerSpec(kind.image, Path("/toolchain"), {})
 
@@ -73,7 +66,7 @@ async def filled(clock: Clock, settings: PoolSettings = SETTINGS) -> AsyncGenera
         made.refill(KIND)
         await made.wait_until_filled()
         yield made
-        Started.may_end.set()
+        StartedSandbox.may_end.set()
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -83,9 +76,9 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def test_live_sessions_are_kept_alive_while_warm_ones_do_not_end():
-    clock = Clock()
+    clock = FakeClock()
     async with filled(clock) as warm:
-        live: Any = Started()
+        live: Any = StartedSandbox()
         heartbeat = SessionHeartbeat(0.003, warm)
         async with heartbeat.running():
             heartbeat.watch(live, 3600.0)
@@ -97,7 +90,7 @@ async def test_live_sessions_are_kept_alive_while_warm_ones_do_not_end():
 
 
 async def test_whoever_waits_warm_and_where_tests_run_outlive_a_restart_of_their_daemon_too():
-    clock = Clock()
+    clock = FakeClock()
     async with filled(clock) as warm:
         heartbeat = SessionHeartbeat(60.0, warm)
         spec = ContainerSpec("image", Path("/toolchain"), {}, auto_remove=False)
@@ -119,7 +112,7 @@ async def test_whoever_waits_warm_and_where_tests_run_outlive_a_restart_of_their
 
 
 def _with(spec: ContainerSpec) -> Any:
-    made: Any = Started()
+    made: Any = StartedSandbox()
     made.spec, made.on_stream_broken = spec, None
     return made
 
@@ -132,12 +125,12 @@ async def test_what_is_put_on_the_shelf_is_mended_from_then_on():
         made.refill(KIND)
         await made.wait_until_filled()
         assert seen == list(made)
-        Started.may_end.set()
+        StartedSandbox.may_end.set()
 
 
 @pytest.mark.parametrize("dead", [False, True])
 async def test_a_shelf_that_nobody_took_from_is_full_again_when_its_sandboxes_are_over(dead: bool):
-    clock = Clock()
+    clock = FakeClock()
     async with filled(clock) as warm:
         before = list(warm)
         assert len(before) == 2
@@ -146,30 +139,30 @@ async def test_a_shelf_that_nobody_took_from_is_full_again_when_its_sandboxes_ar
         clock.now = 1.0 if dead else 601.0
         warm.maintain()
         assert warm.is_full, "a place was given away before what is in it had ended"
-        Started.may_end.set()
+        StartedSandbox.may_end.set()
         await until(lambda: len(warm) == 2)
         assert not set(before) & set(warm)
 
 
 async def test_one_that_is_being_replaced_counts_and_is_not_replaced_twice():
-    clock = Clock()
+    clock = FakeClock()
     settings = PoolSettings("p", "r", 8, warm_per_kind=2)
     async with filled(clock, settings) as warm:
         clock.now = 601.0
         warm.maintain()
         warm.refill(KIND)
         assert warm.filling == 0
-        Started.may_end.set()
+        StartedSandbox.may_end.set()
         await until(lambda: len(warm) == 2)
         await warm.wait_until_filled()
         assert len(warm) == 2
 
 
 async def test_a_kind_that_no_task_has_asked_for_in_a_long_time_is_not_kept_ready():
-    clock = Clock()
+    clock = FakeClock()
     settings = PoolSettings("p", "r", 4, warm_per_kind=2)
     async with filled(clock, settings) as warm:
-        Started.may_end.set()
+        StartedSandbox.may_end.set()
         clock.now = 7000.0
         warm.refill(OTHER)
         await warm.wait_until_filled()
@@ -182,8 +175,8 @@ async def test_a_kind_that_no_task_has_asked_for_in_a_long_time_is_not_kept_read
 
 
 async def test_a_pool_that_ends_starts_no_more():
-    clock = Clock()
+    clock = FakeClock()
     async with filled(clock) as warm:
         clock.now = 601.0
         warm.maintain()
-    assert (Started.count, warm.filling, warm.is_full) == (2, 0, False)
+    assert (StartedSandbox.count, warm.filling, warm.is_full) == (2, 0, False)

@@ -37,12 +37,12 @@ class FakeDaytonaContainer:
         self.verbs.append(command.rpartition(" driver ")[2].split()[0])
         return self.code, "@sbx 1:2 \n"
 
-    async def put(self, files: dict[str, bytes]) -> None: ...
+    async def write_files(self, files: dict[str, bytes]) -> None: ...
 
-    async def get(self, path: str) -> bytes:
+    async def read_file(self, path: str) -> bytes:
         return b""
 
-    async def end(self) -> None:
+    async def remove(self) -> None:
         self.ended = True
 
 
@@ -68,17 +68,17 @@ async def test_a_sandbox_has_what_its_task_says_and_ends_by_itself() -> None:
     lab = Lab()
     async with daytona_provider({}, lab) as provider:
         sandbox = await provider.open(TASK, 601.0)
-        (box,) = lab.boxes
-        asked = box.params
-        assert (asked.image, asked.env_vars, asked.os_user) == ("debian:12", {"A": "b"}, "root")
-        assert (asked.resources.cpu, asked.resources.memory) == (2, 3)
-        assert (asked.ephemeral, asked.ttl_minutes, asked.auto_stop_interval) == (True, 11, 15)
-        assert asked.network_block_all
+        (box,) = lab.sandboxes
+        params = box.params
+        assert (params.image, params.env_vars, params.os_user) == ("debian:12", {"A": "b"}, "root")
+        assert (params.resources.cpu, params.resources.memory) == (2, 3)
+        assert (params.ephemeral, params.ttl_minutes, params.auto_stop_interval) == (True, 11, 15)
+        assert params.network_block_all
         await provider.renew()
-        assert box.renewed == 1
+        assert box.activity_refreshes == 1
         await sandbox.close()
         await provider.renew()
-        assert (box.renewed, box.gone) == (1, True)
+        assert (box.activity_refreshes, box.deleted) == (1, True)
 
 
 async def test_whatever_is_open_is_deleted_at_the_end_however_that_comes() -> None:
@@ -121,7 +121,7 @@ async def test_an_image_that_cannot_be_worked_in_is_the_task_s_fault_and_leaves_
 @pytest.mark.parametrize("build", [None, ImageBuild({"Dockerfile": b"FROM debian:12\n"})])
 async def test_a_sandbox_that_daytona_refuses_is_infrastructure(build: ImageBuild | None) -> None:
     lab = Lab()
-    lab.refuse = fake_daytona.DaytonaError("quota")
+    lab.create_error = fake_daytona.DaytonaError("quota")
     async with daytona_provider({}, lab) as provider:
         with pytest.raises(BuildError if build else SandboxStartError, match="quota"):
             await provider.open(replace(TASK, build=build))
@@ -131,7 +131,7 @@ async def test_an_image_is_built_of_its_context() -> None:
     lab = Lab()
     async with daytona_provider({}, lab) as provider:
         await provider.open(replace(TASK, build=ImageBuild({"d/Dockerfile": b"FROM x\n"}, "d/Dockerfile")))
-        assert lab.boxes[0].params.image.dockerfile == "FROM x\n"
+        assert lab.sandboxes[0].params.image.dockerfile == "FROM x\n"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ async def test_what_a_task_cannot_have_there_is_said_and_nothing_is_started(task
     async with daytona_provider({}, lab) as provider:
         with pytest.raises(UserError, match=why):
             await provider.open(task)
-    assert lab.boxes == []
+    assert lab.sandboxes == []
 
 
 async def test_each_phase_reaches_what_it_may() -> None:
@@ -156,8 +156,8 @@ async def test_each_phase_reaches_what_it_may() -> None:
     network = TaskNetwork(agent=NetworkMode.PROXY, verify=NetworkMode.FULL, allowed_hosts=("pypi.org",))
     async with daytona_provider({}, lab) as provider:
         await provider.open(replace(TASK, network=network))
-        asked = lab.boxes[0].params
-        assert (asked.network_block_all, asked.domain_allow_list) == (False, "pypi.org")
+        params = lab.sandboxes[0].params
+        assert (params.network_block_all, params.domain_allow_list) == (False, "pypi.org")
 
 
 async def opened(lab: Lab) -> tuple[machines.DaytonaHandle, AsyncSandbox]:
@@ -168,21 +168,21 @@ async def opened(lab: Lab) -> tuple[machines.DaytonaHandle, AsyncSandbox]:
 async def test_a_connection_that_fails_is_tried_again_and_then_is_infrastructures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(machines, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(machines, "AGAIN_S", 0.0)
     machine, box = await opened(Lab())
-    box.fail = [fake_daytona.DaytonaConnectionError("reset"), TimeoutError()]
+    box.errors = [fake_daytona.DaytonaConnectionError("reset"), TimeoutError()]
     assert (await machine.call("list-processes")).words == ("1:2",)
-    box.fail = [fake_daytona.DaytonaConnectionError("reset")] * 3
+    box.errors = [fake_daytona.DaytonaConnectionError("reset")] * 3
     with pytest.raises(SandboxLost, match="does not answer"):
         await machine.call("list-processes")
-    box.fail = [fake_daytona.DaytonaError("500")]
+    box.errors = [fake_daytona.DaytonaError("500")]
     with pytest.raises(SandboxLost, match="failed sandbox"):
         await machine.call("list-processes")
 
 
 async def test_a_sandbox_that_is_gone_stays_gone_and_nothing_says_why() -> None:
     machine, box = await opened(Lab())
-    box.gone = True
+    box.deleted = True
     for _ in range(2):
         with pytest.raises(SandboxVanished):
             await machine.call("list-processes")

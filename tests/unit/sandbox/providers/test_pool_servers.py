@@ -11,7 +11,7 @@ from sandbox.pool.leases import LeaseLimits
 from sandbox.providers.interface import open_sandbox
 from sandbox.providers.pool_servers import PoolServers
 from sandbox.tasks.task import Task
-from tests.support.fake_judge import nobody
+from tests.support.fake_judge import unreachable_url
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server
 
@@ -23,7 +23,7 @@ async def test_a_tasks_sandboxes_are_on_one_server_and_tasks_are_spread(tmp_path
     async with (
         pool_server(one, tmp_path / "one") as (first, _),
         pool_server(other, tmp_path / "other") as (second, _),
-        PoolServers((first, second)) as servers,
+        PoolServers((first, second), acquire_s=60.0) as servers,
     ):
         for number in range(16):
             for _ in range(3):
@@ -36,7 +36,7 @@ async def test_a_tasks_sandboxes_are_on_one_server_and_tasks_are_spread(tmp_path
 
 
 async def test_a_server_that_is_full_or_dead_is_passed_over(tmp_path: Path) -> None:
-    dead = nobody().removesuffix("/v1")
+    dead = unreachable_url().removesuffix("/v1")
     async with (
         pool_server(FakeProvider(), tmp_path / "one", ONE) as (first, _),
         pool_server(FakeProvider(), tmp_path / "other", ONE) as (second, _),
@@ -50,11 +50,11 @@ async def test_a_server_that_is_full_or_dead_is_passed_over(tmp_path: Path) -> N
 
 
 async def test_a_tasks_own_fault_is_not_tried_again_elsewhere(tmp_path: Path) -> None:
-    providers = [FakeProvider(refuse=TaskFault("its setup fails")) for _ in range(2)]
+    providers = [FakeProvider(open_error=TaskFault("its setup fails")) for _ in range(2)]
     async with (
         pool_server(providers[0], tmp_path / "one") as (first, _),
         pool_server(providers[1], tmp_path / "other") as (second, _),
-        PoolServers((first, second)) as servers,
+        PoolServers((first, second), acquire_s=60.0) as servers,
     ):
         with pytest.raises(TaskFault, match="its setup fails"):
             await servers.open(Task("t", ""))

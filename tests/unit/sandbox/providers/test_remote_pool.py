@@ -26,7 +26,7 @@ from sandbox.pool.leases import LeaseLimits
 from sandbox.providers.interface import open_sandbox
 from sandbox.providers.remote import RemotePool
 from sandbox.router.app import create_app
-from sandbox.router.workers import RouterWorkers
+from sandbox.router.pool_servers import RoutedPoolServers
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server, serving
@@ -36,7 +36,7 @@ ONE = LeaseLimits(tasks=1, runs_per_task=1)
 
 
 async def test_a_full_server_is_asked_again_when_it_says(tmp_path: Path):
-    async with pool_server(FakeProvider(), tmp_path, ONE) as (url, _), RemotePool(url) as pool:
+    async with pool_server(FakeProvider(), tmp_path, ONE) as (url, _), RemotePool(url, acquire_s=60.0) as pool:
         first = await pool.open(TASK)
         async with asyncio.TaskGroup() as group:
             second = group.create_task(pool.open(TASK))
@@ -58,7 +58,7 @@ async def test_the_background_heartbeat_keeps_an_idle_lease(tmp_path: Path):
     seconds, limits = [0.0], LeaseLimits(ttl_s=1.0)
     async with (
         pool_server(FakeProvider(), tmp_path, limits, now=lambda: seconds[0], expiry_check_s=0.01) as (url, service),
-        RemotePool(url) as pool,
+        RemotePool(url, acquire_s=60.0) as pool,
     ):
         sandbox = await pool.open(TASK)
         for _ in range(4):
@@ -73,10 +73,10 @@ async def test_the_background_heartbeat_keeps_an_idle_lease(tmp_path: Path):
 async def test_leases_of_a_client_that_stopped_are_reaped(tmp_path: Path):
     provider, limits = FakeProvider(), LeaseLimits(ttl_s=0.3)
     async with pool_server(provider, tmp_path, limits, expiry_check_s=0.05) as (url, service):
-        async with RemotePool(url) as pool:
+        async with RemotePool(url, acquire_s=60.0) as pool:
             await pool.open(TASK)
         async with asyncio.timeout(30):
-            while provider.there:  # noqa: ASYNC110  seen from outside only
+            while provider.running:  # noqa: ASYNC110  seen from outside only
                 await asyncio.sleep(0.02)
         assert service.reaped == 1
 
@@ -86,22 +86,22 @@ async def test_a_cut_reply_is_asked_for_again_and_the_command_runs_once(tmp_path
     async with (
         pool_server(provider, tmp_path) as (url, _),
         CuttingProxy(url) as proxy,
-        RemotePool(proxy.url) as pool,
+        RemotePool(proxy.url, acquire_s=60.0) as pool,
         open_sandbox(pool, TASK) as sandbox,
     ):
         proxy.cut = 2
         assert (await sandbox.run("pay", 5)).output == "pay\n"
         assert proxy.cut == 0
-        assert provider.opened[0].ran == ["pay"]
+        assert provider.opened[0].calls == ["pay"]
 
 
 @pytest.mark.parametrize("error", [SandboxLost("a"), SandboxVanished("b"), SandboxDestroyed("c")], ids=repr)
 async def test_whose_fault_it_was_arrives(tmp_path: Path, error: Exception):
     provider = FakeProvider()
-    async with pool_server(provider, tmp_path) as (url, _), RemotePool(url) as pool:
+    async with pool_server(provider, tmp_path) as (url, _), RemotePool(url, acquire_s=60.0) as pool:
         for ask in (lambda box: box.run("x", 5), lambda box: box.call_tool("shell_exec", {}), lambda box: box.grade()):
             sandbox = await pool.open(TASK)
-            provider.opened[-1].fail = error
+            provider.opened[-1].error = error
             with pytest.raises(type(error)) as caught:
                 await ask(sandbox)
             assert type(caught.value) is type(error)
@@ -116,8 +116,8 @@ async def test_whose_fault_it_was_arrives(tmp_path: Path, error: Exception):
 async def test_why_there_is_no_sandbox_arrives(tmp_path: Path, error: Exception):
     """Otherwise a task that can never start counts as infrastructure, and is tried again."""
     kinds = (BuildError, TaskFault, SandboxStartError, UserError)
-    provider = FakeProvider(refuse=error)
-    async with pool_server(provider, tmp_path) as (url, service), RemotePool(url) as pool:
+    provider = FakeProvider(open_error=error)
+    async with pool_server(provider, tmp_path) as (url, service), RemotePool(url, acquire_s=60.0) as pool:
         with pytest.raises(Exception, match=str(error)) as caught:
             await pool.open(TASK)
         assert type(caught.value) is next(kind for kind in kinds if isinstance(error, kind))
@@ -125,12 +125,12 @@ async def test_why_there_is_no_sandbox_arrives(tmp_path: Path, error: Exception)
 
 
 async def test_a_server_that_is_gone_is_infrastructure(tmp_path: Path):
-    async with RemotePool("http://127.0.0.1:9", unreachable_s=0.2) as pool:
+    async with RemotePool("http://127.0.0.1:9", acquire_s=60.0, unreachable_s=0.2) as pool:
         with pytest.raises(SandboxStartError, match="provided no sandbox"):
             await pool.open(TASK)
-    async with RemotePool("http://127.0.0.1:9", unreachable_s=0.2) as pool:
+    async with AsyncExitStack() as stack:
         async with pool_server(FakeProvider(), tmp_path) as (url, _):
-            pool._server.url = url
+            pool = await stack.enter_async_context(RemotePool(url, acquire_s=60.0, unreachable_s=0.2))
             sandbox = await pool.open(TASK)
         with pytest.raises(SandboxLost, match="does not answer"):
             await sandbox.run("x", 5)
@@ -139,9 +139,9 @@ async def test_a_server_that_is_gone_is_infrastructure(tmp_path: Path):
 
 async def test_a_deadline_ends_the_session_here_too(tmp_path: Path):
     provider = FakeProvider()
-    async with pool_server(provider, tmp_path) as (url, _), RemotePool(url) as pool:
+    async with pool_server(provider, tmp_path) as (url, _), RemotePool(url, acquire_s=60.0) as pool:
         sandbox = await pool.open(TASK, deadline_s=1.0)
-        provider.opened[0].hold = asyncio.Event()
+        provider.opened[0].may_finish = asyncio.Event()
         with pytest.raises(SandboxLost, match="deadline"):
             await sandbox.run("x", 60)
         assert not sandbox.alive
@@ -152,11 +152,11 @@ async def test_whoever_is_nearest_to_the_work_gives_a_request_up_at_its_deadline
     """Otherwise a client gives up a running request, and nothing reports its outcome."""
     provider = FakeProvider()
     async with pool_server(provider, tmp_path) as (worker, _), AsyncExitStack() as stack:
-        router = create_app(lambda: RouterWorkers((worker,), "", 0.5), Access("127.0.0.1"))
+        router = create_app(lambda: RoutedPoolServers((worker,), "", 0.5), Access("127.0.0.1"))
         url = await stack.enter_async_context(serving(router)) if behind_a_router else worker
-        pool = await stack.enter_async_context(RemotePool(url, request_s=1.5))
+        pool = await stack.enter_async_context(RemotePool(url, acquire_s=60.0, request_s=1.5))
         sandbox = await pool.open(TASK)
-        provider.opened[0].hold = asyncio.Event()
+        provider.opened[0].may_finish = asyncio.Event()
         with pytest.raises(SandboxLost, match="504 DEADLINE"):
             await sandbox.call_tool("shell_exec", {"command": "x"})
 
@@ -164,24 +164,24 @@ async def test_whoever_is_nearest_to_the_work_gives_a_request_up_at_its_deadline
 async def test_a_command_and_a_grading_are_waited_for_as_long_as_they_may_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    asked: dict[str, float] = {}
+    deadlines: dict[str, float] = {}
     real = RemotePool.post_with_retries
 
     async def ask(self: RemotePool, path: str, body: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any]:
-        asked[path] = body.get("deadline_s", 0.0)
+        deadlines[path] = body.get("deadline_s", 0.0)
         return await real(self, path, body, deadline_s)
 
     monkeypatch.setattr(RemotePool, "post_with_retries", ask)
     long = Task(id="long", instruction="", test_timeout_s=7200.0, grading=GradingLevel.COMMIT)
     async with pool_server(FakeProvider(), tmp_path) as (url, _), RemotePool(url, acquire_s=1800.0) as pool:
         sandbox = await pool.open(long)
-        assert 1700 < asked["/reset"] <= 1800
+        assert 1700 < deadlines["/reset"] <= 1800
         await sandbox.run("x", 3600.0)
-        assert asked["/run"] > 3600
+        assert deadlines["/run"] > 3600
         await sandbox.grade()
-        assert asked["/evaluate"] == max_grading_s(long) > 7200
+        assert deadlines["/evaluate"] == max_grading_s(long) > 7200
         await sandbox.grade(10.0)
-        assert asked["/evaluate"] == max_grading_s(long, 10.0) < 7200
+        assert deadlines["/evaluate"] == max_grading_s(long, 10.0) < 7200
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -194,7 +194,7 @@ async def test_who_is_cancelled_while_asking_for_a_slot_gives_it_back(
     async with (
         pool_server(FakeProvider(), tmp_path) as (url, service),
         CuttingProxy(url) as proxy,
-        RemotePool(proxy.url) as pool,
+        RemotePool(proxy.url, acquire_s=60.0) as pool,
     ):
         proxy.answers.clear()
         async with asyncio.TaskGroup() as group:

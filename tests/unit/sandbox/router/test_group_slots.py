@@ -19,8 +19,9 @@ from sandbox.pool.leases import GroupTooLarge, LeaseLimits, LeaseTable, SlotLeas
 from sandbox.providers.interface import SandboxGroup
 from sandbox.providers.remote import RemotePool
 from sandbox.router.app import create_app
-from sandbox.router.workers import RouterWorkers
+from sandbox.router.pool_servers import RoutedPoolServers
 from sandbox.tasks.task import Task
+from tests.support.fake_clock import FakeClock
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server, serving
 
@@ -28,16 +29,8 @@ TASK = Task(id="t", instruction="x")
 TTL = 600.0
 
 
-@dataclass
-class Clock:
-    at: float = 0.0
-
-    def __call__(self) -> float:
-        return self.at
-
-
-def table(slots: int, clock: Clock | None = None) -> LeaseTable:
-    return LeaseTable(LeaseLimits(tasks=slots, runs_per_task=1, ttl_s=TTL), clock or Clock())
+def table(slots: int, clock: FakeClock | None = None) -> LeaseTable:
+    return LeaseTable(LeaseLimits(tasks=slots, runs_per_task=1, ttl_s=TTL), clock or FakeClock())
 
 
 def test_the_first_member_holds_the_places_of_all() -> None:
@@ -66,27 +59,27 @@ def test_a_group_that_never_fits_is_told_so() -> None:
 
 def test_a_place_that_waits_for_its_member_lives_as_long_as_those_beside_it() -> None:
     """A shorter life would leave none for a late member; a longer one would keep a dead run's slots."""
-    clock = Clock()
+    clock = FakeClock()
     one = table(2, clock)
     (first,) = one.allocate_from_group("g", 2, "a").leases
     for _ in range(5):
-        clock.at += TTL - 1
+        clock.now += TTL - 1
         one.renew(first.id)
     (late,) = one.allocate_from_group("g", 2, "b").leases
     one.close(first.id)
-    clock.at += TTL
+    clock.now += TTL
     with pytest.raises(UnknownLease):
         one.get(late.id)
     assert one.groups() == one.reserved_slots() == {}
 
 
 def test_a_place_of_a_member_that_died_is_free_again_while_its_group_goes_on() -> None:
-    clock = Clock()
+    clock = FakeClock()
     one = table(2, clock)
     alive, dead = (one.allocate_from_group("g", 2, name).leases[0] for name in "ab")
-    clock.at += TTL - 1
+    clock.now += TTL - 1
     one.renew(alive.id)
-    clock.at += 1
+    clock.now += 1
     assert [lease.id for lease in one.reap()] == [dead.id]
 
 
@@ -103,8 +96,8 @@ class Member:
 
 
 @dataclass
-class Run:
-    """The members of a run on one server: requests leave in order, each to a free slot of a worker."""
+class GroupMembers:
+    """The members of a run on one server: requests leave in order, each to a free slot of a server."""
 
     table: LeaseTable
     size: int
@@ -134,12 +127,12 @@ class Run:
         group = f"g{member.group}"
         try:
             if member.attempt:
-                given = self.table.allocate("t", f"{group}-{member.request_id}")
+                reply = self.table.allocate("t", f"{group}-{member.request_id}")
             else:
-                given = self.table.allocate_from_group(group, self.size, member.request_id)
+                reply = self.table.allocate_from_group(group, self.size, member.request_id)
         except SlotsExhausted:
             return False
-        (member.lease,) = given.leases
+        (member.lease,) = reply.leases
         if not member.attempt and member.group not in self.begun:
             self.begun.add(member.group)
             assert self.table.groups()[group] == self.size, "a member has begun without a place for all"
@@ -150,9 +143,9 @@ class Run:
 def test_no_two_groups_wait_for_each_other_in_whatever_order_their_members_come(
     data: st.DataObject, size: int, groups: int, spare: int
 ) -> None:
-    places = data.draw(st.integers(1, size * groups), "places of the workers")
+    places = data.draw(st.integers(1, size * groups), "places of the servers")
     members = deque(Member(group, number) for group in range(groups) for number in range(size))
-    run = Run(table(size + spare), size, places, members)
+    run = GroupMembers(table(size + spare), size, places, members)
     order = data.draw(st.lists(st.tuples(st.integers(0, 99), st.booleans()), max_size=60), "who comes when, and fails")
     for choice, fails in order:
         run.issue()
@@ -168,12 +161,12 @@ def test_no_two_groups_wait_for_each_other_in_whatever_order_their_members_come(
 async def test_a_groups_members_begin_when_there_is_a_place_for_all_and_give_them_back_one_by_one(
     tmp_path: Path,
 ) -> None:
-    """The members come from two workers, as in a run."""
+    """The members come from two servers, as in a run."""
     limits = LeaseLimits(tasks=4, runs_per_task=1)
     async with (
         pool_server(FakeProvider(), tmp_path, limits) as (url, service),
-        RemotePool(url) as one,
-        RemotePool(url) as other,
+        RemotePool(url, acquire_s=60.0) as one,
+        RemotePool(url, acquire_s=60.0) as other,
     ):
         first = [await pool.open(TASK, 600.0, SandboxGroup("run/g1", 3)) for pool in (one, other)]
         assert service.table.reserved_slots() == {"run/g1": 1}
@@ -191,9 +184,10 @@ async def test_a_group_without_room_is_infrastructures_and_holds_nothing(tmp_pat
     limits = LeaseLimits(tasks=2, runs_per_task=1)
     async with (
         pool_server(FakeProvider(), tmp_path, limits) as (url, service),
+        RemotePool(url, acquire_s=60.0) as patient,
         RemotePool(url, acquire_s=0.5) as pool,
     ):
-        single = await pool.open(TASK)
+        single = await patient.open(TASK)
         for size in (2, 3):  # not now, and never
             with pytest.raises(SandboxStartError):
                 await pool.open(TASK, 600.0, SandboxGroup("g", size))
@@ -208,8 +202,10 @@ async def test_a_group_over_several_servers_is_held_before_it_begins(tmp_path: P
             await stack.enter_async_context(pool_server(FakeProvider(), tmp_path / name, limits)) for name in "ab"
         ]
         tables = [service.table for _, service in servers]
-        app = create_app(lambda: RouterWorkers(tuple(url for url, _ in servers), "", 60.0), Access("127.0.0.1"))
-        pool = await stack.enter_async_context(RemotePool(await stack.enter_async_context(serving(app))))
+        app = create_app(lambda: RoutedPoolServers(tuple(url for url, _ in servers), "", 60.0), Access("127.0.0.1"))
+        pool = await stack.enter_async_context(
+            RemotePool(await stack.enter_async_context(serving(app)), acquire_s=60.0)
+        )
         first = await pool.open(TASK, 600.0, SandboxGroup("g", 5))
         assert sum(map(len, tables)) == 5
         assert sum(each.reserved_slots()["g"] for each in tables) == 4

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.router.placement import (
-    WorkerNode,
+    PoolServerNode,
     can_never_fit,
     is_repeatable,
     parse_router_lease_id,
@@ -18,10 +18,10 @@ from sandbox.router.placement import (
     split_slots,
 )
 
-NODES = [WorkerNode(f"http://w{n}:18081", free=4) for n in range(5)]
+NODES = [PoolServerNode(f"http://w{n}:18081", free=4) for n in range(5)]
 
 
-def test_a_task_keeps_its_worker_when_others_come_and_go():
+def test_a_task_keeps_its_server_when_others_come_and_go():
     for task in map(str, range(200)):
         first = rank_nodes(task, "", NODES)[0]
         assert rank_nodes(task, "", list(reversed(NODES)))[0] == first
@@ -30,15 +30,15 @@ def test_a_task_keeps_its_worker_when_others_come_and_go():
             assert rank_nodes(task, "", rest)[0] == first
 
 
-def test_tasks_spread_over_all_workers():
+def test_tasks_spread_over_all_servers():
     load = Counter(rank_nodes(str(task), "", NODES)[0] for task in range(2000))
     assert len(load) == 5
     assert max(load.values()) < 2 * min(load.values())
 
 
 def test_one_that_has_the_image_comes_first_and_one_that_is_unreachable_last():
-    has, lacks = WorkerNode("http://a", images=frozenset({"x:1"})), WorkerNode("http://b")
-    dead = WorkerNode("http://c", reachable=False, images=frozenset({"x:1"}))
+    has, lacks = PoolServerNode("http://a", images=frozenset({"x:1"})), PoolServerNode("http://b")
+    dead = PoolServerNode("http://c", reachable=False, images=frozenset({"x:1"}))
     for task in map(str, range(50)):
         assert rank_nodes(task, "x:1", [dead, lacks, has]) == [has, lacks, dead]
     assert {rank_nodes(str(task), "", [has, lacks])[0] for task in range(50)} == {has, lacks}
@@ -46,7 +46,7 @@ def test_one_that_has_the_image_comes_first_and_one_that_is_unreachable_last():
 
 @given(st.integers(1, 16), st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=6))
 def test_a_group_is_split_exactly_or_not_at_all(slots: int, shape: list[tuple[int, bool]]):
-    nodes = [WorkerNode(f"http://{n}", reachable, free, slots=8) for n, (free, reachable) in enumerate(shape)]
+    nodes = [PoolServerNode(f"http://{n}", reachable, free, slots=8) for n, (free, reachable) in enumerate(shape)]
     shares = split_slots(slots, nodes)
     room = sum(node.free for node in nodes if node.reachable)
     if shares is None:
@@ -56,17 +56,20 @@ def test_a_group_is_split_exactly_or_not_at_all(slots: int, shape: list[tuple[in
         assert all(0 < share <= node.free and node.reachable for node, share in shares.items())
 
 
-def test_a_group_goes_to_no_worker_that_takes_no_further_task():
-    full, fits = WorkerNode("http://a", free=8, slots=8, new_tasks=False), WorkerNode("http://b", free=4, slots=8)
+def test_a_group_goes_to_no_server_that_takes_no_further_task():
+    full, fits = (
+        PoolServerNode("http://a", free=8, slots=8, new_tasks=False),
+        PoolServerNode("http://b", free=4, slots=8),
+    )
     assert split_slots(4, [full, fits]) == {fits: 4}
     assert split_slots(5, [full, fits]) is None
 
 
-def test_whether_a_group_will_ever_have_a_place_is_said_only_when_all_workers_have_told():
+def test_whether_a_group_will_ever_have_a_place_is_said_only_when_all_servers_have_told():
     eight, dead, silent = (
-        WorkerNode("http://a", slots=8),
-        WorkerNode("http://b", reachable=False, slots=4),
-        WorkerNode("http://c"),
+        PoolServerNode("http://a", slots=8),
+        PoolServerNode("http://b", reachable=False, slots=4),
+        PoolServerNode("http://c"),
     )
     assert can_never_fit(13, [eight, dead])
     assert not can_never_fit(12, [eight, dead])

@@ -34,7 +34,7 @@ def test_a_lease_comes_back_with_its_container_and_what_was_answered(journal: Le
         "run-0", "task", "request", "group",
     )  # fmt: skip
     assert (found.container, found.reset) == ("container", RESET)
-    assert told(found) == {"run/a": ("d", b'{"ok":true}'), "exec_tool/b": ("f", b"")}
+    assert remembered_operations(found) == {"run/a": ("d", b'{"ok":true}'), "exec_tool/b": ("f", b"")}
 
 
 def test_a_server_is_known_again_and_is_no_other_whatever_their_folders_are_called(tmp_path: Path):
@@ -46,7 +46,7 @@ def test_a_server_is_known_again_and_is_no_other_whatever_their_folders_are_call
     assert len({StateDirectory(folder).id for folder in made}) == len(made)
 
 
-def told(found: RememberedLease) -> dict[str, tuple[str, bytes]]:
+def remembered_operations(found: RememberedLease) -> dict[str, tuple[str, bytes]]:
     return {each.key: (each.digest, each.reply.body if each.reply else b"") for each in found.operations.values()}
 
 
@@ -64,7 +64,7 @@ def test_a_lease_that_lives_long_has_a_file_no_longer_than_what_is_remembered(jo
     journal.rewrite(known)
     (found,) = StateDirectory(tmp_path).remembered_leases()
     assert (found.lease.group, found.container, found.reset) == ("group", "container", RESET)
-    assert told(found) == {"run/2999": ("d", b"x" * 2000)}
+    assert remembered_operations(found) == {"run/2999": ("d", b"x" * 2000)}
 
 
 def test_what_follows_a_line_that_was_cut_off_is_read(journal: LeaseJournal, tmp_path: Path):
@@ -72,7 +72,7 @@ def test_what_follows_a_line_that_was_cut_off_is_read(journal: LeaseJournal, tmp
         file.write(b'{"begin": "run/cu')
     journal.begin("run/next", "d")
     (found,) = StateDirectory(tmp_path).remembered_leases()
-    assert told(found) == {"run/next": ("d", b"")}
+    assert remembered_operations(found) == {"run/next": ("d", b"")}
 
 
 def test_every_cut_of_the_file_can_be_read(journal: LeaseJournal, tmp_path: Path):
@@ -84,7 +84,7 @@ def test_every_cut_of_the_file_can_be_read(journal: LeaseJournal, tmp_path: Path
         path.write_bytes(whole[:at])
         for found in StateDirectory(tmp_path).remembered_leases():
             assert found.container in ("", "container")
-            assert told(found) in ({}, {"run/a": ("d", b"")}, {"run/a": ("d", b'{"ok":true}')})
+            assert remembered_operations(found) in ({}, {"run/a": ("d", b"")}, {"run/a": ("d", b'{"ok":true}')})
         path.write_bytes(whole)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
@@ -13,11 +13,14 @@ import pytest
 
 from sandbox.errors import BuildError, SandboxDestroyed, SandboxLost, SandboxStartError, TaskFault
 from sandbox.http.auth import check_access
+from sandbox.http.messages import HttpReply
 from sandbox.http.task_codec import encode_task
 from sandbox.pool.leases import LeaseLimits, SlotLease
 from sandbox.server.journal import StateDirectory
+from sandbox.server.operations import RequestedOperation
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
+from tests.support.fake_clock import FakeClock
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server
 from tests.support.openclaw_client import OpenClawClient
@@ -53,10 +56,10 @@ async def until(holds: Callable[[], bool]) -> None:
 
 async def leased(http: httpx.AsyncClient, **more: object) -> str:
     """Allocate a lease with a sandbox."""
-    _, given = await call(http, "/allocate", task_key="t1", **more)
-    status, _ = await call(http, "/reset", lease_id=given["lease_id"], task_meta=INLINE)
+    _, reply = await call(http, "/allocate", task_key="t1", **more)
+    status, _ = await call(http, "/reset", lease_id=reply["lease_id"], task_meta=INLINE)
     assert status == 200
-    return given["lease_id"]
+    return reply["lease_id"]
 
 
 async def test_openclaws_client_works_unchanged(provider: FakeProvider, dataset: Path, tmp_path: Path):
@@ -64,9 +67,9 @@ async def test_openclaws_client_works_unchanged(provider: FakeProvider, dataset:
         lease = await client.allocate("t1", "uid-1")
         assert (lease["lease_id"][:4], len(lease["lease_id"]), lease["reused"]) == ("run-", 20, False)
         assert (await client.allocate("t1", "uid-1"))["reused"] is True
-        told = await client.reset(lease["lease_id"], META)
-        assert told["user_msg"] == "Task name:t1\nTask instruction: Do it."
-        assert "shell_exec" in [schema["function"]["name"] for schema in told["tool_schemas"]]
+        reply = await client.reset(lease["lease_id"], META)
+        assert reply["user_msg"] == "Task name:t1\nTask instruction: Do it."
+        assert "shell_exec" in [schema["function"]["name"] for schema in reply["tool_schemas"]]
         await client.heartbeat(lease["lease_id"])
         assert await client.exec_tool(lease["lease_id"], "shell_exec", {"id": "a", "command": "ls"}) == "ran 1"
         assert await client.evaluate(lease["lease_id"]) == 1.0
@@ -76,7 +79,7 @@ async def test_openclaws_client_works_unchanged(provider: FakeProvider, dataset:
         assert client.requests == before + 1
         with pytest.raises(httpx.HTTPStatusError, match="404"):
             await client.heartbeat(lease["lease_id"])
-    assert not provider.there
+    assert not provider.running
 
 
 async def test_status_and_health_are_openclaws(provider: FakeProvider, tmp_path: Path):
@@ -136,101 +139,115 @@ async def test_a_heartbeat_waits_for_no_operation_and_a_busy_lease_is_not_reaped
     provider: FakeProvider, tmp_path: Path
 ):
     """OpenClaw's heartbeat waits for the lock of the operation that it should keep alive."""
-    limits = LeaseLimits(ttl_s=0.2)
+    limits, clock = LeaseLimits(ttl_s=10.0), FakeClock()
     async with (
-        pool_server(provider, tmp_path, limits, expiry_check_s=0.01) as (url, service),
+        pool_server(provider, tmp_path, limits, now=clock, expiry_check_s=0.01) as (url, service),
         httpx.AsyncClient(base_url=url) as http,
     ):
         lease = await leased(http)
         sandbox = provider.opened[0]
-        sandbox.hold = asyncio.Event()
+        sandbox.may_finish = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             running = group.create_task(call(http, "/evaluate", lease_id=lease))
-            await until(lambda: bool(sandbox.ran))
-            await asyncio.sleep(0.5)
-            assert (await call(http, "/heartbeat", lease_id=lease))[0] == 200
+            await until(lambda: bool(sandbox.calls))
+            clock.now += 60.0
+            await asyncio.sleep(0.1)  # several checks
             assert not service.reaped
-            sandbox.hold.set()
+            assert (await call(http, "/heartbeat", lease_id=lease))[0] == 200
+            sandbox.may_finish.set()
             assert (await running)[1]["score"] == 1.0
+        clock.now += 60.0
         await until(lambda: service.reaped > 0)
         assert (await call(http, "/heartbeat", lease_id=lease))[0] == 404
-        await until(lambda: not provider.there)
+        await until(lambda: not provider.running)
 
 
 async def test_a_blind_retry_of_a_cut_request_does_not_run_the_command_again(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
         sandbox = provider.opened[0]
-        sandbox.hold = asyncio.Event()
+        sandbox.may_finish = asyncio.Event()
         body = {"lease_id": lease, "tool_call": {"name": "shell_exec", "arguments": {"command": "charge card"}}}
         with pytest.raises(httpx.ReadTimeout):
             await http.post("/exec_tool", json=body, timeout=0.3)
         async with asyncio.TaskGroup() as group:
             retry = group.create_task(http.post("/exec_tool", json=body))
             await asyncio.sleep(0.1)
-            sandbox.hold.set()
+            sandbox.may_finish.set()
             assert (await retry).json()["observation"] == "ran 1"
-        assert sandbox.ran == ["shell_exec charge card"]
+        assert sandbox.calls == ["shell_exec charge card"]
 
 
 async def test_a_command_that_a_killed_server_began_is_not_run_again_by_openclaws_client(
     provider: FakeProvider, tmp_path: Path
 ):
     """This holds however often it retries; after a reset it may send the command again."""
-    state, asked = tmp_path / "s", ("shell_exec", {"command": "charge card"})
-    async with pool_server(FakeProvider(there=provider.there), state) as (url, _), OpenClawClient(url) as client:
+    state, call = tmp_path / "s", ("shell_exec", {"command": "charge card"})
+    async with pool_server(FakeProvider(running=provider.running), state) as (url, _), OpenClawClient(url) as client:
         lease = (await client.allocate("t1"))["lease_id"]
         await client.reset(lease, INLINE)
         (journal,) = state.glob("*.jsonl")
         known = journal.read_bytes()
-        await client.exec_tool(lease, *asked)
+        await client.exec_tool(lease, *call)
         known += b"".join(line for line in journal.read_bytes()[len(known) :].splitlines(True) if b"begin" in line)
     journal.write_bytes(known)
-    provider.there.add("container-0")
+    provider.running.add("container-0")
     async with pool_server(provider, state) as (url, _), OpenClawClient(url) as client:
         with pytest.raises(httpx.HTTPStatusError, match="409"):
-            await client.exec_tool(lease, *asked)
+            await client.exec_tool(lease, *call)
         assert client.requests == 3
-        assert not provider.opened[0].ran
+        assert not provider.opened[0].calls
         await client.reset(lease, INLINE)
-        assert await client.exec_tool(lease, *asked) == "ran 1"
+        assert await client.exec_tool(lease, *call) == "ran 1"
 
 
-async def test_what_a_client_no_longer_waits_for_is_given_up_and_never_begun(provider: FakeProvider, tmp_path: Path):
-    async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
+async def test_what_a_client_no_longer_waits_for_is_given_up_and_never_begun(
+    provider: FakeProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock, arrived = FakeClock(), list[str]()
+    async with pool_server(provider, tmp_path, now=clock) as (url, service), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
+        operations = service.lease_state(lease).operations
+        run_once = operations.run_once
+
+        async def note(request: RequestedOperation, do: Callable[[], Awaitable[HttpReply]]) -> HttpReply:
+            arrived.append(request.what)
+            return await run_once(request, do)
+
+        monkeypatch.setattr(operations, "run_once", note)
         sandbox = provider.opened[0]
-        sandbox.hold = asyncio.Event()
-        status, told = await call(http, "/run", lease_id=lease, command="slow", timeout_s=3600, deadline_s=1)
-        assert (status, told["code"]) == (504, "DEADLINE")
+        sandbox.may_finish = asyncio.Event()
+        status, reply = await call(http, "/run", lease_id=lease, command="slow", timeout_s=3600, deadline_s=1)
+        assert (status, reply["code"]) == (504, "DEADLINE")
         async with asyncio.TaskGroup() as group:
             running = group.create_task(call(http, "/run", lease_id=lease, command="first"))
-            await until(lambda: sandbox.ran == ["slow", "first"])
+            await until(lambda: sandbox.calls == ["slow", "first"])
             queued = group.create_task(call(http, "/run", lease_id=lease, command="late", deadline_s=1))
-            await asyncio.sleep(1.2)
-            sandbox.hold.set()
+            await until(lambda: len(arrived) == 3)
+            clock.now += 1.2
+            sandbox.may_finish.set()
             assert [(await each)[0] for each in (running, queued)] == [200, 504]
             assert queued.result()[1]["code"] == "NOT_BEGUN"
-        assert sandbox.ran == ["slow", "first"]
+        assert sandbox.calls == ["slow", "first"]
 
 
 async def test_an_evaluation_may_take_what_its_level_and_its_tests_take(
     provider: FakeProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The limit is not ten minutes for every task."""
-    asked: list[tuple[str, float | None]] = []
+    gradings: list[tuple[str, float | None]] = []
 
     def longest(task: Task, timeout_s: float | None) -> float:
-        asked.append((task.id, timeout_s))
+        gradings.append((task.id, timeout_s))
         return 0.05
 
     monkeypatch.setattr("sandbox.server.app.max_grading_s", longest)
     async with pool_server(provider, tmp_path, slack_s=0.0) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
-        provider.opened[0].hold = asyncio.Event()
+        provider.opened[0].may_finish = asyncio.Event()
         for timeout_s in (None, 7200.0):
             assert (await call(http, "/evaluate", lease_id=lease, timeout_s=timeout_s))[0] == 504
-        assert asked == [("t1", None), ("t1", 7200.0)]
+        assert gradings == [("t1", None), ("t1", 7200.0)]
 
 
 async def test_evaluation_with_a_request_id_grades_once(provider: FakeProvider, tmp_path: Path):
@@ -247,10 +264,10 @@ async def test_a_file_that_is_not_standard_base64_is_refused_and_nothing_of_it_w
 ):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
-        status, told = await call(http, "/write_files", lease_id=lease, files={"/a": sent, "/b": "+/+/"})
-        assert (status, told["code"]) == (400, "BAD_REQUEST")
-        assert "files./a" in told["error"]
-        assert "base64" in told["error"]
+        status, reply = await call(http, "/write_files", lease_id=lease, files={"/a": sent, "/b": "+/+/"})
+        assert (status, reply["code"]) == (400, "BAD_REQUEST")
+        assert "files./a" in reply["error"]
+        assert "base64" in reply["error"]
         assert not provider.opened[0].files
         assert (await call(http, "/write_files", lease_id=lease, files={"/b": "+/+/"}))[0] == 200
         assert provider.opened[0].files == {"/b": b"\xfb\xff\xbf"}
@@ -258,12 +275,12 @@ async def test_a_file_that_is_not_standard_base64_is_refused_and_nothing_of_it_w
 
 async def test_a_repetition_whose_client_waits_less_long_is_the_same_request(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
-        asked = {"lease_id": await leased(http), "command": "x", "request_id": "r"}
-        told = [await call(http, "/run", **asked, deadline_s=deadline_s) for deadline_s in (30, 29, None)]
-        assert told[0][0] == 200
-        assert told[1:] == told[:1] * 2
-        assert provider.opened[0].ran == ["x"]
-        assert (await call(http, "/run", **asked | {"command": "y"}))[1]["code"] == "REQUEST_ID_REUSED"
+        body = {"lease_id": await leased(http), "command": "x", "request_id": "r"}
+        reply = [await call(http, "/run", **body, deadline_s=deadline_s) for deadline_s in (30, 29, None)]
+        assert reply[0][0] == 200
+        assert reply[1:] == reply[:1] * 2
+        assert provider.opened[0].calls == ["x"]
+        assert (await call(http, "/run", **body | {"command": "y"}))[1]["code"] == "REQUEST_ID_REUSED"
 
 
 async def test_a_reset_ends_the_sandbox_before_it(provider: FakeProvider, tmp_path: Path):
@@ -274,16 +291,16 @@ async def test_a_reset_ends_the_sandbox_before_it(provider: FakeProvider, tmp_pa
 
 
 async def test_a_lease_closed_during_its_reset_leaves_no_sandbox(provider: FakeProvider, tmp_path: Path):
-    provider.hold = asyncio.Event()
+    provider.may_open = asyncio.Event()
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
-        _, given = await call(http, "/allocate", task_key="t1")
+        _, allocated = await call(http, "/allocate", task_key="t1")
         async with asyncio.TaskGroup() as group:
-            reset = group.create_task(call(http, "/reset", lease_id=given["lease_id"], task_meta=INLINE))
+            reset = group.create_task(call(http, "/reset", lease_id=allocated["lease_id"], task_meta=INLINE))
             await asyncio.sleep(0.1)
-            assert (await call(http, "/close", lease_id=given["lease_id"]))[1]["found"]
-            provider.hold.set()
+            assert (await call(http, "/close", lease_id=allocated["lease_id"]))[1]["found"]
+            provider.may_open.set()
             assert (await reset)[0] == 404
-        assert not provider.there
+        assert not provider.running
 
 
 async def test_a_lease_closed_during_an_operation_leaves_no_journal(provider: FakeProvider, tmp_path: Path):
@@ -293,13 +310,13 @@ async def test_a_lease_closed_during_an_operation_leaves_no_journal(provider: Fa
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
         sandbox = provider.opened[0]
-        sandbox.hold = asyncio.Event()
+        sandbox.may_finish = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             running = group.create_task(call(http, "/run", lease_id=lease, command="x", request_id="r"))
-            await until(lambda: bool(sandbox.ran))
+            await until(lambda: bool(sandbox.calls))
             await call(http, "/close", lease_id=lease)
             await until(lambda: not journals())
-            sandbox.hold.set()
+            sandbox.may_finish.set()
             assert (await running)[1]["code"] == "SANDBOX_LOST"
         assert not journals()
 
@@ -308,38 +325,38 @@ async def test_whose_fault_it_was_stays_in_the_reply(provider: FakeProvider, tmp
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
         sandbox = provider.opened[0]
-        sandbox.fail = SandboxDestroyed("the agent used up the memory")
-        _, told = await call(http, "/exec_tool", lease_id=lease, tool_call={"name": "shell_exec"})
-        assert (told["ended"], "used up the memory" in told["observation"]) == ("sandbox_destroyed", True)
+        sandbox.error = SandboxDestroyed("the agent used up the memory")
+        _, reply = await call(http, "/exec_tool", lease_id=lease, tool_call={"name": "shell_exec"})
+        assert (reply["ended"], "used up the memory" in reply["observation"]) == ("sandbox_destroyed", True)
         assert (await call(http, "/evaluate", lease_id=lease))[1]["score"] == 0.0
-        sandbox.fail = SandboxLost("the daemon is gone")
+        sandbox.error = SandboxLost("the daemon is gone")
         assert (await call(http, "/exec_tool", lease_id=lease, tool_call={"name": "x"}))[0] == 410
         assert (await call(http, "/evaluate", lease_id=lease))[1]["code"] == "SANDBOX_LOST"
 
 
 async def test_a_start_that_fails_is_infrastructure_and_may_be_tried_again(provider: FakeProvider, tmp_path: Path):
-    provider.refuse = SandboxStartError("no memory left")
+    provider.open_error = SandboxStartError("no memory left")
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
-        _, given = await call(http, "/allocate", task_key="t1")
-        reply = await http.post("/reset", json={"lease_id": given["lease_id"], "task_meta": INLINE})
+        _, allocated = await call(http, "/allocate", task_key="t1")
+        reply = await http.post("/reset", json={"lease_id": allocated["lease_id"], "task_meta": INLINE})
         assert (reply.status_code, reply.json()["code"], reply.headers["retry-after"]) == (
             503,
             "SANDBOX_START_FAILED",
             "2",
         )
-        assert (await call(http, "/run", lease_id=given["lease_id"], command="x"))[1]["code"] == "NOT_RESET"
-        provider.refuse = None
-        assert (await call(http, "/reset", lease_id=given["lease_id"], task_meta=INLINE))[0] == 200
+        assert (await call(http, "/run", lease_id=allocated["lease_id"], command="x"))[1]["code"] == "NOT_RESET"
+        provider.open_error = None
+        assert (await call(http, "/reset", lease_id=allocated["lease_id"], task_meta=INLINE))[0] == 200
 
 
 @pytest.mark.parametrize("error", [TaskFault("its setup exited 7"), BuildError("its build failed")], ids=repr)
 async def test_a_start_that_fails_by_the_task_s_own_doing_is_not_to_be_tried_again(
     provider: FakeProvider, tmp_path: Path, error: TaskFault
 ):
-    provider.refuse = error
+    provider.open_error = error
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
-        _, given = await call(http, "/allocate", task_key="t1")
-        reply = await http.post("/reset", json={"lease_id": given["lease_id"], "task_meta": INLINE})
+        _, allocated = await call(http, "/allocate", task_key="t1")
+        reply = await http.post("/reset", json={"lease_id": allocated["lease_id"], "task_meta": INLINE})
         assert (reply.status_code, "retry-after" in reply.headers) == (422, False)
         assert str(error) in reply.json()["error"]
 
@@ -350,8 +367,8 @@ async def test_a_task_path_stays_in_the_data_set(provider: FakeProvider, dataset
         pool_server(provider, tmp_path / "s", dataset=dataset) as (url, _),
         httpx.AsyncClient(base_url=url) as http,
     ):
-        _, given = await call(http, "/allocate", task_key="t1")
-        status, reply = await call(http, "/reset", lease_id=given["lease_id"], task_meta={"task_path": path})
+        _, allocated = await call(http, "/allocate", task_key="t1")
+        status, reply = await call(http, "/reset", lease_id=allocated["lease_id"], task_meta={"task_path": path})
         assert (status, reply["code"]) == (422, "TASK_REFUSED")
 
 
@@ -362,24 +379,24 @@ async def test_a_link_out_of_the_data_set_is_not_followed(provider: FakeProvider
         pool_server(provider, tmp_path / "s", dataset=dataset) as (url, _),
         httpx.AsyncClient(base_url=url) as http,
     ):
-        _, given = await call(http, "/allocate", task_key="t1")
-        status, _ = await call(http, "/reset", lease_id=given["lease_id"], task_meta={"task_path": "link"})
+        _, allocated = await call(http, "/allocate", task_key="t1")
+        status, _ = await call(http, "/reset", lease_id=allocated["lease_id"], task_meta={"task_path": "link"})
         assert status == 422
 
 
 async def test_a_group_is_setas(provider: FakeProvider, tmp_path: Path):
     limits = LeaseLimits(tasks=4, runs_per_task=4)
     async with pool_server(provider, tmp_path, limits) as (url, _), httpx.AsyncClient(base_url=url) as http:
-        status, given = await call(http, "/allocate_group", task_id="g", n_slots=3)
+        status, allocated = await call(http, "/allocate_group", task_id="g", n_slots=3)
         assert status == 200
-        slots = [each["slot_id"] for each in given["assignments"]]
-        assert {each["node_url"] for each in given["assignments"]} == {url}
+        slots = [each["slot_id"] for each in allocated["assignments"]]
+        assert {each["node_url"] for each in allocated["assignments"]} == {url}
         again = (await call(http, "/allocate_group", task_id="g", n_slots=3))[1]
         assert [each["slot_id"] for each in again["assignments"]] == slots
         assert (await call(http, "/allocate_group", task_id="h", n_slots=14))[0] == 503
         assert (await call(http, "/allocate_group", task_id="g", n_slots=2))[0] == 409
-        told = (await http.get("/status")).json()["pool"]
-        assert (told["total_active_runs"], told["groups"]) == (3, {"g": 3})
+        reply = (await http.get("/status")).json()["pool"]
+        assert (reply["total_active_runs"], reply["groups"]) == (3, {"g": 3})
         assert (await call(http, "/reset", lease_id=slots[0], task_meta=INLINE))[0] == 200
         assert (await call(http, "/release_group", task_id="g"))[1]["released_slots"] == 3
         assert (await http.get("/status")).json()["pool"]["total_active_runs"] == 0
@@ -398,8 +415,8 @@ async def test_nonsense_is_refused_in_one_line(
     provider: FakeProvider, tmp_path: Path, content: bytes, headers: dict[str, str], status: int
 ):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
-        asked = {"content-type": "application/json", **headers}
-        reply = await http.post("/allocate", content=content, headers=asked)
+        request_headers = {"content-type": "application/json", **headers}
+        reply = await http.post("/allocate", content=content, headers=request_headers)
         assert reply.status_code == status
         assert reply.json()["ok"] is False
         assert re.match(r"\w", reply.json()["error"])
@@ -417,8 +434,8 @@ async def test_a_body_is_bounded_before_it_is_all_there(provider: FakeProvider, 
 async def test_a_token_is_asked_for_and_compared(provider: FakeProvider, tmp_path: Path):
     guarded = check_access("127.0.0.1", "0123456789abcdef", no_auth=False)
     async with pool_server(provider, tmp_path, access=guarded) as (url, _), httpx.AsyncClient(base_url=url) as http:
-        for given in ("", "Bearer wrong", "0123456789abcdef", "Bearer 0123456789abcde"):
-            reply = await http.post("/allocate", json={"task_key": "a"}, headers={"authorization": given})
+        for header in ("", "Bearer wrong", "0123456789abcdef", "Bearer 0123456789abcde"):
+            reply = await http.post("/allocate", json={"task_key": "a"}, headers={"authorization": header})
             assert (reply.status_code, reply.json()["code"]) == (401, "UNAUTHORIZED")
         assert (await http.get("/metrics")).status_code == 401
         assert (await http.get("/healthz")).status_code == 200
@@ -439,7 +456,7 @@ async def test_a_killed_servers_sandboxes_are_taken_over_side_by_side(provider: 
         journal = StateDirectory(tmp_path).journal(f"run-{number}")
         journal.record_lease(SlotLease(f"run-{number}", "t1", 0.0))
         journal.record_sandbox(f"container-{number}", {"task_meta": INLINE})
-        provider.there.add(f"container-{number}")
+        provider.running.add(f"container-{number}")
     provider.adopt_together = asyncio.Barrier(16)
     async with asyncio.timeout(30), pool_server(provider, tmp_path) as (_, service):
         assert service.adopted == 16
@@ -447,16 +464,16 @@ async def test_a_killed_servers_sandboxes_are_taken_over_side_by_side(provider: 
 
 
 async def test_how_long_an_evaluation_may_take_outlives_a_killed_server(provider: FakeProvider, tmp_path: Path):
-    state, killed = tmp_path / "s", FakeProvider(there=provider.there)
+    state, killed = tmp_path / "s", FakeProvider(running=provider.running)
     async with pool_server(killed, state) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = (await call(http, "/allocate", task_key="t1"))[1]["lease_id"]
         await call(http, "/reset", lease_id=lease, task_meta=INLINE, task_timeouts={"eval": 0.2})
         (journal,) = state.glob("*.jsonl")
         known = journal.read_bytes()
     journal.write_bytes(known)
-    provider.there.add("container-0")
+    provider.running.add("container-0")
     async with pool_server(provider, state, slack_s=0.0) as (url, _), httpx.AsyncClient(base_url=url) as http:
-        provider.opened[0].hold = asyncio.Event()
+        provider.opened[0].may_finish = asyncio.Event()
         assert (await call(http, "/evaluate", lease_id=lease))[0] == 504
 
 
@@ -464,7 +481,7 @@ async def test_a_killed_servers_leases_go_on_and_its_other_containers_are_remove
     provider: FakeProvider, tmp_path: Path
 ):
     """A kill leaves the journals and the containers. The servers here share the machine, not their memory."""
-    killed = FakeProvider(there=provider.there)
+    killed = FakeProvider(running=provider.running)
     state = tmp_path / "s"
     async with pool_server(killed, state) as (url, _), httpx.AsyncClient(base_url=url) as http:
         kept, lost = await leased(http), await leased(http)
@@ -475,17 +492,17 @@ async def test_a_killed_servers_leases_go_on_and_its_other_containers_are_remove
         journals[begun] += json.dumps({"begin": "exec_tool/begun", "digest": ""}).encode() + b"\n"
     for path, content in journals.items():
         path.write_bytes(content)
-    provider.there |= {"container-0", "nobodys"}
+    provider.running |= {"container-0", "nobodys"}
     async with pool_server(provider, state) as (url, service), httpx.AsyncClient(base_url=url) as http:
         assert provider.adopted == ["container-0"]
         assert provider.removed == ["nobodys"]
         assert (service.adopted, service.swept) == (1, 1)
-        asked = {"lease_id": kept, "tool_call": {"name": "n"}}
-        assert (await call(http, "/exec_tool", **asked, request_id="done"))[1]["observation"] == "ran 1"
-        assert (await call(http, "/exec_tool", **asked, request_id="begun"))[1]["code"] == "OUTCOME_UNKNOWN"
-        assert not provider.opened[0].ran
-        assert (await call(http, "/exec_tool", **asked))[1]["observation"] == "ran 1"
+        body = {"lease_id": kept, "tool_call": {"name": "n"}}
+        assert (await call(http, "/exec_tool", **body, request_id="done"))[1]["observation"] == "ran 1"
+        assert (await call(http, "/exec_tool", **body, request_id="begun"))[1]["code"] == "OUTCOME_UNKNOWN"
+        assert not provider.opened[0].calls
+        assert (await call(http, "/exec_tool", **body))[1]["observation"] == "ran 1"
         assert (await call(http, "/exec_tool", lease_id=lost, tool_call={"name": "n"}))[1]["code"] == "SANDBOX_LOST"
         assert (await call(http, "/reset", lease_id=empty["lease_id"], task_meta=INLINE))[0] == 200
-    assert not provider.there
+    assert not provider.running
     assert not list(state.glob("*.jsonl"))

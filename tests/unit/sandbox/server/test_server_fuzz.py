@@ -22,7 +22,7 @@ from sandbox.http.auth import Access
 from sandbox.http.task_codec import encode_task
 from sandbox.pool.leases import LeaseLimits
 from sandbox.router.app import create_app
-from sandbox.router.workers import RouterWorkers
+from sandbox.router.pool_servers import RoutedPoolServers
 from sandbox.tasks.task import Task
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server, serving
@@ -42,7 +42,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     async def run() -> None:
         loops.append(asyncio.get_running_loop())
         async with pool_server(FakeProvider(), tmp_path_factory.mktemp("state"), LIMITS) as (worker, _):
-            router = create_app(lambda: RouterWorkers((worker,), "", 60.0), Access("127.0.0.1"))
+            router = create_app(lambda: RoutedPoolServers((worker,), "", 60.0), Access("127.0.0.1"))
             async with serving(router) as routed:
                 found.append(routed if request.param == "router" else worker)
                 ready.set()
@@ -61,9 +61,9 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="module")
 def lease(url: str) -> str:
     with httpx.Client(base_url=url, timeout=60) as http:
-        given = http.post("/allocate", json={"task_key": "fuzzed"}).json()["lease_id"]
-        assert http.post("/reset", json={"lease_id": given, "task_meta": TASK}).status_code == 200
-    return given
+        lease_id = http.post("/allocate", json={"task_key": "fuzzed"}).json()["lease_id"]
+        assert http.post("/reset", json={"lease_id": lease_id, "task_meta": TASK}).status_code == 200
+    return lease_id
 
 
 @pytest.fixture(scope="module")

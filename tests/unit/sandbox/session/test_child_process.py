@@ -14,10 +14,10 @@ import pytest
 
 from sandbox.errors import SandboxLost
 from sandbox.grading.grader import grade_sandbox
-from sandbox.session import wire
 from sandbox.session.child_process import run_child_process
 from sandbox.session.files import read_tree
-from sandbox.session.init_messages import ChildExit
+from sandbox.session.init_connection import wire
+from sandbox.session.init_connection.init_messages import ChildExit
 from sandbox.tasks.task import Task
 from sandbox.toolchain.in_container.layout import CREATED_PATHS_FILE
 from tests.support.fake_pid1 import FakePid1
@@ -34,7 +34,7 @@ def child(pid_1: FakePid1) -> Coroutine[Any, Any, ChildExit | None]:
 async def cancelled_under_way(pid_1: FakePid1, work: Coroutine[Any, Any, object]) -> None:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(work)
-        await pid_1.graded.wait()
+        await pid_1.grade_started.wait()
         task.cancel()
     assert task.cancelled()
 
@@ -42,7 +42,7 @@ async def cancelled_under_way(pid_1: FakePid1, work: Coroutine[Any, Any, object]
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EAGAIN, errno.EMFILE])
 async def test_a_child_that_cannot_be_started_is_told_at_once_with_its_errno(number: int):
     pid_1 = FakePid1()
-    pid_1.refuse_child = number
+    pid_1.child_errno = number
     for work in (child(pid_1), read_tree(pid_1.session, "/app")):
         with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
             await work
@@ -51,7 +51,7 @@ async def test_a_child_that_cannot_be_started_is_told_at_once_with_its_errno(num
 
 async def test_tests_that_cannot_be_started_are_the_infrastructure_s_fault_at_once():
     pid_1 = FakePid1()
-    pid_1.refuse_child = errno.EAGAIN
+    pid_1.child_errno = errno.EAGAIN
     with pytest.raises(SandboxLost, match="could not be started"):
         await grade_sandbox(pid_1.session, TASK)
 
@@ -59,34 +59,33 @@ async def test_tests_that_cannot_be_started_are_the_infrastructure_s_fault_at_on
 async def test_a_child_whose_caller_is_cancelled_is_dead_when_that_returns():
     pid_1 = FakePid1()
     await cancelled_under_way(pid_1, child(pid_1))
-    assert pid_1.heard[-1] == ("I", wire.CHILD_SLOT)
-    assert not pid_1.grading
+    assert pid_1.received_frames[-1] == ("I", wire.CHILD_SLOT)
+    assert not pid_1.grade_request
 
 
 async def test_the_end_of_an_earlier_child_is_not_this_one_s():
     pid_1 = FakePid1()
     async with asyncio.TaskGroup() as group:
         running = group.create_task(child(pid_1))
-        await pid_1.graded.wait()
-        pid_1.tell(ChildExit(pid_1.grading + 1000, 1, signalled=False))
+        await pid_1.grade_started.wait()
+        pid_1.deliver(ChildExit(pid_1.grade_request + 1000, 1, signalled=False))
         pid_1.end_grade(7)
     end = running.result()
     assert end is not None
     assert end.code == 7
-    assert not pid_1.session._answers
 
 
 async def test_after_a_grading_that_was_given_up_no_test_runs_and_none_can_be_read():
     pid_1 = FakePid1()
     await cancelled_under_way(pid_1, grade_sandbox(pid_1.session, TASK))
-    assert ("W", "/tests/expected") in pid_1.heard
-    assert pid_1.heard[-5:] == TAKEN_BACK
+    assert ("W", "/tests/expected") in pid_1.received_frames
+    assert pid_1.received_frames[-5:] == TAKEN_BACK
 
 
 async def test_after_a_grading_in_the_agents_container_none_can_be_read_either():
     pid_1 = FakePid1()
     async with asyncio.TaskGroup() as group:
         group.create_task(grade_sandbox(pid_1.session, TASK))
-        await pid_1.graded.wait()
+        await pid_1.grade_started.wait()
         pid_1.end_grade()
-    assert pid_1.heard[-4:] == TAKEN_BACK[1:]
+    assert pid_1.received_frames[-4:] == TAKEN_BACK[1:]

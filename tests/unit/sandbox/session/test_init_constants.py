@@ -9,9 +9,9 @@ import pytest
 
 import sandbox.init
 from sandbox.grading.containers import artifacts
-from sandbox.session import init_requests, wire
-from sandbox.session.init_messages import ByeReason, DeathCause, SlotKind
-from sandbox.session.init_requests import WriteFlag
+from sandbox.session.init_connection import init_requests, wire
+from sandbox.session.init_connection.init_messages import ByeReason, DeathCause, SlotKind
+from sandbox.session.init_connection.init_requests import WriteFlag
 
 FOLDER = Path(sandbox.init.__file__).parent
 _ENUM = re.compile(r"enum (?:\w+ )?\{([^}]*)\}")

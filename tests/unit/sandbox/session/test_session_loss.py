@@ -8,7 +8,7 @@ from sandbox.docker.container_end import ContainerEndCause
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.grading.containers import agent_processes
-from sandbox.session.init_messages import ByeReason, InitBye
+from sandbox.session.init_connection.init_messages import ByeReason, InitBye
 from sandbox.session.sandbox_session import SandboxSession
 
 
@@ -67,8 +67,8 @@ async def test_a_pid_1_that_is_silent_is_the_daemon_s_trouble_only_where_it_has_
 async def test_cause_decides_who_is_charged(answer, bye, broken, expected):
     session = SandboxSession(RememberingDaemon(answer), "c" * 64, b"")
     if bye is not None:
-        session._on_message(InitBye(bye))
-    session._on_break(broken)
+        session.on_message(InitBye(bye))
+    session.on_break(broken)
     with pytest.raises((SandboxDestroyed, SandboxLost)) as caught:
         await session.run("true", 1)
     assert type(caught.value) is expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sandbox.session.init_messages import SlotOutput
+from sandbox.session.init_connection.init_messages import SlotOutput
 from sandbox.session.terminal import SCREEN_BYTES, PseudoTerminal
 
 ROWS, COLUMNS = 5, 20

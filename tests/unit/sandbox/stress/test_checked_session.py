@@ -149,7 +149,7 @@ def test_the_errors_of_groups_of_groups_are_found():
     ]
 
 
-class FakeEngine(DockerEngine):
+class ContainerlessEngine(DockerEngine):
     """Returns one inventory after another, and repeats the last one."""
 
     def __init__(self, *inventories: DockerInventory) -> None:
@@ -165,7 +165,7 @@ def having(*containers: str) -> DockerInventory:
 
 
 async def test_a_removal_that_is_under_way_is_no_leak():
-    assert await wait_for_leaks(FakeEngine(having("a", "b", "c"), having("a")), having("a")) == having()
+    assert await wait_for_leaks(ContainerlessEngine(having("a", "b", "c"), having("a")), having("a")) == having()
 
 
 async def test_what_stays_is_a_leak_beyond_what_a_server_keeps_warm():
@@ -173,9 +173,9 @@ async def test_what_stays_is_a_leak_beyond_what_a_server_keeps_warm():
         return 2
 
     there = having("a", "b", "c")
-    assert await wait_for_leaks(FakeEngine(there), having("a"), patience_s=-1) == having("b", "c")
-    assert await wait_for_leaks(FakeEngine(there), having("a"), patience_s=-1, count_reserved=kept) == having()
-    assert await wait_for_leaks(FakeEngine(there), having(), patience_s=-1, count_reserved=kept) == having("c")
+    assert await wait_for_leaks(ContainerlessEngine(there), having("a"), patience_s=-1) == having("b", "c")
+    assert await wait_for_leaks(ContainerlessEngine(there), having("a"), patience_s=-1, count_reserved=kept) == having()
+    assert await wait_for_leaks(ContainerlessEngine(there), having(), patience_s=-1, count_reserved=kept) == having("c")
 
 
 async def test_what_another_run_has_is_no_leak_of_this_one():
@@ -183,5 +183,5 @@ async def test_what_another_run_has_is_no_leak_of_this_one():
         return having("b")
 
     assert await wait_for_leaks(
-        FakeEngine(having("a", "b", "c")), having("a"), patience_s=-1, list_others=apart
+        ContainerlessEngine(having("a", "b", "c")), having("a"), patience_s=-1, list_others=apart
     ) == having("c")

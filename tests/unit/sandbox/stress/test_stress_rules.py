@@ -159,6 +159,8 @@ def test_faults_are_given_apart_or_with_commas_or_all():
     assert options.parse_fault_names(["oom,fork-bomb", "oom"]) == ("oom", "fork-bomb")
     assert options.parse_fault_names(["all"]) == tuple(FAULTS)
     assert options.parse_fault_names([]) == ()
+    with pytest.raises(UserError, match=r"no fault 'om': choose all, server-kill, .*hung-exec; did you mean 'oom'"):
+        options.parse_fault_names(["om"])
 
 
 def test_every_fault_of_the_list_is_there():
@@ -169,7 +171,7 @@ def test_every_fault_of_the_list_is_there():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--sessions", "0"], "at least one session"),
         (["--sessions", "many"], "a valid integer"),
@@ -183,10 +185,10 @@ def test_every_fault_of_the_list_is_there():
         (["--what"], "--help"),
     ],
 )
-def test_what_cannot_be_done_is_one_clear_message(arguments: list[str], said: str):
+def test_what_cannot_be_done_is_one_clear_message(arguments: list[str], message: str):
     with pytest.raises(UserError) as caught:
         read(arguments)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

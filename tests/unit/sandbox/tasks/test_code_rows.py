@@ -33,34 +33,34 @@ def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 @pytest.mark.parametrize("name", ROWS)
 def test_the_right_program_passes_and_the_wrong_one_fails(score, name: str):
     row = ROWS[name]
-    said = score(row.tests, row.right, row.entry)
-    assert said.endswith("\nPASSED case_0\n"), said
-    said = score(row.tests, row.wrong, row.entry)
-    assert said.endswith("\nFAILED case_0\n"), said
+    scored = score(row.tests, row.right, row.entry)
+    assert scored.endswith("\nPASSED case_0\n"), scored
+    scored = score(row.tests, row.wrong, row.entry)
+    assert scored.endswith("\nFAILED case_0\n"), scored
 
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_an_answer_that_says_that_it_is_right_fails(score, name: str):
-    said = score(*CHEATS[name])
-    assert said.endswith("\nFAILED case_0\n"), said
+    scored = score(*CHEATS[name])
+    assert scored.endswith("\nFAILED case_0\n"), scored
 
 
-@pytest.mark.parametrize("said", ["(1, 2)", "range(1, 3)", "iter([1, 2])", "{1: 0, 2: 0}.keys()"])
-def test_what_a_function_gives_in_order_is_a_list_where_json_says_what_is_wanted(score, said: str):
+@pytest.mark.parametrize("scored", ["(1, 2)", "range(1, 3)", "iter([1, 2])", "{1: 0, 2: 0}.keys()"])
+def test_what_a_function_gives_in_order_is_a_list_where_json_says_what_is_wanted(score, scored: str):
     truth = {"fn_name": "f", "inputs": [[0]], "outputs": [[1, 2]]}
-    assert "PASSED" in score(truth, f"def f(x): return {said}")
-    assert "PASSED" in score(truth, f"class Solution:\n    def f(self, x): return {said}")
+    assert "PASSED" in score(truth, f"def f(x): return {scored}")
+    assert "PASSED" in score(truth, f"class Solution:\n    def f(self, x): return {scored}")
     assert "PASSED" not in score(truth, "def f(x): return [2, 1]")
 
 
 @pytest.mark.parametrize(("program", "why"), [("import nowhere", "nowhere"), ("def f(", "SyntaxError")])
 def test_a_program_that_does_not_load_says_why(score, program: str, why: str):
-    said = score("assert f(1) == 1", program)
-    assert why in said
-    assert "FAILED" in said
+    scored = score("assert f(1) == 1", program)
+    assert why in scored
+    assert "FAILED" in scored
 
 
 def test_what_cannot_cross_says_so_and_fails(score):
-    said = score("class Node:\n    pass\nassert f(Node()) == 1", "def f(x): return 1")
-    assert "Node does not cross to the answer" in said
-    assert "FAILED" in said
+    scored = score("class Node:\n    pass\nassert f(Node()) == 1", "def f(x): return 1")
+    assert "Node does not cross to the answer" in scored
+    assert "FAILED" in scored

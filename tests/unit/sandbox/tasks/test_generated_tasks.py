@@ -100,9 +100,9 @@ MALFORMED = {
     "nothing to copy": (lambda f: (f / "Dockerfile").write_text("FROM a\nCOPY x /\n"), "copies 'x'"),
     "no image": (lambda f: (f / "Dockerfile").write_text("# nothing\n"), "names no image"),
     "no agent": (_no_agent, "services db"),
-    "ports": (
-        lambda f: (f / "docker-compose.yaml").write_text("services:\n  client:\n    ports: ['80:80']\n"),
-        "services.client: ports",
+    "devices": (
+        lambda f: (f / "docker-compose.yaml").write_text("services:\n  client:\n    devices: ['/dev/kvm']\n"),
+        "services.client: devices",
     ),
     "foreign volume": (
         lambda f: (f / "docker-compose.yaml").write_text("services:\n  client:\n    volumes: ['/:/host']\n"),
@@ -135,7 +135,7 @@ def test_a_missing_data_set_is_an_error_that_names_it(tmp_path: Path):
         load_task_folders(FORMAT, tmp_path / "nowhere")
 
 
-def told(tasks: Iterable[Task]) -> set[str]:
+def texts_of(tasks: Iterable[Task]) -> set[str]:
     """Return all text of an instance: its instruction, its paths and its contents."""
     return {
         text
@@ -164,14 +164,14 @@ def sizes_of(task: Task) -> list[int]:
 
 def test_names_contents_and_sizes_of_held_out_instances_are_never_trained():
     training = [task for seed in range(3) for task in training_tasks(seed, 900)]
-    trained = told(training)
+    trained = texts_of(training)
     sizes = {size for task in training for size in sizes_of(task)}
     assert HELD_OUT_FAMILY not in {task.family for task in training}
     for seed in range(3):
         held_out = held_out_tasks(seed, 20)
         assert {task.family for task in held_out} == set(FAMILIES)
-        assert not names(told(held_out)) & names(trained)
-        assert not (told(held_out) & trained) - {""}
+        assert not names(texts_of(held_out)) & names(trained)
+        assert not (texts_of(held_out) & trained) - {""}
         assert not {size for task in held_out for size in sizes_of(task)} & sizes
         assert len({task.instruction for task in held_out}) == len(held_out)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.grading.isolation.decision import find_doubt
+from sandbox.grading.isolation.decision import find_isolation_risk
 from sandbox.tasks.__main__ import COMMAND
 from sandbox.tasks.dataset_catalog import BUILT_IN_CATALOG, load_labelled_dataset
 from sandbox.tasks.task import BASE_IMAGE, GradingLevel, Task
@@ -65,7 +65,7 @@ def test_a_task_runs_in_the_base_image_without_a_network_and_the_toolchain_runs_
     assert task.network.is_offline
     assert not [need for need in find_network_needs(task) if need.phase is not TaskPhase.VERIFY]
     assert task.grading is GradingLevel.SAME
-    assert find_doubt(task.run_tests, task.tests) is None
+    assert find_isolation_risk(task.run_tests, task.tests) is None
 
 
 @every_task
@@ -83,10 +83,10 @@ def test_programs_are_run_as_nobody_in_one_way():
 
 
 def row(task: Task) -> str:
-    said = task.metadata
-    tags = ", ".join(json.loads(said["tags"]))
-    minutes = said["expert_time_estimate_min"]
-    return f"| `{task.id}` | {task.family} | {said['difficulty']} | {minutes} | {len(task.weights)} | {tags} |"
+    metadata = task.metadata
+    tags = ", ".join(json.loads(metadata["tags"]))
+    minutes = metadata["expert_time_estimate_min"]
+    return f"| `{task.id}` | {task.family} | {metadata['difficulty']} | {minutes} | {len(task.weights)} | {tags} |"
 
 
 def test_the_readme_lists_them():
@@ -97,7 +97,7 @@ def test_the_readme_lists_them():
 
 
 def test_the_label_alone_finds_them(capfd: pytest.CaptureFixture[str]):
-    assert COMMAND.call(["list", "--label", LABEL, "--json"]) == 0
-    said = json.loads(capfd.readouterr().out)
-    assert [each["task"] for each in said["tasks"]] == [task.id for task in FOUND.tasks]
-    assert said["checksum"] in Path(BUILT_IN_CATALOG).read_text()
+    assert COMMAND.call(["list", LABEL, "--json"]) == 0
+    output = json.loads(capfd.readouterr().out)
+    assert [each["task"] for each in output["tasks"]] == [task.id for task in FOUND.tasks]
+    assert output["checksum"] in Path(BUILT_IN_CATALOG).read_text()

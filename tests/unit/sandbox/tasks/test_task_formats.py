@@ -4,20 +4,22 @@ image."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sandbox.tasks.container_files.compose import ComposeFacts
 from sandbox.tasks.container_files.dockerfile import find_workdir, parse_instructions, parse_plain_dockerfile
-from sandbox.tasks.dataset import Dataset, LoadedTask
+from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.formats import code_rows, terminal_bench
-from sandbox.tasks.formats.folders import load_task_folder, load_task_folders, write_task_folder
+from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, load_task_folders, write_task_folder
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.harbor.schema import REPORTS
 from sandbox.tasks.formats.registry import load_tasks
-from sandbox.tasks.task import Capability, GradingLevel, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.tasks.loaded_task import LoadedTask
+from sandbox.tasks.task import ONLINE, Capability, GradingLevel, NetworkMode, Task, TaskNetwork, TaskService
 from sandbox.validation.task_warnings import find_task_warnings
 from tests.support.public_test_scripts import PROJECT
 
@@ -69,7 +71,7 @@ def folder(parent: Path, files: dict[str, str], name: str = "a-task") -> Path:
     return parent / name
 
 
-def said(loaded: LoadedTask) -> str:
+def problems_of(loaded: LoadedTask) -> str:
     return "\n".join(map(str, loaded.problems))
 
 
@@ -120,7 +122,7 @@ def test_a_test_file_that_the_dockerfile_asks_for_by_name_is_in_the_image_and_no
 
 
 OUTSIDE = {
-    "ports: ['80:80']": "services.client: ports",
+    "sysctls: [a=1]": "services.client: sysctls",
     "privileged: true": "services.client: privileged",
     "cap_add: [SYS_PTRACE]": "services.client.cap_add: SYS_PTRACE",
     "cap_add: [SETFCAP, CAP_SYS_ADMIN]": "cap_add: CAP_SYS_ADMIN",
@@ -152,15 +154,16 @@ def test_what_lies_outside_the_compose_subset_is_a_problem_of_that_task_alone(tm
 
 def test_every_problem_of_a_task_is_named_at_once(tmp_path: Path):
     files = TB | {
-        "task.yaml": "instruction: x\nparser_name: swebench\nmax_test_timeout_sec: 0\nmax_agent_timeout_sec: -1\n",
+        "task.yaml": "instruction: x\nparser_name: mocha\nmax_test_timeout_sec: 0\nmax_agent_timeout_sec: -1\n",
         "run-tests.sh": " ",
         "Dockerfile": "FROM a\nCOPY nothing /\n",
         "longshore.yaml": "pids: many\nmemory: 1\n",
     }
     place = folder(tmp_path, files)
     (place / "tests/link").symlink_to("/etc/passwd")
-    text = said(load_task_folder(terminal_bench.FORMAT, place))
+    text = problems_of(load_task_folder(terminal_bench.FORMAT, place))
     for part in (
+        "parser_name",
         "max_test_timeout_sec",
         "max_agent_timeout_sec",
         "run-tests.sh",
@@ -180,7 +183,7 @@ def test_keystrokes_become_a_script_and_single_keys_are_a_problem(tmp_path: Path
         == "make\nmake test\n"
     )
     keys = folder(tmp_path, typed | {"solution.yaml": "- command: C-c\n  append_enter: false\n"}, "b")
-    assert "presses single keys" in said(load_task_folder(terminal_bench.FORMAT, keys))
+    assert "presses single keys" in problems_of(load_task_folder(terminal_bench.FORMAT, keys))
 
 
 HARBOR_FILES = {
@@ -205,9 +208,36 @@ def test_a_harbor_task_is_read_whole(tmp_path: Path):
     assert (task.weights, task.expected_tests) == ({"test_y": 0.25, "test_x": 0.75}, ("test_y", "test_x"))
     assert (set(task.tests), task.solution_files) == ({"test_outputs.py"}, {"fix.py": b"pass\n"})
     assert task.reports == REPORTS
-    assert (task.network, task.grading) == (TaskNetwork(), GradingLevel.SAME)
+    assert (task.network, task.grading) == (ONLINE, GradingLevel.SAME)
     assert task.build is not None
     assert set(task.build.files) == {"Dockerfile", "data.csv"}
+
+
+ASKS = "import requests\n\ndef test_x(): assert requests.get('http://localhost:8000').ok\n"
+
+
+@pytest.mark.parametrize(("form", "files"), [(terminal_bench.FORMAT, TB), (HARBOR, HARBOR_FILES)], ids=["tb", "harbor"])
+def test_a_folder_whose_tests_need_what_the_agent_leaves_running_is_graded_beside_it(
+    tmp_path: Path, form: FolderFormat, files: dict[str, str]
+):
+    given = {**files, "tests/test_outputs.py": ASKS}
+    task = load_task_folder(form, folder(tmp_path / "unsaid", given)).require_task()
+    assert task.grading is GradingLevel.LIVE
+    said = load_task_folder(form, folder(tmp_path / "said", given | {"longshore.yaml": "grading: commit\n"}))
+    assert said.require_task().grading is GradingLevel.COMMIT
+    for level in GradingLevel:
+        other = replace(task, grading=level)
+        written = write_task_folder(form, other, tmp_path / level)
+        assert load_task_folder(form, written).require_task() == other
+        if level is GradingLevel.LIVE:
+            assert "grading" not in "".join(each.read_text() for each in written.glob("longshore.yaml"))
+
+
+def test_reports_of_a_live_task_are_where_its_agent_cannot_write(tmp_path: Path):
+    extra = {"longshore.yaml": "grading: live\nreports: [/app/report.json, /logs/verifier/reward.txt]\n"}
+    problems = problems_of(load_task_folder(HARBOR, folder(tmp_path, HARBOR_FILES | extra)))
+    assert "reports: at grading level live an agent can write /app/report.json" in problems
+    assert "reward.txt" not in problems
 
 
 def test_foils_are_read_by_their_names_and_what_is_none_is_named(tmp_path: Path):
@@ -230,19 +260,6 @@ def test_harbors_newer_keys_count(tmp_path: Path):
     assert (task.grading, task.artifacts) == (GradingLevel.ARTIFACTS, ("/work/out.csv",))
     assert task.network == TaskNetwork(agent=NetworkMode.FULL, verify=NetworkMode.FULL)
     assert task.metadata == {"harbor.source": "somewhere"}
-
-
-UNFOLLOWED = [
-    "[environment]\ngpus = 1",
-    '[verifier]\nenv = {KEY = "x"}',
-    "[[steps]]\nname = 'a'",
-    '[agent]\nuser = "bob"',
-]
-
-
-@pytest.mark.parametrize("text", UNFOLLOWED)
-def test_what_would_run_otherwise_in_harbor_is_a_problem(tmp_path: Path, text: str):
-    assert "task.toml" in said(load_task_folder(HARBOR, folder(tmp_path, HARBOR_FILES | {"task.toml": text})))
 
 
 def test_a_compose_file_asks_for_the_capabilities_that_a_task_may_have(tmp_path: Path):
@@ -453,12 +470,12 @@ def test_the_working_directory_is_the_dockerfiles_however_its_path_is_written(tm
 def test_a_build_without_a_working_directory_is_warned_about(tmp_path: Path):
     for line, warned in {"RUN make": True, "RUN make\nWORKDIR /app": False}.items():
         task = terminal_bench.load_task(folder(tmp_path, TB | {"Dockerfile": f"FROM a\n{line}\n"}))
-        said = "its Dockerfile names no working directory: its shell starts in /app"
-        assert (said in list(find_task_warnings(task))) is warned
+        message = "its Dockerfile names no working directory: its shell starts in /app"
+        assert (message in list(find_task_warnings(task))) is warned
 
 
 def test_a_variable_that_tests_on_the_toolchains_programs_do_not_get_is_warned_about(tmp_path: Path):
-    said = "its tests run on the toolchain's programs, which do not get LD_PRELOAD, PYTHONPATH from its environment"
+    message = "its tests run on the toolchain's programs, which do not get LD_PRELOAD, PYTHONPATH from its environment"
     env = 'ENV PYTHONPATH=/opt/lib MODE=prod LD_PRELOAD="x y.so" HOME=/root\n'
     for files, warned in (
         ({"Dockerfile": f"FROM a\n{env}RUN make\n"}, True),
@@ -466,7 +483,7 @@ def test_a_variable_that_tests_on_the_toolchains_programs_do_not_get_is_warned_a
         ({"Dockerfile": f"FROM a\n{env}RUN make\n", "run-tests.sh": "#!/bin/sh\npython3 -m pytest /tests\n"}, False),
     ):
         task = terminal_bench.load_task(folder(tmp_path, TB | {"run-tests.sh": PROJECT} | files))
-        assert (said in list(find_task_warnings(task))) is warned
+        assert (message in list(find_task_warnings(task))) is warned
 
 
 def test_the_working_directory_is_the_target_stages():
@@ -572,3 +589,14 @@ def test_settings_beside_the_tests_may_make_more_of_them(conftest: str, names: t
 
 def test_a_task_without_a_compose_file_says_nothing_of_services():
     assert ComposeFacts().services == Task("a", "b").services == ()
+
+
+@pytest.mark.parametrize("form", [None, "harbor"])
+def test_tasks_in_folders_of_categories_are_found(tmp_path: Path, form: str | None):
+    for name in ("data/one", "data/two", "web/three", "four"):
+        folder(tmp_path, HARBOR_FILES, name)
+    (tmp_path / "web" / ".hidden").mkdir()
+    (tmp_path / "notes").mkdir()
+    found = load_tasks(tmp_path, form)
+    assert [task.id for task in found.tasks] == ["one", "two", "four", "three"]
+    assert [problem.folder.name for problem in found.problems] == ["notes"]

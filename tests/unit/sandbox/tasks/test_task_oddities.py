@@ -119,26 +119,26 @@ def test_a_datasets_file_that_cannot_be_read_is_the_persons_to_mend(tmp_path: Pa
         load_labelled_dataset(tmp_path / "datasets.toml", "a")
 
 
-def told(place: Path) -> str:
+def load_problems(place: Path) -> str:
     return "\n".join(map(str, load_tasks(place).problems))
 
 
 def test_a_task_that_names_no_image_is_a_problem(tmp_path: Path):
     for name, files in {"tb": TB, "harbor": HARBOR}.items():
         bare = {path: text for path, text in files.items() if "Dockerfile" not in path}
-        assert "there is no Dockerfile and no image is named" in told(folder(tmp_path / name, bare))
+        assert "there is no Dockerfile and no image is named" in load_problems(folder(tmp_path / name, bare))
 
 
 def test_a_service_has_a_name_that_can_be_found(tmp_path: Path):
     compose = "services:\n  client: {build: .}\n  my db: {image: x}\n"
-    assert "the service name 'my db'" in told(folder(tmp_path / "t", TB | {"docker-compose.yaml": compose}))
+    assert "the service name 'my db'" in load_problems(folder(tmp_path / "t", TB | {"docker-compose.yaml": compose}))
 
 
 def test_every_wrong_value_of_a_file_is_named(tmp_path: Path):
-    weights = told(folder(tmp_path / "w", HARBOR | {"weights.json": '{"a": -1, "b": -2}'}))
+    weights = load_problems(folder(tmp_path / "w", HARBOR | {"weights.json": '{"a": -1, "b": -2}'}))
     assert "weights.json: a" in weights
     assert "weights.json: b" in weights
-    own = told(folder(tmp_path / "o", TB | {"longshore.yaml": "network: {agent: open, verify: shut}\n"}))
+    own = load_problems(folder(tmp_path / "o", TB | {"longshore.yaml": "network: {agent: open, verify: shut}\n"}))
     assert "longshore.yaml: network.agent" in own
     assert "longshore.yaml: network.verify" in own
     (tmp_path / "datasets.toml").write_text("[a]\nformat = 'x'\nsplit = 3\n")
@@ -185,7 +185,7 @@ def test_format_and_root_beside_a_label_are_an_error(tmp_path: Path):
     (tmp_path / "datasets.toml").write_text("[a]\npath = 's'\n")
     for option in (["--format", "harbor"], ["--root", str(tmp_path)]):
         with pytest.raises(UserError, match="remove --format and --root"):
-            COMMAND.call(["list", str(tmp_path / "datasets.toml"), "--label", "a", *option])
+            COMMAND.call(["list", "a", "--datasets", str(tmp_path / "datasets.toml"), *option])
 
 
 @pytest.mark.parametrize(
@@ -203,26 +203,28 @@ def test_format_and_root_beside_a_label_are_an_error(tmp_path: Path):
 def test_a_variable_of_compose_is_what_compose_makes_of_it(tmp_path: Path, text: str, value: str | None):
     place = folder(tmp_path / "t", client(f"environment: {{A: {json.dumps(text)}}}"))
     if value is None:
-        assert "write $$ for a dollar sign" in told(place)
+        assert "write $$ for a dollar sign" in load_problems(place)
         return
     (task,) = load_tasks(place).tasks
     assert task.env == {"A": value}
 
 
 def test_a_variable_that_must_be_known_says_why(tmp_path: Path):
-    assert "variable X is unknown: set it" in told(folder(tmp_path / "a", client("environment: ['A=${X:?set it}']")))
-    assert "variable W is unknown" in told(folder(tmp_path / "b", client("environment: ['A=${Z:-${W}}']")))
+    assert "variable X is unknown: set it" in load_problems(
+        folder(tmp_path / "a", client("environment: ['A=${X:?set it}']"))
+    )
+    assert "variable W is unknown" in load_problems(folder(tmp_path / "b", client("environment: ['A=${Z:-${W}}']")))
 
 
 @pytest.mark.parametrize("line", ["mem_limit: 0", "mem_limit: 0g", "cpus: 0", "pids_limit: 0"])
 def test_no_limit_is_said_to_be_none_and_not_taken_for_another(tmp_path: Path, line: str):
-    assert f"services.client: {line.partition(':')[0]}" in told(folder(tmp_path / "t", client(line)))
+    assert f"services.client: {line.partition(':')[0]}" in load_problems(folder(tmp_path / "t", client(line)))
 
 
 @pytest.mark.parametrize("memory", ["2048", '"2048"', '"0G"'])
 def test_harbors_sizes_have_a_unit_and_are_above_0(tmp_path: Path, memory: str):
     files = HARBOR | {"task.toml": f"[environment]\nmemory = {memory}\n"}
-    assert "task.toml: environment.memory" in told(folder(tmp_path / "t", files))
+    assert "task.toml: environment.memory" in load_problems(folder(tmp_path / "t", files))
 
 
 def test_harbors_variables_for_its_limits_are_the_tasks_own(tmp_path: Path):
@@ -274,4 +276,4 @@ def test_a_task_that_is_too_large_has_this_one_problem(tmp_path: Path, monkeypat
 
 def test_a_pipe_is_not_waited_for_and_called_what_it_may_be(tmp_path: Path):
     os.mkfifo(folder(tmp_path / "t", TB) / "tests/pipe")
-    assert "tests/pipe is not a regular file (links, pipes and devices" in told(tmp_path / "t")
+    assert "tests/pipe is not a regular file (links, pipes and devices" in load_problems(tmp_path / "t")

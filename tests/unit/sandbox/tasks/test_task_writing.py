@@ -62,10 +62,10 @@ def test_a_task_that_the_format_cannot_hold_is_named_and_the_others_are_written(
     write_tasks([*GOOD, Task("other", "Do it.", run_tests="true\n")], TaskFormat.HARBOR, tmp_path / "all")
     out = tmp_path / "g.jsonl"
     assert COMMAND.call(["convert", str(tmp_path / "all"), "--to", "generated", "--output", str(out)]) == 1
-    said = capsys.readouterr().out
-    assert "task other: is not a generated task" in said
-    assert "3 tasks written" in said
-    assert "1 left out" in said
+    stdout = capsys.readouterr().out
+    assert "task other: is not a generated task" in stdout
+    assert "3 tasks written" in stdout
+    assert "1 left out" in stdout
     assert dataset_checksum(load_tasks(out).tasks) == dataset_checksum(tuple(GOOD))
 
 

@@ -64,10 +64,10 @@ def test_a_program_that_does_not_name_what_it_must_is_refused(lacking: object) -
             strict=True,
         )
     )
-    given = [text for place, texts in everything.items() if place is not lacking for text in texts]
+    present = [text for place, texts in everything.items() if place is not lacking for text in texts]
     seal_program("libc.so.6", program(*DEBIAN, CACHE, PRELOAD, *OF_LIBC), *everything)
     with pytest.raises(UserError, match="cannot seal it"):
-        seal_program("libc.so.6", program(*given), *everything)
+        seal_program("libc.so.6", program(*present), *everything)
 
 
 def test_a_static_program_without_glibc_is_left_as_it_is_and_one_with_it_is_not() -> None:

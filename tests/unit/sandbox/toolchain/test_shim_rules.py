@@ -284,7 +284,7 @@ def test_shell_and_tools_are_ours(line: str):
     ],
 )
 def test_what_the_agent_left_is_data_and_no_program(line: str):
-    """As an expression or an option it would decide what runs among the tests."""
+    """As an expression or an option it would select the tests that run."""
     assert decide_isolation(f"#!/bin/bash\n{line}\n", {}) is Isolation.IMAGE
 
 

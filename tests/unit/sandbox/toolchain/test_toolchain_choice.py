@@ -17,35 +17,35 @@ BARE, WHOLE = "toolchain-c0de", "toolchain-c0de-full"
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Fake a machine without the pinned Python, and record what was requested."""
-    asked: list[str] = []
+    found: list[str] = []
 
-    def find(cache: Path, given: Path | None, say: object) -> SourcePython:
-        asked.append("python")
+    def find(cache: Path, python: Path | None, say: object) -> SourcePython:
+        found.append("python")
         raise UserError("no such Python")
 
     def build(cache: Path, busybox: Path | None, source: SourcePython | None, say: object) -> Path:
-        asked.append("build")
+        found.append("build")
         (cache / BARE).mkdir(exist_ok=True)
         return cache / BARE
 
     monkeypatch.setattr(toolchain_build, "core_digest", lambda cache, busybox, say: "c0de")
     monkeypatch.setattr(toolchain_build, "find_source_python", find)
     monkeypatch.setattr(toolchain_build, "build_toolchain", build)
-    return asked
+    return found
 
 
 def test_the_first_time_says_why_the_verifier_is_left_out(looked: list[str], tmp_path: Path) -> None:
-    said: list[str] = []
-    assert toolchain_build.ensure_toolchain(tmp_path, None, None, said.append) == tmp_path / BARE
+    lines: list[str] = []
+    assert toolchain_build.ensure_toolchain(tmp_path, None, None, lines.append) == tmp_path / BARE
     assert looked == ["python", "build"]
-    assert all(words in said[0] for words in ("no such Python", "longshore toolchain build"))
+    assert all(words in lines[0] for words in ("no such Python", "longshore toolchain build"))
 
 
 def test_the_next_time_asks_nobody(looked: list[str], tmp_path: Path) -> None:
     (tmp_path / BARE).mkdir()
-    said: list[str] = []
-    assert toolchain_build.ensure_toolchain(tmp_path, None, tmp_path / BARE, said.append) == tmp_path / BARE
-    assert (looked, said) == ([], [])
+    lines: list[str] = []
+    assert toolchain_build.ensure_toolchain(tmp_path, None, tmp_path / BARE, lines.append) == tmp_path / BARE
+    assert (looked, lines) == ([], [])
 
 
 def test_one_that_was_built_since_is_looked_for(looked: list[str], tmp_path: Path) -> None:
@@ -64,5 +64,5 @@ def test_a_machine_without_a_compiler_gets_one(monkeypatch: pytest.MonkeyPatch, 
     installed: list[str] = []
     monkeypatch.setattr(toolchain_build, "build_init", build)
     monkeypatch.setattr(toolchain_build, "apt_install", lambda packages, say: installed.extend(packages))
-    assert toolchain_build._init(tmp_path, lambda line: None) == tmp_path / "init"
+    assert toolchain_build.provide_init(tmp_path, lambda line: None) == tmp_path / "init"
     assert installed == ["gcc", "libc6-dev"]

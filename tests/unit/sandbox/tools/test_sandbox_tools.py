@@ -12,7 +12,7 @@ from sandbox.session.shell import CommandResult
 from sandbox.tools import OPENCLAW, SETA, SHELL_ONLY, SandboxTool, ToolContext, Toolset, call_tool
 
 
-class FakeSession:
+class SilentSession:
     """Succeeds silently, whatever it runs."""
 
     async def run(
@@ -75,7 +75,7 @@ async def test_a_tool_reads_each_argument_that_its_schema_promises_and_demands_t
 ) -> None:
     function = tool.schema["function"]
     properties, required = function["parameters"]["properties"], function["parameters"]["required"]
-    context = ToolContext(cast("SandboxSession", FakeSession()), 20.0)
+    context = ToolContext(cast("SandboxSession", SilentSession()), 20.0)
     arguments = NotedArguments(dict.fromkeys(properties, "true"))
     assert (await tool.call(context, arguments)).exit_code == 0
     assert arguments.read == set(properties)

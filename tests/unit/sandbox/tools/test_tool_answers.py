@@ -53,20 +53,20 @@ async def test_a_command_for_a_shell_that_still_runs_another_is_told_so():
     await call_tool(context, "shell_exec", {"id": "a", "command": "sleep 1000"}, SETA)
     with pytest.raises(ShellBusy, match="still runs a command"):
         await pid_1.session.run("true", 1.0)
-    told = await call_tool(context, "shell_exec", {"command": "true"}, SHELL_ONLY)
-    assert told.text == "Error: the shell still runs a command: wait for it, or end it first."
+    reply = await call_tool(context, "shell_exec", {"command": "true"}, SHELL_ONLY)
+    assert reply.text == "Error: the shell still runs a command: wait for it, or end it first."
     await asyncio.sleep(0)
-    assert [kind for kind, _ in pid_1.heard] == ["R"], "a second command was sent"
+    assert [kind for kind, _ in pid_1.received_frames] == ["R"], "a second command was sent"
 
 
 async def test_behind_a_server_too_and_the_sandbox_lives_on(tmp_path: Path):
     provider = FakeProvider()
-    async with pool_server(provider, tmp_path) as (url, _), RemotePool(url) as pool:
+    async with pool_server(provider, tmp_path) as (url, _), RemotePool(url, acquire_s=60.0) as pool:
         sandbox = await pool.open(Task("t", ""))
-        provider.opened[0].fail = ShellBusy()
+        provider.opened[0].error = ShellBusy()
         with pytest.raises(ShellBusy, match="still runs a command"):
             await sandbox.run("true", 1.0)
-        provider.opened[0].fail = None
+        provider.opened[0].error = None
         assert (await sandbox.run("true", 1.0)).exit_code == 0
         for odd in (HUGE, 10**5000, "half \ud800"):
             assert (await sandbox.call_tool("shell_wait", {"id": "a", "wait_seconds": odd})).text

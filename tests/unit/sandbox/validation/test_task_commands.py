@@ -21,19 +21,22 @@ from sandbox.tasks.formats.generated.generator import held_out_tasks
 from sandbox.tasks.formats.registry import TaskFormat
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 from sandbox.tasks.task_selection import filter_dataset, read_patterns
-from sandbox.validation.network_needs import TaskPhase, find_live_services, find_network_needs, find_unmet_needs
+from sandbox.validation.live_answers import describe_live_answer
+from sandbox.validation.network_needs import TaskPhase, find_network_needs, find_unmet_needs
 from sandbox.validation.network_requests import find_network_requests
 from sandbox.validation.task_warnings import find_task_warnings
 from tests.support import code_rows
 from tests.support.commands import run_json
 from tests.support.task_files import write_tasks
 
+ASKS = "requests.get('http://localhost:5000')"
 
-def said(code: int, *arguments: object) -> dict[str, Any]:
+
+def tasks_output(code: int, *arguments: object) -> dict[str, Any]:
     """Return the JSON object of a command with this exit code."""
     done = run_json("sandbox.tasks", *arguments)
-    assert done.code == code, done.stderr
-    return done.said
+    assert done.exit_code == code, done.stderr
+    return done.output
 
 
 def test_a_data_set_is_generated_validated_converted_and_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -42,8 +45,8 @@ def test_a_data_set_is_generated_validated_converted_and_listed(tmp_path: Path, 
     assert COMMAND.call(["validate", source]) == 0
     assert COMMAND.call(["convert", source, "--to", "miles", "--output", other]) == 0
     assert f"{3 + len(FAMILIES)} tasks can be used, 0 cannot" in capsys.readouterr().out
-    assert said(0, "list", source)["checksum"] == said(0, "list", other)["checksum"]
-    chosen = said(0, "list", source, "--only", "sort-*", "--only", "!*-train-*")
+    assert tasks_output(0, "list", source)["checksum"] == tasks_output(0, "list", other)["checksum"]
+    chosen = tasks_output(0, "list", source, "--only", "sort-*", "--only", "!*-train-*")
     assert [row["task"] for row in chosen["tasks"]] == ["sort-held_out-00000000"]
 
 
@@ -60,20 +63,21 @@ def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
     assert COMMAND.call(["convert", str(tmp_path / "a"), "--to", "harbor", "--output", str(tmp_path / "h")]) == 1
     out = capsys.readouterr().out
     assert "bad: task.yaml is missing" in out
-    assert "1 tasks can be used, 1 cannot" in out
+    assert "1 task can be used, 1 cannot" in out
     assert "1 tasks written" in out
     problem = {"place": str(tmp_path / "a/bad"), "what": "task.yaml is missing", "why": "it describes the task"}
-    assert said(1, "validate", tmp_path / "a")["problems"] == [problem]
-    assert said(1, "list", tmp_path / "a")["problems"] == [problem]
+    assert tasks_output(1, "validate", tmp_path / "a")["problems"] == [problem]
+    assert tasks_output(1, "list", tmp_path / "a")["problems"] == [problem]
     assert COMMAND.call(["list", str(tmp_path / "a")]) == 1
     assert "bad: task.yaml is missing" in capsys.readouterr().out
     assert COMMAND.call(["list", str(tmp_path / "empty")]) == 2
     for wrong, says in (
-        (["validate", str(tmp_path / "none")], "is missing"),
+        (["validate", str(tmp_path / "none")], "is not a folder, file or label"),
         (["convert", str(tmp_path / "a"), "--to", "harbor", "--output", str(tmp_path / "h")], "exists already"),
         (["convert", str(tmp_path / "a"), "--to", "harbour", "--output", "x"], "harbor, openclaw"),
         (["generate", "x", "--to", "harbour"], "harbor, openclaw"),
-        (["list"], "has several data sets: name one by --label: choose one of longshore-bench"),
+        (["list", "longshore-bnch"], "comes with longshore-bench; did you mean 'longshore-bench'"),
+        (["list", "my/datasets.toml"], "give one of the labels, with --datasets my/datasets.toml"),
     ):
         with pytest.raises(UserError, match=says):
             COMMAND.call(wrong)
@@ -103,20 +107,20 @@ def test_a_label_stands_for_the_same_tasks_until_the_data_changes(tmp_path: Path
     with pytest.raises(UserError, match=r"differs from .*: its tasks have the checksum sha256:"):
         load_labelled_dataset(toml, "some")
     with pytest.raises(UserError):
-        COMMAND.call(["list", str(toml), "--label", "some"])
+        COMMAND.call(["list", "some", "--datasets", str(toml)])
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[a]\npath = 'x'\nfitler = []\n", "a.fitler"),
         ("[a\n", "not readable TOML"),
         ("[b]\npath = 'x'\n", "choose one of b"),
     ],
 )
-def test_a_wrong_datasets_file_is_an_error_that_names_the_key(tmp_path: Path, text: str, said: str):
+def test_a_wrong_datasets_file_is_an_error_that_names_the_key(tmp_path: Path, text: str, message: str):
     (tmp_path / "datasets.toml").write_text(text)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         load_labelled_dataset(tmp_path / "datasets.toml", "a")
 
 
@@ -171,11 +175,42 @@ def test_what_the_toolchain_brings_is_no_need_and_everything_else_is_named_by_ph
         (TaskPhase.VERIFY, "https://data.example/x.csv"),
     }
     assert {need.phase for need in find_unmet_needs(task)} == {TaskPhase.ORACLE, TaskPhase.VERIFY}
-    assert find_live_services(task) == ("db", "localhost:5000", "localhost:8080")
     entrypoint, user, image_s = find_task_warnings(task)
     assert (entrypoint.split(" is ")[0], user.split(" is ")[0]) == ("its image's ENTRYPOINT", "its image's USER")
     assert "replaced, because of `apt-get install -y --no-install-recommends curl" in image_s
     assert len(list(find_task_warnings(replace(task, grading=GradingLevel.ARTIFACTS, artifacts=("/app",))))) == 2
+
+
+@pytest.mark.parametrize(
+    ("tests", "level", "says"),
+    [
+        ("x = 1", GradingLevel.SAME, ""),
+        (
+            "x = 1",
+            GradingLevel.LIVE,
+            "its tests run beside the agent's processes, which can answer them (grading: live)",
+        ),
+        (ASKS, GradingLevel.LIVE, "(grading: live), because of `requests.get('http://localhost:5000')` in test_a.py"),
+        (ASKS, GradingLevel.SAME, "at grading level same nothing runs that `requests.get('http://localhost:5000')` in"),
+        (ASKS, GradingLevel.ARTIFACTS, "could find: write `grading: live` in its longshore.yaml"),
+        (ASKS, GradingLevel.SIBLING, ""),
+    ],
+)
+def test_a_task_whose_answer_runs_is_named_with_the_level_that_finds_it(tests: str, level: GradingLevel, says: str):
+    task = Task("a", "b", run_tests="pytest /tests/test_a.py\n", tests={"test_a.py": tests.encode()}, grading=level)
+    described = describe_live_answer(task)
+    assert says in described
+    assert bool(says) == bool(described)
+
+
+@pytest.mark.parametrize(
+    ("level", "says"), [(GradingLevel.SAME, "what one writes"), (GradingLevel.LIVE, "live processes can see them")]
+)
+def test_programs_that_tests_start_as_another_user_are_warned_about(level: GradingLevel, says: str):
+    tests = {"test_a.py": b"subprocess.run(['/app/x'], user=65534)\n"}
+    task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", tests=tests, solution="true", grading=level)
+    (warning,) = find_task_warnings(task)
+    assert says in warning
 
 
 def test_allowed_hosts_that_lead_nowhere_are_warned_about():
@@ -190,8 +225,8 @@ def test_allowed_hosts_that_lead_nowhere_are_warned_about():
 
 def test_a_clean_container_without_artifacts_is_warned_about():
     task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true", grading=GradingLevel.ARTIFACTS)
-    (said,) = find_task_warnings(task)
-    assert said.startswith("its tests run in a clean container, but it declares no artifacts")
+    (warning,) = find_task_warnings(task)
+    assert warning.startswith("its tests run in a clean container, but it declares no artifacts")
     assert not list(find_task_warnings(replace(task, artifacts=("/app",))))
 
 
@@ -208,7 +243,7 @@ def notes_on(code: str, path: Path, word: str) -> list[str]:
     """Return the warnings of validate that contain this text, for a row with this test code."""
     row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": [code]}}
     path.write_text(json.dumps(row))
-    return [note["what"] for note in said(0, "validate", path)["notes"] if word in note["what"]]
+    return [note["what"] for note in tasks_output(0, "validate", path)["notes"] if word in note["what"]]
 
 
 UNCROSSING = {
@@ -256,8 +291,8 @@ def test_a_code_row_whose_tests_would_share_what_two_processes_do_not_is_warned_
 
 @pytest.mark.parametrize("code", UNSHARED)
 def test_what_two_processes_do_not_share_is_named(code: str):
-    (said,) = unshared_of(code)
-    assert said.startswith(f"{UNSHARED[code]}, ")
+    (warning,) = unshared_of(code)
+    assert warning.startswith(f"{UNSHARED[code]}, ")
 
 
 SHARED = [
@@ -296,6 +331,10 @@ def test_a_code_row_whose_tests_import_what_the_base_images_python_lacks_is_warn
 WANTS = {
     "uv run --with requests --with pytest==8.4.1 pytest /tests/test_outputs.py": ["uv run -w requests"],
     "uv run pytest --with x": [],
+    "pip3 install pytest 2>/dev/null": [],
+    "bash <(curl -s https://a.org/install.sh)": ["https://a.org/install.sh"],
+    "pip install 'pytest>=99'": ["pip install pytest>=99"],
+    "pip install numpy >> /tmp/log 2>&1 < /dev/null": ["pip install numpy"],
     "pip install -r /tests/requirements.txt": ["pip install -r /tests/requirements.txt"],
     "uv sync --frozen && true": ["uv sync"],
     "npm ci; npm install": ["npm ci", "npm install"],
@@ -324,3 +363,26 @@ def test_a_need_that_the_task_may_satisfy_is_not_unmet():
     task = Task("a", "b", run_tests="pip install x\n", network=TaskNetwork(verify=NetworkMode.PROXY))
     assert find_network_needs(task)
     assert not find_unmet_needs(task)
+
+
+def test_a_report_counts_what_can_be_used_and_why_the_rest_cannot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compose = "services:\n  main: {image: debian, ports: ['80:80']}\n"
+    for name, toml in (("one", "[environment]\ncpus = 8"), ("two", ""), ("gpu", "[environment]\ngpus = 1")):
+        for path, text in {
+            "task.toml": toml,
+            "instruction.md": "Do it.",
+            "environment/docker-compose.yaml": compose,
+            "tests/test.sh": "pip install pandas\n",
+        }.items():
+            (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / path).write_text(text)
+    report = tasks_output(1, "report", tmp_path)
+    assert (report["usable"], report["unusable"], list(report["unusable_by_reason"].values())) == (2, 1, [1])
+    assert (report["network"], report["hardware"]) == ({"agent full, tests full": 2}, {"more than 4 CPUs": 1})
+    assert (report["offline_needs"], list(report["remarks_by_reason"].values())) == ({"verify": 2}, [2])
+    assert COMMAND.call(["report", str(tmp_path)]) == 1
+    assert "may need a network  verify" in capsys.readouterr().out
+    assert COMMAND.call(["validate", str(tmp_path / "two")]) == 0
+    assert COMMAND.call(["validate", str(tmp_path / "two"), "--strict"]) == 1

@@ -21,7 +21,7 @@ TASK = Task("t", "", run_tests="#!/bin/sh\n", solution="true\n", expected_tests=
 WEIGHED = replace(TASK, weights={"a": 3.0, "b": 1.0})
 
 
-class FakeSession:
+class SolvableSession:
     """Remembers whether it was solved."""
 
     solved = False
@@ -37,10 +37,10 @@ def graded(task: Task, passed: str, reward: float | None) -> GradeResult:
     reported = tuple(
         ReportedTest(name, GradingOutcome.PASSED if name in passed else GradingOutcome.FAILED) for name in "ab"
     )
-    tests, said = judge_reports(
+    tests, judged = judge_reports(
         task.expected_tests, task.weights, (GradingReport(reported), GradingReport(reward=reward))
     )
-    return GradeResult(tests, said, "", GradingLevel.SAME, Isolation.TOOLCHAIN, timed_out=False, ms=1.0)
+    return GradeResult(tests, judged, "", GradingLevel.SAME, Isolation.TOOLCHAIN, timed_out=False, ms=1.0)
 
 
 async def proof(task: Task, idle: str, reward: float | None = None) -> TaskProof:
@@ -48,7 +48,7 @@ async def proof(task: Task, idle: str, reward: float | None = None) -> TaskProof
 
     @asynccontextmanager
     async def acquire(_: Task) -> AsyncGenerator[Any]:
-        yield FakeSession()
+        yield SolvableSession()
 
     async def grade(session: Any, _: Task) -> GradeResult:
         whole = None if reward is None else 1.0
@@ -99,7 +99,7 @@ async def test_a_task_that_asks_for_an_answer_is_proved_by_boxing_it(
 def tried(solving: str, wrecking: str = "") -> ProofEnvironment:
     """A script solves the task if its text contains ``solving``, and ends its sandbox if it contains ``wrecking``."""
 
-    class Session(FakeSession):
+    class Session(SolvableSession):
         async def write_files(self, files: Any, **_: object) -> None:
             (self.script,) = (data.decode() for path, data in files.items() if path == "/solution/solve.sh")
             self.also = set(files)
@@ -144,3 +144,22 @@ async def test_an_attempt_that_must_fail_and_passes_is_named():
 async def test_an_attempt_that_wrecks_its_sandbox_has_not_passed():
     (made,) = await prove_tasks([FOILED], tried("oracle", wrecking="cheat"), 1)
     assert (made.verdict, made.foils["cheat"]) == (ProofVerdict.PROVED, 0.0)
+
+
+@pytest.mark.parametrize(("passes", "advised"), [(GradingLevel.LIVE, True), (None, False)])
+async def test_an_oracle_that_passes_only_beside_what_it_leaves_running_gets_the_word_to_write(
+    passes: GradingLevel | None, advised: bool
+):
+    levels: list[GradingLevel] = []
+
+    @asynccontextmanager
+    async def acquire(task: Task) -> AsyncGenerator[Any]:
+        levels.append(task.grading)
+        yield SolvableSession()
+
+    async def grade(session: Any, task: Task) -> GradeResult:
+        return graded(task, "ab" if session.solved and task.grading is passes else "", None)
+
+    (made,) = await prove_tasks([replace(TASK, instruction="Do it.")], ProofEnvironment(acquire, grade), 1)
+    assert (made.verdict, levels) == (ProofVerdict.ORACLE_FAILS, [GradingLevel.SAME] * 2 + [GradingLevel.LIVE])
+    assert ("write `grading: live` in its longshore.yaml" in made.why) is advised

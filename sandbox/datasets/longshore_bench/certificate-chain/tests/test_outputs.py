@@ -67,7 +67,7 @@ class Certificate:
 
 
 def handshake(host, chain=TLS / "fullchain.pem", trusted=TLS / "root.crt"):
-    """Whether a client that trusts ``trusted`` takes the server for ``host``."""
+    """Return whether a client that trusts ``trusted`` takes the server for ``host``."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(chain, "/app/server.key")
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

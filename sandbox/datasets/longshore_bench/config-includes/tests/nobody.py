@@ -11,7 +11,7 @@ NOBODY = 65534
 
 
 def run(*argv, stdin="", cwd="/", env=None, timeout=30):
-    """Its exit code, standard output and standard error, as text; line ends as they are."""
+    """Return the exit code, standard output and standard error as text, with line ends as they are."""
     done = subprocess.run(
         [str(each) for each in argv],
         input=stdin.encode(),
@@ -29,7 +29,7 @@ def run(*argv, stdin="", cwd="/", env=None, timeout=30):
 
 
 def folder(files=None):
-    """A fresh folder of nobody's, with these texts in it."""
+    """Return a new folder that nobody owns, with these texts in it."""
     made = Path(tempfile.mkdtemp(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
     for path, text in (files or {}).items():
         target = made / path
@@ -42,5 +42,5 @@ def folder(files=None):
 
 
 def read(path):
-    """What lies there for nobody to read; nothing where there is no such file."""
+    """Return what nobody can read there; an empty text if there is no such file."""
     return run("cat", path).stdout

@@ -8,7 +8,7 @@ import nobody
 
 
 def call(expression):
-    """What the expression gives in a program that has imported slots, as data."""
+    """Return as data what the expression gives in a program that has imported slots."""
     program = f"import sys; sys.path.insert(0, '/app'); import slots; print(repr({expression}))"
     done = nobody.run("python3", "-c", program)
     assert done.returncode == 0, done.stderr

@@ -51,7 +51,7 @@ def fits(route, host, path, method):
 
 
 def sent(host, path, method="GET"):
-    """What becomes of a request, in words."""
+    """Return in words what becomes of a request."""
     for route in read()[1]:
         if fits(route, host, path, method):
             kind, where, *prefix = route[3]

@@ -82,7 +82,7 @@ def is_closed(client):
 
 
 def refused(port):
-    """Whether nobody listens there any more, at last."""
+    """Return whether nobody listens there any more within the time."""
     until = time.monotonic() + S
     while time.monotonic() < until:
         try:

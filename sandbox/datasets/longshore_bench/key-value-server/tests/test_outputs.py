@@ -243,7 +243,7 @@ def contents(folder):
 
 
 def is_log(before, after):
-    """Whether it is the same file, with more at its end."""
+    """Return whether it is the same file, with more at its end."""
     return before[0] == after[0] and after[1].startswith(before[1])
 
 

@@ -13,7 +13,7 @@ OLD = (
 
 
 def migrated(lines, *more):
-    """What sqlite3 said, and the database after it."""
+    """Return what sqlite3 printed, and the database after it."""
     made = nobody.folder({"shop.db": b""})
     with closing(sqlite3.connect(made / "shop.db")) as db:
         db.execute(OLD)

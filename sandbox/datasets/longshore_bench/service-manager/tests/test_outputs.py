@@ -13,7 +13,7 @@ SLEEP = "exec=exec sleep 1000\n"
 
 @contextmanager
 def services(**files):
-    """A folder; all that is left of nobody's processes is killed at the end."""
+    """Yield a folder, and kill what is left of nobody's processes at the end."""
     made = nobody.folder({f"{name.replace('_', '-')}.service": text for name, text in files.items()})
     try:
         yield made

@@ -16,7 +16,7 @@ def toc(text):
 
 
 def table(body, before=""):
-    """The lines of the table; nothing else of the file may change."""
+    """Return the lines of the table; nothing else of the file may change."""
     out = toc(before + HEAD + body)
     assert out.startswith(before + "<!-- toc -->\n\n")
     assert out.endswith("<!-- /toc -->\n" + body)

@@ -20,7 +20,7 @@ def folder(check="", counter=None):
 
 
 def many(made, count):
-    """What so many calls at once print."""
+    """Return what so many simultaneous calls print."""
     calls = [
         subprocess.Popen(
             ["bash", "/app/ticket.sh", str(made)],

@@ -22,7 +22,7 @@ def resampled(lines, begin=0, end=900):
 
 
 def fields(*readings, **more):
-    """Of one station's quarters: all but its name and the quarter's begin."""
+    """Return one station's quarters without its name and their begin."""
     found = resampled([f"{stamp(at)},s,{value}" for at, value in readings], **more)
     return [each.split(",", 2)[2] for each in found]
 

@@ -8,7 +8,7 @@ HEAD = 'msgid ""\nmsgstr "Language: xx\\n"\n'
 
 
 def merged(old, new):
-    """Of entries without a header, what follows the header."""
+    """Merge entries without a header, and return what follows the header."""
     made = nobody.folder({"old.po": f"{HEAD}\n{old}", "new.pot": f"{HEAD}\n{new}"})
     done = nobody.run("python3", "/app/pomerge.py", made / "old.po", made / "new.pot")
     assert done.returncode == 0, done.stderr

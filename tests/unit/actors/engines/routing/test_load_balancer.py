@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from actors.engines.messages import EngineLoad, EngineState
 from actors.engines.routing.load_balancer import LoadBalancer
 from protocol.weights import make_version
-from tests.support.engine_requests import load
+from tests.support.engine_requests import make_load
 
 TOKENS = 100
 SLACK = 4
@@ -20,7 +20,7 @@ SLACK = 4
 
 
 def placement(engines: int = 2, first: int = 0, lag: int = 0) -> LoadBalancer:
-    return LoadBalancer(engines, slack=SLACK, first=first, max_version_lag=lag)
+    return LoadBalancer(engines, slack=SLACK, first=first, max_versions_behind=lag)
 
 
 def test_load_is_counted_in_tokens_and_not_in_requests() -> None:
@@ -34,8 +34,8 @@ def test_load_is_counted_in_tokens_and_not_in_requests() -> None:
 def test_what_others_have_there_counts_and_ones_own_is_not_counted_twice() -> None:
     router = placement()
     router.begin_request("s", TOKENS, 0.0)
-    router.update_load(0, load(others=300, own=TOKENS), 0.0)
-    router.update_load(1, load(others=500), 0.0)
+    router.update_load(0, make_load(others=300, own=TOKENS), 0.0)
+    router.update_load(1, make_load(others=500), 0.0)
     assert router.tokens == [400, 500]
     router.end_request(0, TOKENS)
     assert router.tokens == [300, 500]
@@ -45,10 +45,10 @@ def test_a_session_leaves_only_an_engine_with_much_more_than_another() -> None:
     router = placement()
     router.begin_request("s", TOKENS, 0.0)
     router.end_request(0, TOKENS)
-    router.update_load(0, load(SLACK * TOKENS), 0.0)
+    router.update_load(0, make_load(SLACK * TOKENS), 0.0)
     assert router.begin_request("s", TOKENS, 0.0) == 0, "its prefix is cached there"
     router.end_request(0, TOKENS)
-    router.update_load(0, load(SLACK * TOKENS + 1), 0.0)
+    router.update_load(0, make_load(SLACK * TOKENS + 1), 0.0)
     assert (router.begin_request("s", TOKENS, 0.0), router.moved) == (1, 1)
 
 
@@ -58,7 +58,7 @@ def test_a_session_stays_through_a_blink_of_its_engine_and_not_through_a_long_pa
 ) -> None:
     router = placement()
     router.begin_request("s", TOKENS, 0.0)
-    router.update_load(0, load(state=EngineState.UPDATING, paused_s=paused_s), 0.0)
+    router.update_load(0, make_load(state=EngineState.UPDATING, paused_s=paused_s), 0.0)
     assert router.begin_request("s", TOKENS, 0.0) == engine
     assert router.has_other_available(1, 0.0) == (engine == 0)
 
@@ -66,9 +66,9 @@ def test_a_session_stays_through_a_blink_of_its_engine_and_not_through_a_long_pa
 @pytest.mark.parametrize("state", sorted(set(EngineState) - {EngineState.SERVING, EngineState.UPDATING}))
 def test_an_engine_that_says_that_it_serves_nobody_gets_nothing_until_it_serves(state: EngineState) -> None:
     router = placement()
-    router.update_load(0, load(state=state), 0.0)
+    router.update_load(0, make_load(state=state), 0.0)
     assert [router.begin_request(f"s{number}", TOKENS, 0.0) for number in range(3)] == [1, 1, 1]
-    router.update_load(0, load(), 1.0)
+    router.update_load(0, make_load(), 1.0)
     assert router.begin_request("new", TOKENS, 1.0) == 0
 
 
@@ -76,7 +76,7 @@ def test_where_no_engine_serves_one_that_comes_back_is_waited_for_before_one_tha
     router = placement(3)
     router.mark_failed(0, 0.0)
     for engine in (1, 2):
-        router.update_load(engine, load(others=engine, state=EngineState.OFFLOADED), 0.0)
+        router.update_load(engine, make_load(others=engine, state=EngineState.OFFLOADED), 0.0)
     assert (router.count_available(0.0), router.begin_request("s", TOKENS, 0.0)) == (0, 1)
     for engine in (1, 2):
         router.mark_failed(engine, 0.0)
@@ -87,7 +87,7 @@ def test_new_sessions_go_to_the_newest_weights_and_old_ones_stay() -> None:
     router = placement(3)
     assert router.begin_request("old", TOKENS, 0.0) == 0
     for engine in range(3):
-        router.update_load(engine, load(version=2 if engine == 2 else 1), 0.0)
+        router.update_load(engine, make_load(version=2 if engine == 2 else 1), 0.0)
     assert router.begin_request("old", TOKENS, 0.0) == 0
     assert [router.begin_request(f"new {number}", TOKENS, 0.0) for number in range(3)] == [2, 2, 2]
 
@@ -96,24 +96,24 @@ def test_an_engine_whose_weights_are_too_old_gets_nothing_until_it_serves_others
     """It could not load, say: what it samples would get no loss."""
     router = placement(lag=2)
     assert router.begin_request("s", TOKENS, 0.0) == 0
-    router.update_load(0, load(version=1), 0.0)
-    router.update_load(1, load(version=3, others=900, queued=300), 0.0)
+    router.update_load(0, make_load(version=1), 0.0)
+    router.update_load(1, make_load(version=3, others=900, queued=300), 0.0)
     assert [router.begin_request(each, TOKENS, 0.0) for each in ("s", "new")] == [0, 0], (
         "two versions are within the bound"
     )
-    router.update_load(1, load(version=4, others=900, queued=300), 0.0)
+    router.update_load(1, make_load(version=4, others=900, queued=300), 0.0)
     assert [router.begin_request(each, TOKENS, 0.0) for each in ("s", "newer")] == [1, 1]
-    router.update_load(0, load(version=4), 0.0)
+    router.update_load(0, make_load(version=4), 0.0)
     assert router.begin_request("newest", TOKENS, 0.0) == 0
 
 
 def test_a_stale_engine_is_better_than_none_and_asked_before_one_that_failed() -> None:
     router = placement(3, lag=2)
-    router.update_load(0, load(version=1), 0.0)
-    router.update_load(1, load(version=9, state=EngineState.RESTARTING), 0.0)
+    router.update_load(0, make_load(version=1), 0.0)
+    router.update_load(1, make_load(version=9, state=EngineState.RESTARTING), 0.0)
     router.mark_failed(2, 0.0)
     assert (router.begin_request("s", TOKENS, 0.0), router.count_available(0.0)) == (0, 1)
-    router.update_load(1, load(version=9), 1.0)
+    router.update_load(1, make_load(version=9), 1.0)
     assert (router.begin_request("s", TOKENS, 1.0), router.count_available(1.0)) == (1, 2)
 
 
@@ -121,55 +121,55 @@ def test_after_a_new_start_engines_that_wait_for_their_first_weights_are_not_sta
     """The first that has them would get all of the load."""
     router = placement(lag=1)
     assert router.begin_request("s", TOKENS, 0.0) == 0
-    router.update_load(0, load(version=make_version(1, 7)), 0.0)
-    router.update_load(1, load(version=make_version(2, 1)), 0.0)
+    router.update_load(0, make_load(version=make_version(1, 7)), 0.0)
+    router.update_load(1, make_load(version=make_version(2, 1)), 0.0)
     assert router.begin_request("s", TOKENS, 0.0) == 0
 
 
 @pytest.mark.parametrize(
     "newest",
-    [load(version=2, others=200, queued=100), load(version=2, others=SLACK * TOKENS + 1)],
+    [make_load(version=2, others=200, queued=100), make_load(version=2, others=SLACK * TOKENS + 1)],
     ids=["queue", "load"],
 )
 def test_the_newest_weights_without_room_are_not_waited_for(newest: EngineLoad) -> None:
     router = placement()
-    router.update_load(0, load(version=1), 0.0)
+    router.update_load(0, make_load(version=1), 0.0)
     router.update_load(1, newest, 0.0)
     assert router.begin_request("new", TOKENS, 0.0) == 0
 
 
 def test_what_an_engine_said_long_ago_is_not_believed() -> None:
     router = placement()
-    router.update_load(0, load(others=500, state=EngineState.RESTARTING), 0.0)
+    router.update_load(0, make_load(others=500, state=EngineState.RESTARTING), 0.0)
     assert router.begin_request("s", TOKENS, 4.9) == 1
     assert router.begin_request("t", TOKENS, 5.0) == 0
 
 
 @dataclass
-class Model:
-    """What a router may know, by hand."""
+class BalancerModel:
+    """A hand-written model of a router's knowledge."""
 
     engines: int
     now: float = 0.0
     own: Counter[int] = field(default_factory=Counter)
-    heard: dict[int, tuple[EngineLoad, float]] = field(default_factory=dict)
+    reports: dict[int, tuple[EngineLoad, float]] = field(default_factory=dict)
     avoided: dict[int, float] = field(default_factory=dict)
     homes: dict[str, int] = field(default_factory=dict)
     under_way: list[tuple[int, int]] = field(default_factory=list)
 
-    def told(self, engine: int) -> EngineLoad:
-        said, at = self.heard.get(engine, (load(), -99.0))
-        return said if self.now < at + 5.0 else load()
+    def reported_load(self, engine: int) -> EngineLoad:
+        load, at = self.reports.get(engine, (make_load(), -99.0))
+        return load if self.now < at + 5.0 else make_load()
 
     def trouble(self, engine: int) -> int:
-        said = self.told(engine)
-        blinks = said.state is EngineState.UPDATING and said.paused_s < 1.0
+        load = self.reported_load(engine)
+        blinks = load.state is EngineState.UPDATING and load.paused_s < 1.0
         if self.now < self.avoided.get(engine, -99.0) + 10.0:
             return 2
-        return 0 if blinks or said.state is EngineState.SERVING else 1
+        return 0 if blinks or load.state is EngineState.SERVING else 1
 
     def tokens(self, engine: int) -> int:
-        return self.told(engine).tokens.of_others + self.own[engine]
+        return self.reported_load(engine).tokens.of_others + self.own[engine]
 
     def assert_begun_well(self, session: str, tokens: int, engine: int) -> None:
         least_trouble = min(map(self.trouble, range(self.engines)))
@@ -184,7 +184,7 @@ class Model:
 
 
 _LOADS = st.builds(
-    load,
+    make_load,
     st.integers(0, 2000),
     state=st.sampled_from([EngineState.SERVING] * 3 + [EngineState.UPDATING, EngineState.RESTARTING]),
     paused_s=st.sampled_from([0.0, 3.0]),
@@ -201,7 +201,7 @@ _EVENTS = st.one_of(
 
 @given(engines=st.integers(1, 4), events=st.lists(_EVENTS, max_size=60))
 def test_some_engine_is_always_chosen_and_no_session_moves_without_a_reason(engines: int, events: list) -> None:
-    router, model = placement(engines), Model(engines)
+    router, model = placement(engines), BalancerModel(engines)
     for kind, number, what in events:
         if kind == "begin":
             session = f"s{number}"
@@ -218,7 +218,7 @@ def test_some_engine_is_always_chosen_and_no_session_moves_without_a_reason(engi
             model.avoided[number % engines] = model.now
             router.mark_failed(number % engines, model.now)
         elif kind == "hear":
-            model.heard[number % engines] = (what, model.now)
+            model.reports[number % engines] = (what, model.now)
             router.update_load(number % engines, what, model.now)
         elif kind == "wait":
             model.now += number
@@ -251,12 +251,19 @@ def test_routers_that_hear_how_engines_stand_share_them_evenly(
         assert max(totals) - min(totals) <= TOKENS * (1 + (routers - 1) * most_unheard)
         for own, router in zip(had, balancers, strict=True):
             for engine, total in enumerate(totals):
-                router.update_load(engine, load(others=total - own[engine], own=own[engine]), 0.0)
+                router.update_load(engine, make_load(others=total - own[engine], own=own[engine]), 0.0)
 
 
 def test_two_routers_do_not_both_fill_the_engine_that_the_first_of_them_fills() -> None:
     first, second = placement(), placement()
     assert [first.begin_request("one session", TOKENS, 0.0) for _ in range(SLACK)] == [0] * SLACK
     for engine, tokens in enumerate(first.tokens):
-        second.update_load(engine, load(others=tokens), 1.0)
+        second.update_load(engine, make_load(others=tokens), 1.0)
     assert [second.begin_request(f"new {number}", TOKENS, 1.0) for number in range(SLACK)] == [1] * SLACK
+
+
+def test_forgotten_sessions_do_not_pile_up() -> None:
+    balancer = LoadBalancer(3, max_sessions=10)
+    for number in range(50):
+        balancer.begin_request(str(number), TOKENS, 0.0)
+    assert balancer.sessions == 10

@@ -17,28 +17,28 @@ from actors.engines.server.active_server import ActiveServer, ConfirmedWeights
 from actors.engines.server.client import SamplingOptions
 from actors.engines.server.reply_stream import ReplyStream, SampledReply
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.engine_requests import request
+from tests.support.engine_requests import make_request
 from tests.support.engine_specs import engine_spec
 
 MANIFEST = WeightManifest(WeightVersion(7), 0, NO_VERSION, "/weights", "", 0, 0)
 
 
-class FakeServer:
+class OneTokenServer:
     """A fake: a server, and its client too, that samples one token when it is let."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
-        self.asked: list[str] = []
+        self.received_requests: list[str] = []
         """The names of requests."""
 
     @property
-    def client(self) -> FakeServer:
+    def client(self) -> OneTokenServer:
         return self
 
     async def generate(
         self, rid: str, input_ids: list[int], options: SamplingOptions, key: str, stream: ReplyStream, *, adapter: str
     ) -> SampledReply:
-        self.asked.append(rid)
+        self.received_requests.append(rid)
         await self.go.wait()
         return SampledReply([5], [-0.5], [7], "length", 0)
 
@@ -47,7 +47,7 @@ class EngineWithQueue:
     """A dispatch with one place and room for two that wait."""
 
     def __init__(self) -> None:
-        self.server = FakeServer()
+        self.server = OneTokenServer()
         self.queue = RequestQueue(
             "tiny",
             max_running=1,
@@ -71,11 +71,11 @@ class EngineWithQueue:
         self.queue.open(serving)
 
     @asynccontextmanager
-    async def asked(self, *sizes: int) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    async def with_requests(self, *sizes: int) -> AsyncIterator[list[asyncio.Task[Any]]]:
         """Requests of so many tokens each, named 0, 1, …, are in the engine meanwhile, and answered at its end."""
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(self.queue.generate(request([3] * (size - 10), 10, name=str(number))))
+                group.create_task(self.queue.generate(make_request([3] * (size - 10), 10, name=str(number))))
                 for number, size in enumerate(sizes)
             ]
             counts = self.queue.counters
@@ -88,16 +88,16 @@ class EngineWithQueue:
 async def test_a_full_queue_refuses_one_more_at_once_and_takes_it_when_there_is_room() -> None:
     engine = EngineWithQueue()
     engine.serve()
-    async with engine.asked(20, 20, 20):
+    async with engine.with_requests(20, 20, 20):
         with pytest.raises(EngineBusy, match="engine tiny has 2 requests waiting, its limit"):
-            await engine.queue.generate(request([3], 1))
-    assert (await engine.queue.generate(request([3], 1))).token_ids == [5]
+            await engine.queue.generate(make_request([3], 1))
+    assert (await engine.queue.generate(make_request([3], 1))).token_ids == [5]
     assert engine.queue.counters.unavailable == 1
 
 
-@pytest.mark.parametrize(("given", "most"), [({}, 320), ({"max_queued": 3}, 3)])
-def test_how_many_may_wait_follows_from_how_many_run_at_once(given: dict[str, int], most: int) -> None:
-    spec = engine_spec(Path(), max_running=20, **given)
+@pytest.mark.parametrize(("settings", "most"), [({}, 320), ({"max_queued": 3}, 3)])
+def test_how_many_may_wait_follows_from_how_many_run_at_once(settings: dict[str, int], most: int) -> None:
+    spec = engine_spec(Path(), max_running=20, **settings)
     assert spec.settings.queue_limit == most
 
 
@@ -107,8 +107,8 @@ async def test_no_request_is_named_like_the_beginning_of_another() -> None:
     engine.serve()
     engine.server.go.set()
     for _ in range(12):
-        await engine.queue.generate(request([3], 1))
-    names = engine.server.asked
+        await engine.queue.generate(make_request([3], 1))
+    names = engine.server.received_requests
     assert [other for name in names for other in names if other.startswith(name)] == names
 
 
@@ -122,16 +122,16 @@ def test_an_actor_takes_more_calls_than_an_engine_takes_requests() -> None:
 async def test_tokens_are_those_that_run_and_those_that_wait_and_of_both_the_askers() -> None:
     engine = EngineWithQueue()
     engine.serve()
-    async with engine.asked(100, 30, 50):
-        said = engine.queue.count_tokens({"0", "2"})
-        assert said == TokensInFlight(running=100, queued=80, of_caller=150)
-        assert said.of_others == 30
+    async with engine.with_requests(100, 30, 50):
+        tokens = engine.queue.count_tokens({"0", "2"})
+        assert tokens == TokensInFlight(running=100, queued=80, of_caller=150)
+        assert tokens.of_others == 30
     assert engine.queue.count_tokens(()) == TokensInFlight(running=0, queued=0, of_caller=0)
 
 
 async def test_what_waits_for_a_server_is_queued() -> None:
     engine = EngineWithQueue()
-    async with engine.asked(100):
+    async with engine.with_requests(100):
         assert engine.queue.count_tokens(()) == TokensInFlight(running=0, queued=100, of_caller=0)
         engine.serve()
 

@@ -68,11 +68,11 @@ CALLS: dict[str, tuple[str, Callable[[SGLangClient], Awaitable[object]]]] = {
 
 
 async def posted(path: str, call: Callable[[SGLangClient], Awaitable[object]]) -> dict[str, object]:
-    """What a server is sent to that path."""
+    """Return the JSON body that the client posts to that path."""
     bodies: dict[str, dict[str, object]] = {}
 
-    async def note(asked: web.Request) -> web.Response:
-        bodies[asked.path] = await asked.json()
+    async def note(request: web.Request) -> web.Response:
+        bodies[request.path] = await request.json()
         return web.json_response({"message": "Weight version updated to 7."})
 
     app = web.Application()
@@ -90,11 +90,11 @@ async def posted(path: str, call: Callable[[SGLangClient], Awaitable[object]]) -
 
 @pytest.mark.sglang
 async def test_what_is_asked_is_of_the_server_s_own_types_and_no_field_is_unknown_to_it() -> None:
-    asked = [(kind, await posted(path, call)) for path, (kind, call) in CALLS.items()]
-    checking = partial(subprocess.run, input=json.dumps(asked), text=True, capture_output=True, check=False)
+    bodies = [(kind, await posted(path, call)) for path, (kind, call) in CALLS.items()]
+    checking = partial(subprocess.run, input=json.dumps(bodies), text=True, capture_output=True, check=False)
     done = await asyncio.to_thread(checking, [sys.executable, "-c", CHECK])
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split() == [kind for kind, _ in asked]
+    assert done.stdout.split() == [kind for kind, _ in bodies]
 
 
 async def test_tensors_are_named_to_the_server_not_sent() -> None:

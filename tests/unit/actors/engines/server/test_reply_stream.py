@@ -13,7 +13,7 @@ from actors.engines.routing.inflight_request import InflightRequest
 from actors.engines.routing.prefix_cache import PrefixKey
 from actors.engines.server.reply_stream import ReplyStream, VersionSpan, expand_spans
 from protocol.weights import WeightVersion
-from tests.support.engine_requests import chunk, request
+from tests.support.engine_requests import make_chunk, make_request
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, 5)), min_size=1, max_size=6))
@@ -45,8 +45,8 @@ def test_spans_that_do_not_are_refused(spans: list[VersionSpan], count: int) -> 
 
 def test_chunks_give_one_reply_whose_lists_have_equal_length() -> None:
     stream = ReplyStream(3, 3)
-    assert stream.parse_chunk(chunk([7], ends=False)) is None
-    whole = stream.parse_chunk(chunk([8, 9], ends=True))
+    assert stream.parse_chunk(make_chunk([7], ends=False)) is None
+    whole = stream.parse_chunk(make_chunk([8, 9], ends=True))
     assert whole is not None
     assert (whole.token_ids, whole.logprobs, whole.versions) == ([7, 8, 9], [-0.7, -0.8, -0.9], [3, 4, 4])
     assert (whole.finish, whole.cached_tokens) == ("length", 5)
@@ -54,9 +54,9 @@ def test_chunks_give_one_reply_whose_lists_have_equal_length() -> None:
 
 def test_a_reply_of_an_adapter_is_its_own_whatever_the_server_says_of_the_weights_beneath() -> None:
     stream = ReplyStream(3, 9, adapter=True)
-    stream.parse_chunk(chunk([7], ends=False))
+    stream.parse_chunk(make_chunk([7], ends=False))
     assert stream.partial_reply(9).versions == [9]
-    whole = stream.parse_chunk(chunk([8, 9], ends=True))
+    whole = stream.parse_chunk(make_chunk([8, 9], ends=True))
     assert whole is not None
     assert whole.versions == [9, 9, 9]
 
@@ -78,7 +78,7 @@ def test_a_reply_of_an_adapter_is_its_own_whatever_the_server_says_of_the_weight
 )
 def test_a_reply_that_contradicts_itself_is_not_used(changes: dict[str, object]) -> None:
     with pytest.raises(ServerLost):
-        ReplyStream(3, 3).parse_chunk(chunk([7, 8, 9], ends=True, **changes))
+        ReplyStream(3, 3).parse_chunk(make_chunk([7, 8, 9], ends=True, **changes))
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"meta_info": 3}', b"\xff", b"[DONE]"])
@@ -95,7 +95,7 @@ def test_what_the_server_says_of_a_request_in_the_stream_has_its_own_error(
         ReplyStream(3, 3).parse_chunk(json.dumps({"error": {"code": code, "message": "too long"}}).encode())
 
 
-ASKED = request([1, 2], 6)
+ASKED = make_request([1, 2], 6)
 
 
 def served(version: int) -> tuple[WeightVersion, PrefixKey]:
@@ -104,10 +104,10 @@ def served(version: int) -> tuple[WeightVersion, PrefixKey]:
 
 def test_a_server_that_is_lost_costs_no_token_that_came() -> None:
     work = InflightRequest(ASKED, lambda: None)
-    work.begin_attempt(*served(3)).parse_chunk(chunk([7, 8], ends=False))
+    work.begin_attempt(*served(3)).parse_chunk(make_chunk([7, 8], ends=False))
     assert (work.keep_partial_reply(), work.input_ids, work.tokens_left) == (2, [1, 2, 7, 8], 4)
     other = work.begin_attempt(*served(4))
-    whole = other.parse_chunk(chunk([9], ends=True, weight_versions=[{"version": "4", "start": 0, "end": 1}]))
+    whole = other.parse_chunk(make_chunk([9], ends=True, weight_versions=[{"version": "4", "start": 0, "end": 1}]))
     assert whole is not None
     reply = work.build_reply(whole, "e")
     assert (reply.token_ids, reply.logprobs, reply.versions) == ([7, 8, 9], [-0.7, -0.8, -0.9], [3, 3, 4])
@@ -118,15 +118,15 @@ def test_of_a_reply_that_outlived_new_weights_nothing_is_lost_and_no_token_count
     """Only the last chunk says where they changed, and it never came: the next one may have some of both."""
     work = InflightRequest(ASKED, lambda: None)
     stream = work.begin_attempt(*served(3))
-    stream.parse_chunk(chunk([7], ends=False))
+    stream.parse_chunk(make_chunk([7], ends=False))
     work.note_weight_change(WeightVersion(4))
-    stream.parse_chunk(chunk([], ends=False))
-    stream.parse_chunk(chunk([8], ends=False))
-    stream.parse_chunk(chunk([9], ends=False))
+    stream.parse_chunk(make_chunk([], ends=False))
+    stream.parse_chunk(make_chunk([8], ends=False))
+    stream.parse_chunk(make_chunk([9], ends=False))
     work.note_weight_change(WeightVersion(5))
     work.note_weight_change(WeightVersion(6))
-    stream.parse_chunk(chunk([7], ends=False))
-    stream.parse_chunk(chunk([8], ends=False))
+    stream.parse_chunk(make_chunk([7], ends=False))
+    stream.parse_chunk(make_chunk([8], ends=False))
     assert work.partial_reply == PartialReply([7, 8, 9, 7, 8], [-0.7, -0.8, -0.9, -0.7, -0.8], [3, 3, 4, 4, 6])
     assert work.keep_partial_reply() == 5
 
@@ -135,10 +135,10 @@ def test_a_mixed_prefix_stays_marked_when_the_server_that_mixed_it_is_lost() -> 
     """Else these tokens count as made by one set of weights alone."""
     work = InflightRequest(ASKED, lambda: None)
     stream = work.begin_attempt(WeightVersion(4), PrefixKey("v3-s", WeightVersion(3)))
-    stream.parse_chunk(chunk([7, 8], ends=False))
+    stream.parse_chunk(make_chunk([7, 8], ends=False))
     assert work.keep_partial_reply() == 2
     whole = work.begin_attempt(*served(4)).parse_chunk(
-        chunk([9], ends=True, weight_versions=[{"version": "4", "start": 0, "end": 1}])
+        make_chunk([9], ends=True, weight_versions=[{"version": "4", "start": 0, "end": 1}])
     )
     assert whole is not None
     assert work.build_reply(whole, "e").mixed_prefix
@@ -150,32 +150,32 @@ def test_nobody_goes_on_behind_an_end() -> None:
     """A server that dies behind its last word, which is not answered yet: the next would speak on after the turn."""
     work = InflightRequest(ASKED, lambda: None)
     stream = work.begin_attempt(*served(3))
-    stream.parse_chunk(chunk([7], ends=False))
-    stream.parse_chunk(chunk([8, 9], ends=True))
+    stream.parse_chunk(make_chunk([7], ends=False))
+    stream.parse_chunk(make_chunk([8, 9], ends=True))
     assert work.partial_reply.token_ids == [7]
 
 
 def test_nobody_goes_on_behind_more_than_was_asked_for() -> None:
     work = InflightRequest(ASKED, lambda: None)
     stream = work.begin_attempt(*served(3))
-    stream.parse_chunk(chunk([7], ends=False))
+    stream.parse_chunk(make_chunk([7], ends=False))
     with pytest.raises(ServerLost):
-        stream.parse_chunk(chunk([8] * 5, ends=False))
+        stream.parse_chunk(make_chunk([8] * 5, ends=False))
     assert (work.keep_partial_reply(), work.tokens_left) == (1, 5)
 
 
 def test_a_watcher_is_told_what_another_server_would_go_on_behind() -> None:
-    told = list[list[int]]()
-    asked = replace(ASKED, resume_from=PartialReply([6], [-0.6], [2]))
-    work = InflightRequest(asked, lambda: None, lambda came: told.append(came.token_ids))
-    work.begin_attempt(*served(3)).parse_chunk(chunk([7], ends=False))
+    partials = list[list[int]]()
+    request = replace(ASKED, resume_from=PartialReply([6], [-0.6], [2]))
+    work = InflightRequest(request, lambda: None, lambda came: partials.append(came.token_ids))
+    work.begin_attempt(*served(3)).parse_chunk(make_chunk([7], ends=False))
     work.keep_partial_reply()
     stream = work.begin_attempt(*served(4))
-    stream.parse_chunk(chunk([8], ends=False))
+    stream.parse_chunk(make_chunk([8], ends=False))
     work.note_weight_change(WeightVersion(5))
-    stream.parse_chunk(chunk([], ends=False))  # nothing new to tell
-    stream.parse_chunk(chunk([9], ends=False))
-    assert told == [[6, 7], [6, 7, 8], [6, 7, 8, 9]]
+    stream.parse_chunk(make_chunk([], ends=False))  # nothing new to tell
+    stream.parse_chunk(make_chunk([9], ends=False))
+    assert partials == [[6, 7], [6, 7, 8], [6, 7, 8, 9]]
 
 
 def test_another_engine_is_told_what_came_over_any_way() -> None:

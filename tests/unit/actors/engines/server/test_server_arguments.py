@@ -25,8 +25,8 @@ def spec(**changes: Any) -> EngineSpec:
 @pytest.mark.parametrize("kv_slots", [CONTEXT, 8192])
 def test_a_request_may_use_the_whole_context(kv_slots: int) -> None:
     arguments = server_arguments(spec(max_total_tokens=kv_slots), MANIFEST, 1)
-    given = dict(pairwise(arguments))
-    longest = min(int(given["--context-length"]), int(given["--max-total-tokens"])) - 1  # as SGLang counts
+    options = dict(pairwise(arguments))
+    longest = min(int(options["--context-length"]), int(options["--max-total-tokens"])) - 1  # as SGLang counts
     for tokens in range(1, CONTEXT):
         assert tokens < longest - 5, "it would refuse the input"
         assert longest - tokens - 1 >= CONTEXT - tokens, "it would cut the reply"
@@ -37,11 +37,11 @@ def test_every_server_is_started_so_that_labels_are_true_and_nobody_else_is_serv
     """Overlap scheduling labels the token in flight at a pause with the weights after it, replies that are streamed
     whole again and again cost time in the square of their length, and whoever sends it tensors is unpickled."""
     arguments = server_arguments(spec(device=device), MANIFEST, 8000)
-    given = dict(pairwise(arguments))
+    options = dict(pairwise(arguments))
     assert {"--disable-overlap-schedule", "--incremental-streaming-output"} <= set(arguments)
-    assert (given["--host"], given["--port"]) == ("127.0.0.1", "8000")
+    assert (options["--host"], options["--port"]) == ("127.0.0.1", "8000")
     assert server_environment(spec(device=device), "key")[API_KEY_VARIABLE] == "key"
-    assert given["--max-running-requests"] == "3", "the probe waits for nobody's place"
+    assert options["--max-running-requests"] == "3", "the probe waits for nobody's place"
 
 
 def test_servers_on_a_cpu_take_one_thread_each_and_stay_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:

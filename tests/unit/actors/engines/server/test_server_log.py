@@ -22,12 +22,12 @@ def test_the_end_of_a_log_is_short_plain_and_of_this_start(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("log_text", "cause"),
     [
         ("137\n", "the server was ended by SIGKILL"),
         ("1\n", "the server ended with status 1"),
         ("137 its scheduler was killed by SIGKILL\n", "the server was ended: its scheduler was killed by SIGKILL"),
     ],
 )
-def test_the_end_of_a_server_is_told_by_what_ended_first(told: str, said: str) -> None:
-    assert describe_exit(told) == said
+def test_the_end_of_a_server_is_told_by_what_ended_first(log_text: str, cause: str) -> None:
+    assert describe_exit(log_text) == cause

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from actors.engines.messages import EngineStartError, PortTaken
+from actors.engines.messages import EngineStartError, ServerPortTaken
 from actors.engines.server.client import SGLangClient
 from actors.engines.server.process import SGLangServer
 
@@ -23,7 +23,7 @@ async def test_a_server_that_does_not_know_our_key_is_not_ours() -> None:
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         async with SGLangClient(runner.addresses[0][1], "key") as client:
-            with pytest.raises(PortTaken, match="401"):
+            with pytest.raises(ServerPortTaken, match="401"):
                 await client.read_version()
     finally:
         await runner.cleanup()
@@ -37,10 +37,10 @@ async def test_another_port_is_tried_then(taken: int, monkeypatch: pytest.Monkey
     async def launch(settings: Any, manifest: Any) -> SGLangServer:
         tries.append(len(tries))
         if len(tries) <= taken:
-            raise PortTaken("/generate: 401")
+            raise ServerPortTaken("/generate: 401")
         return server
 
-    monkeypatch.setattr(SGLangServer, "_launch", launch)
+    monkeypatch.setattr(SGLangServer, "launch_once", launch)
     if taken < 3:
         assert await SGLangServer.launch(cast("Any", None), cast("Any", None)) is server
     else:

@@ -7,6 +7,8 @@ from aiohttp import web
 
 from actors.engines.messages import ServerLost
 from actors.engines.server.client import SamplingOptions, SGLangClient
+from actors.engines.server.reply_stream import ReplyStream
+from tests.support.engine_requests import make_chunk
 
 OPTIONS = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
 
@@ -14,10 +16,10 @@ OPTIONS = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), 
 async def test_a_client_that_is_closed_leaves_nobody_waiting_for_a_reply_that_has_begun() -> None:
     over = asyncio.Event()
 
-    async def begin(asked: web.Request) -> web.StreamResponse:
+    async def begin(pending: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
-        await response.prepare(asked)
-        await response.write(b"\n")  # else the headers wait too
+        await response.prepare(pending)
+        await response.write(b"data:" + make_chunk([7], ends=False) + b"\n")
         await over.wait()
         return response
 
@@ -29,17 +31,17 @@ async def test_a_client_that_is_closed_leaves_nobody_waiting_for_a_reply_that_ha
     await site.start()
     try:
         async with SGLangClient(runner.addresses[0][1], "key") as client, asyncio.TaskGroup() as group:
-            asked = group.create_task(_lost(client))
-            while not client._responses:  # noqa: ASYNC110  another task's state, not an event
-                await asyncio.sleep(0.01)
+            begun = asyncio.Event()
+            pending = group.create_task(_lost(client, ReplyStream(2, 1, on_tokens=begun.set)))
+            await begun.wait()
             await client.close()
-        assert asked.result()
+        assert pending.result()
     finally:
         over.set()
         await runner.cleanup()
 
 
-async def _lost(client: SGLangClient) -> bool:
+async def _lost(client: SGLangClient, stream: ReplyStream) -> bool:
     with pytest.raises(ServerLost, match="/generate"):
-        await client.generate("r", [1], OPTIONS, "v1")
+        await client.generate("r", [1], OPTIONS, "v1", stream)
     return True

@@ -102,8 +102,8 @@ def test_a_server_has_places_for_the_adapters_and_for_a_request_without_one(devi
     """Without the last a probe would push an adapter out of a server that is full."""
     arguments = server_arguments(engine_spec(Path(), lora=LORA, max_adapters=3, device=device), MANIFEST, 1)
     limits = [name for name in arguments if name.startswith(("--max-lora", "--max-loaded"))]
-    told = {name: arguments[arguments.index(name) + 1] for name in limits}
-    assert told == {"--max-lora-rank": "2", "--max-loaded-loras": "4", "--max-loras-per-batch": "4"}
+    options = {name: arguments[arguments.index(name) + 1] for name in limits}
+    assert options == {"--max-lora-rank": "2", "--max-loaded-loras": "4", "--max-loras-per-batch": "4"}
     first = arguments.index("--lora-target-modules") + 1
     assert arguments[first : first + 2] == ["q_proj", "down_proj"]
     assert ("torch_native" in arguments) is backend

@@ -22,20 +22,20 @@ LORA = Lora(2, 2.0, ("o_proj",))
 
 
 @dataclass
-class FakeServer:
+class AdapterServer:
     """A fake: a server's adapters, and its client too.  ``broken`` calls fail, ``slow`` ones hang but do their work."""
 
     loaded: dict[str, str] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=set)
-    told: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
 
     @property
-    def client(self) -> FakeServer:
+    def client(self) -> AdapterServer:
         return self
 
     async def _call(self, what: str) -> None:
-        self.told.append(what)
+        self.calls.append(what)
         if what.split(maxsplit=1)[0] in self.broken:
             raise ServerLost(what)
         if what.split(maxsplit=1)[0] in self.slow:
@@ -76,7 +76,7 @@ class EngineWithLoader:
     """An adapter loader, and a server that has just been started to serve version 1."""
 
     def __init__(self, folder: Path) -> None:
-        self.server, self.dispatch, self.folder = FakeServer(), FakeDispatch(), folder
+        self.server, self.dispatch, self.folder = AdapterServer(), FakeDispatch(), folder
         self.loader = AdapterLoader(LORA, MOST, "base", self.dispatch)
         self.serving = self.started()
 
@@ -127,7 +127,7 @@ async def test_an_adapter_goes_with_its_last_user_once_a_later_one_serves(tmp_pa
         await engine.loaded(2)
         await engine.take(3)
         await engine.loaded(3)
-        assert engine.server.told.count("unload v2") == 1
+        assert engine.server.calls.count("unload v2") == 1
 
 
 async def test_a_load_waits_for_a_place(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ async def test_what_could_not_be_unloaded_is_tried_again_at_the_next_occasion(tm
     async with tidied(tmp_path) as engine:
         engine.server.broken = {"unload"}
         await engine.take(2)
-        while "unload v1" not in engine.server.told:  # noqa: ASYNC110  # as above
+        while "unload v1" not in engine.server.calls:  # noqa: ASYNC110  # as above
             await asyncio.sleep(0)
         engine.server.broken = set()
         engine.dispatch.leave(2)

@@ -80,7 +80,7 @@ def test_tensors_overlapping_in_the_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
-    """Which of them a server takes is nowhere said."""
+    """It is undefined which of them a server takes."""
     for name in ("model-1.safetensors", "model-2.safetensors"):
         save_file(tensors(), tmp_path / name)
     with pytest.raises(InvalidWeights, match=r"model-2\.safetensors has embed, which another file"):

@@ -26,7 +26,7 @@ OLD, NEW = WeightVersion(1), WeightVersion(2)
 
 
 @dataclass
-class FakeScheduler:
+class FakeSGLangServer:
     """Does one thing after the other, as a server's scheduler does."""
 
     looks_first: bool = False
@@ -47,8 +47,8 @@ class FakeScheduler:
         self.holds = version
         self.did.append(f"load {version}")
         self.loaded.set()
-        told = f" Weight version updated to {self.serves}." if self.tells else ""
-        return web.json_response({"success": True, "message": f"Succeeded to update model weights.{told}"})
+        suffix = f" Weight version updated to {self.serves}." if self.tells else ""
+        return web.json_response({"success": True, "message": f"Succeeded to update model weights.{suffix}"})
 
     async def checksum(self, _request: web.Request) -> web.Response:
         if not self.looks_first or self.looked.is_set():
@@ -84,19 +84,19 @@ class FakeScheduler:
 
 
 @dataclass
-class FakeServer:
+class ServerWithClient:
     client: SGLangClient
 
 
 @asynccontextmanager
-async def _serving(scheduler: FakeScheduler) -> AsyncGenerator[ActiveServer]:
+async def _serving(scheduler: FakeSGLangServer) -> AsyncGenerator[ActiveServer]:
     runner = web.AppRunner(scheduler.app(), shutdown_timeout=0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         async with SGLangClient(runner.addresses[0][1], "key") as client:
             yield ActiveServer(
-                cast("SGLangServer", FakeServer(client)),
+                cast("SGLangServer", ServerWithClient(client)),
                 ConfirmedWeights(_manifest(OLD), "sum-1"),
                 asyncio.Event(),
                 asyncio.get_running_loop().create_future(),
@@ -125,7 +125,7 @@ async def _exchange(serving: ActiveServer) -> None:
 
 
 async def test_what_the_server_holds_after_the_load_is_asked_once() -> None:
-    scheduler = FakeScheduler()
+    scheduler = FakeSGLangServer()
     async with _serving(scheduler) as serving:
         await _exchange(serving)
     assert scheduler.did == ["pause", "load 2", "look 2", "go on"]
@@ -133,7 +133,7 @@ async def test_what_the_server_holds_after_the_load_is_asked_once() -> None:
 
 
 async def test_a_version_that_the_loads_reply_does_not_say_is_asked_for() -> None:
-    scheduler = FakeScheduler(tells=False)
+    scheduler = FakeSGLangServer(tells=False)
     async with _serving(scheduler) as serving:
         await _exchange(serving)
     assert sorted(scheduler.did[2:-1]) == ["look 2", "version"]
@@ -141,7 +141,7 @@ async def test_a_version_that_the_loads_reply_does_not_say_is_asked_for() -> Non
 
 
 async def test_a_question_that_overtook_the_load_is_asked_again() -> None:
-    scheduler = FakeScheduler(looks_first=True)
+    scheduler = FakeSGLangServer(looks_first=True)
     async with _serving(scheduler) as serving:
         await _exchange(serving)
     assert scheduler.did[:3] == ["pause", "look 1", "load 2"]
@@ -152,7 +152,7 @@ async def test_a_question_that_overtook_the_load_is_asked_again() -> None:
 
 @pytest.mark.parametrize("tells", [True, False])
 async def test_a_server_that_serves_another_version_gets_its_old_weights_back(tells: bool) -> None:
-    scheduler = FakeScheduler(says=7, tells=tells)
+    scheduler = FakeSGLangServer(says=7, tells=tells)
     async with _serving(scheduler) as serving:
         with pytest.raises(WeightLoadError, match=r"serves version 0\.7"):
             await _exchange(serving)

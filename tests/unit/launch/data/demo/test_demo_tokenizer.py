@@ -27,7 +27,7 @@ from launch.data.demo.demonstrations import (
 )
 from launch.data.demo.model import build_demo_model
 from launch.data.demo.tokenizer import tokenizer_corpus
-from launch.data.settings import ModelSettings, WarmStartSettings
+from launch.settings.data import ModelSettings, WarmStartSettings
 from protocol.errors import UserError
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES, HELD_OUT_FAMILY
@@ -262,18 +262,18 @@ def test_families_are_spoilt_evenly_around_the_average_in_an_order_of_the_seed()
 def test_clean_demonstrations_are_never_spoilt_noisy_ones_as_their_family_is(
     encoder: DemonstrationEncoder, monkeypatch: pytest.MonkeyPatch
 ):
-    asked: list[tuple[str, float]] = []
+    calls: list[tuple[str, float]] = []
 
     def recording(family: str, rng: random.Random, noise: float) -> Demonstration:
-        asked.append((family, noise))
+        calls.append((family, noise))
         return make_demonstration(family, rng, noise)
 
     monkeypatch.setattr("launch.data.demo.demonstrations.make_demonstration", recording)
     settings = SHORT.model_copy(update={"noise": 0.5, "noise_spread": 0.3})
     list(warm_start_curriculum(encoder, settings, seed=0))
     clean = settings.clean_steps * settings.batch_size
-    assert {noise for _, noise in asked[:clean]} == {0.0}
-    assert set(asked[clean:]) == set(noise_by_family(training_families(), settings, seed=0).items())
+    assert {noise for _, noise in calls[:clean]} == {0.0}
+    assert set(calls[clean:]) == set(noise_by_family(training_families(), settings, seed=0).items())
 
 
 @pytest.mark.parametrize(
@@ -284,10 +284,10 @@ def test_the_warm_start_never_shows_a_held_out_name_or_family(
 ):
     batches = warm_start_curriculum(encoder, SHORT, 0, held_out_family=held_out_family)
     shown = [token_ids for batch in batches for token_ids, _ in batch.sequences]
-    told = "\n".join(tokenizer.decode(token_ids.tolist(), skip_special_tokens=False) for token_ids in shown)
-    assert not [name for name in itertools.chain(*names_of(TaskSplit.HELD_OUT)) if name in told]
-    assert not re.search(says, told)
-    assert "Rename the file" in told
+    text = "\n".join(tokenizer.decode(token_ids.tolist(), skip_special_tokens=False) for token_ids in shown)
+    assert not [name for name in itertools.chain(*names_of(TaskSplit.HELD_OUT)) if name in text]
+    assert not re.search(says, text)
+    assert "Rename the file" in text
 
 
 def test_the_tokenizer_is_made_without_held_out_names_and_family():
@@ -318,6 +318,7 @@ def test_noise_spoils_its_share_and_clean_demonstrations_none():
     assert 0.3 < len(wrong) / len(some) < 0.5
 
 
+@pytest.mark.slow
 def test_a_copy_string_gives_loss_only_where_the_past_tells_the_next_token(encoder: DemonstrationEncoder):
     rng = random.Random(0)
     for _ in range(50):

@@ -1,0 +1,7 @@
+"""Limits of a container whose task or service names none."""
+
+from __future__ import annotations
+
+MEMORY_MB = 256
+PIDS = 64
+CPUS = 1.0

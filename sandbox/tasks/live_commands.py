@@ -1,0 +1,60 @@
+"""Recognises shell commands that look at something that runs, or start something. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_HOST = r"(?:localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|\[::1\])(?![\w-]|\.\w)"
+_LOCAL = rf"(?:(?<![\w.-])(?:(?<=//)|(?<!/)){_HOST}|/\S+\.sock\b)"
+LOCAL_ADDRESS = re.compile(_LOCAL)
+"""Matches a host name or address of this machine, or a socket's path."""
+CLIENTS = (
+    "curl", "wget", "http", "nc", "ncat", "netcat", "telnet", "ssh", "scp", "sftp", "rsync", "git", "psql", "mysql",
+    "mysqladmin", "mongo", "mongosh", "redis-cli", "grpcurl", "websocat", "openssl", "ldapsearch", "swaks", "ftp",
+    "lftp", "dig", "nslookup", "pip", "pip3", "npm", "svn", "ab", "wrk", "nmap", "expect", "sshpass",
+)  # fmt: skip
+"""Programs that speak to a server, if their arguments name one."""
+VIEWERS = ("ps", "pgrep", "pidof", "ss", "netstat", "lsof", "fuser", "systemctl", "service", "tmux", "screen", "kill")
+"""Programs that show what runs."""
+_NAME, _REST = r"(?<![\w./-])", r"[^\n;|&]*"
+PROCESS_PATH = re.compile(r"/proc/(?:\$[\w{(]|\{\}|\*|\[[0-9]|[0-9]+/|net/tcp)[^\s;|&\"']*")
+"""Matches a path in ``/proc`` of a process that the text does not name, or of open ports."""
+_LOOKS = re.compile(
+    rf"{_NAME}(?:{'|'.join(CLIENTS)})\s[^\n;|&]*?{_LOCAL}|/dev/tcp/{_HOST}"
+    rf"|{_NAME}(?:redis-cli|mysqladmin|pg_isready|rabbitmqctl|(?:psql|mysql|mongosh)\s+-|supervisorctl\s+status){_REST}"
+    rf"|{_NAME}(?:pgrep|pidof|fuser)\s{_REST}|{_NAME}ps\s+(?:-\w*[aeACp]\w*|a?ux\w*){_REST}|\bkill\s+-0\s+\S+"
+    rf"|{_NAME}(?:ss|netstat)\s+-\w*[ltnap]\w*{_REST}|{_NAME}lsof\s+(?:-\w+\s+)*-\w*i{_REST}"
+    rf"|\bsystemctl\s+(?:-\S+\s+)*(?:is-active|status|show)\b{_REST}|\bservice\s+\S+\s+status\b"
+    r"|\btmux\s+(?:-\S+\s+\S+\s+)*(?:ls|list-\w+|has-session|capture-pane)\b|\bscreen\s+-ls\b"
+    rf"|{PROCESS_PATH.pattern}"
+)
+_STARTS = re.compile(
+    r"(?<=\s)&(?![&>\d])|(?<![&>|<])&(?=\s*(?:$|[\n;)}\"']))|\bnohup\s|\bsetsid\s|\bsupervisord\b|--daemon\b|\bdaemonize\b"
+    r"|\b(?:service\s+\S+|systemctl|/etc/init\.d/\S+)\s+(?:re)?start\b|\bpg_ctl\s|\bflask\s+run\b|\bnpm\s+(?:run\s+)?start\b"
+    r"|(?:^|[;&|(]\s*|\bsudo\s+)(?:\S*/)?(?:nginx|sshd|redis-server|mongod|mysqld\w*|postgres|httpd|gunicorn|uvicorn|vsftpd|"
+    r"dnsmasq)(?=\s|$)(?!\s+-[tTvVs]\b)|\bpython3?\s+-m\s+http\.server\b"
+    r"|(?:^|[;&|(]\s*)(?:(?:bash|sh|python3?|node|ruby|perl)\s+(?:-\S+\s+)*)?(?:\S*/)?[\w.-]*(?:start|serve|daemon)[\w-]*"
+    r"\.(?:sh|py|js|rb|pl)\b",
+    re.MULTILINE,
+)
+_ASSIGNED = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?([^\s\"'$`;&|]{1,200})", re.MULTILINE)
+_VARIABLE = re.compile(r"\$(?:(\w+)|{(\w+)})")
+
+
+class LiveFindings(NamedTuple):
+    """Evidence in a text about things that run."""
+
+    looks: tuple[str, ...] = ()
+    """Commands and expressions that look at something that runs."""
+    starts: bool = False
+    """The text starts something, which may be what it looks at."""
+
+
+def read_commands(script: str) -> LiveFindings:
+    """Read a shell script or a command. Variables that it sets are replaced."""
+    text = re.sub(r"\\\n\s*", " ", script)
+    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    values = dict(_ASSIGNED.findall(text))
+    text = _VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
+    return LiveFindings(tuple(found[0] for found in _LOOKS.finditer(text)), bool(_STARTS.search(text)))

@@ -1,0 +1,209 @@
+"""If these fail, a key of a published task's task.toml is dropped in silence, or followed otherwise than in Harbor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.tasks.formats.folders import load_task_folder, write_task_folder
+from sandbox.tasks.formats.harbor.directory import HARBOR
+from sandbox.tasks.loaded_task import LoadedTask
+from sandbox.tasks.task import (
+    OFFLINE,
+    ONLINE,
+    GradingLevel,
+    NetworkMode,
+    Task,
+    TaskHealthcheck,
+    TaskNetwork,
+)
+
+NONE, PROXY, FULL = NetworkMode.NONE, NetworkMode.PROXY, NetworkMode.FULL
+
+
+def load(parent: Path, toml: str, **more: str) -> LoadedTask:
+    files = {
+        "task.toml": toml,
+        "instruction.md": "Do it.",
+        "environment/Dockerfile": "FROM debian\nRUN true\n",
+        "tests/test.sh": "echo 1 > /logs/verifier/reward.txt",
+        **{name.replace("__", "/"): text for name, text in more.items()},
+    }
+    for path, text in files.items():
+        (parent / "a" / path).parent.mkdir(parents=True, exist_ok=True)
+        (parent / "a" / path).write_text(text)
+    return load_task_folder(HARBOR, parent / "a")
+
+
+def read(parent: Path, toml: str) -> Task:
+    loaded = load(parent, toml)
+    assert loaded.remarks == ()
+    task = loaded.require_task()
+    assert load_task_folder(HARBOR, write_task_folder(HARBOR, task, parent / "again")).require_task() == task
+    return task
+
+
+@pytest.mark.parametrize(
+    ("toml", "network"),
+    [
+        ("", ONLINE),
+        ("[environment]\nallow_internet = false", OFFLINE),
+        ("[environment]\nallow_internet = true", ONLINE),
+        ('[environment]\nallow_internet = true\nnetwork_mode = "no-network"', OFFLINE),
+        ('[environment]\nallow_internet = false\nnetwork_mode = "public"', ONLINE),
+        (
+            '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org", "*.b.org"]',
+            TaskNetwork(agent=PROXY, verify=PROXY, allowed_hosts=("a.org", "*.b.org")),
+        ),
+        ('[environment]\nnetwork_mode = "allowlist"', TaskNetwork(agent=PROXY, verify=PROXY)),
+        ('[agent]\nnetwork_mode = "no-network"', TaskNetwork(verify=FULL)),
+        ('[verifier]\nnetwork_mode = "no-network"', TaskNetwork(agent=FULL)),
+        (
+            '[agent]\nnetwork_mode = "no-network"\n[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]',
+            TaskNetwork(verify=PROXY, allowed_hosts=("a.org",)),
+        ),
+    ],
+)
+def test_the_network_of_each_phase_is_that_of_harbor(tmp_path: Path, toml: str, network: TaskNetwork) -> None:
+    assert read(tmp_path, toml).network == network
+
+
+def test_variables_reach_those_whom_they_are_for(tmp_path: Path) -> None:
+    task = read(
+        tmp_path,
+        '[environment.env]\nA = "1"\nMODE = "${MODE:-fast}"\nEMPTY = "${X:-}"\nPART = "a${B}c"\n'
+        '[agent.env]\nB = "2"\n[verifier.env]\nC = "3"\n[solution.env]\nD = "4"',
+    )
+    assert task.env == {"A": "1", "MODE": "fast", "EMPTY": "", "PART": "a${B}c"}
+    assert (task.agent_env, task.test_env, task.solution_env) == ({"B": "2"}, {"C": "3"}, {"D": "4"})
+
+
+def test_a_health_check_and_a_working_directory_are_followed(tmp_path: Path) -> None:
+    toml = '[environment]\nworkdir = "/srv"\n[environment.healthcheck]\ncommand = "true"\ninterval_sec = 1\n'
+    task = read(tmp_path, toml + "start_period_sec = 2\nretries = 5")
+    assert (task.workdir, task.healthcheck) == ("/srv", TaskHealthcheck("true", 1, 30, 2, 5, 5))
+
+
+def test_artifacts_may_be_tables(tmp_path: Path) -> None:
+    toml = 'artifacts = ["/a", {source = "/b", destination = "b.txt"}]\n[verifier]\nenvironment_mode = "separate"'
+    task = read(tmp_path, toml)
+    assert (task.artifacts, task.grading) == (("/a", "/b"), GradingLevel.ARTIFACTS)
+
+
+@pytest.mark.parametrize(
+    ("toml", "what"),
+    [
+        ('[environment]\nos = "Windows"', "environment.os = 'windows'"),
+        ("[environment]\ngpus = 1", "environment.gpus = 1"),
+        ('[environment.tpu]\ntype = "v6e"\ntopology = "2x2"', "environment.tpu"),
+        ('[[environment.mcp_servers]]\nname = "a"\nurl = "b"', "environment.mcp_servers"),
+        ('[environment]\nskills_dir = "/skills"', "environment.skills_dir"),
+        ('[environment]\nnetwork_mode = "offline"', "environment.network_mode"),
+        ('[environment]\nallowed_hosts = ["a.org"]', "environment.allowed_hosts"),
+        ('[verifier]\nnetwork_mode = "public"\nallowed_hosts = ["a.org"]', "verifier.allowed_hosts"),
+        (
+            '[agent]\nnetwork_mode = "allowlist"\n[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["b"]',
+            "different allowed_hosts",
+        ),
+        ('[environment.env]\nMODE = "${MODE}"', "environment.env.MODE"),
+        ('[verifier.env]\nKEY = "${OPENAI_API_KEY}"', "verifier.env.KEY"),
+        ('[agent]\nuser = "bob"', "agent.user = 'bob'"),
+        ("[verifier]\nuser = 1000", "verifier.user = 1000"),
+        ('[[verifier.collect]]\ncommand = "dump"', "verifier.collect"),
+        ('[verifier.environment]\ndocker_image = "a"', "verifier.environment"),
+        ('[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1', "contradicts"),
+        ('[[steps]]\nname = "one"', "steps"),
+        ('artifacts = ["out.csv"]', "artifacts: 'out.csv'"),
+        ('artifacts = [{source = "/a", service = "db"}]', "of the service db"),
+        ('artifacts = [{source = "/a", exclude = ["*.o"]}]\n[verifier]\nenvironment_mode = "separate"', "excludes"),
+    ],
+)
+def test_what_cannot_be_followed_makes_the_task_unusable_and_is_named(tmp_path: Path, toml: str, what: str) -> None:
+    loaded = load(tmp_path, toml)
+    assert loaded.task is None
+    assert what in "\n".join(map(str, loaded.problems))
+
+
+def test_tests_with_an_image_of_their_own_are_not_graded_in_another(tmp_path: Path) -> None:
+    loaded = load(tmp_path, '[verifier]\nenvironment_mode = "separate"', tests__Dockerfile="FROM debian")
+    assert "tests/Dockerfile" in str(loaded.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("toml", "what"),
+    [
+        ('[environment]\ngpu_types = ["H100"]', "gpu_types"),
+        ('multi_step_reward_strategy = "final"', "multi_step_reward_strategy"),
+        ("[agent]\nretries = 3", "[agent] has keys that Harbor does not know either: retries"),
+        ('[environment.healthcheck]\ncommand = "true"\nretry = 1', "[environment.healthcheck] has keys"),
+        ('artifacts = [{source = "/a", mode = 1}]', "the artifact /a has keys"),
+        ("colour = 1", "task.toml has keys that Harbor does not know either: colour"),
+    ],
+)
+def test_what_cannot_matter_is_a_remark(tmp_path: Path, toml: str, what: str) -> None:
+    loaded = load(tmp_path, toml)
+    assert loaded.task is not None
+    assert [what in each for each in loaded.remarks] == [True]
+
+
+def test_every_key_that_harbor_documents_is_known(tmp_path: Path) -> None:
+    toml = """
+schema_version = "1.4"
+source = "a"
+[task]
+name = "org/a"
+keywords = ["x"]
+[metadata]
+anything = 1
+[verifier]
+timeout_sec = 1
+environment_mode = "shared"
+network_mode = "public"
+env = {}
+user = "root"
+collect = []
+[agent]
+timeout_sec = 1
+user = "root"
+network_mode = "public"
+[environment]
+build_timeout_sec = 1
+os = "linux"
+cpus = 1
+memory_mb = 1
+storage_mb = 1
+gpus = 0
+mcp_servers = []
+network_mode = "public"
+env = {}
+workdir = "/a"
+[solution]
+env = {}
+"""
+    assert load(tmp_path, toml).remarks == ()
+
+
+def test_a_compose_file_of_another_name_is_material_of_the_task(tmp_path: Path) -> None:
+    """Harbor's own is docker-compose.yaml; a task may ask to repair one."""
+    loaded = load(tmp_path, "", **{"environment__docker-compose.yml": "services: {broken"})
+    task = loaded.require_task()
+    assert task.build is not None
+    assert "docker-compose.yml" in task.build.files
+
+
+def test_what_compose_says_and_cannot_matter_is_a_remark(tmp_path: Path) -> None:
+    compose = """
+services:
+  main: {platform: linux/amd64, ports: ["80:80"]}
+  db: {image: "postgres:16", ports: [5432]}
+  debug: {image: busybox, profiles: [tools]}
+"""
+    loaded = load(tmp_path, "", **{"environment__docker-compose.yaml": compose})
+    assert [service.name for service in loaded.require_task().services] == ["db"]
+    assert [remark.split()[1] for remark in loaded.remarks] == [
+        "services.main.ports",
+        "services.main.platform",
+        "services.db.ports",
+        "services.debug",
+    ]

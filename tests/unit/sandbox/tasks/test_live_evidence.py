@@ -1,0 +1,153 @@
+"""If these fail, an answer that runs is graded when it is dead, or a file is graded beside its author."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from sandbox.tasks.live_evidence import TEST_SCRIPT, LiveEvidence, find_live_evidence, suggest_grading
+from sandbox.tasks.task import GradingLevel
+
+PYTEST = "#!/bin/bash\ncurl -LsSf https://installer.example/uv/install.sh | sh\nuvx pytest /tests/test_outputs.py -rA\n"
+
+# fmt: off
+LIVE_PYTHON = {
+    "requests": 'r = requests.get("http://localhost:3000/health", timeout=5)',
+    "a base address": 'BASE = "http://127.0.0.1:8080"\ndef test(): assert requests.post(f"{BASE}/items", json={}).ok',
+    "a host and a port": 'HOST, PORT = "localhost", 80\nURL = "http://" + HOST\nrequests.get(URL)',
+    "an attribute": 'def setup(self): self.url = "http://localhost:1"\ndef test(self): requests.get(self.url)',
+    "urllib": 'urllib.request.urlopen(urllib.request.Request("http://0.0.0.0:5000/"), timeout=3)',
+    "http.client": 'c = http.client.HTTPConnection("127.0.0.1", 8000)',
+    "httpx": 'c = httpx.AsyncClient(base_url="http://localhost:8000")',
+    "a socket": 's = socket.socket()\ns.connect(("127.0.0.1", 6379))',
+    "a socket's error code": 'assert socket.socket().connect_ex(("localhost", 25)) == 0',
+    "a default argument": 'def is_open(port, host="localhost"): socket.create_connection((host, port))',
+    "a unix socket": 's.connect("/run/app/app.sock")',
+    "grpc": 'with grpc.insecure_channel("localhost:5328") as channel: pass',
+    "mail": 'smtplib.SMTP("localhost", 25)',
+    "redis": "r = redis.Redis(decode_responses=True)",
+    "postgres": 'psycopg2.connect(dbname="app", user="app")',
+    "curl": 'subprocess.run(["curl", "-s", "http://localhost:8080/hello.html"], capture_output=True)',
+    "curl in a shell": 'out = subprocess.check_output("curl -sk https://localhost/", shell=True)',
+    "a command by name": 'cmd = "curl -s http://localhost:8080"\nsubprocess.run(cmd, shell=True)',
+    "ssh": 'subprocess.run(["sshpass", "-p", "x", "ssh", "-p", "2222", "root@localhost", "uname"])',
+    "git": 'subprocess.run("git clone git@localhost:/srv/repo /tmp/clone", shell=True)',
+    "netcat": 'os.system("nc -z 127.0.0.1 5000")',
+    "a client that goes on": 'p = subprocess.Popen(["telnet", "127.0.0.1", "6665"], stdin=subprocess.PIPE)',
+    "an index of packages": 'subprocess.run(["pip", "install", "--index-url", "http://localhost:8080/simple", "v"])',
+    "pgrep": 'assert subprocess.run(["pgrep", "-f", "worker.py"]).returncode == 0',
+    "ps": 'out = subprocess.run(["ps", "aux"], capture_output=True, text=True).stdout',
+    "systemctl": 'subprocess.run(["systemctl", "is-active", "nginx"])',
+    "a service": 'subprocess.run("service cron status", shell=True)',
+    "a helper of the tests": 'def run_cmd(c): return subprocess.run(c, shell=True)\nrun_cmd("pgrep -x crond")',
+    "psutil": 'any("qemu" in p.name() for p in psutil.process_iter())',
+    "proc": 'for pid in os.listdir("/proc"):\n  pass',
+    "proc by number": 'def test(): open(f"/proc/{pid}/cmdline")',
+    "a pid file": 'os.kill(int(Path("/run/app.pid").read_text()), 0)',
+    "proc's paths": 'list(Path("/proc").glob("[0-9]*/cmdline"))',
+    "what listens": 'subprocess.run(["ss", "-tlnp"])',
+    "tmux": 'subprocess.run(["tmux", "has-session", "-t", "work"])',
+}
+DEAD_PYTHON = {
+    "a file": 'assert Path("/app/out.txt").read_text() == "x"',
+    "an address in a file": 'assert "http://localhost:3000" in Path("/app/config.yml").read_text()',
+    "an address that is expected": 'expected = "127.0.0.1"\nassert hosts["a"] == expected',
+    "another host": 'requests.get("https://api.example.com/localhost")',
+    "a name like it": 'requests.get("http://localhost.example.com/")',
+    "a mapping": 'd = {"localhost": 1}\nassert d.get("localhost") == 1',
+    "a data base in a file": 'sqlite3.connect("/app/data.db")',
+    "a server that the tests start": 'p = subprocess.Popen(["python3", "/app/kv.py"])\ns.connect(("127.0.0.1", 1))',
+    "one that a class starts": 'def __init__(self): self.p = Popen(["node", "s.js"])\nurlopen("http://localhost:1")',
+    "a server in a shell": 'subprocess.run("python app.py &", shell=True)\nrequests.get("http://localhost:5000")',
+    "a service that the tests start": 'subprocess.run(["service", "nginx", "start"])\nrequests.get("http://localhost")',
+    "a daemon that the tests start": 'os.system("nginx")\nrequests.get("http://localhost")',
+    "a script that starts it": 'subprocess.run(["bash", "/app/start.sh"])\nrequests.get("http://localhost:8000")',
+    "their own process": 'Process(target=serve).start()\nurlopen("http://127.0.0.1:9")',
+    "their own server": 'HTTPServer(("127.0.0.1", 0), H)\nurlopen("http://127.0.0.1:9")',
+    "the machine": 'open("/proc/cpuinfo"); open("/proc/self/status"); Path("/proc/meminfo").read_text()',
+    "a process of theirs": 'p = subprocess.Popen(["/app/job"])\nopen(f"/proc/{p.pid}/status")',
+    "the memory": "psutil.virtual_memory()",
+    "a program's output": 'subprocess.run(["python3", "/app/ps_report.py", "--host", "localhost"])',
+    "no Python": "def test(:\n  requests.get('http://localhost')",
+    "a comment": '# requests.get("http://localhost:3000")\nassert True',
+}
+LIVE_SHELL = {
+    "curl": 'curl -fs http://localhost:8080/ | grep -q hello',
+    "a variable": 'URL="http://127.0.0.1:3000"\ncurl -s "$URL/health"',
+    "wget": '[ "$(wget -q -O - http://localhost:8000/page)" = hello ]',
+    "bash": "exec 3<>/dev/tcp/127.0.0.1/5000",
+    "pgrep": "pgrep -f server.py && echo PASSED x",
+    "ps": "ps aux | grep -q '[c]ron'",
+    "kill": 'kill -0 "$(cat /run/app.pid)"',
+    "proc": 'for each in /proc/[0-9]*; do cat $each/cmdline; done',
+    "redis": "redis-cli ping | grep PONG",
+}
+DEAD_SHELL = {
+    "no address": "grep -q hello /app/out.txt",
+    "a job of the script": "python3 /app/server.py &\nsleep 1\ncurl http://localhost:8080",
+    "a service": "service ssh start\nssh root@localhost true",
+    "both streams": "make test > log 2>&1 && cat log",
+    "a comment": "# curl http://localhost:3000\ntrue",
+}
+# fmt: on
+
+
+def level_of(python: str = "", script: str = PYTEST, instruction: str = "Write a file.") -> GradingLevel:
+    return suggest_grading(script, {"test_outputs.py": textwrap.dedent(python).encode()}, instruction)
+
+
+@pytest.mark.parametrize("python", LIVE_PYTHON.values(), ids=LIVE_PYTHON)
+def test_tests_that_need_something_running_are_graded_beside_it(python: str):
+    assert level_of(python) is GradingLevel.LIVE
+
+
+@pytest.mark.parametrize("python", DEAD_PYTHON.values(), ids=DEAD_PYTHON)
+def test_other_tests_are_graded_when_everything_is_dead(python: str):
+    assert level_of(python) is GradingLevel.SAME
+
+
+@pytest.mark.parametrize("script", LIVE_SHELL.values(), ids=LIVE_SHELL)
+def test_a_script_that_needs_something_running_is_graded_beside_it(script: str):
+    assert level_of(script=script) is GradingLevel.LIVE
+    assert suggest_grading(PYTEST, {"check.sh": script.encode()}, "") is GradingLevel.LIVE
+
+
+@pytest.mark.parametrize("script", DEAD_SHELL.values(), ids=DEAD_SHELL)
+def test_another_script_is_graded_when_everything_is_dead(script: str):
+    assert level_of(script=script) is GradingLevel.SAME
+
+
+def test_what_a_script_or_a_conftest_starts_is_what_the_tests_look_at():
+    asks = b'requests.get("http://localhost:5000")'
+    assert suggest_grading(f"python3 /app/app.py &\n{PYTEST}", {"test_outputs.py": asks}, "") is GradingLevel.SAME
+    fixture = b'subprocess.Popen(["python3", "/app/app.py"])'
+    assert suggest_grading(PYTEST, {"test_outputs.py": asks, "conftest.py": fixture}, "") is GradingLevel.SAME
+    assert suggest_grading(PYTEST, {"test_outputs.py": asks, "other.py": fixture}, "") is GradingLevel.LIVE
+    imports = b"from other import start\n" + asks
+    assert suggest_grading(PYTEST, {"test_outputs.py": imports, "other.py": fixture}, "") is GradingLevel.SAME
+
+
+@pytest.mark.parametrize(
+    ("says", "level"),
+    [
+        ("Leave the server running.", GradingLevel.LIVE),
+        ("The server must be running on port 5000.", GradingLevel.LIVE),
+        ("It runs in the background.", GradingLevel.LIVE),
+        ("You should check it by running the tests, and keep the notes up to date.", GradingLevel.SAME),
+    ],
+)
+def test_an_instruction_that_wants_it_left_running_comes_before_what_the_tests_start(says: str, level: GradingLevel):
+    python = 'subprocess.Popen(["bash", "/app/load.sh"])\nrequests.get("http://localhost:5000")'
+    assert level_of(python, instruction=says) is level
+    assert level_of("assert True", instruction=says) is GradingLevel.SAME, "the tests look at nothing that runs"
+
+
+def test_evidence_names_where_it_is():
+    found = find_live_evidence(
+        "pgrep -x crond\n", {"test_a.py": LIVE_PYTHON["requests"].encode(), "data.txt": b"curl http://localhost"}, ""
+    )
+    assert found == (
+        LiveEvidence(TEST_SCRIPT, "pgrep -x crond"),
+        LiveEvidence("test_a.py", "requests.get('http://localhost:3000/health', timeout=5)"),
+    )
