@@ -9,7 +9,7 @@
 - Every sample ends either as an acknowledged trajectory or as abandoned, after its replacements failed or because a
   person cancelled it.  The requests of a worker that dies are issued again.  An attempt of an evaluation is never
   abandoned: the evaluation fails with it.
-- Evaluations have requests of their own (:mod:`actors.scheduler.evaluation_requests`).  An online evaluation is served
+- Evaluations have requests of their own (:mod:`actors.scheduler.evaluation.requests`).  An online evaluation is served
   to its own worker only, any other to the workers of training.
 
 Workers wait for the scheduler (``acquire_requests``), the scheduler waits for the buffer (``run`` follows its
@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
 from actors.runtime.remote import Remote
 from actors.scheduler.core import SchedulerCore
-from actors.scheduler.evaluation_plan import EvaluationPlan, OnlineEvaluationPlan
-from actors.scheduler.evaluation_requests import EvaluationRequests
+from actors.scheduler.evaluation.plan import EvaluationPlan, OnlineEvaluationPlan
+from actors.scheduler.evaluation.requests import EvaluationRequests
+from actors.scheduler.evaluation.running_evaluations import RunningEvaluations
 from actors.scheduler.journal_restore import restore_from_journal
 from actors.scheduler.request_queue import AssignedRequest
-from actors.scheduler.running_evaluations import RunningEvaluations
 from actors.scheduler.settings import FailedRequestOutcome, SchedulerRunState, SchedulerSpec
 from actors.scheduler.worker_registry import WorkerRegistry
 from protocol.errors import InfraError, UserError

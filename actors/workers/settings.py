@@ -87,7 +87,7 @@ class WorkerSpec:
     max_versions_behind: int = 0
     """Number of versions behind the newest engine above which an engine is used last; 0 for no such limit."""
     online_evaluation: bool = False
-    """Whether the worker runs only online evaluations (:mod:`actors.scheduler.evaluation_plan`)."""
+    """Whether the worker runs only online evaluations (:mod:`actors.scheduler.evaluation.plan`)."""
 
     @property
     def terminal_limits(self) -> TerminalLimits:

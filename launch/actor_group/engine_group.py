@@ -15,8 +15,8 @@ from actors.runtime.remote_errors import RemoteError
 from actors.weight_transport.sender import RemoteWeightSender, WeightSender
 from launch.actor_group.actor_classes import EngineClass
 from launch.actor_group.actor_spawner import RunActorSpawner
-from launch.actor_group.engine_spec import engine_spec
 from launch.actor_group.engine_statistics import SampledTokenCounter, query_engine_loads
+from launch.actor_group.specs.engine_spec import engine_spec
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.hosts.placement import engine_gpus

@@ -18,10 +18,10 @@ from actors.workers.rollout_worker import RolloutWorker
 from launch.actor_group.actor_spawner import RunActorSpawner
 from launch.actor_group.actor_stopper import stop_actors
 from launch.actor_group.engine_group import EngineGroup
-from launch.actor_group.engine_spec import engine_spec
 from launch.actor_group.health_monitor import ACTOR_START_S, HealthMonitor
+from launch.actor_group.specs.engine_spec import engine_spec
+from launch.actor_group.specs.worker_spec import evaluation_worker_spec
 from launch.actor_group.worker_group import WorkerGroup
-from launch.actor_group.worker_spec import evaluation_worker_spec
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.hosts.placement import place_evaluation_engine

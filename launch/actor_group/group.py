@@ -25,16 +25,16 @@ from actors.workers.rollout_worker import RolloutWorker
 from launch.actor_group.actor_classes import ActorClasses
 from launch.actor_group.actor_spawner import RunActorSpawner
 from launch.actor_group.actor_stopper import stop_actors
-from launch.actor_group.buffer_spec import buffer_spec, make_sender_keys
 from launch.actor_group.container_cleanup import container_settle_s, remove_orphaned_containers
 from launch.actor_group.engine_group import EngineGroup
 from launch.actor_group.evaluation_actors import EvaluationActors
 from launch.actor_group.health_monitor import ACTOR_START_S, HealthMonitor
 from launch.actor_group.learner_starter import LearnerStarter
 from launch.actor_group.node_supervisor import NodeSupervisor
-from launch.actor_group.scheduler_spec import rollout_request_deadline_s, scheduler_spec
+from launch.actor_group.specs.buffer_spec import buffer_spec, make_sender_keys
+from launch.actor_group.specs.scheduler_spec import rollout_request_deadline_s, scheduler_spec
+from launch.actor_group.specs.worker_spec import BufferAddress
 from launch.actor_group.worker_group import WorkerGroup
-from launch.actor_group.worker_spec import BufferAddress
 from launch.config import RunConfig
 from launch.hosts.cluster_context import LOCAL_CLUSTER, ClusterContext
 from launch.hosts.cluster_nodes import ClusterNode

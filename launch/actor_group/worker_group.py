@@ -15,7 +15,7 @@ from actors.workers.episode_runner import EpisodeRunner
 from actors.workers.rollout_worker import RolloutWorker
 from actors.workers.settings import WorkerSpec
 from launch.actor_group.actor_spawner import RunActorSpawner
-from launch.actor_group.worker_spec import BufferAddress, worker_spec
+from launch.actor_group.specs.worker_spec import BufferAddress, worker_spec
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.hosts.placement import WorkerShare

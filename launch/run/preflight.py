@@ -15,7 +15,7 @@ from actors.agents.registry import make_agent
 from actors.engines.server.process import RESERVED_TOKENS
 from actors.rewards.settings import make_reward_spec
 from actors.tokens.chat_format import load_chat_format
-from launch.actor_group.sandbox_providers import check_provider
+from launch.actor_group.specs.sandbox_providers import check_provider
 from launch.config import RunConfig
 from launch.data.demo.model import CONTEXT_TOKENS
 from launch.data.preparation import require_model_files

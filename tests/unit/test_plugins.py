@@ -26,7 +26,7 @@ from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, ToolCallResult
 from actors.tokens.chat_format import ChatFormat
 from actors.workers.sandbox_source import open_sandbox_source
-from launch.actor_group.sandbox_providers import make_provider_spec
+from launch.actor_group.specs.sandbox_providers import make_provider_spec
 from launch.config import ConfigError, load_recipe
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names

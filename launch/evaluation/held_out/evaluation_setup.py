@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import orjson
 
 from actors.rollout.policy import EVALUATION_TEMPERATURE
-from actors.scheduler.evaluation_plan import EvaluationPlan
+from actors.scheduler.evaluation.plan import EvaluationPlan
 from launch.actor_group.group import ActorGroup
 from launch.checkpoints.store import CheckpointStore
 from launch.evaluation.evaluation_options import score_settings

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Protocol
 
 from actors.runtime.remote import Remote
-from actors.scheduler.evaluation_plan import EvaluationPlan, OnlineEvaluationPlan
+from actors.scheduler.evaluation.plan import EvaluationPlan, OnlineEvaluationPlan
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from launch.checkpoints.store import CheckpointStore
 from launch.evaluation.held_out.evaluation_store import (

@@ -33,7 +33,7 @@ from actors.tokens.chat_format import ChatFormat, ChatMessage
 from actors.tokens.segment_tree import ObservationSource
 from actors.workers.harness_runner import HarnessRunner
 from actors.workers.settings import WorkerSpec
-from launch.actor_group.engine_spec import engine_spec
+from launch.actor_group.specs.engine_spec import engine_spec
 from launch.config import RunConfig
 from launch.data.preparation import require_model_files
 from launch.evaluation.evaluation_options import EvaluateArguments, read_key

@@ -10,7 +10,7 @@ from actors.agents.agent import Agent
 from actors.agents.registry import make_agent
 from actors.rewards.composite import open_reward
 from actors.workers.settings import WorkerSpec
-from launch.actor_group.worker_spec import BufferAddress, worker_spec
+from launch.actor_group.specs.worker_spec import BufferAddress, worker_spec
 from launch.config import RunConfig
 from launch.evaluation.solvers.solver import Solver
 from launch.evaluation.standalone.attempt_runner import EvaluationContext

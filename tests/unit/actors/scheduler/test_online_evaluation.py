@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.scheduler.curriculum import TaskOrder
-from actors.scheduler.evaluation_plan import EvaluationPlan, OnlineEvaluationPlan
-from actors.scheduler.evaluation_requests import EvaluationRequests
+from actors.scheduler.evaluation.plan import EvaluationPlan, OnlineEvaluationPlan
+from actors.scheduler.evaluation.requests import EvaluationRequests
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.scheduler.settings import SchedulerRunState, SchedulerSettings, SchedulerSpec
 from protocol.errors import InfraError

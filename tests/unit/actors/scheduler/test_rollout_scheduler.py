@@ -13,7 +13,7 @@ import pytest
 
 from actors.scheduler import rollout_scheduler as scheduler_module
 from actors.scheduler.curriculum import TaskOrder
-from actors.scheduler.evaluation_plan import EvaluationPlan
+from actors.scheduler.evaluation.plan import EvaluationPlan
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.scheduler.settings import SchedulerRunState, SchedulerSettings, SchedulerSpec
 from protocol.errors import InfraError, UserError, iterate_leaf_errors

@@ -44,8 +44,8 @@ from launch.actor_group.health_monitor import HealthMonitor
 from launch.actor_group.learner_group import LearnerGroup
 from launch.actor_group.learner_starter import LearnerStarter
 from launch.actor_group.node_supervisor import NodeSupervisor
+from launch.actor_group.specs.worker_spec import BufferAddress
 from launch.actor_group.worker_group import WorkerGroup
-from launch.actor_group.worker_spec import BufferAddress
 from launch.config import load_recipe
 from launch.doctor.finding import CheckName, Finding, failed, warning
 from launch.hosts.cluster_context import LOCAL_CLUSTER, ClusterContext

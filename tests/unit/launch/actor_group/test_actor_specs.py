@@ -11,11 +11,11 @@ import pytest
 
 from actors.workers.request_poller import REQUEST_POLL_S
 from launch.actor_group.actor_stopper import ACTOR_STOP_S
-from launch.actor_group.buffer_spec import buffer_spec
-from launch.actor_group.engine_spec import engine_spec
 from launch.actor_group.learner_group import learner_environment, learner_spec
-from launch.actor_group.scheduler_spec import rollout_request_deadline_s
-from launch.actor_group.worker_spec import BufferAddress, evaluation_worker_spec, worker_spec
+from launch.actor_group.specs.buffer_spec import buffer_spec
+from launch.actor_group.specs.engine_spec import engine_spec
+from launch.actor_group.specs.scheduler_spec import rollout_request_deadline_s
+from launch.actor_group.specs.worker_spec import BufferAddress, evaluation_worker_spec, worker_spec
 from launch.config import RunConfig, load_recipe
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole
 from launch.hosts.placement import (

@@ -12,8 +12,8 @@ from actors.agents.registry import make_agent
 from actors.environment.episode import EpisodeInputs
 from actors.environment.messages import EpisodeOutcome
 from actors.workers.provider_spec import ProviderSpec
-from launch.actor_group import sandbox_providers as launch_sandboxes
-from launch.actor_group.sandbox_providers import callback_address, check_provider, make_provider_spec
+from launch.actor_group.specs import sandbox_providers as launch_sandboxes
+from launch.actor_group.specs.sandbox_providers import callback_address, check_provider, make_provider_spec
 from launch.config import RunConfig, load_recipe
 from protocol.errors import UserError
 from sandbox.http.auth import Access

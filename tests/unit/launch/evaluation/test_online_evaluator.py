@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.scheduler.evaluation_plan import EvaluationPlan, OnlineEvaluationPlan
+from actors.scheduler.evaluation.plan import EvaluationPlan, OnlineEvaluationPlan
 from launch.checkpoints.store import CheckpointStore
 from launch.evaluation.held_out.evaluation_store import (
     BEFORE,

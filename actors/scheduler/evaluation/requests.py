@@ -1,7 +1,7 @@
 """The requests of a running evaluation, and what happens to each.  The only I/O is the file of attempts.
 
-They are separate from those of training (:mod:`.training_requests`).  If an evaluation is bound to one weight version,
-an attempt with tokens of another version counts as an infrastructure failure and is repeated.
+They are separate from those of training (:mod:`actors.scheduler.training_requests`).  If an evaluation is bound to one
+weight version, an attempt with tokens of another version counts as an infrastructure failure and is repeated.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from actors.scheduler.evaluation_plan import EvaluationPlan, OnlineEvaluationPlan
-from actors.scheduler.evaluation_tracker import EvaluationTracker
+from actors.scheduler.evaluation.plan import EvaluationPlan, OnlineEvaluationPlan
+from actors.scheduler.evaluation.tracker import EvaluationTracker
 from actors.scheduler.request_queue import AssignedRequest, RolloutRequestQueue, request_key
 from actors.scheduler.settings import SchedulerSpec
 from protocol.evaluation import AttemptFile, AttemptId, AttemptRecord, read_attempts

@@ -1,6 +1,6 @@
 """The evaluations that run now: at most one on the workers of training, and one on the evaluation worker.
 
-Each has requests of its own (:mod:`.evaluation_requests`).  Reports find theirs by the purpose of the request; a report
+Each has requests of its own (:mod:`.requests`).  Reports find theirs by the purpose of the request; a report
 for an evaluation that has ended changes nothing.
 """
 
@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from actors.scheduler.evaluation_plan import EvaluationPlan, OnlineEvaluationPlan
-from actors.scheduler.evaluation_requests import EvaluationRequests
+from actors.scheduler.evaluation.plan import EvaluationPlan, OnlineEvaluationPlan
+from actors.scheduler.evaluation.requests import EvaluationRequests
 from actors.scheduler.settings import SchedulerSpec
 from protocol.evaluation import AttemptRecord
 from protocol.events import EmitEvent

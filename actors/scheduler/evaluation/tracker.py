@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from actors.scheduler.evaluation_plan import EvaluationPlan
+from actors.scheduler.evaluation.plan import EvaluationPlan
 from protocol.errors import InfraError
 from protocol.evaluation import AttemptRecord
 from protocol.trajectory import InfraFailure, RolloutRequest

@@ -10,7 +10,7 @@ from actors.rewards.settings import make_reward_spec
 from actors.workers.provider_spec import ProviderSpec
 from actors.workers.settings import WorkerSpec
 from launch.actor_group.actor_stopper import ACTOR_STOP_S
-from launch.actor_group.sandbox_providers import callback_address, make_provider_spec
+from launch.actor_group.specs.sandbox_providers import callback_address, make_provider_spec
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.hosts.placement import WorkerShare, actor_run_dir
