@@ -84,10 +84,14 @@ class MiniRun:
         def look() -> Event | None:
             ended = self.process.poll() is not None
             found = [event for event in self.events(kind) if holds(event)]
-            assert found or not ended, f"the run ended without {what}:\n{self.stderr[-4000:]}"
+            assert found or not ended, f"the run ended without {what}"
             return found[0] if found else None
 
-        return eventually(what, look, within_s)
+        try:
+            return eventually(what, look, within_s)
+        except AssertionError as error:
+            reports = [Path(event["path"]).read_text()[:6000] for event in self.events("run.stalled")[-1:]]
+            raise AssertionError("\n".join([str(error), *reports, self.stderr[-4000:]])) from None
 
     def wait_step(self, step: int, within_s: float = PATIENCE_S) -> Event:
         return self.wait_event(f"step {step}", "learner.step", lambda event: event["step"] >= step, within_s)
