@@ -66,7 +66,7 @@ class ControlArguments(CommandArguments):
     """Reason, recorded in the run's events."""
     content: Flag = False
     """list: also show text written by agents."""
-    timeout: Annotated[float, option("S"), Field(ge=0)] = _TIMEOUT_S
+    timeout_s: Annotated[float, option("S"), Field(ge=0)] = _TIMEOUT_S
     """Seconds to wait for the run's confirmation."""
     as_json: JsonFlag = False
 
@@ -80,7 +80,7 @@ def run(given: ControlArguments, out: JsonOutput) -> int:
             raise UserError(f"{given.action} takes no words: leave '{given.words[0]}' out")
         return _show(given.run, given.action, out, content=given.content)
     return _request(
-        given.run, parse_request(ControlAction(given.action), given.words, given.reason), given.timeout, out
+        given.run, parse_request(ControlAction(given.action), given.words, given.reason), given.timeout_s, out
     )
 
 

@@ -64,7 +64,7 @@ class StressArguments(CommandArguments):
     """Concurrent sandboxes."""
     rate: Annotated[float, option("R")] = _DEFAULTS.rate
     """Commands per second over all sessions; 0: each session sends its next command as soon as it is answered."""
-    duration: Annotated[float, option("S")] = _DEFAULTS.duration_s
+    duration_s: Annotated[float, option("S")] = _DEFAULTS.duration_s
     """Seconds of load."""
     commands: Annotated[Path | None, option("FILE")] = None
     """File with the commands of the load, one shell command per line, # begins a comment; default: a few short ones."""
@@ -86,7 +86,7 @@ class StressArguments(CommandArguments):
             StressOptions(
                 sessions=self.sessions,
                 rate=self.rate,
-                duration_s=self.duration,
+                duration_s=self.duration_s,
                 commands=read_commands(self.commands) if self.commands else DEFAULT_COMMANDS,
                 faults=parse_fault_names(self.faults),
                 server=self.server.rstrip("/"),
@@ -103,7 +103,7 @@ def check_options(options: StressOptions) -> StressOptions:
     if not 0 <= options.rate < float("inf"):
         raise UserError(f"--rate {options.rate:g}: must be commands per second, 0 for no limit: {_HELP}")
     if not 0 < options.duration_s < float("inf"):
-        raise UserError(f"--duration {options.duration_s:g}: must be more than 0 seconds: {_HELP}")
+        raise UserError(f"--duration-s {options.duration_s:g}: must be more than 0 seconds: {_HELP}")
     if options.server:
         parts = urlsplit(options.server)
         if parts.scheme not in ("http", "https") or not parts.hostname:

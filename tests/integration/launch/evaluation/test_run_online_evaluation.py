@@ -43,7 +43,7 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
         *("--set", "checkpoint.keep_best=true", "--set", "checkpoint.keep=1"),
     )
     run.wait_event("an evaluation", "evaluation.started")
-    requested = run_json("launch.control.ctl", run.path, "evaluate-now", "--reason", "to see", "--timeout", PATIENCE_S)
+    requested = run_json("launch.control.ctl", run.path, "evaluate-now", "--reason", "x", "--timeout-s", PATIENCE_S)
     assert requested.exit_code in {EXIT_OK, EXIT_USER}, requested
     summary = run.succeed()
     assert_accounting_balances(run.path)

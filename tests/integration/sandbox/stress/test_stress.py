@@ -42,7 +42,7 @@ async def stressed(*arguments: str) -> tuple[int, dict[str, Any], str]:
 @pytest.mark.slow
 async def test_a_small_run_accounts_for_every_answer_and_container(engine: DockerEngine):
     before = await engine.inventory()
-    code, found, stderr = await stressed("--sessions", "16", "--duration", "2")
+    code, found, stderr = await stressed("--sessions", "16", "--duration-s", "2")
     assert code == 0, stderr
     assert (found["live_peak"], found["wrong_answers"], found["leaked_containers"]) == (16, 0, 0)
     assert found["commands"] > 16
@@ -63,7 +63,7 @@ async def test_a_wrong_option_and_a_server_that_is_not_there_end_with_one_line()
 @pytest.mark.slow
 async def test_an_interrupt_still_reports_and_leaves_nothing(engine: DockerEngine):
     before = await engine.inventory()
-    process = await started("sandbox.stress", "--json", "--sessions", "2", "--duration", "3600")
+    process = await started("sandbox.stress", "--json", "--sessions", "2", "--duration-s", "3600")
     assert process.stderr is not None
     while not (await process.stderr.readline()).startswith(b"load:"):
         assert process.returncode is None
@@ -81,7 +81,7 @@ async def test_an_interrupt_still_reports_and_leaves_nothing(engine: DockerEngin
 async def test_each_fault_is_accounted_for(fault: str, docker_engine: SandboxHost):
     if fault in NEEDS_OWN_ENGINE and (why := why_unavailable(docker_engine.docker_url)):
         pytest.skip(why)
-    code, found, stderr = await stressed("--sessions", "4", "--duration", "1", "--faults", fault)
+    code, found, stderr = await stressed("--sessions", "4", "--duration-s", "1", "--faults", fault)
     assert code == 0, stderr
     tally = found["faults"][fault]
     assert tally["injected"] == 4
@@ -103,7 +103,7 @@ async def test_the_same_through_a_pool_server_with_a_token(
         code, found, stderr = await stressed(
             "--sessions",
             "4",
-            "--duration",
+            "--duration-s",
             "1",
             "--server",
             url,

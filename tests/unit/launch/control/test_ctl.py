@@ -131,7 +131,7 @@ def test_a_reason_and_what_is_asked_go_with_the_request() -> None:
 
 
 def test_a_script_reads_one_object_also_where_the_run_is_slow(alive: Path, capfdbinary: pytest.CaptureFixture) -> None:
-    assert COMMAND.call([str(alive), "pause", "--timeout", "0", "--json"]) == EXIT_FAILED
+    assert COMMAND.call([str(alive), "pause", "--timeout-s", "0", "--json"]) == EXIT_FAILED
     output = json.loads(capfdbinary.readouterr().out)
     assert (output["run"], output["action"], output["confirmed"]) == ("run", "pause", False)
 

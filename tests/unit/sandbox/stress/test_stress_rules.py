@@ -150,7 +150,7 @@ def test_every_option_has_a_default_that_ends():
 
 def test_options_are_read():
     chosen = read(
-        ["--sessions", "3", "--rate", "50", "--duration", "1.5", "--server", "http://127.0.0.1:18081/", "--json"]
+        ["--sessions", "3", "--rate", "50", "--duration-s", "1.5", "--server", "http://127.0.0.1:18081/", "--json"]
     )
     assert chosen == StressOptions(3, 50.0, 1.5, DEFAULT_COMMANDS, (), "http://127.0.0.1:18081", "secret", json=True)
 
@@ -177,8 +177,8 @@ def test_every_fault_of_the_list_is_there():
         (["--sessions", "many"], "a valid integer"),
         (["--rate", "-1"], "0 for no limit"),
         (["--rate", "inf"], "a finite number"),
-        (["--duration", "0"], "more than 0"),
-        (["--duration", "nan"], "a finite number"),
+        (["--duration-s", "0"], "more than 0"),
+        (["--duration-s", "nan"], "a finite number"),
         (["--faults", "dockrd-kill"], "did you mean 'dockerd-kill'"),
         (["--server", "127.0.0.1:18081"], "http://127.0.0.1:18081"),
         (["--commands", "/no/such/file"], "cannot be read"),
