@@ -56,9 +56,7 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
     over = next(event for event in run.events("evaluation.finished") if event["name"] == first["name"])
     between = [event for event in run.events("learner.step") if first["t"] < event["t"] < over["t"]]
     assert between, "training stood still for it"
-    assert [event["reason"] for event in run.events("evaluation.requested")] == ["x"] * (
-        requested.exit_code == EXIT_OK
-    )
+    assert [event["reason"] for event in run.events("evaluation.requested")] == ["x"] * (requested.exit_code == EXIT_OK)
     assert not run.events("process.died", "engine.died", "evaluation.failed", "evaluation.aborted")
     assert not list((run.path / "evaluations").glob("v*/weights*")), "what was under way is left behind"
     assert summary["staleness"]["max"] <= summary["staleness"]["max_staleness"]
