@@ -246,6 +246,7 @@ def test_ci_reports_a_batch_that_is_cut_off_as_left_out(tmp_path: Path) -> None:
     assert re.search(r"left out: what remained of batch \d of 0\.\.3 \(cut off", done.stdout)
 
 
+@pytest.mark.slow
 def test_ci_says_that_the_tests_themselves_were_cut_off(tmp_path: Path) -> None:
     start = '        stage "$name" make'
     cut = [(start, f"        CLOSE_S=1 TOTAL_S=$((SECONDS + 4))\n{start}"), CUT[1]]
@@ -255,6 +256,7 @@ def test_ci_says_that_the_tests_themselves_were_cut_off(tmp_path: Path) -> None:
     assert "FAILED: test\n" in done.stdout
 
 
+@pytest.mark.slow
 def test_ci_does_not_forgive_what_failed_before_the_cut(tmp_path: Path) -> None:
     done = _ci(tmp_path, batch="echo 'FAILED tests/chaos/test_a.py::test_it'; exec sleep 600", edit=CUT)
     assert done.returncode == 1

@@ -82,6 +82,7 @@ def read_by_sglang(arguments: list[str], sent: dict[str, dict[str, object]]) -> 
     return json.loads(found.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 async def test_sglang_reads_what_it_is_told_of_memory(tmp_path: Path) -> None:
     client, manifest = NotingClient(), WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
     await client.release_memory(30.0)

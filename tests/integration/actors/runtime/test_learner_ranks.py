@@ -23,9 +23,10 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]
 
 @pytest.mark.parametrize(
     ("call_timeout_s", "named"),
-    [(3.0, "learner-0, learner-1"), pytest.param(500.0, "learner-1", marks=pytest.mark.slow)],
+    [(3.0, "learner-0, learner-1"), (500.0, "learner-1")],
     ids=["found by the call's deadline", "found by an exchange's"],
 )
+@pytest.mark.slow
 async def test_a_rank_that_hangs_is_named_and_all_leave_their_stacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call_timeout_s: float, named: str
 ) -> None:

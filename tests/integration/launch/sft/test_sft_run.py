@@ -31,7 +31,7 @@ from protocol.run_directory.trajectory_export import TrajectoryExporter
 from tests.support.commands import run_json
 from tests.support.trajectories import make_trajectory
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 STEPS = 12
 
 
@@ -117,7 +117,6 @@ def test_the_folder_is_an_ordinary_one_with_the_loss_that_was_told(trained: Trai
     assert above / tokens == pytest.approx(trained.summary["eval_loss_after"], rel=1e-4)
 
 
-@pytest.mark.slow
 def test_a_run_that_goes_on_ends_in_the_same_bits(trained: Trained, tmp_path: Path) -> None:
     """From its first checkpoint, with a half of another beside it, as a crash leaves one."""
     run = shutil.copytree(trained.run, tmp_path / "whole")
@@ -144,7 +143,6 @@ def assert_same(summary: dict[str, Any], run: Path, trained: Trained) -> None:
     assert again == whole
 
 
-@pytest.mark.slow
 def test_adapters_appear_alone_too_and_a_run_that_has_ended_puts_its_folders_elsewhere(
     trained: Trained, tmp_path: Path
 ) -> None:
@@ -177,7 +175,6 @@ def test_adapters_appear_alone_too_and_a_run_that_has_ended_puts_its_folders_els
     )
 
 
-@pytest.mark.slow
 def test_it_goes_on_on_two_ranks(trained: Trained, tmp_path: Path) -> None:
     """Another layout has other bits and the same losses."""
     run = shutil.copytree(trained.run, tmp_path / "whole")

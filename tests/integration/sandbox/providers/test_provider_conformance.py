@@ -25,7 +25,9 @@ from tests.support.provider_cases import CASES, TASK, S
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["library", "server", "router"])
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=["library", pytest.param("server", marks=pytest.mark.slow), "router"]
+)
 async def provider(
     request: pytest.FixtureRequest, docker_engine: SandboxHost, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[SandboxProvider]:

@@ -84,7 +84,7 @@ prepare_run(load_recipe("demo", sys.argv[3:]), Path(sys.argv[2]))
 """
 
 
-@pytest.mark.parametrize("during", ["tasks", "model"])
+@pytest.mark.parametrize("during", ["tasks", pytest.param("model", marks=pytest.mark.slow)])
 def test_a_kill_while_preparing_leaves_nothing_that_a_resume_would_take_for_whole(during: str, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = [sys.executable, "-c", KILLED, during, str(run_dir), *SMALL, f'run.dir="{tmp_path}"']

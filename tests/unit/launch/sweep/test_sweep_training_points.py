@@ -90,6 +90,7 @@ async def test_every_point_is_a_run_of_its_own_and_what_has_ended_is_not_repeate
     assert len(swept.calls) == 4
 
 
+@pytest.mark.slow
 async def test_one_that_was_broken_off_is_resumed_and_the_others_were_not_stopped(tmp_path: Path) -> None:
     swept = SweptPoints(tmp_path, "run.seed=0,1,2")
     swept.behave(seed1=["break"])
@@ -104,7 +105,7 @@ async def test_one_that_was_broken_off_is_resumed_and_the_others_were_not_stoppe
     assert set(swept.states.values()) == {"ended"}
 
 
-@pytest.mark.parametrize("death", ["refuse", "half"])
+@pytest.mark.parametrize("death", ["refuse", pytest.param("half", marks=pytest.mark.slow)])
 async def test_one_that_never_was_a_run_is_begun_anew(tmp_path: Path, death: str) -> None:
     swept = SweptPoints(tmp_path, "run.seed=0")
     swept.behave(seed0=[death])
@@ -135,6 +136,7 @@ def test_what_is_not_only_about_learning_begins_otherwise(tmp_path: Path) -> Non
         assert other.points.points_starting_alike(other.sweep.points[0]) == []
 
 
+@pytest.mark.slow
 async def test_what_begins_alike_waits_for_the_first_and_the_others_do_not(tmp_path: Path) -> None:
     swept = SweptPoints(tmp_path, "learner.loss=clip,gspo", "run.seed=0,1")
     swept.behave(clip__seed0=["hold"], clip__seed1=["hold"])
@@ -147,7 +149,7 @@ async def test_what_begins_alike_waits_for_the_first_and_the_others_do_not(tmp_p
     assert all("evaluation.before_from" in call["sets"] for call in swept.calls[2:])
 
 
-@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("concurrency", [pytest.param(1, marks=pytest.mark.slow), 3])
 async def test_one_that_dies_before_it_trains_leaves_the_start_to_the_next(tmp_path: Path, concurrency: int) -> None:
     swept = SweptPoints(tmp_path, "learner.loss=clip,gspo,cispo")
     swept.behave(clip=["half"])
@@ -166,6 +168,7 @@ async def test_a_run_of_another_configuration_is_refused_with_the_ways_out(tmp_p
     assert f"rm -r {swept.runs_folder / 's-seed0'}" in str(refused.value)
 
 
+@pytest.mark.slow
 async def test_more_points_are_added_to_those_that_are_there(tmp_path: Path) -> None:
     await SweptPoints(tmp_path, "run.seed=0").run()
     more = SweptPoints(tmp_path, "run.seed=0,1,2")
