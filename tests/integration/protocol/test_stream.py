@@ -272,7 +272,10 @@ async def test_while_one_batch_is_written_the_next_is_made_ready_and_no_third() 
         asyncio.TaskGroup() as group,
     ):
         sends = [group.create_task(sender.send(make_trajectory(g), SOON_S)) for g in range(4)]
-        await until(lambda: receiver.statistics().received == 4)
+        await until(lambda: store.waiting == 2 and receiver.statistics().received == 4)
+        async with raw_peer(receiver) as other:  # the receiver has handled all that came before
+            await other.hello()
+            await other.ask(encode_message(StreamPing(1, 0)))
         assert store.waiting == 2
         assert not any(each.done() for each in sends)
         store.failing = 1
