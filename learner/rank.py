@@ -28,7 +28,7 @@ from protocol.trajectory import Float32Array, Int32Array, Uint8Array
 from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion
 
 if TYPE_CHECKING:  # these load torch or megatron
-    from learner.checkpoint.publisher import WeightExporter
+    from learner.checkpoint.publisher import WeightWriter
     from learner.checkpoint.sharded import CheckpointSaver
     from learner.models.reference import ReferencePolicy
     from learner.training.trainer import MegatronTrainer
@@ -42,7 +42,7 @@ class ReadyLearner:
     """The parts of a rank after :meth:`LearnerRank.setup`."""
 
     trainer: MegatronTrainer
-    publisher: WeightExporter
+    publisher: WeightWriter
     checkpoints: CheckpointSaver
     reference: ReferencePolicy | None = None
     """The frozen weights of the KL penalty, after :meth:`LearnerRank.freeze_reference`."""
@@ -91,7 +91,7 @@ class LearnerRank:
     def setup(self) -> None:
         """Join the process group and load the weights of ``spec.model_path``.  Raises UserError where model and
         settings do not fit each other."""
-        from learner.checkpoint.publisher import WeightExporter
+        from learner.checkpoint.publisher import WeightWriter
         from learner.checkpoint.sharded import CheckpointSaver
         from learner.models import lora, policy_model, weight_conversion
         from learner.models.qwen import read_qwen_config
@@ -109,7 +109,7 @@ class LearnerRank:
         trainer = MegatronTrainer(policy, config, spec, layout)
         self._ready = ReadyLearner(
             trainer,
-            WeightExporter(spec, policy, config, layout),
+            WeightWriter(spec, policy, config, layout),
             CheckpointSaver(trainer, make_background_group(spec.trainer)),
         )
         self._offload_if_set()

@@ -1,5 +1,5 @@
 """Data that crosses a process boundary, and the pure rules about it.
 
 This package imports no other package of longshore, and neither torch, ray nor docker, so that a reader on a laptop or
-a test needs only numpy, orjson and zmq to use it (pydantic only for settings).
+a test needs only small packages to use it.
 """

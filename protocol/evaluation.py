@@ -169,11 +169,12 @@ class AttemptFile:
 
 
 def read_attempts(path: Path, *, skip_damaged: bool = False) -> dict[AttemptId, AttemptRecord]:
-    """Return the attempts of a file, which may be missing.
+    """Return the attempts of a file, which may be missing; a last line without its end is still being written.
 
     Raises OSError, and UserError for a damaged line unless it is to be skipped."""
     found: list[AttemptRecord] = []
-    for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):
+    whole, _, _ = path.read_bytes().rpartition(b"\n") if path.exists() else (b"", b"", b"")
+    for number, line in enumerate(whole.splitlines(), 1):
         try:
             found.append(_RECORD.validate_json(line))
         except ValidationError as error:

@@ -7,8 +7,7 @@ memory offload and the supervisor.  Their background tasks run in one task group
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 
 from actors.engines.memory_offload import MemoryOffload
@@ -19,14 +18,12 @@ from actors.engines.messages import (
     EngineState,
     EngineStatistics,
     EngineStatus,
-    EngineUnavailable,
     GenerateReply,
     GenerateRequest,
     OnPartialReply,
     PartialReply,
     WeightLoadReport,
 )
-from actors.engines.server.active_server import ActiveServer
 from actors.engines.server_slot import ServerSlot
 from actors.engines.settings import EngineSpec
 from actors.engines.supervisor import ServerSupervisor
@@ -162,17 +159,6 @@ class SGLangEngine:
 
     async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
         await self._offload.offload(lease_s, deadline_s)
-
-    @asynccontextmanager
-    async def paused(self) -> AsyncGenerator[ActiveServer]:
-        """Hold the server for the caller: nothing is dispatched, and nobody else loads weights or replaces it.  The
-        server itself decodes on unless the caller pauses it."""
-        async with self.slot.lock:
-            serving = self.slot.serving
-            if serving is None:
-                raise EngineUnavailable(f"engine {self.slot.name} has no server")
-            with self.slot.paused(serving):
-                yield serving
 
 
 def _make_loader(spec: EngineSpec, slot: ServerSlot, sender: BroadcastSender | None) -> WeightLoader:

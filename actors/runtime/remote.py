@@ -143,10 +143,6 @@ class Remote(Generic[T]):
         :attr:`ActorOptions.concurrent_calls` limits how many."""
         return ResultRef(self.name, self._start(method, args, kwargs, concurrency_group=_CONCURRENT))
 
-    async def wait_ready(self) -> None:
-        """Wait until the actor's constructor has returned.  Raises its exception, or :class:`ActorDied`."""
-        await wait_for_result(self.name, self.handle.__ray_ready__.remote())
-
     async def pid(self) -> int:
         """Return the process id of the actor, which changes with a restart.  Raises a ``RemoteError``."""
         return cast("int", await wait_for_result(self.name, self.handle.__ray_call__.remote(report_pid)))
@@ -177,7 +173,7 @@ class Remote(Generic[T]):
 
 
 def spawn_actor(cls: Callable[P, T], options: ActorOptions, /, *args: P.args, **kwargs: P.kwargs) -> Remote[T]:
-    """Start an actor that holds ``cls(*args, **kwargs)`` and return at once (see :meth:`Remote.wait_ready`).
+    """Start an actor that holds ``cls(*args, **kwargs)`` and return at once.
 
     The class is imported by name in the actor's process, so its module must be importable there.
     """

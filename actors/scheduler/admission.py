@@ -60,7 +60,7 @@ class RolloutTuning:
     """Values that may be changed during the run."""
 
     in_flight: int
-    """Maximum number of training episodes at once over all workers; 0 for as many as there are slots."""
+    """Maximum number of training episodes at once over all workers; 0 for no limit but their slots."""
     max_steps_ahead: float | None
     """Maximum number of steps that rollout runs ahead, at most the run's own bound; None derives it from the mode and
     the measured times."""

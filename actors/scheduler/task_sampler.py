@@ -34,7 +34,7 @@ class TaskSampler:
 
     tasks: tuple[str, ...]
     seed: int
-    order: TaskOrder = TaskOrder.LISTED
+    order: TaskOrder
     position: int = 0
     """Number of tasks drawn in order; repeated draws do not count."""
     next_group: int = 0

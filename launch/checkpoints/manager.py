@@ -65,13 +65,11 @@ class CheckpointManager:
         started_at, learners = time.monotonic(), self.learners()
         await learners.call(LearnerRank.begin_save, str(self.store.shards_folder(step)))
         self.newest_begun_step = step
-        sampler_state = await self.buffer.call(TrajectoryBuffer.sampler_state)
         accounting = await self.buffer.call(TrajectoryBuffer.accounting)
         manifest = CheckpointManifest(
             step,
             version,
             self.start_number,
-            (sampler_state or b"").decode(),
             accounting.as_dict(),
             [(entry.version, entry.step, entry.parent) for entry in lineage.entries.values()],
             {},

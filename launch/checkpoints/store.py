@@ -56,8 +56,6 @@ class CheckpointManifest:
     version: int
     """Version under which these weights were published."""
     start_number: int
-    cursor: str
-    """State of the task sampler."""
     accounting: dict[str, object]
     """Accounting of the journal when the state was copied; what is consumed follows from ``step`` alone."""
     lineage: list[tuple[int, int, int]]

@@ -1,4 +1,5 @@
-"""Conversations in the field's shapes, from ``.jsonl`` (a record a line) and ``.json`` (a list of records, or one).
+"""Conversations in the field's shapes, from ``.jsonl`` (a record a line), ``.json`` (a list of records, or one) and
+``.parquet`` (a record a row).
 
 ``{"messages": [{"role", "content", "tool_calls"?, "reasoning_content"?}], "tools"?, "score"|"reward"?, "weight"?}``, or
 ShareGPT's ``{"conversations": [{"from", "value"}], "system"?, "tools"?}``, or a sample of affinetes': SWE-SYNTH's
@@ -9,6 +10,7 @@ passed over.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,11 +18,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from actors.tokens.chat_format import ChatMessage, ToolCallMessage
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
+from protocol.files.parquet import read_parquet_rows
 
 _ROLES = {
     **{role: role for role in ("system", "user", "assistant", "tool")},
@@ -61,6 +64,11 @@ def _decoded(value: object) -> object:
     return orjson.loads(value) if isinstance(value, str) else value
 
 
+def _arguments(value: object) -> object:
+    """Return the arguments of a call; a call without any may have an empty string or null."""
+    return {} if value is None or value == "" else _decoded(value)
+
+
 def _call(value: object) -> object:
     """Return a bare call in OpenAI's form, under ``function``."""
     return {"function": value} if isinstance(value, dict) and "function" not in value else value  # pyright: ignore[reportUnknownVariableType]  checked by what comes after
@@ -72,7 +80,7 @@ class _Shape(BaseModel):
 
 class _Function(_Shape):
     name: Annotated[str, Field(min_length=1)]
-    arguments: Annotated[dict[str, Any], BeforeValidator(_decoded)] = {}
+    arguments: Annotated[dict[str, Any], BeforeValidator(_arguments)] = {}
 
 
 class _Call(_Shape):
@@ -92,6 +100,15 @@ class _Message(_Shape):
     train: bool = True
     weight: Literal[0, 1] = 1
 
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_function_call(cls, value: object) -> object:
+        """Return a message with OpenAI's older key for a call as one with the newer key."""
+        if not isinstance(value, dict):
+            return value
+        message = cast("dict[str, object]", value)
+        return {**message, "tool_calls": [call]} if (call := message.get("function_call")) else message
+
 
 class _Record(_Shape):
     messages: list[_Message]
@@ -107,6 +124,8 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
     try:
         if path.suffix == ".json":
             yield from _read_json(path)
+        elif path.suffix == ".parquet":
+            yield from _read_parquet(path)
         else:
             yield from _read_json_lines(path)
     except OSError as error:
@@ -116,7 +135,7 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
 def _read_json_lines(path: Path) -> Iterator[Conversation]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if line.strip():
+            if line.removeprefix(codecs.BOM_UTF8).strip():
                 yield parse_conversation(
                     _parsed(line, f"{path}:{number}", "each line is a record of its own"), f"{path}:{number}"
                 )
@@ -129,9 +148,17 @@ def _read_json(path: Path) -> Iterator[Conversation]:
         yield parse_conversation(record, f"{path}: record {number}")
 
 
+def _read_parquet(path: Path) -> Iterator[Conversation]:
+    try:
+        for number, record in enumerate(read_parquet_rows(path), 1):
+            yield parse_conversation(record, f"{path}: row {number}")
+    except ValueError as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+
+
 def _parsed(data: bytes, where: str, advice: str) -> object:
     try:
-        return orjson.loads(data)
+        return orjson.loads(data.removeprefix(codecs.BOM_UTF8))
     except orjson.JSONDecodeError as error:
         raise TrainingDataError(f"{where}: no valid JSON ({error}): {advice}") from error
 

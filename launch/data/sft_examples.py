@@ -35,7 +35,7 @@ from protocol.run_directory.trajectory_export import (
 )
 from protocol.trajectory import Int32Array, Uint8Array
 
-_FILES = (".json", ".jsonl")
+_FILES = (".json", ".jsonl", ".parquet")
 
 
 class SequenceExclusion(StrEnum):

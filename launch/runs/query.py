@@ -24,11 +24,11 @@ import orjson
 from launch.evaluation.held_out.evaluation_store import list_run_evaluations
 from launch.evaluation.results.evaluation_folder import read_attempt_records, read_spec
 from launch.run_records.metrics_log import read_metrics
-from launch.runs.duckdb_session import DuckDbSession
 from launch.runs.run_list import read_run_row
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.events import JsonValue
+from protocol.files.duckdb_session import DuckDbSession
 from protocol.run_directory.run_tail import read_events
 from protocol.run_directory.trajectory_export import read_export_index
 

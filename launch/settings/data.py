@@ -69,8 +69,9 @@ class WarmStartSettings(SequenceSettings):
     enabled: bool = True
     """Train the demo model on demonstrations first, or any model on ``data``; otherwise the model starts as it is."""
     data: tuple[RunFolder, ...] = ()
-    """Conversations (``.jsonl``, ``.json``) and runs, by directory or id, to train on instead of the demonstrations, as
-    ``longshore sft`` takes them; ``batch_size``, ``lr`` and ``warmup_steps`` apply, the phases do not."""
+    """Conversations (``.jsonl``, ``.json``, ``.parquet``) and runs, by directory or id, to train on instead of the
+    demonstrations, as ``longshore sft`` takes them; ``batch_size``, ``lr`` and ``warmup_steps`` apply, the phases do
+    not."""
     copy_steps: CountInt = 200
     """Steps of the first phase: repeat a random string, with loss on its second half.  Without it the model does not
     learn to copy names into commands."""

@@ -34,7 +34,7 @@ class SftSettings(SequenceSettings):
     model: Path | None = None
     """Hugging Face folder of a dense Qwen2.5 or Qwen3 with its tokenizer."""
     data: tuple[RunFolder, ...] = ()
-    """Conversations (``.jsonl`` with one record a line, or ``.json``) and runs, by directory or id,
+    """Conversations (``.jsonl`` with one record a line, ``.json`` or ``.parquet``) and runs, by directory or id,
     whose trajectories are used."""
     eval_data: tuple[RunFolder, ...] = ()
     """Held-out data of the same kinds; its loss is computed before, after and every ``eval_every_steps``."""

@@ -30,7 +30,7 @@ def prepare_sft(config: SftConfig) -> SftInputs:
     if config.sft.model is None:
         raise UserError("--model is missing: name a Hugging Face folder of a dense Qwen2.5 or Qwen3")
     if not config.sft.data:
-        raise UserError("--data is missing: name conversations (.jsonl, .json) or run directories")
+        raise UserError("--data is missing: name conversations (.jsonl, .json, .parquet) or run directories")
     model = require_model_files(config.sft.model).absolute()
     check_parallel_layout(model, config.learner)
     check_model_folder(model, read_qwen_config(model))

@@ -142,7 +142,7 @@ class SftTrainer:
     async def _finish_checkpoint(self, step: int) -> None:
         await asyncio.to_thread(self.store.begin, step)
         written = await self.learners.call_concurrently(LearnerRank.end_save)
-        manifest = CheckpointManifest(step, WeightVersion(0), self.start_number, "", {}, [], shard_digests(written))
+        manifest = CheckpointManifest(step, WeightVersion(0), self.start_number, {}, [], shard_digests(written))
         await asyncio.to_thread(self.store.finish, manifest, ())
         await asyncio.to_thread(self.store.prune)
 

@@ -54,7 +54,7 @@ class SimulateArguments(CommandArguments):
     """Staleness bounds, in optimizer steps."""
     in_flight: Annotated[tuple[int, ...] | None, comma_separated("N,…"), option()] = None
     """Concurrent episodes over all nodes."""
-    faults: Annotated[float | None, option("RATE"), Field(ge=0, le=1)] = None
+    fault_rate: Annotated[float | None, option("RATE"), Field(ge=0, le=1)] = None
     """Share of the nodes that fail in an hour, for example 0.005."""
     seed: Count = 0
     """Seed of episodes and faults."""
@@ -75,8 +75,8 @@ def run(given: SimulateArguments, out: JsonOutput) -> None:
         if trace is None:
             raise UserError("--write-trace needs a run to replay: give a run as SCENARIO")
         write_trace(trace, given.write_trace)
-    if given.faults is not None:
-        scenario = _with_faults(scenario, given.faults)
+    if given.fault_rate is not None:
+        scenario = _with_faults(scenario, given.fault_rate)
     matrix = _matrix(scenario, given)
     folder = _make_folder(given.output or Path("simulations") / scenario.name)
 

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from actors.scheduler.settings import SchedulerSettings
 from launch.config.loader import read_toml
+from launch.settings.run import RunSettings
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.run_directory.layout import run_ids
@@ -122,8 +123,8 @@ class SimulationMatrix(ConfigSection):
     """The simulated settings, unless the command line gives others."""
 
     nodes: Annotated[tuple[PositiveInt, ...], _NOT_EMPTY] = (64,)
-    mode: Annotated[tuple[AdmissionMode, ...], _NOT_EMPTY] = (AdmissionMode.ASYNC,)
-    policy: Annotated[tuple[StaleTokenPolicy, ...], _NOT_EMPTY] = (StaleTokenPolicy.MASK,)
+    mode: Annotated[tuple[AdmissionMode, ...], _NOT_EMPTY] = (RunSettings().mode,)
+    policy: Annotated[tuple[StaleTokenPolicy, ...], _NOT_EMPTY] = (StalenessSettings().policy,)
     max_staleness: Annotated[tuple[CountInt, ...], _NOT_EMPTY] = (StalenessSettings().max_staleness,)
     in_flight: Annotated[tuple[PositiveInt, ...], _NOT_EMPTY] = (1024,)
 

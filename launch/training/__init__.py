@@ -6,5 +6,5 @@ checkpoint and goes back to one when the learner dies, :mod:`.learner_client` ca
 :mod:`.parity_checker` compares the log-probabilities of engine and learner.  Batch fill, budget and the limit of
 non-finite batches are pure rules.
 
-The package imports control, weight sync, checkpoints and evaluation; only launch.run imports it.
+The package imports control, weight sync, checkpoints and evaluation.
 """

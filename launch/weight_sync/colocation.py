@@ -56,6 +56,8 @@ class ColocationManager:
     async def switch_to_rollout(self) -> None:
         """Move the device back to the engines once the learner is offloaded; return when all serve the newest weights.
         Raises InfraError."""
+        if not self.colocated:
+            return
         await self.weight_sync.resume()
         await self.weight_sync.wait_newest_served(self.timeout_s)
 

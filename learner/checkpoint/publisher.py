@@ -25,7 +25,7 @@ from protocol.errors import UserError
 from protocol.weights import WeightManifest
 
 
-class WeightExporter:
+class WeightWriter:
     """Publishes the weights of one learner.  Exporting is a collective of all ranks; only rank 0 writes and returns the
     manifest, the others return None."""
 

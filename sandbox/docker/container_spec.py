@@ -23,9 +23,9 @@ _MAX_PENDING_SIGNALS = 4096
 the host's limit is higher than this."""
 
 
-def networking_config(network: str, aliases: tuple[str, ...]) -> Json:
-    """Build Docker's ``NetworkingConfig`` for a container on one network under these names."""
-    return {"EndpointsConfig": {network: {"Aliases": list(aliases)}}} if aliases else {}
+def networking_config(network: str, name: str) -> Json:
+    """Build Docker's ``NetworkingConfig`` for a container on one network under ``name``."""
+    return {"EndpointsConfig": {network: {"Aliases": [name]}}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,6 @@ class ContainerSpec:
     """The container writes to a file system of its own (:mod:`sandbox.docker.files.loop_disk`)."""
     network: str = "none"
     """Docker's network mode: ``none``, a network's name, or ``container:ID`` for the network of that container."""
-    aliases: tuple[str, ...] = ()
-    """The container's names on that network."""
     resolves_public_names: bool = False
     """Docker resolves public names too, instead of only those of containers on the same network."""
     capabilities: tuple[str, ...] = BASE_CAPABILITIES
@@ -115,7 +113,6 @@ class ContainerSpec:
             "Labels": dict(self.labels),
             "Healthcheck": {"Test": ["NONE"]},  # the image's would run in the container, also during tests
             "NetworkDisabled": self.network == "none",
-            "NetworkingConfig": {} if joined else networking_config(self.network, self.aliases),
             "OpenStdin": True,
             "StdinOnce": False,
             "AttachStdin": True,

@@ -64,7 +64,7 @@ _STATUS = {
     409: "not possible in this state: see the code",
     410: "the sandbox no longer exists: the code names the cause",
     413: "too large",
-    415: "not JSON",
+    415: "from a browser, and not JSON",
     422: "the task or file is invalid",
     429: "no free slot; Retry-After",
     502: "a pool server could not be reached",
@@ -100,7 +100,7 @@ def as_response(reply: HttpReply) -> Response:
 async def _call(endpoint: HttpEndpoint[Any], request: Request) -> HttpCall[Any]:
     if endpoint.body is None:
         return HttpCall(ApiMessage(), "", request)
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+    if "origin" in request.headers and not _says_json(request):  # a browser asks no permission to send other types
         raise HttpError(415, failures.BAD_REQUEST, "send JSON: content-type application/json")
     raw = await read_body(request)
     try:
@@ -112,6 +112,10 @@ async def _call(endpoint: HttpEndpoint[Any], request: Request) -> HttpCall[Any]:
                         f"{where}: {first['msg']}") from error  # fmt: skip
     content = body.model_dump_json(exclude={"deadline_s", "request_id"})
     return HttpCall(body, hashlib.sha256(content.encode()).hexdigest(), request)
+
+
+def _says_json(request: Request) -> bool:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
 
 
 async def read_body(request: Request) -> bytes:

@@ -23,11 +23,14 @@ ROUTER_SPARE_S, CLIENT_SPARE_S = 5.0, 10.0
 """Seconds beyond a request's deadline for which its router and its client wait for the reply, longer than the pool
 server, so that the process closest to the work reports the outcome."""
 Name = Annotated[str, Field(min_length=1, max_length=256)]
+TaskKey = Annotated[str, Field(min_length=1, max_length=8192)]
+"""OpenClaw's client joins a task's name and its path."""
 Seconds = Annotated[float, Field(gt=0, le=MAX_S)]
 RequestId = Annotated[
     str | None,
     Field(
-        max_length=200, description="A request that is repeated with the same id is done once and gets the same reply."
+        max_length=2 * 8192,
+        description="A request that is repeated with the same id is done once and gets the same reply.",
     ),
 ]
 
@@ -51,7 +54,7 @@ class ApiMessage(BaseModel):
 
 
 class AllocateRequest(ApiMessage):
-    task_key: Name
+    task_key: TaskKey
     request_id: RequestId = None
     image: Annotated[str, Field(max_length=512, description="A router prefers pool servers that have it.")] = ""
 
@@ -64,13 +67,13 @@ class AllocateReply(ApiMessage):
 
 
 class AllocateGroupRequest(ApiMessage):
-    task_id: Name
+    task_id: TaskKey
     n_slots: Annotated[int, Field(ge=1, le=MAX_GROUP)]
     request_id: Annotated[
         str | None,
         Field(
             min_length=1,
-            max_length=200,
+            max_length=2 * 8192,
             description="Give this request one slot, and reserve the others for requests with other ids.",
         ),
     ] = None
@@ -91,7 +94,7 @@ class AllocateGroupReply(ApiMessage):
 
 
 class ReleaseGroupRequest(ApiMessage):
-    task_id: Name
+    task_id: TaskKey
 
 
 class ReleaseGroupReply(ApiMessage):
@@ -158,8 +161,7 @@ class ResetReply(OkReply):
 
 class ToolCallBody(ApiMessage):
     name: Name
-    arguments: Any = None
-    """Arguments as the model produced them; the agent gets an error if they are not an object."""
+    arguments: dict[str, Any] | None = None
 
 
 class ExecToolRequest(OperationRequest):

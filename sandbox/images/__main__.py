@@ -54,7 +54,7 @@ class PrefetchImagesArguments(BuildImagesArguments):
     """Build or pull every image that the tasks need."""
 
 
-class PullImagesArguments(EgressProxyOptions):
+class PullImagesArguments(CommandArguments):
     """Pull images by name."""
 
     names: Positional[Annotated[tuple[str, ...], option("NAME ..."), Field(min_length=1)]]
@@ -64,7 +64,7 @@ class PullImagesArguments(EgressProxyOptions):
     as_json: JsonFlag = False
 
 
-class ImportImageArguments(EgressProxyOptions):
+class ImportImageArguments(CommandArguments):
     """Import a tar of a root file system as a one-layer image."""
 
     archive: Positional[Annotated[Path, option("ARCHIVE")]]

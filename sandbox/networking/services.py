@@ -142,7 +142,7 @@ def _request(
         "Hostname": service.name,
         "Labels": {**settings.labels, NETWORK_LABEL: network, SERVICE_LABEL: service.name},
         "Healthcheck": check,
-        "NetworkingConfig": networking_config(network, (service.name,)),
+        "NetworkingConfig": networking_config(network, service.name),
         "HostConfig": {
             "AutoRemove": settings.auto_remove,
             "Init": True,

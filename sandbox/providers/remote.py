@@ -41,7 +41,7 @@ from sandbox.providers.interface import SandboxGroup
 from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES
 from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import Task
-from sandbox.tools import ToolArguments, ToolResult
+from sandbox.tools import NO_OBJECT, ToolArguments, ToolResult
 
 _COMMAND, _GRADE = TypeAdapter(CommandResult), TypeAdapter(GradeResult)
 RETURN_SLOT_TIMEOUT_S = 10.0
@@ -204,10 +204,9 @@ class RemoteSandbox:
         return {name: base64.b64decode(content) for name, content in cast("dict[str, str]", reply["files"]).items()}
 
     async def call_tool(self, name: str, arguments: object) -> ToolResult:
-        call = {
-            "name": name,
-            "arguments": dict(cast("ToolArguments", arguments)) if isinstance(arguments, Mapping) else arguments,
-        }
+        if not isinstance(arguments, Mapping):
+            return NO_OBJECT
+        call = {"name": name, "arguments": dict(cast("ToolArguments", arguments))}
         try:
             done = self._ended(await self.post("/exec_tool", self._pool.request_s, tool_call=call))
         except ValueError as error:  # it cannot be sent, or the server refuses it

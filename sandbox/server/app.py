@@ -191,7 +191,7 @@ class _Handlers:
         async def do(run: LeaseState) -> HttpReply:
             sandbox, _ = self.service.require_sandbox(run)
             try:
-                done = await sandbox.call_tool(tool.name, {} if tool.arguments is None else tool.arguments)
+                done = await sandbox.call_tool(tool.name, tool.arguments or {})
             except SandboxDestroyed as error:
                 return HttpReply(
                     200, m.ExecToolReply(observation=f"The sandbox no longer exists: {error}.", ended=ENDED_DESTROYED)

@@ -27,6 +27,7 @@ from sandbox.tools.tool import (
 
 Toolset: TypeAlias = Mapping[str, SandboxTool]
 """Tools by name."""
+NO_OBJECT = ToolResult("Error: the arguments must be an object with a name for each.")
 
 
 def _set(*tools: SandboxTool) -> Toolset:
@@ -58,7 +59,7 @@ async def answer_tool_call(
     if tool is None:
         return ToolResult(f"Error: unknown tool {name!r}. Available: {', '.join(tools)}.")
     if not isinstance(arguments, Mapping):
-        return ToolResult("Error: the arguments must be an object with a name for each.")
+        return NO_OBJECT
     try:
         return await do(tool, cast("ToolArguments", arguments))
     except OSError as error:
@@ -69,6 +70,7 @@ async def answer_tool_call(
 
 __all__ = [
     "CODE_INTERPRETER",
+    "NO_OBJECT",
     "OPENCLAW",
     "SETA",
     "SHELL_ONLY",

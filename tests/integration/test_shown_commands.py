@@ -44,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ground(tmp_path: Path, runs: Path) -> Path:
+def folder(tmp_path: Path, runs: Path) -> Path:
     shutil.copytree(runs, tmp_path / "runs")
     lay_out(TASKS, tmp_path)
     shutil.copytree(tmp_path / "my-tasks", tmp_path / "tasks")
@@ -71,20 +71,20 @@ def type_in_page(page: Path, mark: CommandMark, folder: Path) -> None:
             type_in(command, folder)
 
 
-def test_the_readmes_commands_do_what_they_say(ground: Path) -> None:
-    type_in_page(README, CommandMark.NONE, ground)
+def test_the_readmes_commands_do_what_they_say(folder: Path) -> None:
+    type_in_page(README, CommandMark.NONE, folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [page for page in pages(CommandMark.NONE) if page != README], ids=lambda page: page.name
 )
-def test_what_has_no_mark_does_what_it_says(page: Path, ground: Path) -> None:
-    type_in_page(page, CommandMark.NONE, ground)
+def test_what_has_no_mark_does_what_it_says(page: Path, folder: Path) -> None:
+    type_in_page(page, CommandMark.NONE, folder)
 
 
 @pytest.mark.docker
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages(CommandMark.DOCKER), ids=lambda page: page.name)
-def test_what_a_docker_engine_is_enough_for_does_what_it_says(page: Path, ground: Path) -> None:
-    type_in_page(page, CommandMark.DOCKER, ground)
+def test_what_a_docker_engine_is_enough_for_does_what_it_says(page: Path, folder: Path) -> None:
+    type_in_page(page, CommandMark.DOCKER, folder)

@@ -10,5 +10,5 @@ class FakeScheduler:
         self.published: list[int] = []
         """Served step of each state."""
 
-    async def set_run_state(self, standing: SchedulerRunState) -> None:
-        self.published.append(standing.served_step)
+    async def set_run_state(self, state: SchedulerRunState) -> None:
+        self.published.append(state.served_step)

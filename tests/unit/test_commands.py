@@ -160,7 +160,7 @@ def test_the_usage_line_shows_what_can_be_left_out(name: str) -> None:
 def test_only_commands_that_fetch_have_options_of_the_egress_proxy() -> None:
     arguments = VERBS["images"].load_command().arguments
     helps = {name: format_help(arguments, "longshore images", [name]) for name in subcommands(arguments)}
-    assert {name for name, text in helps.items() if "--allow-host" not in text} == {"list", "prune"}
+    assert {name for name, text in helps.items() if "--allow-host" not in text} == {"import", "list", "prune", "pull"}
 
 
 @pytest.mark.parametrize(("name", "encoding"), [("runs", "utf-8"), ("tasks", "ascii"), ("cluster", "ascii")])

@@ -238,7 +238,7 @@ class SGLangClient:
 
     async def list_adapters(self) -> dict[str, str]:
         """Return name → folder of the loaded adapters."""
-        body = await self._request("GET", "/v1/models", None)
+        body = await self.request("GET", "/v1/models", None)
         try:
             return {str(card["id"]): str(card["root"]) for card in orjson.loads(body)["data"] if card["parent"]}
         except (ValueError, TypeError, KeyError) as error:
@@ -258,16 +258,17 @@ class SGLangClient:
 
     async def read_version(self) -> int:
         """Return the version that the server says it serves."""
-        text = _field(await self._request("GET", "/model_info", None), "weight_version")
+        text = _field(await self.request("GET", "/model_info", None), "weight_version")
         try:
             return int(text)
         except ValueError:
             raise ServerLost(f"the server's weight version is {text!r}") from None
 
     async def _post(self, path: str, message: dict[str, object]) -> bytes:
-        return await self._request("POST", path, message)
+        return await self.request("POST", path, message)
 
-    async def _request(self, method: str, path: str, message: dict[str, object] | None) -> bytes:
+    async def request(self, method: str, path: str, message: dict[str, object] | None) -> bytes:
+        """Send one request with ``message`` as JSON and return the body of the answer.  Raises ServerLost."""
         async with self._request_stream(method, path, message) as response:
             return await response.read()
 

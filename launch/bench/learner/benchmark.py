@@ -44,7 +44,7 @@ class LearnerArguments(CommandArguments):
     """Device; cuda measures bfloat16 with the shapes of Qwen3-0.6B and 1.7B."""
     sequences: AtLeastOne = 64
     """Trajectories in the batch."""
-    median: Annotated[int, option("TOKENS")] = 32
+    median_tokens: Annotated[int, option("TOKENS")] = 32
     """Their median length (cpu only)."""
     rounds: AtLeastOne = 3
     """Number of rounds; the median is reported."""
@@ -55,11 +55,13 @@ class LearnerArguments(CommandArguments):
 
 def parse_options(given: LearnerArguments) -> LearnerBenchmarkOptions:
     """Check the arguments.  Raises UserError."""
-    if given.sequences < _GROUPS_OF or given.sequences % _GROUPS_OF or given.median < _SHORTEST_MEDIAN:
-        raise UserError(f"--sequences is a multiple of {_GROUPS_OF} (a group), --median {_SHORTEST_MEDIAN} or more")
+    if given.sequences < _GROUPS_OF or given.sequences % _GROUPS_OF or given.median_tokens < _SHORTEST_MEDIAN:
+        raise UserError(
+            f"--sequences is a multiple of {_GROUPS_OF} (a group), --median-tokens {_SHORTEST_MEDIAN} or more"
+        )
     if given.device == "cuda" and not torch.cuda.is_available():
         raise UserError("torch sees no CUDA device here: run it where there is one, or without --device cuda")
-    return LearnerBenchmarkOptions(given.device, given.sequences, given.median, given.rounds, given.threads)
+    return LearnerBenchmarkOptions(given.device, given.sequences, given.median_tokens, given.rounds, given.threads)
 
 
 async def measure_learner(options: LearnerBenchmarkOptions) -> LearnerBenchmarkReport:

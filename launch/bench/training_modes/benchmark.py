@@ -171,9 +171,9 @@ class ModesArguments(CommandArguments):
     """Concurrent container starts to try with sync."""
     seed: Count = 0
     """Seed of model, tasks and delays."""
-    median: Annotated[float, option("S")] = 3.0
+    median_s: Annotated[float, option("S")] = 3.0
     """Median of the delays, in seconds."""
-    p95: Annotated[float, option("S")] = 12.0
+    p95_s: Annotated[float, option("S")] = 12.0
     """95th percentile of the delays, in seconds."""
     output: OutputFolder = None
     as_json: JsonFlag = False
@@ -181,8 +181,8 @@ class ModesArguments(CommandArguments):
 
 def parse_options(given: ModesArguments) -> ModeBenchmarkOptions:
     """Check the arguments.  Raises UserError."""
-    if not 0 < given.median < given.p95:
-        raise UserError(f"--median {given.median:g} and --p95 {given.p95:g}: write 0 < median < p95")
+    if not 0 < given.median_s < given.p95_s:
+        raise UserError(f"--median-s {given.median_s:g} and --p95-s {given.p95_s:g}: write 0 < median-s < p95-s")
     return ModeBenchmarkOptions(
         recipe=given.recipe,
         overrides=given.overrides,
@@ -191,8 +191,8 @@ def parse_options(given: ModesArguments) -> ModeBenchmarkOptions:
         attempts=given.attempts,
         starts=_starts(given.starts),
         seed=given.seed,
-        median_s=given.median,
-        p95_s=given.p95,
+        median_s=given.median_s,
+        p95_s=given.p95_s,
         folder=require_empty_folder(given.output),
     )
 

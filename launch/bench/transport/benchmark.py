@@ -89,7 +89,7 @@ class TransportArguments(CommandArguments):
 
     tokens: Annotated[tuple[int, ...], comma_separated("N,…"), option()] = TOKENS
     """Trajectory lengths, in this order."""
-    seconds: Annotated[float, option("S"), Field(gt=0)] = 2.0
+    duration_s: Annotated[float, option("S"), Field(gt=0)] = 2.0
     """Duration of one measurement; each round has one for each length and transport."""
     rounds: AtLeastOne = 3
     """Number of rounds; the median is reported."""
@@ -104,7 +104,7 @@ def parse_options(given: TransportArguments) -> TransportBenchmarkOptions:
         raise UserError(f"--tokens: lengths are 2 to {TOKENS[-1]} tokens: write --tokens 1024,8192")
     if given.output is not None and not given.output.is_dir():
         raise UserError(f"there is no folder {given.output}: make it, or leave --output out")
-    return TransportBenchmarkOptions(given.tokens, given.seconds, given.rounds, given.output)
+    return TransportBenchmarkOptions(given.tokens, given.duration_s, given.rounds, given.output)
 
 
 async def measure_transport(options: TransportBenchmarkOptions) -> TransportReport:

@@ -61,7 +61,7 @@ class WeightBenchmarkOptions:
     requests: int
     tokens: int
     engines: int
-    seconds: float
+    duration_s: float
     drains: int
     histories: tuple[int, ...]
     """Number of tokens with which a session starts."""
@@ -132,7 +132,7 @@ class WeightsArguments(CommandArguments):
     """Concurrent requests per server."""
     tokens: Annotated[int, option("N")] = 900
     """Tokens of each request."""
-    seconds: Annotated[float, option("S")] = 15.0
+    duration_s: Annotated[float, option("S")] = 15.0
     """Seconds of measurement after the updates."""
     drains: Annotated[int, option("N")] = 3
     """Number of loads without a pause."""
@@ -155,15 +155,15 @@ def parse_options(given: WeightsArguments) -> WeightBenchmarkOptions:
         given.requests,
         given.tokens,
         given.engines,
-        given.seconds,
+        given.duration_s,
         given.drains,
         histories,
         given.device,
         given.max_update_overhead,
     )
     most = _CONTEXT - _PROMPT_ROOM
-    if min(options.updates, options.requests, options.engines, options.drains) < 1 or options.seconds <= 0:
-        raise UserError("--updates, --engines, --requests and --drains are 1 or more, --seconds above 0")
+    if min(options.updates, options.requests, options.engines, options.drains) < 1 or options.duration_s <= 0:
+        raise UserError("--updates, --engines, --requests and --drains are 1 or more, --duration-s above 0")
     if not 0 < options.max_update_overhead <= 1:
         raise UserError(f"--max-update-overhead {options.max_update_overhead:g} is not a share above 0 and up to 1")
     if not all(1024 <= history <= _LONGEST for history in histories):
@@ -191,7 +191,7 @@ async def measure_weights(options: WeightBenchmarkOptions) -> WeightBenchmarkRep
                 routes, floor, before = await loaded.measure_updates(
                     options.updates, _routes(folder, engines, options.device)
                 )
-                after = await loaded.measure_decoding(options.seconds)
+                after = await loaded.measure_decoding(options.duration_s)
                 drained = await loaded.measure_drained_updates(options.drains)
         reuse: dict[int, dict[PrefixReuse, HistoryReuse]] = {history: {} for history in options.histories}
         for rule in PREFIX_REUSE_RULES if options.histories else ():

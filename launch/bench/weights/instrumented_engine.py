@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from actors.engines.engine import SGLangEngine
+from actors.engines.messages import EngineUnavailable
 from actors.engines.server.client import SGLangClient
 from actors.engines.weights.loader import WeightLoader
 from protocol.weights import WeightManifest
@@ -43,8 +44,13 @@ class InstrumentedEngine(SGLangEngine):
 
     @asynccontextmanager
     async def _updating(self, manifest: WeightManifest) -> AsyncGenerator[SGLangClient]:
-        """Dispatch nothing during the block; then the server holds the manifest's weights."""
-        async with self.paused() as serving:
-            client = serving.server.client
-            yield client
-            serving.confirm_weights(manifest, await client.read_checksum())
+        """Dispatch nothing during the block, in which nobody else loads weights or replaces the server; then the server
+        holds the manifest's weights.  It decodes on unless the block pauses it."""
+        async with self.slot.lock:
+            serving = self.slot.serving
+            if serving is None:
+                raise EngineUnavailable(f"engine {self.slot.name} has no server")
+            with self.slot.paused(serving):
+                client = serving.server.client
+                yield client
+                serving.confirm_weights(manifest, await client.read_checksum())

@@ -1,12 +1,9 @@
-"""One standalone evaluation from its arguments to its results, for ``longshore evaluate`` and for sweeps.
-
-Evaluations of one model may share an engine, one after the other or at a time; otherwise each starts its own.
-"""
+"""One standalone evaluation from its arguments to its results, with an engine of its own."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -40,7 +37,6 @@ from protocol.events import JsonValue
 
 if TYPE_CHECKING:
     from actors.agents.agent import Agent
-    from actors.engines.interface import Engine
     from actors.workers.settings import WorkerSpec
     from launch.evaluation.solvers.solver import Solver
 
@@ -157,9 +153,8 @@ async def run_evaluation(
     to_run: Sequence[AttemptId],
     folder: EvaluationFolder,
     console: Console,
-    engine: Engine | None = None,
 ) -> None:
-    """Run the attempts ``to_run`` on ``engine``, or on one of its own.
+    """Run the attempts ``to_run``.
 
     Raises UserError and InfraError for what prevents all of them."""
     from launch.evaluation.standalone.attempt_runner import run_attempts
@@ -176,7 +171,7 @@ async def run_evaluation(
             progress.add(record)
 
         def open_solver(settings: WorkerSpec, agent: Agent) -> AbstractAsyncContextManager[Solver]:
-            return _open_solver(evaluation, folder, settings, agent, engine)
+            return _open_solver(evaluation, folder, settings, agent)
 
         async with open_evaluation_context(
             evaluation.config,
@@ -195,7 +190,6 @@ async def _open_solver(
     folder: EvaluationFolder,
     settings: WorkerSpec,
     agent: Agent,
-    engine: Engine | None,
 ) -> AsyncGenerator[Solver]:
     from launch.evaluation.solvers.models import (
         build_engine_spec,
@@ -218,7 +212,7 @@ async def _open_solver(
                 await load_chat_format(given, config, agent),
             )
             async with (
-                nullcontext(engine) if engine is not None else serve_model(spec) as served,
+                serve_model(spec) as served,
                 served_model_solver(served, chat, given, settings, agent) as solver,
             ):
                 yield solver

@@ -1,4 +1,4 @@
-"""Formats in which a task is one row of a file: JSON Lines, or a JSON array.
+"""Formats in which a task is one row of a file: JSON Lines, a JSON array, or Parquet.
 
 A row either holds its task or points at a task folder. Fields that its format lacks are under the key ``longshore``, as
 they are in a folder's ``longshore.yaml``.
@@ -16,6 +16,7 @@ from typing import cast
 import orjson
 from pydantic import BaseModel
 
+from protocol.files.parquet import read_parquet_rows
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.field_encoding import apply_fields, differing_fields
 from sandbox.tasks.file_tree import path_problem
@@ -59,6 +60,12 @@ def read_rows(path: Path) -> Iterator[tuple[Path, JsonRow | TaskError]]:
 
     Raises TaskError when the file cannot be read.
     """
+    if path.suffix == ".parquet":
+        try:
+            yield from ((Path(f"{path}:{number}"), row) for number, row in enumerate(read_parquet_rows(path), 1))
+        except ValueError as error:
+            raise TaskError(path, "is not readable Parquet", str(error)) from error
+        return
     try:
         data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:

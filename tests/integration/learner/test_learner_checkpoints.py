@@ -12,6 +12,8 @@ from learner.settings import LoraSettings
 from protocol.files.digests import digest_files
 from protocol.weights import WeightVersion
 
+pytestmark = pytest.mark.first_case
+
 LORA = {"lora": LoraSettings(rank=4, targets=("q_proj", "v_proj", "o_proj", "gate_proj"))}
 OPTIONS = pytest.mark.parametrize(
     "options",

@@ -13,6 +13,8 @@ from learner.settings import LORA_TARGETS, LoraSettings
 from protocol.weights import WeightVersion
 from tests.support.learner_specs import make_objective
 
+pytestmark = pytest.mark.first_case
+
 BATCHES = sft_batches(3, lr=1e-2)
 SOME = LoraSettings(rank=4, targets=("q_proj", "v_proj", "up_proj", "gate_proj"))
 TRAINED = tuple(("sft", batch) for batch in BATCHES)

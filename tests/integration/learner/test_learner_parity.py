@@ -9,6 +9,8 @@ from learner.settings import LoraSettings
 from protocol.weights import WeightVersion
 from tests.support.learner_specs import change_spec, make_spec
 
+pytestmark = pytest.mark.first_case
+
 BATCHES = sft_batches(5, lr=3e-4)
 """With a rate of 1e-3 Hugging Face's own float32 ends 2e-5 from its float64: Adam makes a full step of a gradient that
 is rounding."""

@@ -13,6 +13,8 @@ from protocol.trajectory import DropReason
 from protocol.weights import WeightVersion
 from tests.support.learner_specs import make_objective
 
+pytestmark = pytest.mark.first_case
+
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_three_steps_equal_hugging_face(ranks, settings, shape):

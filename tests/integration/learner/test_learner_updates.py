@@ -11,6 +11,8 @@ from protocol.trajectory import DropReason
 from protocol.weights import WeightVersion
 from tests.support.learner_specs import change_spec, make_objective
 
+pytestmark = pytest.mark.first_case
+
 EVERYTHING = make_objective(
     minibatches=2,
     eps_low=0.01,

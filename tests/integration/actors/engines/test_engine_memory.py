@@ -56,7 +56,7 @@ class NotingClient(SGLangClient):
         super().__init__(0, "")
         self.sent: dict[str, dict[str, object]] = {}
 
-    async def _request(self, method: str, path: str, message: dict[str, object] | None) -> bytes:
+    async def request(self, method: str, path: str, message: dict[str, object] | None) -> bytes:
         del method
         self.sent[path] = message or {}
         return b""

@@ -32,7 +32,7 @@ from tests.support.engine_specs import engine_spec
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 _versions = itertools.count(1)
-HANDOVERS = ("files", "tensors", "direct")
+LOADERS = ("files", "tensors", "direct")
 WAYS = ("full", "delta", "broadcast")
 
 
@@ -99,7 +99,7 @@ def take(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[WeightLoader]
     return lambda loader: monkeypatch.setattr(site.engine.weights, "loader", loader)
 
 
-@pytest.mark.parametrize("kind", HANDOVERS)
+@pytest.mark.parametrize("kind", LOADERS)
 async def test_loaded_weights_are_bit_for_bit_what_was_published(
     site: Site, take: Callable[[WeightLoader], None], kind: str
 ) -> None:
@@ -132,7 +132,7 @@ async def test_transferred_weights_are_bit_for_bit_what_was_published(site: Site
     assert await site.checksum() == expected
 
 
-@pytest.mark.parametrize("kind", HANDOVERS)
+@pytest.mark.parametrize("kind", LOADERS)
 async def test_requests_go_on_with_each_loader_and_every_token_is_labelled_with_what_sampled_it(
     site: Site, take: Callable[[WeightLoader], None], kind: str
 ) -> None:
@@ -184,7 +184,7 @@ async def test_a_broadcast_that_breaks_off_leaves_the_old_weights_and_the_next_o
     assert (await site.engine.status()).pid == pid
 
 
-@pytest.mark.parametrize("kind", HANDOVERS)
+@pytest.mark.parametrize("kind", LOADERS)
 async def test_no_loader_gives_a_server_a_file_that_is_damaged(
     site: Site, take: Callable[[WeightLoader], None], kind: str
 ) -> None:

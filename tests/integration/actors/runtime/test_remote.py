@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]
 
 async def test_a_call_keeps_arguments_results_and_the_error_as_it_was_raised() -> None:
     counter = spawn_actor(Counter, ActorOptions(name="calls", env={"LONGSHORE_TEST": "seen"}), 5)
-    await counter.wait_ready()
     assert await counter.call(Counter.add, 2, twice=True) == 9
     assert await counter.call(Counter.variable, "LONGSHORE_TEST") == "seen"
     with pytest.raises(InfraError, match=r"^no more$") as caught:
@@ -99,7 +98,7 @@ async def test_an_actors_process_logs_where_it_is_told_after_a_restart_too(tmp_p
 async def test_a_constructor_that_raises_says_why() -> None:
     counter = spawn_actor(Counter, ActorOptions(name="stillborn"), -1)
     with pytest.raises(ActorDied, match="its constructor raised ValueError: start must not be negative"):
-        await counter.wait_ready()
+        await counter.call(Counter.add, 1)
 
 
 async def test_cancelling_a_call_cancels_the_coroutine_in_the_actor() -> None:

@@ -65,7 +65,7 @@ def test_every_arm_runs_and_ours_needs_less_memory_than_whole_logits() -> None:
     ("arguments", "message"),
     [
         (["--sequences", "12"], "multiple of 8"),
-        (["--median", "2"], "--median 8 or more"),
+        (["--median-tokens", "2"], "--median-tokens 8 or more"),
         (["--rounds", "0"], "--rounds"),
     ],
 )

@@ -18,7 +18,7 @@ from tests.support.cluster_runs import RECIPE, Event
 from tests.support.coin_tasks import write_coin_tasks
 
 MODES = ("async", "sync", "one_step_off")
-WAITS = ("--median", "0.5", "--p95", "2")
+WAITS = ("--median-s", "0.5", "--p95-s", "2")
 
 
 def slept(run: Path) -> list[tuple[float, float]]:

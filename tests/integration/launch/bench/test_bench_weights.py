@@ -22,7 +22,7 @@ def test_every_path_is_measured_beside_the_floor() -> None:
         "2",
         "--tokens",
         "200",
-        "--seconds",
+        "--duration-s",
         "2",
         "--drains",
         "1",

@@ -61,10 +61,10 @@ async def main(cluster: str, folder: Path, *words: str) -> None:
             )
             findings = await check_nodes(found, requirements)
             head, second = nodes = restrict_roles(found, findings)
-            abroad = RemoteHosts(config, directory, events, model=model, spawn_on=on, token=token, settled_s=0.0)
+            remote = RemoteHosts(config, directory, events, model=model, spawn_on=on, token=token, settled_s=0.0)
             async with reserve_slots("test/1", plan_slots(config, head, {ENGINE: second}, {})) as places:
-                await abroad.prepare_nodes(nodes, {})
-                machine = abroad.hosts[second.address]
+                await remote.prepare_nodes(nodes, {})
+                machine = remote.hosts[second.address]
                 settings = ActorOptions(name=ENGINE, bundle=places[ENGINE])
                 noting = spawn_actor(Noting, settings, actor_run_dir(config, directory, second))
                 for _ in range(3):
@@ -73,7 +73,7 @@ async def main(cluster: str, folder: Path, *words: str) -> None:
                     say("settled")
                     await asyncio.Event().wait()
                 there = await noting.call(Noting.read, Path(machine.model_folder) / "tokenizer.json")
-                await abroad.close(None)
+                await remote.close(None)
                 output = {
                     "roles": [sorted(role.value for role in node.roles & {NodeRole.ENGINE}) for node in nodes],
                     "findings": {name: [str(each) for each in each_of] for name, each_of in findings.items()},

@@ -22,7 +22,7 @@ WORKER, BUFFER, LEARNER, SCHEDULER, ENGINE = (
     f"ray::{actor.__name__}" for actor in (RolloutWorker, TrajectoryBuffer, LearnerRank, RolloutScheduler, SGLangEngine)
 )
 SERVER = "sglang server"
-SERVERS_GUARDIAN = "actors/engines/server/process_reaper.py"
+SERVER_REAPER = "actors/engines/server/process_reaper.py"
 """A server that starts dies with it; it has no name of its own yet."""
 
 
@@ -78,7 +78,7 @@ def test_a_run_survives_deaths_before_its_first_checkpoint(mini_runs: MiniRuns) 
     # No warm start of another test is this run's, and it is long: death comes in the middle, or else right after it.
     anew = ("--seed", "4711", "--set", "warm_start.clean_steps=200")
     run = mini_runs.start("killed-early", "--steps", "2", "--set", "evaluation.tasks_per_family=0", *anew)
-    run.kill_process(SERVERS_GUARDIAN)
+    run.kill_process(SERVER_REAPER)
     run.wait_event("word of the server's death", "engine.restart_failed")
     run.wait_event("the warm start", "warm_start.progress")
     pid = run.kill_process(LEARNER)

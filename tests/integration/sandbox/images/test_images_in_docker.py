@@ -145,6 +145,7 @@ def archived(folder: Path) -> Path:
     return archive
 
 
+@pytest.mark.slow
 async def test_the_commands_build_import_list_and_prune(
     docker_engine: SandboxHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -179,8 +179,8 @@ async def test_an_opening_that_is_cancelled_anywhere_leaves_nothing(
     assert opening.cancelled()
 
 
-async def test_a_session_with_surroundings_never_comes_from_the_shelf_nor_goes_there(docker_engine: SandboxHost):
-    settings = PoolSettings(f"shelf-{os.getpid()}", "test", 3, warm_per_kind=1)
+async def test_a_session_with_services_never_comes_from_the_warm_pool_nor_goes_there(docker_engine: SandboxHost):
+    settings = PoolSettings(f"warm-{os.getpid()}", "test", 3, warm_per_kind=1)
     async with SandboxPool(settings, docker_engine) as warm:
         plain = dataclasses.replace(TASK, services=())
         await warm.prewarm(plain, 1)

@@ -36,7 +36,7 @@ TUNING = SchedulerSettings().tuning(publish_every=1)
 
 
 class CoreWithJournal:
-    """A dispatch, what it said, and the closings that a journal would tell it of."""
+    """A scheduler core, what it emitted, and the closings that a journal would tell it of."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class CoreWithJournal:
             order=order,
         )
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self.dispatch = SchedulerCore(settings, lambda kind, **fields: self.events.append((kind, fields)))
+        self.core = SchedulerCore(settings, lambda kind, **fields: self.events.append((kind, fields)))
         self.closed: list[ClosedGroup] = []
 
     def open(self, free: int = 1000, now: float = 0.0) -> list[GroupPlan]:
         plans: list[GroupPlan] = []
-        while (plan := self.dispatch.plan_group(free)) is not None:
-            self.dispatch.mark_opened(plan, now)
+        while (plan := self.core.plan_group(free)) is not None:
+            self.core.mark_opened(plan, now)
             plans.append(plan)
         return plans
 
@@ -75,15 +75,13 @@ class CoreWithJournal:
         self.closed.append(closing)
         counts = Counter(each.outcome for each in self.closed)
         dropped = sum(count for outcome, count in counts.items() if outcome is not GroupOutcome.READY)
-        self.dispatch.apply_progress(
-            GroupProgress(closing.seq, (closing,), dropped, 0, counts[GroupOutcome.READY]), now
-        )
+        self.core.apply_progress(GroupProgress(closing.seq, (closing,), dropped, 0, counts[GroupOutcome.READY]), now)
 
     def lose(self, request: RolloutRequest, now: float = 0.0) -> FailedRequestOutcome:
         """Infrastructure fails a request that is out."""
-        out = self.dispatch.requests.finish(request)
+        out = self.core.requests.finish(request)
         assert out is not None
-        return self.dispatch.handle_failure(out, InfraFailure.ENGINE, "gone", now)
+        return self.core.handle_failure(out, InfraFailure.ENGINE, "gone", now)
 
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.events]
@@ -140,7 +138,7 @@ def test_the_first_groups_to_close_are_not_taken_for_all() -> None:
 
 def test_every_opening_says_why() -> None:
     scheduler = CoreWithJournal(mode=AdmissionMode.SYNC)
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     first, second = scheduler.open()
     assert scheduler.last("group.admitted")["reason"] == "for step 1"
     assert scheduler.last("admission.held")["reason"] == AdmissionHold.STALENESS
@@ -157,7 +155,7 @@ def test_every_opening_says_why() -> None:
 def test_every_epochs_order_is_told_once_with_what_it_was_made_of() -> None:
     scheduler = CoreWithJournal(mode=AdmissionMode.SYNC, order=TaskOrder.FRONTIER)
     for step in range(3):
-        scheduler.dispatch.set_run_state(replace(TRAINING, served_step=step))
+        scheduler.core.set_run_state(replace(TRAINING, served_step=step))
         for plan in scheduler.open():
             scheduler.close(plan)
     first, second = [fields for kind, fields in scheduler.events if kind == "epoch.ordered"]
@@ -171,22 +169,22 @@ def test_every_epochs_order_is_told_once_with_what_it_was_made_of() -> None:
 
 def test_what_the_journal_refuses_is_asked_for_again() -> None:
     scheduler = CoreWithJournal()
-    scheduler.dispatch.set_run_state(TRAINING)
-    plan = scheduler.dispatch.plan_group(1)
+    scheduler.core.set_run_state(TRAINING)
+    plan = scheduler.core.plan_group(1)
     assert plan is not None
-    scheduler.dispatch.mark_refused(plan, BudgetFullError("no room"))
-    assert (scheduler.dispatch.groups.hold, str(scheduler.dispatch.groups.blocked_by)) == (
+    scheduler.core.mark_refused(plan, BudgetFullError("no room"))
+    assert (scheduler.core.groups.hold, str(scheduler.core.groups.blocked_by)) == (
         AdmissionHold.BYTES,
         "no room",
     )
-    assert scheduler.dispatch.plan_group(1) == plan
+    assert scheduler.core.plan_group(1) == plan
 
 
 def test_what_fills_no_step_is_opened_again() -> None:
     scheduler = CoreWithJournal(mode=AdmissionMode.SYNC)
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     assert len(scheduler.open()) == PER_STEP
-    scheduler.dispatch.set_run_state(replace(TRAINING, dropped_groups=1))
+    scheduler.core.set_run_state(replace(TRAINING, dropped_groups=1))
     assert len(scheduler.open()) == 1
 
 
@@ -195,22 +193,22 @@ def test_what_fills_no_step_is_opened_again() -> None:
 
 def test_no_episode_begins_for_a_group_whose_opening_outlived_the_training() -> None:
     scheduler = CoreWithJournal()
-    scheduler.dispatch.set_run_state(TRAINING)
-    plan = scheduler.dispatch.plan_group(1)
+    scheduler.core.set_run_state(TRAINING)
+    plan = scheduler.core.plan_group(1)
     assert plan is not None
-    scheduler.dispatch.set_run_state(SchedulerRunState())
-    scheduler.dispatch.mark_opened(plan, 0.0)
-    assert scheduler.dispatch.assign_requests("w#1", 10, 0.0) == []
+    scheduler.core.set_run_state(SchedulerRunState())
+    scheduler.core.mark_opened(plan, 0.0)
+    assert scheduler.core.assign_requests("w#1", 10, 0.0) == []
 
 
 def test_requests_of_an_earlier_scheduler_wait_for_the_training() -> None:
     """Otherwise a scheduler that restarts at the end runs training episodes beside the evaluation."""
     scheduler, plan = CoreWithJournal(), GroupPlan(GroupId(0), "a", (1, 2))
-    scheduler.dispatch.reopen_groups([JournalOpenGroup(plan, (0, 1))])
-    assert scheduler.dispatch.assign_requests("w#1", 10, 0.0) == []
-    scheduler.dispatch.set_run_state(TRAINING)
-    scheduler.dispatch.set_run_state(replace(TRAINING, served_step=1))
-    assert scheduler.dispatch.assign_requests("w#1", 10, 0.0) == [
+    scheduler.core.reopen_groups([JournalOpenGroup(plan, (0, 1))])
+    assert scheduler.core.assign_requests("w#1", 10, 0.0) == []
+    scheduler.core.set_run_state(TRAINING)
+    scheduler.core.set_run_state(replace(TRAINING, served_step=1))
+    assert scheduler.core.assign_requests("w#1", 10, 0.0) == [
         plan.rollout_request("run", 0),
         plan.rollout_request("run", 1),
     ]
@@ -221,43 +219,43 @@ def test_requests_of_an_earlier_scheduler_wait_for_the_training() -> None:
 
 def test_a_paused_run_hands_out_nothing_and_goes_on_where_it_was() -> None:
     scheduler = CoreWithJournal()
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     scheduler.open(free=SIZE)
-    scheduler.dispatch.set_run_state(replace(TRAINING, flow=RolloutFlow.PAUSE))
-    assert scheduler.dispatch.assign_requests("w#1", 10, 0.0) == []
+    scheduler.core.set_run_state(replace(TRAINING, flow=RolloutFlow.PAUSE))
+    assert scheduler.core.assign_requests("w#1", 10, 0.0) == []
     assert scheduler.open() == []
-    assert scheduler.dispatch.groups.hold is AdmissionHold.PAUSED
-    scheduler.dispatch.set_run_state(TRAINING)
-    assert [request.sample for request in scheduler.dispatch.assign_requests("w#1", SIZE, 0.0)] == [0, 1]
+    assert scheduler.core.groups.hold is AdmissionHold.PAUSED
+    scheduler.core.set_run_state(TRAINING)
+    assert [request.sample for request in scheduler.core.assign_requests("w#1", SIZE, 0.0)] == [0, 1]
     assert scheduler.kinds().count("scheduler.flow") == 2
 
 
 def test_a_draining_run_finishes_its_groups_and_says_when() -> None:
     scheduler = CoreWithJournal()
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     (plan,) = scheduler.open(free=1)
-    scheduler.dispatch.set_run_state(replace(TRAINING, flow=RolloutFlow.DRAIN))
-    assert len(scheduler.dispatch.assign_requests("w#1", 10, 0.0)) == SIZE
+    scheduler.core.set_run_state(replace(TRAINING, flow=RolloutFlow.DRAIN))
+    assert len(scheduler.core.assign_requests("w#1", 10, 0.0)) == SIZE
     assert scheduler.open() == []
-    assert scheduler.dispatch.groups.hold is AdmissionHold.DRAINING
+    assert scheduler.core.groups.hold is AdmissionHold.DRAINING
     scheduler.close(plan)
     assert scheduler.last("scheduler.drained") == {"ready": 1}
 
 
 def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> None:
     scheduler = CoreWithJournal(in_flight=3)
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     scheduler.open(free=10)
-    assert len(scheduler.dispatch.assign_requests("w#1", 10, 0.0)) == 3
+    assert len(scheduler.core.assign_requests("w#1", 10, 0.0)) == 3
     scheduler.open(free=10)
-    assert scheduler.dispatch.groups.hold is AdmissionHold.IN_FLIGHT
-    scheduler.dispatch.set_run_state(replace(TRAINING, tuning=replace(TUNING, in_flight=5)))
+    assert scheduler.core.groups.hold is AdmissionHold.IN_FLIGHT
+    scheduler.core.set_run_state(replace(TRAINING, tuning=replace(TUNING, in_flight=5)))
     scheduler.open(free=10)
-    assert len(scheduler.dispatch.assign_requests("w#1", 10, 0.0)) == 2
+    assert len(scheduler.core.assign_requests("w#1", 10, 0.0)) == 2
     assert scheduler.last("scheduler.retuned")["in_flight"] == 5
 
 
-def test_no_tuning_goes_past_the_age_bound() -> None:
+def test_no_tuning_goes_past_the_staleness_bound() -> None:
     admission = AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, MAX_STALENESS)
     assert allowed_steps_ahead(admission, replace(TUNING, max_steps_ahead=50.0), MeasuredTimes()) == MAX_STALENESS
     assert allowed_steps_ahead(admission, replace(TUNING, max_steps_ahead=1.5), MeasuredTimes()) == 1.5
@@ -267,16 +265,16 @@ def test_no_tuning_goes_past_the_age_bound() -> None:
 
 def test_what_a_person_gives_up_is_sent_for_no_more() -> None:
     scheduler = CoreWithJournal()
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     plan, other = scheduler.open(free=2 * SIZE)[:2]
-    (out,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    (out,) = scheduler.core.assign_requests("w#1", 1, 0.0)
     with pytest.raises(UserError, match="group 99 is not open"):
-        scheduler.dispatch.groups.require_open(GroupId(99))
-    scheduler.dispatch.groups.require_open(plan.group)
-    assert scheduler.dispatch.cancel_samples(plan.group, out.sample) == (out.sample,)
-    assert scheduler.dispatch.cancel_samples(plan.group, out.sample) == ()
-    assert len(scheduler.dispatch.cancel_samples(plan.group, None)) == SIZE - 1
-    remaining = {request.group for request in scheduler.dispatch.assign_requests("w#1", 1000, 0.0)}
+        scheduler.core.groups.require_open(GroupId(99))
+    scheduler.core.groups.require_open(plan.group)
+    assert scheduler.core.cancel_samples(plan.group, out.sample) == (out.sample,)
+    assert scheduler.core.cancel_samples(plan.group, out.sample) == ()
+    assert len(scheduler.core.cancel_samples(plan.group, None)) == SIZE - 1
+    remaining = {request.group for request in scheduler.core.assign_requests("w#1", 1000, 0.0)}
     assert plan.group not in remaining
     assert other.group in remaining
     assert scheduler.kinds().count("rollout_request.cancelled") == SIZE
@@ -287,11 +285,11 @@ def test_what_a_person_gives_up_is_sent_for_no_more() -> None:
 
 def test_each_lost_request_is_issued_again_until_its_limit() -> None:
     scheduler = CoreWithJournal()
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     scheduler.open(free=1)
-    (request,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    (request,) = scheduler.core.assign_requests("w#1", 1, 0.0)
     assert scheduler.lose(request) is FailedRequestOutcome.REISSUED
-    (again,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    (again,) = scheduler.core.assign_requests("w#1", 1, 0.0)
     assert (again.attempt, scheduler.last("rollout_request.reissued")["reason"]) == (1, "engine")
     assert scheduler.lose(again) is FailedRequestOutcome.ABANDONED
     assert scheduler.last("sample.abandoned")["attempts"] == 2
@@ -300,27 +298,27 @@ def test_each_lost_request_is_issued_again_until_its_limit() -> None:
 def test_no_request_is_passed_for_ever_while_there_is_a_place() -> None:
     """Else its group has no end: what has been lost goes ahead of what waits, and only so often."""
     scheduler = CoreWithJournal()
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     scheduler.open()
-    waiting = len(scheduler.dispatch.requests.waiting)
+    waiting = len(scheduler.core.requests.waiting)
     handed_out = 0
-    while requests := scheduler.dispatch.assign_requests("w#1", 1, 0.0):
+    while requests := scheduler.core.assign_requests("w#1", 1, 0.0):
         handed_out += 1
         scheduler.lose(*requests)
-    assert handed_out == waiting * (1 + scheduler.dispatch.spec.settings.replacement_limit)
+    assert handed_out == waiting * (1 + scheduler.core.spec.settings.replacement_limit)
     assert scheduler.kinds().count("sample.abandoned") == waiting
 
 
 def test_how_often_infrastructure_failed_is_told_at_the_end_of_training_by_the_time_that_attempts_took() -> None:
     scheduler = CoreWithJournal()
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     scheduler.open()
-    for seconds, request in enumerate(scheduler.dispatch.assign_requests("w#1", 10, 100.0), start=1):
+    for seconds, request in enumerate(scheduler.core.assign_requests("w#1", 10, 100.0), start=1):
         if seconds == 10:
             scheduler.lose(request, 100.0 + seconds)
         else:
-            scheduler.dispatch.mark_arrived(request, 100.0 + seconds)
-    scheduler.dispatch.set_run_state(SchedulerRunState())
+            scheduler.core.mark_arrived(request, 100.0 + seconds)
+    scheduler.core.set_run_state(SchedulerRunState())
     assert scheduler.last("infra.failure_rates") == {"attempts": 10, "failed": 1, "by_decile": [0.0] * 9 + [1.0]}
     assert scheduler.last("alert.raised")["name"] == "infra_rates"
 
@@ -328,12 +326,12 @@ def test_how_often_infrastructure_failed_is_told_at_the_end_of_training_by_the_t
 def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
     """Its first attempt was out too long, and came in before anybody took the second."""
     scheduler = CoreWithJournal()
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     scheduler.open(free=1)
-    (late,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    (late,) = scheduler.core.assign_requests("w#1", 1, 0.0)
     scheduler.lose(late)
-    assert not scheduler.dispatch.mark_arrived(late, 0.0)
-    assert [request.sample for request in scheduler.dispatch.assign_requests("w#1", SIZE, 0.0)] == [1]
+    assert not scheduler.core.mark_arrived(late, 0.0)
+    assert [request.sample for request in scheduler.core.assign_requests("w#1", SIZE, 0.0)] == [1]
     assert scheduler.last("rollout_request.withdrawn") == {
         "trajectory": late.trajectory_id,
         "attempt": 1,
@@ -343,43 +341,43 @@ def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
 
 def test_a_second_attempt_that_fails_after_the_first_has_arrived_is_not_replaced() -> None:
     scheduler = CoreWithJournal(replacements=3)
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     scheduler.open(free=1)
-    (late,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    (late,) = scheduler.core.assign_requests("w#1", 1, 0.0)
     scheduler.lose(late)
-    (again,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
-    scheduler.dispatch.mark_arrived(late, 0.0)
+    (again,) = scheduler.core.assign_requests("w#1", 1, 0.0)
+    scheduler.core.mark_arrived(late, 0.0)
     assert scheduler.lose(again) is FailedRequestOutcome.SETTLED
-    assert again.sample not in [request.sample for request in scheduler.dispatch.requests.waiting]
+    assert again.sample not in [request.sample for request in scheduler.core.requests.waiting]
 
 
 def test_nobody_is_sent_for_a_group_that_has_closed() -> None:
     """The journal's word came before its worker's."""
     scheduler = CoreWithJournal(replacements=3)
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     plan, *_ = scheduler.open(free=1)
-    (running,) = scheduler.dispatch.assign_requests("w#1", 1, 0.0)
+    (running,) = scheduler.core.assign_requests("w#1", 1, 0.0)
     scheduler.close(plan)
     assert scheduler.lose(running) is FailedRequestOutcome.SETTLED
-    assert not [request for request in scheduler.dispatch.requests.waiting if request.group == plan.group]
+    assert not [request for request in scheduler.core.requests.waiting if request.group == plan.group]
     assert scheduler.last("rollout_request.withdrawn")["reason"] == "group_closed"
 
 
 def test_what_runs_on_while_the_scheduler_is_replaced_is_not_run_again() -> None:
     scheduler, plan = CoreWithJournal(), GroupPlan(GroupId(0), "a", (1, 2))
-    scheduler.dispatch.reopen_groups([JournalOpenGroup(plan, (0, 1))])
-    scheduler.dispatch.mark_arrived(plan.rollout_request("run", 0), 0.0)
-    scheduler.dispatch.set_run_state(TRAINING)
-    scheduler.dispatch.mark_arrived(plan.rollout_request("run", 1), 0.0)
-    assert scheduler.dispatch.assign_requests("w#1", 10, 0.0) == []
+    scheduler.core.reopen_groups([JournalOpenGroup(plan, (0, 1))])
+    scheduler.core.mark_arrived(plan.rollout_request("run", 0), 0.0)
+    scheduler.core.set_run_state(TRAINING)
+    scheduler.core.mark_arrived(plan.rollout_request("run", 1), 0.0)
+    assert scheduler.core.assign_requests("w#1", 10, 0.0) == []
 
 
 def test_requests_that_the_end_of_training_leaves_are_told_of() -> None:
     scheduler = CoreWithJournal()
-    scheduler.dispatch.set_run_state(TRAINING)
+    scheduler.core.set_run_state(TRAINING)
     scheduler.open(free=1)
-    scheduler.dispatch.assign_requests("w#1", 1, 0.0)
-    scheduler.dispatch.set_run_state(SchedulerRunState())
+    scheduler.core.assign_requests("w#1", 1, 0.0)
+    scheduler.core.set_run_state(SchedulerRunState())
     assert scheduler.last("rollout_request.dropped") == {"requests": SIZE, "reason": "training_over"}
 
 

@@ -85,7 +85,7 @@ def test_every_epoch_has_every_task_once(order: TaskOrder, seed: int) -> None:
 
 
 def test_the_listed_order_keeps_families_in_rotation() -> None:
-    taken = take(TaskSampler(TASKS, 3), 10)
+    taken = take(TaskSampler(TASKS, 3, TaskOrder.LISTED), 10)
     assert taken[:5] == list(TASKS)
     start = TASKS.index(taken[5])
     assert taken[5:] == [*TASKS[start:], *TASKS[:start]]
@@ -109,12 +109,12 @@ def test_a_task_whose_episodes_were_all_lost_stands_among_those_that_were_never_
 
 
 def test_group_ids_are_never_used_twice() -> None:
-    sampler = TaskSampler(TASKS, 0)
+    sampler = TaskSampler(TASKS, 0, TaskOrder.LISTED)
     assert [sampler.draw_task()[0] for _ in range(12)] == list(range(12))
 
 
 def test_a_task_comes_back_first_and_only_once() -> None:
-    sampler = TaskSampler(TASKS, 0)
+    sampler = TaskSampler(TASKS, 0, TaskOrder.LISTED)
     first = sampler.draw_task()[1]
     assert sampler.record_closing(closing(1, first, GroupOutcome.TOO_FEW_MEMBERS))
     assert not sampler.record_closing(closing(1, first, GroupOutcome.TOO_FEW_MEMBERS)), "heard twice, wasted once"
@@ -126,7 +126,7 @@ def test_a_task_comes_back_first_and_only_once() -> None:
 @pytest.mark.parametrize("returned", [0, 1, 2])
 def test_a_task_whose_group_was_not_opened_is_the_next_still(returned: int) -> None:
     """And what was to come after it does, whether it comes again for a group that was wasted or not."""
-    first, sampler = TaskSampler(TASKS, 0), TaskSampler(TASKS, 0)
+    first, sampler = TaskSampler(TASKS, 0, TaskOrder.LISTED), TaskSampler(TASKS, 0, TaskOrder.LISTED)
     for each in (first, sampler):
         for seq, task in enumerate(take(each, returned), start=1):
             each.record_closing(closing(seq, task, GroupOutcome.TOO_FEW_MEMBERS))
@@ -137,7 +137,7 @@ def test_a_task_whose_group_was_not_opened_is_the_next_still(returned: int) -> N
 
 
 def test_other_tasks_than_the_first_starts_are_refused() -> None:
-    sampler = TaskSampler(TASKS, 0)
+    sampler = TaskSampler(TASKS, 0, TaskOrder.LISTED)
     sampler.draw_task()
     with pytest.raises(UserError, match="differ from those that it began with"):
-        TaskSampler(TASKS[::-1], 0).restore(sampler.state(), {}, {})
+        TaskSampler(TASKS[::-1], 0, TaskOrder.LISTED).restore(sampler.state(), {}, {})

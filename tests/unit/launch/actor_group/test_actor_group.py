@@ -265,14 +265,14 @@ def evaluating(
         yield parts, calls, spawned
 
 
-EXAMINED = WeightManifest(WeightVersion(8), 4, NO_VERSION, "/weights", "", 0, 0)
+EVALUATED = WeightManifest(WeightVersion(8), 4, NO_VERSION, "/weights", "", 0, 0)
 
 
 async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with evaluating(tmp_path, monkeypatch) as (parts, calls, spawned):
-        async with parts.evaluation.running(EXAMINED):
+        async with parts.evaluation.running(EVALUATED):
             while "evaluation-worker-1 runs" not in calls:  # noqa: ASYNC110  no event tells
                 await asyncio.sleep(0)
         engine, worker = spawned
@@ -290,7 +290,7 @@ async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with
             "evaluation-worker-1 is killed",
             "evaluation-engine-1 is killed",
         ]
-        async with parts.evaluation.running(EXAMINED):
+        async with parts.evaluation.running(EVALUATED):
             pass
         assert [name for name, _ in spawned[2:]] == ["evaluation-engine-2", "evaluation-worker-2"], (
             "a name may still be another's"
@@ -302,7 +302,7 @@ async def test_on_a_shared_device_an_evaluation_starts_no_server(
 ) -> None:
     shared = ("cluster.placement=colocated", "run.mode=sync")
     with evaluating(tmp_path, monkeypatch, *shared) as (parts, calls, spawned):
-        async with parts.evaluation.running(EXAMINED):
+        async with parts.evaluation.running(EVALUATED):
             pass
         ((name, (_, _, engines, _)),) = spawned
         assert (name, engines) == ("evaluation-worker-1", parts.engines.engines)
@@ -312,12 +312,12 @@ async def test_on_a_shared_device_an_evaluation_starts_no_server(
 async def test_what_an_evaluation_could_not_start_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with evaluating(tmp_path, monkeypatch, fails=True) as (parts, calls, _):
         with pytest.raises(EngineStartError):
-            async with parts.evaluation.running(EXAMINED):
+            async with parts.evaluation.running(EVALUATED):
                 raise AssertionError
         assert calls[-2:] == ["evaluation-worker-1 is killed", "evaluation-engine-1 is killed"]
     with evaluating(tmp_path / "full", monkeypatch, "sandbox.capacity_per_node=32") as (parts, calls, spawned):
         with pytest.raises(UserError, match="leaves no sandbox beside training's"):
-            async with parts.evaluation.running(EXAMINED):
+            async with parts.evaluation.running(EVALUATED):
                 raise AssertionError
         assert spawned == []
 
@@ -342,7 +342,7 @@ async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_wi
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def evaluate() -> None:
-        async with parts.evaluation.running(EXAMINED):
+        async with parts.evaluation.running(EVALUATED):
             await parts.supervisor(ignore_lost_engine).remove_node(SECOND)
             await asyncio.Event().wait()
 
@@ -373,7 +373,7 @@ async def test_an_evaluation_on_a_machine_that_has_lost_its_copies_fails_alone(
     nodes = [HEAD, replace(SECOND, roles=frozenset({NodeRole.ENGINE}))]
     with evaluating(tmp_path, monkeypatch, nodes=nodes) as (parts, _, spawned):
         with pytest.raises(InfraError, match=r"machine of node-1 \(10.0.0.1\) was lost with another node"):
-            async with parts.evaluation.running(EXAMINED):
+            async with parts.evaluation.running(EVALUATED):
                 raise AssertionError
         assert spawned == []
 
@@ -388,7 +388,7 @@ async def test_an_evaluation_whose_engine_never_starts_has_an_end(
         evaluating(tmp_path, monkeypatch) as (parts, *_),
         pytest.raises(InfraError, match=r"has no process after.*`ray status`"),
     ):
-        async with parts.evaluation.running(EXAMINED):
+        async with parts.evaluation.running(EVALUATED):
             raise AssertionError
 
 
@@ -407,7 +407,7 @@ async def test_an_evaluation_whose_node_goes_while_its_engine_starts_has_an_end(
         async with asyncio.TaskGroup() as group:
             group.create_task(lose_node())
             with pytest.raises(InfraError, match="on which the evaluation ran, is lost"):
-                async with parts.evaluation.running(EXAMINED):
+                async with parts.evaluation.running(EVALUATED):
                     raise AssertionError
 
 
@@ -627,7 +627,7 @@ async def test_an_engine_whose_node_goes_while_it_starts_does_not_keep_the_other
         starts = LocalRemote(StartedEngine(), named("engine-node-0"))
         parts.engines.engines = (starts, LocalRemote(gone, named("engine-node-1")))
         async with asyncio.TaskGroup() as group:
-            group.create_task(parts.engines.start(EXAMINED))
+            group.create_task(parts.engines.start(EVALUATED))
             group.create_task(lose_node())
         assert parts.engines.engines == (starts,)
 
@@ -641,7 +641,7 @@ async def test_an_engine_that_is_lost_without_its_node_ends_the_start(
     with make_parts_on(tmp_path, engines=[SECOND], workers=[HEAD]) as parts:
         parts.engines.engines = (LocalRemote(lost, named("engine-node-1")),)
         with pytest.RaisesGroup(RemoteError):
-            await parts.engines.start(EXAMINED)
+            await parts.engines.start(EVALUATED)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class FakeRunDirectory:
         shards = store.begin(step)
         (shards / "shard").write_bytes(b"weights")
         files = shard_digests(digest_files(shards, ["shard"]))
-        store.finish(CheckpointManifest(step, step, 1, "{}", {}, [(step, step, -1)], files), lines)
+        store.finish(CheckpointManifest(step, step, 1, {}, [(step, step, -1)], files), lines)
         config = RunConfig.model_validate({"data": {"held_out_family": "held"}})
         self._write("config.json", {"config": config_tables(config)})
         self._write("summary.json", {"failed_checks": [*failed]})

@@ -32,7 +32,7 @@ from tests.support.trajectories import RUN, make_plan, make_trajectory
 
 
 def manifest(step: int) -> CheckpointManifest:
-    return CheckpointManifest(step, 10 + step, 1, "{}", {"acknowledged": 3}, [(10 + step, step, -1)], {})
+    return CheckpointManifest(step, 10 + step, 1, {"acknowledged": 3}, [(10 + step, step, -1)], {})
 
 
 def save(store: CheckpointStore, step: int) -> None:

@@ -15,18 +15,18 @@ class Loop:
     """Takes steps until it is ended, and notes what was done before each."""
 
     def __init__(self) -> None:
-        self.boundary, self.done = StepHooks(), list[str]()
+        self.hooks, self.done = StepHooks(), list[str]()
 
     async def run(self, steps: int = 3) -> None:
         try:
             for step in range(steps):
-                await self.boundary.run_pending()
-                if self.boundary.requested_stop is not None:
+                await self.hooks.run_pending()
+                if self.hooks.requested_stop is not None:
                     return
                 self.done.append(f"step {step}")
                 await asyncio.sleep(0)
         finally:
-            self.boundary.close()
+            self.hooks.close()
 
     async def note(self) -> int:
         self.done.append("asked")
@@ -36,7 +36,7 @@ class Loop:
 async def test_what_is_asked_is_done_between_two_steps_and_its_result_comes_back() -> None:
     loop = Loop()
     async with asyncio.TaskGroup() as group:
-        pending = group.create_task(loop.boundary.run_between_steps(loop.note))
+        pending = group.create_task(loop.hooks.run_between_steps(loop.note))
         await asyncio.sleep(0)
         group.create_task(loop.run(1))
     assert loop.done == ["asked", "step 0"]
@@ -45,23 +45,23 @@ async def test_what_is_asked_is_done_between_two_steps_and_its_result_comes_back
 
 async def test_a_paused_loop_does_what_is_asked_and_takes_no_step_until_it_may_go_on() -> None:
     loop = Loop()
-    loop.boundary.pause()
+    loop.hooks.pause()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(loop.run(1))
-        assert await loop.boundary.run_between_steps(loop.note) == 1
-        assert await loop.boundary.run_between_steps(loop.note) == 2
+        assert await loop.hooks.run_between_steps(loop.note) == 1
+        assert await loop.hooks.run_between_steps(loop.note) == 2
         assert loop.done == ["asked", "asked"]
-        loop.boundary.resume()
+        loop.hooks.resume()
     assert loop.done == ["asked", "asked", "step 0"]
 
 
 async def test_a_paused_loop_can_be_ended() -> None:
     loop = Loop()
-    loop.boundary.pause()
+    loop.hooks.pause()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(loop.run())
-        await loop.boundary.run_between_steps(loop.note)
-        loop.boundary.request_stop(StopReason.STOPPED_BY_REQUEST)
+        await loop.hooks.run_between_steps(loop.note)
+        loop.hooks.request_stop(StopReason.STOPPED_BY_REQUEST)
     assert loop.done == ["asked"]
 
 
@@ -72,7 +72,7 @@ async def test_what_a_person_can_mend_concerns_who_asked_and_not_the_loop() -> N
         raise UserError("no")
 
     async with asyncio.TaskGroup() as group:
-        pending = group.create_task(_error_of(loop.boundary.run_between_steps(refuse)))
+        pending = group.create_task(_error_of(loop.hooks.run_between_steps(refuse)))
         await asyncio.sleep(0)
         group.create_task(loop.run(1))
     assert loop.done == ["step 0"]
@@ -86,7 +86,7 @@ async def test_what_fails_ends_the_loop_too() -> None:
         raise ZeroDivisionError
 
     async with asyncio.TaskGroup() as group:
-        pending = group.create_task(_error_of(loop.boundary.run_between_steps(fail)))
+        pending = group.create_task(_error_of(loop.hooks.run_between_steps(fail)))
         await asyncio.sleep(0)
         run = group.create_task(_error_of(loop.run()))
     assert isinstance(pending.result(), ZeroDivisionError)
@@ -98,22 +98,22 @@ async def test_who_comes_too_late_is_told_so() -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(loop.run(1))
         await asyncio.sleep(0)
-        late = group.create_task(_error_of(loop.boundary.run_between_steps(loop.note)))
+        late = group.create_task(_error_of(loop.hooks.run_between_steps(loop.note)))
     assert "training has ended" in str(late.result())
     with pytest.raises(UserError, match="training has ended"):
-        await loop.boundary.run_between_steps(loop.note)
+        await loop.hooks.run_between_steps(loop.note)
     assert loop.done == ["step 0"]
 
 
 async def test_who_has_gone_is_not_worked_for() -> None:
     loop = Loop()
-    loop.boundary.pause()
-    pending = asyncio.get_running_loop().create_task(loop.boundary.run_between_steps(loop.note))
+    loop.hooks.pause()
+    pending = asyncio.get_running_loop().create_task(loop.hooks.run_between_steps(loop.note))
     await asyncio.sleep(0)
     pending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await pending
-    loop.boundary.resume()
+    loop.hooks.resume()
     await loop.run(1)
     assert loop.done == ["step 0"]
 

@@ -11,7 +11,9 @@ from actors.agents.agent import AgentToolCall
 from actors.agents.json_action import JsonActionAgent
 from actors.agents.prompt import PromptTemplate
 from launch.data.conversations import TrainingDataError, parse_conversation, read_conversations
+from protocol.errors import UserError
 from sandbox.tools import SHELL_ONLY
+from tests.support.parquet_files import write_parquet
 
 ASK = {"role": "user", "content": "Go."}
 SAY = {"role": "assistant", "content": "done"}
@@ -156,3 +158,45 @@ def test_a_json_file_is_a_list_of_records_or_one(tmp_path: Path) -> None:
     file.write_text(f"{json.dumps(record)}\n{json.dumps(record)}\n")
     with pytest.raises(TrainingDataError, match=r"name a file with a record a line \.jsonl"):
         list(read_conversations(file))
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json"])
+def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"data{suffix}"
+    file.write_text(json.dumps({"messages": [ASK, SAY]}), "utf-8-sig")
+    (found,) = read_conversations(file)
+    assert found.messages == (ASK, SAY)
+
+
+def test_a_parquet_file_has_a_record_a_row(tmp_path: Path) -> None:
+    """Its columns and fields are in every row: null where a record lacks them."""
+    called = {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": CALL}]}
+    result = {"role": "tool", "content": "a.txt"}
+    records = [{"messages": [ASK, SAY], "score": 1.0}, {"messages": [ASK, called, result, SAY], "source": "b"}]
+    file = write_parquet(tmp_path / "data.parquet", records)
+    first, second = read_conversations(file)
+    assert (first.messages, first.score, first.location) == ((ASK, SAY), 1.0, f"{file}: row 1")
+    assert second.messages[1].get("tool_calls") == TEMPLATED
+    assert (second.score, second.trained_messages) == (None, {1, 3})
+    file.write_bytes(b"messages")
+    with pytest.raises(UserError, match=r"cannot read .*data\.parquet: "):
+        list(read_conversations(file))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"tool_calls": [{"type": "function", "function": {"name": "shell_exec", "arguments": ""}}]},
+        {"tool_calls": [{"type": "function", "function": {"name": "shell_exec", "arguments": None}}]},
+        {"function_call": {"name": "shell_exec", "arguments": ""}},
+        {"function_call": {"name": "shell_exec", "arguments": "{}"}, "tool_calls": None},
+    ],
+)
+def test_calls_are_read_in_the_older_form_and_without_arguments(call: dict[str, object]) -> None:
+    asked = {"role": "assistant", "content": None, **call}
+    result = {"role": "function", "name": "shell_exec", "content": "a.txt"}
+    found = parse_conversation({"messages": [ASK, asked, result, SAY]}, "f:1")
+    assert found.messages[1].get("tool_calls") == [
+        {"type": "function", "function": {"name": "shell_exec", "arguments": {}}}
+    ]
+    assert [message["role"] for message in found.messages] == ["user", "assistant", "tool", "assistant"]

@@ -196,7 +196,7 @@ def test_another_machine_names_no_file_but_those_that_actors_write(tmp_path: Pat
 
 
 class CutCable:
-    """Fake: an outpost behind a cable that is cut for the first calls."""
+    """Fake: a host behind a cable that is cut for the first calls."""
 
     def __init__(self, folder: Path, cuts: int) -> None:
         self._folder, self.cuts = folder, cuts

@@ -80,6 +80,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 # -- the way that a person goes ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_from_the_overview_to_the_tokens_of_the_worst(history: Path, size: tuple[int, int]) -> None:
     async with open_monitor(history, size) as person:
@@ -168,6 +169,7 @@ async def test_what_is_shown_is_what_the_store_says(history: Path) -> None:
 # -- lists ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_list_is_searched_ordered_and_read_to_its_end(history: Path) -> None:
     async with open_monitor(history) as person:
         await person.press("2")

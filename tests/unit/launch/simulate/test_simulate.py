@@ -305,7 +305,7 @@ def test_every_named_scenario_can_be_read() -> None:
     [
         ("smal", "did you mean 'small'"),
         ("nowhere/file.toml", "no such scenario file"),
-        ("small --faults 7", "argument --faults: input should be less than or equal to 1"),
+        ("small --fault-rate 7", "argument --fault-rate: input should be less than or equal to 1"),
         ("small --max-staleness 0", "in modes other than sync tokens are 1 steps old"),
         ("small --nodes 0", "at least 1"),
         (

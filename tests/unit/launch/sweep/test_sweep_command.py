@@ -87,6 +87,7 @@ def test_a_dry_run_prints_the_points_for_people_and_one_object_for_scripts(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_one_that_failed_is_named_with_what_to_do(
     sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +148,7 @@ async def test_a_running_point_is_reported_once_a_line(tmp_path: Path, capsys: p
     assert capsys.readouterr().err.splitlines() == ["seed0: step 1/3", "seed0: step 2/3"]
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_recipe_is_not_overwritten(sweeping: Sweeping, capsys: pytest.CaptureFixture[str]) -> None:
     assert sweeping("--dry-run") == EXIT_OK
     assert sweeping(text=FILE.replace("0.3", "0")) == EXIT_OK

@@ -60,6 +60,7 @@ async def test_every_point_is_an_evaluation_and_what_has_ended_is_not_repeated(t
     assert len(calls(tmp_path)) == 4
 
 
+@pytest.mark.slow
 async def test_a_point_that_fails_stops_no_other_and_is_continued(tmp_path: Path) -> None:
     axes = (f"model={URL}", "model-name=v1", "temperature=0.5,1.0")
     loop = await swept(tmp_path, *axes, fails={"out-127.0.0.1_9_v1-v1-temperature0.5": "fail"})
@@ -69,6 +70,7 @@ async def test_a_point_that_fails_stops_no_other_and_is_continued(tmp_path: Path
     assert len(calls(tmp_path)) == 3
 
 
+@pytest.mark.slow
 async def test_attempts_without_a_verdict_are_run_again_when_asked(tmp_path: Path) -> None:
     loop = await swept(tmp_path, "oracle=true", fails={"out-oracle_true": "lose"})
     assert loop.results["oracle_true"].why == "2 attempts have no verdict"

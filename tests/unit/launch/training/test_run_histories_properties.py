@@ -1,8 +1,8 @@
 """Any history of a run: groups, requests, steps, pushes, checkpoints, deaths.  If these fail, a token is trained that
 is older than the bound, a task is skipped, or all processes are alive and the run never comes to its last step.
 
-The rules are the real ones (dispatch, journal, batches, staleness, lineage), called in the order in which scheduler and
-training loop call them; the model beside them is a few dicts.
+The rules are the real ones (scheduler core, journal, batches, staleness, lineage), called in the order in which
+scheduler and training loop call them; the model beside them is a few dicts.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class RunHistoryMachine(RuleBasedStateMachine):
         self.reported: set[tuple[int, int]] = set()
         """(group, sample) of what the scheduler knows to have arrived."""
         self.fill = BatchFill(GROUPS_PER_STEP, SIZE)
-        self.standing = SchedulerRunState(training=True)
+        self.run_state = SchedulerRunState(training=True)
         self.start_scheduler()
 
     def open_journal(self) -> None:
@@ -145,11 +145,11 @@ class RunHistoryMachine(RuleBasedStateMachine):
         state, closings = self.journal.read_sampler_state(), self.journal.list_closed_since(0)
         at_epoch, at_state = closings_seen_by(state)
         progress = read_group_progress(self.journal, len(closings))
-        self.dispatch, self.seen = SchedulerCore(self.settings, lambda kind, **fields: None), progress.seq
+        self.core, self.seen = SchedulerCore(self.settings, lambda kind, **fields: None), progress.seq
         known = records(closings, at_epoch), records(closings, at_state)
-        self.dispatch.restore(state, known, progress, closings[at_state:])
-        self.dispatch.reopen_groups(self.journal.list_open_groups())
-        self.dispatch.set_run_state(self.standing)
+        self.core.restore(state, known, progress, closings[at_state:])
+        self.core.reopen_groups(self.journal.list_open_groups())
+        self.core.set_run_state(self.run_state)
 
     def add_version(self, step: int, parent: int) -> WeightVersion:
         version = make_version(self.start_number, self.count)
@@ -159,27 +159,27 @@ class RunHistoryMachine(RuleBasedStateMachine):
         return version
 
     def set_run_state(self, **changes: int) -> None:
-        self.standing = replace(self.standing, **changes)
-        self.dispatch.set_run_state(self.standing)
+        self.run_state = replace(self.run_state, **changes)
+        self.core.set_run_state(self.run_state)
 
     def follow(self) -> None:
         progress = read_group_progress(self.journal, self.seen)
         self.seen = progress.seq
-        self.dispatch.apply_progress(progress, 0.0)
+        self.core.apply_progress(progress, 0.0)
 
     # -- rollout -------------------------------------------------------------------------------------------------
 
     @rule(places=st.integers(1, 6))
     def work(self, places: int) -> None:
         """A worker asks: groups are opened as far as admission and the budget allow, and requests leave."""
-        while (plan := self.dispatch.plan_group(places)) is not None:
+        while (plan := self.core.plan_group(places)) is not None:
             try:
-                self.journal.open_group(plan, self.dispatch.groups.task_sampler.state())
+                self.journal.open_group(plan, self.core.groups.task_sampler.state())
             except BudgetFullError as full:
-                self.dispatch.mark_refused(plan, full)
+                self.core.mark_refused(plan, full)
                 break
-            self.dispatch.mark_opened(plan, 0.0)
-        requests = self.dispatch.assign_requests("worker#1", places, 0.0)
+            self.core.mark_opened(plan, 0.0)
+        requests = self.core.assign_requests("worker#1", places, 0.0)
         self.running += [ModelEpisode(request, [self.published]) for request in requests]
 
     @rule(index=st.integers(0, 9))
@@ -208,7 +208,7 @@ class RunHistoryMachine(RuleBasedStateMachine):
     def tell(self, request: RolloutRequest) -> None:
         """The scheduler hears that a sample arrived; whoever still runs it runs it for nothing."""
         self.reported.add((request.group, request.sample))
-        if self.dispatch.mark_arrived(request, 0.0):
+        if self.core.mark_arrived(request, 0.0):
             needless = [episode for episode in self.running if episode.request == request]
             self.running = [episode for episode in self.running if episode.request != request]
             self.strays = [*self.strays, *needless][-_MOST_STRAYS:]
@@ -238,9 +238,9 @@ class RunHistoryMachine(RuleBasedStateMachine):
         episode = self.running.pop(index % len(self.running))
         self.strays = [*self.strays, episode][-_MOST_STRAYS:]
         request = episode.request
-        out = self.dispatch.requests.finish(request)
+        out = self.core.requests.finish(request)
         assert out is not None
-        if self.dispatch.handle_failure(
+        if self.core.handle_failure(
             out, InfraFailure.DEADLINE, "", 0.0
         ) is FailedRequestOutcome.ABANDONED and self.journal.abandon_sample(request.group, request.sample, "deadline"):
             self.follow()
@@ -268,9 +268,7 @@ class RunHistoryMachine(RuleBasedStateMachine):
         if lease is None or self.step == STEPS:
             return
         if self.policy is StaleTokenPolicy.WAIT:
-            oldest = self.dispatch.groups.staleness.oldest_running_step(
-                self.step, [group.group for group in lease.groups]
-            )
+            oldest = self.core.groups.staleness.oldest_running_step(self.step, [group.group for group in lease.groups])
             if not may_take_step(self.step, oldest, self.max_staleness):
                 return
         trained: list[str] = []
@@ -328,9 +326,9 @@ class RunHistoryMachine(RuleBasedStateMachine):
     @rule(opening=st.booleans())
     def scheduler_dies(self, opening: bool) -> None:
         """Perhaps just after the journal has taken a group.  Workers go on, and their requests are issued again."""
-        if opening and (plan := self.dispatch.plan_group(1)) is not None:
+        if opening and (plan := self.core.plan_group(1)) is not None:
             with contextlib.suppress(BudgetFullError):
-                self.journal.open_group(plan, self.dispatch.groups.task_sampler.state())
+                self.journal.open_group(plan, self.core.groups.task_sampler.state())
         self.strays, self.running = [*self.strays, *self.running][-_MOST_STRAYS:], []
         self.start_scheduler()
 
@@ -349,7 +347,9 @@ class RunHistoryMachine(RuleBasedStateMachine):
         self.running, self.strays = [], []
         self.resume()
         self.published = self.using
-        self.standing = SchedulerRunState(training=True, served_step=self.step, dropped_groups=self.fill.dropped_groups)
+        self.run_state = SchedulerRunState(
+            training=True, served_step=self.step, dropped_groups=self.fill.dropped_groups
+        )
         self.start_scheduler()
 
     def resume(self) -> None:
@@ -377,7 +377,7 @@ class RunHistoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_missing_sample_has_a_request(self) -> None:
-        requests = self.dispatch.requests
+        requests = self.core.requests
         held = {
             (each.group, each.sample)
             for each in (*requests.waiting, *(out.request for out in requests.assigned.values()))
@@ -399,7 +399,7 @@ class RunHistoryMachine(RuleBasedStateMachine):
         before = self.progress
         self.push()
         self.work(MANY)
-        if isinstance(self.dispatch.groups.blocked_by, BudgetFullError) and self.manifest < self.step:
+        if isinstance(self.core.groups.blocked_by, BudgetFullError) and self.manifest < self.step:
             self.checkpoint("compact")
             self.work(MANY)
         while self.running:

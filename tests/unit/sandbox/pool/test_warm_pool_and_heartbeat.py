@@ -117,7 +117,7 @@ def _with(spec: ContainerSpec) -> Any:
     return made
 
 
-async def test_what_is_put_on_the_shelf_is_mended_from_then_on():
+async def test_what_is_put_into_the_warm_pool_is_mended_from_then_on():
     seen: list[object] = []
     engine: Any = None
     async with WarmPool(engine, SETTINGS, lambda kind, _: ContainerSpec(kind.image, Path("/toolchain"), {})) as made:
@@ -129,7 +129,7 @@ async def test_what_is_put_on_the_shelf_is_mended_from_then_on():
 
 
 @pytest.mark.parametrize("dead", [False, True])
-async def test_a_shelf_that_nobody_took_from_is_full_again_when_its_sandboxes_are_over(dead: bool):
+async def test_a_warm_pool_that_nobody_took_from_is_full_again_when_its_sandboxes_are_over(dead: bool):
     clock = FakeClock()
     async with filled(clock) as warm:
         before = list(warm)

@@ -402,12 +402,26 @@ async def test_a_group_is_setas(provider: FakeProvider, tmp_path: Path):
         assert (await http.get("/status")).json()["pool"]["total_active_runs"] == 0
 
 
+async def test_what_openclaws_own_server_takes_is_taken_and_what_it_refuses_is_refused(
+    provider: FakeProvider, tmp_path: Path
+):
+    key = f"a-task:/data{'/folder' * 500}"
+    body = json.dumps({"task_key": key, "request_id": f"{key}:uid:3:7"}).encode()
+    async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
+        assert (await http.post("/allocate", content=body)).json()["reused"] is False, "no content type"
+        assert (await http.post("/allocate", content=body, headers={"content-type": "text/plain"})).json()["reused"]
+        lease = await leased(http)
+        for arguments in ("ls", ["ls"], 5):
+            tool_call = {"name": "shell_exec", "arguments": arguments}
+            assert (await call(http, "/exec_tool", lease_id=lease, tool_call=tool_call))[0] == 400
+
+
 @pytest.mark.parametrize(
     ("content", "headers", "status"),
     [
         (b"{", {}, 400), (b"[]", {}, 400), (b"{}", {}, 400), (b'{"task_key": 5}', {}, 400), (b"", {}, 400),
         (b'{"task_key": "\xff"}', {}, 400), (b'{"task_key": "\\ud800"}', {}, 400),
-        (b'{"task_key": "a"}', {"content-type": "text/plain"}, 415),
+        (b'{"task_key": "a"}', {"content-type": "text/plain", "origin": "http://page.example"}, 415),
         (b'{"task_key": ' + b"[" * 100_000, {}, 400),
     ],
 )  # fmt: skip

@@ -19,8 +19,18 @@ from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.harbor.schema import REPORTS
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.loaded_task import LoadedTask
-from sandbox.tasks.task import ONLINE, Capability, GradingLevel, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.tasks.task import (
+    ONLINE,
+    Capability,
+    GradingLevel,
+    NetworkMode,
+    Task,
+    TaskError,
+    TaskNetwork,
+    TaskService,
+)
 from sandbox.validation.task_warnings import find_task_warnings
+from tests.support.parquet_files import write_parquet
 from tests.support.public_test_scripts import PROJECT
 
 COMPOSE = """\
@@ -399,6 +409,24 @@ def test_a_ground_truth_without_tests_is_an_answer_unless_its_row_is_about_code(
     assert task.instruction == f"What is it?{code_rows.BOX_INSTRUCTION}"
     assert [each for each in find_task_warnings(task) if "graded" in each or "oracle" in each] == []
     assert code_rows.FORMAT.write(task) == row
+
+
+def test_rows_come_from_parquet_as_from_json_lines(tmp_path: Path):
+    first = {
+        "data_source": "taco",
+        "prompt": [{"role": "user", "content": "Add."}],
+        "ability": "code",
+        "reward_model": {"ground_truth": json.dumps({"inputs": ["1 2"], "outputs": ["3"]}), "style": "rule"},
+        "extra_info": {"index": 3},
+    }
+    second = first | {"reward_model": {"ground_truth": "42"}, "ability": "math", "extra_info": {"index": 4, "by": "x"}}
+    lines = rows(tmp_path / "r.jsonl", first, second)
+    table = load_tasks(write_parquet(tmp_path / "r.parquet", [first, second]))
+    assert (*lines.problems, *table.problems) == ()
+    assert [replace(task, id="") for task in table.tasks] == [replace(task, id="") for task in lines.tasks]
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    with pytest.raises(TaskError, match="is not readable Parquet"):
+        load_tasks(tmp_path / "broken.parquet")
 
 
 def test_a_prompt_that_asks_for_a_box_is_told_as_it_is(tmp_path: Path):

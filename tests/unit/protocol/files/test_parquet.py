@@ -1,0 +1,33 @@
+"""If these fail, data sets in the form in which most are published are not read, or read with keys that they lack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.files.parquet import read_parquet_rows
+from tests.support.parquet_files import write_parquet
+
+
+def test_a_row_is_what_its_json_was(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": [{"role": "user", "content": "Do it."}], "score": 0.5, "tags": ["a", "b"]},
+        {"prompt": [{"role": "user", "content": "Do\nthat.", "name": "ann"}], "extra": {"depth": {"n": 3}}, "tags": []},
+    ]
+    file = write_parquet(tmp_path / "rows [1].parquet", rows)
+    assert list(read_parquet_rows(file)) == rows
+
+
+def test_more_rows_than_are_read_at_once_come_in_order(tmp_path: Path) -> None:
+    file = write_parquet(tmp_path / "many.parquet", [{"n": number} for number in range(1000)])
+    assert [row["n"] for row in read_parquet_rows(file)] == list(range(1000))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PAR1 and no more", b'{"a": 1}\n'])
+def test_what_is_none_is_said_in_one_line(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "rows.parquet"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        list(read_parquet_rows(file))
