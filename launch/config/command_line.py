@@ -49,6 +49,8 @@ def key_overrides(given: CommandArguments) -> list[str]:
 
 
 DEFAULT_RECIPE = "demo"
+EVALUATION_RECIPE = "instruct"
+"""Default of evaluations, whose model is a user's own."""
 """Recipe if none is named."""
 RECIPE_WORDS = ShellWords(tuple(recipe_names()))
 RecipeName = Positional[

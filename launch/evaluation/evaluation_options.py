@@ -12,7 +12,7 @@ from tyro.conf import UseAppendAction
 
 from actors.rollout.policy import EVALUATION_TEMPERATURE
 from launch.config import RunConfig
-from launch.config.command_line import DEFAULT_RECIPE, RecipeName, require_nonempty
+from launch.config.command_line import EVALUATION_RECIPE, RecipeName, require_nonempty
 from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER, EvaluationSpec, ScoreSetting
 from launch.evaluation.task_selection import TaskSelection
 from launch.run_records.stored_config import flat_config
@@ -64,10 +64,10 @@ class EvaluateArguments(CommandArguments):
 
     The recipe gives the agent, its limits, its reward and the engine.
 
-    Example: longshore evaluate demo --model /models/qwen3 --tasks ./tasks --attempts 8
+    Example: longshore evaluate --model /models/qwen3 --tasks ./tasks --attempts 8
     """
 
-    recipe: RecipeName = DEFAULT_RECIPE
+    recipe: RecipeName = EVALUATION_RECIPE
     model: Annotated[str | None, option("PATH|URL")] = None
     """Model folder (served locally), or an OpenAI-compatible URL. Give exactly one of --model, --oracle and --noop."""
     oracle: Flag = False
@@ -81,6 +81,8 @@ class EvaluateArguments(CommandArguments):
     only: TaskGlobs = ()
     task_ids: UseAppendAction[Annotated[tuple[str, ...], repeatable("IDS")]] = ()
     """Only these tasks: ids, numbers and ranges, for example 101-110,fix-git."""
+    limit: Annotated[int | None, option("N"), Field(ge=1)] = None
+    """Only the first N of these tasks."""
     attempts: Annotated[int, option("N"), Field(ge=1, le=MAX_ATTEMPTS)] = 8
     """Attempts per task."""
     concurrency: Annotated[int | None, option("N"), Field(ge=1)] = None

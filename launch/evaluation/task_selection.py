@@ -31,11 +31,13 @@ class TaskSelection(NamedTuple):
         return self._replace(tasks={task.id: task for task in tasks}, notice=notice)
 
 
-def select_tasks(tasks: str, datasets: Path, only: Sequence[str], ids: Sequence[str] = ()) -> TaskSelection:
+def select_tasks(
+    tasks: str, datasets: Path, only: Sequence[str], ids: Sequence[str] = (), limit: int | None = None
+) -> TaskSelection:
     """Return the gradable tasks of ``tasks``: a path if one exists, else a label of ``datasets`` or a built-in one.
 
-    ``only`` are globs; ``ids`` are ids, numbers and ranges (:mod:`sandbox.tasks.task_selection`).  Raises UserError if
-    no task is left."""
+    ``only`` are globs; ``ids`` are ids, numbers and ranges (:mod:`sandbox.tasks.task_selection`); the first
+    ``limit`` of these are taken.  Raises UserError if no task is left."""
     found = load_dataset(tasks, datasets)
     whole, named = dataset_checksum(found.tasks), filter_dataset(found, [*only])
     taken = task_selection.select_tasks(named, ids, f"--task-ids: {tasks}").only_gradable()
@@ -44,4 +46,4 @@ def select_tasks(tasks: str, datasets: Path, only: Sequence[str], ids: Sequence[
         unmatched = f"none is named {' '.join(only)}" if found.tasks and not named.tasks else ""
         why = unmatched or (problems[0] if problems else "it is empty")
         raise UserError(f"{tasks} has no task to evaluate ({why}): longshore tasks validate {tasks}")
-    return TaskSelection({task.id: task for task in taken.tasks}, whole, problems)
+    return TaskSelection({task.id: task for task in taken.tasks[:limit]}, whole, problems)

@@ -97,7 +97,7 @@ def build_evaluation(given: EvaluateArguments) -> StandaloneEvaluation:
         # A folder keeps its model, even if the server lists another one first by now.
         given = _with_model_name(given, read_spec(given.folder).model_name)
     config = load_local_recipe(given.recipe, given.overrides)
-    selected = select_tasks(given.tasks, given.datasets, given.only, given.selected_task_ids)
+    selected = select_tasks(given.tasks, given.datasets, given.only, given.selected_task_ids, given.limit)
     selection = _require_solutions(given, selected) if given.oracle else selected
     plan = plan_attempts(list(selection.tasks), given.attempts)
     selection = selection.with_network(config.sandbox.network)
