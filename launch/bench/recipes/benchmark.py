@@ -36,7 +36,7 @@ from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.run_directory.layout import SUMMARY_FILE
 
-_DEMO = "demo"
+_OWN_RECIPES = {"demo", "instruct"}
 _PART = "part_"
 """Prefix of metrics that are means of reward components."""
 
@@ -89,7 +89,7 @@ class RecipesArguments(CommandArguments):
 
 def parse_options(given: RecipesArguments) -> RecipeBenchmarkOptions:
     """Check the arguments.  Raises UserError."""
-    known = [name for name in recipe_names() if name != _DEMO]
+    known = [name for name in recipe_names() if name not in _OWN_RECIPES]
     for name in given.recipes:
         if name not in known:
             raise UserError(f"{name}: the recipes to try are {', '.join(known)}{did_you_mean(name, known)}")

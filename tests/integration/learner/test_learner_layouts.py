@@ -7,6 +7,8 @@ from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches
 from learner.messages import SftBatch
 from protocol.weights import WeightVersion
 
+pytestmark = pytest.mark.first_case
+
 LAYOUTS = {
     "TP2+SP × CP2": (4, {"tp": 2, "cp": 2, "sequence_parallel": True}),
     "TP2": (2, {"tp": 2}),
@@ -32,7 +34,6 @@ def sequence(length, first=0):
     return tokens, np.ones(length, np.uint8)
 
 
-@pytest.mark.first_case
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_empty_share(ranks, settings, layout):
     """The last batch of a run may have one sequence, and that may be two tokens long."""
@@ -45,7 +46,6 @@ def test_an_empty_share(ranks, settings, layout):
         assert step.metrics["loss"] == pytest.approx(step_alone.metrics["loss"], rel=1e-9)
 
 
-@pytest.mark.first_case
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_ranks_with_different_numbers_of_passes(ranks, settings, layout):
     """One replica has the long sequence, the other four passes of short ones: both schedules end."""
@@ -60,7 +60,6 @@ def test_ranks_with_different_numbers_of_passes(ranks, settings, layout):
         assert found.grad_norm == pytest.approx(alone.grad_norm, rel=1e-5)
 
 
-@pytest.mark.first_case
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_batch_that_cannot_be_trained_stops_every_rank_alike(ranks, settings, layout):
     """Not one with an error while the others wait for it."""

@@ -19,7 +19,7 @@ from tests.support.cheats.graders import REWARD
 from tests.support.cheats.live_attacks import GUEST, ON_PROCESS, PERL_CALLS, TESTS, THROUGH_NOBODY, attack_every_process
 from tests.support.public_test_scripts import HARBOR, REPORTS
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
 HEAD = '#!/bin/bash\necho "=== short test summary info ==="\n'
 
