@@ -58,6 +58,7 @@ async def command(module: str, *words: object) -> dict[str, Any]:
 async def played_again(trajectory: str) -> None:
     """The hidden test tosses a coin, so the verdict may be another: the exit code says whether it is."""
     done = await asyncio.to_thread(run_json, "launch.replay", trajectory)
+    assert "replays" in done.output, done
     (again,) = done.output["replays"]
     assert (again["failure"], again["different"]) == (None, 0)
     assert done.exit_code == (0 if again["same_verdict"] else 1)
