@@ -173,8 +173,8 @@ def read_attempts(path: Path, *, skip_damaged: bool = False) -> dict[AttemptId, 
 
     Raises OSError, and UserError for a damaged line unless it is to be skipped."""
     found: list[AttemptRecord] = []
-    whole, _, _ = path.read_bytes().rpartition(b"\n") if path.exists() else (b"", b"", b"")
-    for number, line in enumerate(whole.splitlines(), 1):
+    data = path.read_bytes() if path.exists() else b""
+    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
         try:
             found.append(_RECORD.validate_json(line))
         except ValidationError as error:

@@ -10,8 +10,11 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
+from protocol.events import EmitEvent
 from protocol.trajectory import InfraFailure, RolloutRequest
 
+OVERDUE = "no report from its worker within the deadline"
+"""Detail of the failure of a request whose deadline has passed."""
 RequestKey = tuple[str, int, int]
 """(purpose, group, sample) of a request, the same for all its attempts."""
 
@@ -80,13 +83,19 @@ class RolloutRequestQueue:
             return None
         return self.assigned.pop(request_key(request))
 
-    def reissue(self, request: RolloutRequest, failure: InfraFailure) -> RolloutRequest:
-        """Add the next attempt at the same sample ahead of all waiting requests, and return it.
+    def reissue(self, request: RolloutRequest, failure: InfraFailure, emit: EmitEvent) -> RolloutRequest:
+        """Add the next attempt at the same sample ahead of all waiting requests, emit it and return it.
 
         The new attempt records whether ``failure`` was a sandbox that vanished."""
         vanished = request.vanished_sandboxes + (failure is InfraFailure.SANDBOX_VANISHED)
         again = replace(request, attempt=request.attempt + 1, vanished_sandboxes=vanished)
         self.add(again, first=True)
+        emit(
+            "rollout_request.reissued",
+            trajectory=request.trajectory_id,
+            attempt=again.attempt,
+            reason=failure.value,
+        )
         return again
 
     def reclaim_from_worker(self, worker: str, *, except_incarnation: str = "") -> list[AssignedRequest]:

@@ -31,7 +31,7 @@ from actors.scheduler.evaluation.plan import EvaluationPlan, OnlineEvaluationPla
 from actors.scheduler.evaluation.requests import EvaluationRequests
 from actors.scheduler.evaluation.running_evaluations import RunningEvaluations
 from actors.scheduler.journal_restore import restore_from_journal
-from actors.scheduler.request_queue import AssignedRequest
+from actors.scheduler.request_queue import OVERDUE, AssignedRequest
 from actors.scheduler.settings import FailedRequestOutcome, SchedulerRunState, SchedulerSpec
 from actors.scheduler.worker_registry import WorkerRegistry
 from protocol.errors import InfraError, UserError
@@ -44,7 +44,6 @@ REISSUE_S = 2.0
 """Seconds between two checks for overdue requests."""
 _FOLLOW_S = 5.0
 """Longest wait for the buffer's progress in one call."""
-_OVERDUE = "no report from its worker within the deadline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +269,7 @@ class RolloutScheduler:
             await asyncio.sleep(REISSUE_S)
             await self._report_abandoned()
             for out in core.requests.reclaim_overdue(self._clock()):
-                await self._handle_failure(out, InfraFailure.DEADLINE, _OVERDUE)
+                await self._handle_failure(out, InfraFailure.DEADLINE, OVERDUE)
             for evaluation in self._evaluations.all:
                 evaluation.reissue_overdue(self._clock())
             await self._notify()

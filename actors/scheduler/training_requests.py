@@ -49,13 +49,7 @@ class TrainingRequests:
         if out.settled:
             return FailedRequestOutcome.SETTLED
         if request.attempt < self.replacement_limit:
-            again = self.queue.reissue(request, failure)
-            self.emit(
-                "rollout_request.reissued",
-                trajectory=request.trajectory_id,
-                attempt=again.attempt,
-                reason=failure.value,
-            )
+            self.queue.reissue(request, failure, self.emit)
             return FailedRequestOutcome.REISSUED
         attempts = request.attempt + 1
         self.emit("sample.abandoned", trajectory=request.trajectory_id, attempts=attempts, reason=failure.value)

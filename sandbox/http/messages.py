@@ -23,13 +23,15 @@ ROUTER_SPARE_S, CLIENT_SPARE_S = 5.0, 10.0
 """Seconds beyond a request's deadline for which its router and its client wait for the reply, longer than the pool
 server, so that the process closest to the work reports the outcome."""
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-TaskKey = Annotated[str, Field(min_length=1, max_length=8192)]
+_MAX_TASK_KEY = 8192
+_MAX_REQUEST_ID = 2 * _MAX_TASK_KEY
+TaskKey = Annotated[str, Field(min_length=1, max_length=_MAX_TASK_KEY)]
 """OpenClaw's client joins a task's name and its path."""
 Seconds = Annotated[float, Field(gt=0, le=MAX_S)]
 RequestId = Annotated[
     str | None,
     Field(
-        max_length=2 * 8192,
+        max_length=_MAX_REQUEST_ID,
         description="A request that is repeated with the same id is done once and gets the same reply.",
     ),
 ]
@@ -73,7 +75,7 @@ class AllocateGroupRequest(ApiMessage):
         str | None,
         Field(
             min_length=1,
-            max_length=2 * 8192,
+            max_length=_MAX_REQUEST_ID,
             description="Give this request one slot, and reserve the others for requests with other ids.",
         ),
     ] = None

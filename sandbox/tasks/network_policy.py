@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from sandbox.tasks.task import NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import NetworkMode, Task
 
 
 class NetworkPolicy(StrEnum):
-    """What agents and tests get.  The network of an image's build is the task's own in any case."""
+    """The network that agents and tests get.  An image's build has the network that its task asks for in any case."""
 
     TASK = "task"
-    """What the task says."""
+    """Each phase has the network that the task asks for."""
     NONE = "none"
     """No network; a task's services stay reachable."""
     PROXY = "proxy"
@@ -37,7 +37,11 @@ def apply_network_policy(task: Task, policy: NetworkPolicy) -> Task:
     """Return ``task`` with the network that ``policy`` grants."""
     own = task.network
     agent, verify = (_grant(wish, policy) for wish in (own.agent, own.verify))
-    return task if (agent, verify) == (own.agent, own.verify) else replace(task, network=_network(own, agent, verify))
+    return (
+        task
+        if (agent, verify) == (own.agent, own.verify)
+        else replace(task, network=replace(own, agent=agent, verify=verify))
+    )
 
 
 def _grant(wish: NetworkMode, policy: NetworkPolicy) -> NetworkMode:
@@ -48,10 +52,6 @@ def _grant(wish: NetworkMode, policy: NetworkPolicy) -> NetworkMode:
             return NetworkMode.NONE if wish is NetworkMode.NONE else NetworkMode.PROXY
         case _:
             return NetworkMode(policy.value)
-
-
-def _network(own: TaskNetwork, agent: NetworkMode, verify: NetworkMode) -> TaskNetwork:
-    return replace(own, agent=agent, verify=verify)
 
 
 def grant_networks(tasks: Sequence[Task], policy: NetworkPolicy, option: str) -> tuple[tuple[Task, ...], str]:

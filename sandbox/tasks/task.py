@@ -92,7 +92,7 @@ class GradingLevel(StrEnum):
 
 
 class ResultsFormat(StrEnum):
-    """What a test script prints, by the names of Terminal-Bench's parsers."""
+    """The form in which a test script prints its results; the names are those of Terminal-Bench's parsers."""
 
     PYTEST = "pytest"
     """A summary of pytest, if no report file says more."""

@@ -25,9 +25,9 @@ class DatasetReport:
     """By the first problem of each."""
     remarks_by_reason: Counts
     images: Counts
-    """Where the container's image comes from, and how many have services."""
+    """Tasks by the origin of the agent's image, and the number of tasks with services."""
     network: Counts
-    """What agent and tests ask for."""
+    """Tasks by the networks that agent and tests ask for."""
     offline_needs: Counts
     """Usable tasks that seem to need a network, by phase: they may fail with ``sandbox.network = "none"``."""
     grading: Counts

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from actors.scheduler.evaluation.plan import EvaluationPlan, OnlineEvaluationPlan
 from actors.scheduler.evaluation.tracker import EvaluationTracker
-from actors.scheduler.request_queue import AssignedRequest, RolloutRequestQueue, request_key
+from actors.scheduler.request_queue import OVERDUE, AssignedRequest, RolloutRequestQueue, request_key
 from actors.scheduler.settings import SchedulerSpec
 from protocol.evaluation import AttemptFile, AttemptId, AttemptRecord, read_attempts
 from protocol.events import EmitEvent
@@ -93,7 +93,7 @@ class EvaluationRequests:
     def reissue_overdue(self, now: float) -> None:
         """Issue the requests whose deadline has passed again."""
         for out in self.requests.reclaim_overdue(now):
-            self._handle_failure(out, InfraFailure.DEADLINE, "no report from its worker within the deadline")
+            self._handle_failure(out, InfraFailure.DEADLINE, OVERDUE)
 
     def _handle_failure(self, out: AssignedRequest, failure: InfraFailure, detail: str) -> None:
         request = out.request
@@ -101,13 +101,7 @@ class EvaluationRequests:
         if not self.tracker.is_open(request):
             return
         if request.attempt < self.spec.settings.replacement_limit:
-            again = self.requests.reissue(request, failure)
-            self.emit(
-                "rollout_request.reissued",
-                trajectory=request.trajectory_id,
-                attempt=again.attempt,
-                reason=failure.value,
-            )
+            self.requests.reissue(request, failure, self.emit)
         elif message := self.tracker.give_up_attempt(request, failure, detail):
             self.requests.withdraw(lambda waiting: waiting.task == request.task)
             self.emit("alert.raised", name="evaluation", text=message)

@@ -1,1 +1,1 @@
-"""What each kind of actor is constructed with, derived from the run's configuration and the node it starts on."""
+"""Derives the spec of each kind of actor from the run's configuration and the node that the actor starts on."""

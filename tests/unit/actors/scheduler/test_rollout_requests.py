@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from actors.scheduler.request_queue import RolloutRequestQueue, request_key
+from protocol.events import JsonValue
 from protocol.trajectory import GroupId, InfraFailure, RolloutRequest
 
 
 def request(sample: int) -> RolloutRequest:
     return RolloutRequest("run", GroupId(1), sample, 8, "task", 7)
+
+
+def emitted(kind: str, **fields: JsonValue) -> None:
+    assert (kind, fields["trajectory"]) == ("rollout_request.reissued", request(0).trajectory_id)
 
 
 def test_a_request_is_in_one_place_until_it_is_finished() -> None:
@@ -26,7 +31,7 @@ def test_a_reissued_sample_goes_first_and_a_late_reply_of_the_first_attempt_does
     requests.add(request(1))
     requests.assign("w#1", 1, 1.0, 10.0)
     assert [out.request for out in requests.reclaim_overdue(11.0)] == [request(0)]
-    again = requests.reissue(request(0), InfraFailure.WORKER_DIED)
+    again = requests.reissue(request(0), InfraFailure.WORKER_DIED, emitted)
     assert again.attempt == 1
     assert requests.assign("w#2", 1, 1.0, 20.0) == [again]
     assert not requests.finish(request(0))
@@ -35,8 +40,8 @@ def test_a_reissued_sample_goes_first_and_a_late_reply_of_the_first_attempt_does
 
 def test_a_request_remembers_how_often_its_sandbox_vanished() -> None:
     requests = RolloutRequestQueue()
-    first = requests.reissue(request(0), InfraFailure.SANDBOX_VANISHED)
-    second = requests.reissue(first, InfraFailure.ENGINE)
+    first = requests.reissue(request(0), InfraFailure.SANDBOX_VANISHED, emitted)
+    second = requests.reissue(first, InfraFailure.ENGINE, emitted)
     assert (first.vanished_sandboxes, second.vanished_sandboxes, second.attempt) == (1, 1, 2)
 
 
