@@ -47,7 +47,7 @@ class AttemptRunner:
                 trajectory = await self.run_episode(request, self.tasks[request.task])
             await self._deliver(trajectory)
             _log.info("episode delivered", status=trajectory.status.value, reward=trajectory.reward.total)
-        except Exception as error:  # noqa: BLE001  # the boundary: a defect costs one request, is named, and is counted
+        except Exception as error:  # noqa: BLE001  the boundary: a defect costs one request, is named, and is counted
             _log.warning("request given back", task=request.task, attempt=request.attempt, exc_info=True)
             await self._report_failed(request, classify_failure(error, limit_s))
 

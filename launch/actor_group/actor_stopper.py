@@ -30,7 +30,7 @@ async def _stop_actor(name: str, stop: Coroutine[Any, Any, None], events: EventL
             await stop
     except TimeoutError:
         why = f"{name} did not answer within {ACTOR_STOP_S:g} s"
-    except Exception as error:  # noqa: BLE001  # whatever one raises, the others have to be stopped too
+    except Exception as error:  # noqa: BLE001  whatever one raises, the others have to be stopped too
         why = f"{name}: {type(error).__name__}: {error}"
     else:
         return True

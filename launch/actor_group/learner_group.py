@@ -160,7 +160,7 @@ async def _answer(
     """Return a rank's answer; if it fails, the other ranks have ``OTHER_RANKS_S`` more seconds."""
     try:
         answer = await ref.get()
-    except Exception as error:  # noqa: BLE001  # it is raised when it is known whether a rank has died
+    except Exception as error:  # noqa: BLE001  it is raised when it is known whether a rank has died
         failures.append(error)
         limit.reschedule(min(limit.when() or math.inf, asyncio.get_running_loop().time() + OTHER_RANKS_S))
         answer = None

@@ -73,7 +73,7 @@ class ControlServer:
                 ok = True
         except LongshoreError as error:
             text = str(error)
-        except Exception as error:  # noqa: BLE001  # the boundary: a failing request does not end the run
+        except Exception as error:  # noqa: BLE001  the boundary: a failing request does not end the run
             text = f"{type(error).__name__}: {error}"
         finally:
             self._emit_answer(request, text, ok=ok)

@@ -66,7 +66,7 @@ class ExporterThread:
     def _guarded(self, call: Callable[[], None]) -> bool:
         try:
             call()
-        except Exception as error:  # noqa: BLE001  # the boundary: whatever a tracker does, the run goes on
+        except Exception as error:  # noqa: BLE001  the boundary: whatever a tracker does, the run goes on
             self.failed_calls += 1
             if self.failed_calls == 1:
                 self.on_first_failure(f"{type(error).__name__}: {error}")

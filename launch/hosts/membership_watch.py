@@ -86,7 +86,7 @@ async def _call_in_thread(function: Callable[[], T]) -> T:
     def run() -> None:
         try:
             value = function()
-        except Exception as error:  # noqa: BLE001  # it is raised where the result is awaited
+        except Exception as error:  # noqa: BLE001  it is raised where the result is awaited
             failure = error
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(give, lambda: answer.set_exception(failure))

@@ -54,7 +54,7 @@ async def show_progress(store: RunStore, console: Console) -> None:
     """
     try:
         await _show(store, console)
-    except Exception:  # noqa: BLE001 - a display must not end a run
+    except Exception:  # noqa: BLE001  a display must not end a run
         _log.warning("the progress display ended; the run goes on", exc_info=True)
 
 

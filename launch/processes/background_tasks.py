@@ -61,7 +61,7 @@ class BackgroundSlot:
     async def _run(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001  # raised where the loop joins the work
+        except Exception as error:  # noqa: BLE001  raised where the loop joins the work
             self._error = error
 
 

@@ -70,7 +70,7 @@ class StallDetector:
         self._reported = True
         try:
             line, path = await self.report()
-        except Exception as error:  # noqa: BLE001  # the boundary: a failed diagnosis must not end the run
+        except Exception as error:  # noqa: BLE001  the boundary: a failed diagnosis must not end the run
             line, path = f"the diagnosis failed ({type(error).__name__}: {error})", ""
         self.events.emit("run.stalled", seconds=round(stalled_s, 1), text=line, path=path)
         text = f"no progress for {stalled_s:.0f} s: {line}" + (f" (all stacks: {path})" if path else "")

@@ -29,7 +29,7 @@ from launch.sweep.sweep_table import PointResult, PointState, ResultColumn, meas
 from learner.settings import LearnerSettings, TrainerSettings
 from protocol.errors import UserError
 from protocol.run_directory.layout import CONFIG_FILE
-from protocol.run_directory.run_tail import read_events
+from protocol.run_directory.run_tail import RunTail
 
 METRICS: dict[ResultColumn, Callable[[StoredRunSummary], float | None]] = {
     ResultColumn("before", "pass@1 before", ".3f"): lambda run: (
@@ -129,10 +129,10 @@ def _sets(values: Mapping[str, Toml]) -> list[str]:
 
 async def _end_turn(run_dir: Path, turn: AsyncExitStack) -> None:
     """Close ``turn`` once a run's warm start and its evaluation before training are finished."""
-    while True:
-        if any(event["kind"] == "run.phase" and event["phase"] == "training" for event in read_events(run_dir)):
-            return await turn.aclose()
+    tail = RunTail(run_dir)
+    while not any(event["kind"] == "run.phase" and event["phase"] == "training" for event in tail.iter_events()):
         await asyncio.sleep(_POLL_S)
+    await turn.aclose()
 
 
 def _start_key(config: RunConfig) -> bytes:

@@ -105,7 +105,7 @@ async def run_attempt(
         async with asyncio.timeout(context.worker.limits.episode_deadline_s):
             await _run_stages(attempt, task, context, state)
         failure = state.slow_cleanup
-    except Exception as error:  # noqa: BLE001  # the boundary: a failure costs one attempt, is named, and is counted
+    except Exception as error:  # noqa: BLE001  the boundary: a failure costs one attempt, is named, and is counted
         failure = _to_error(state.stage, classify_failure(error, context.worker.limits.episode_deadline_s))
     record = AttemptRecord(
         attempt.task,
