@@ -27,7 +27,7 @@ from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.tokens.chat_format import Tokenizer
 from protocol.trajectory import Trajectory
 from sandbox.docker.network.container_sockets import listen_in_container
-from sandbox.docker.network.network_namespace import PROXY_HOST
+from sandbox.docker.network.proxy_address import PROXY_HOST
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 

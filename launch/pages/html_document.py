@@ -11,7 +11,7 @@ from typing import NamedTuple
 from launch.pages.packages import package_text
 from launch.pages.static_files import STATIC_FOLDER, static_text
 
-_STYLES = ("tokens.css", "style.css", "report.css", "page/chart.css", "page/terminal.css")
+_STYLES = ("styles/tokens.css", "styles/style.css", "styles/report.css", "styles/chart.css", "styles/terminal.css")
 
 
 class PageHeader(NamedTuple):

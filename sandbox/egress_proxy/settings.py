@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, model_validator
 
 from protocol.settings import ConfigSection
-from sandbox.docker.network.network_namespace import PROXY_HOST, PROXY_PORT
+from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.egress_proxy.index_links import proxied_path
 from sandbox.egress_proxy.rules import NOT_A_HOST, split_authority
 

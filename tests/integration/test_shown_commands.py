@@ -1,6 +1,6 @@
 """Every command that the pages say to type: each without a mark, and those for which a Docker engine is enough. If
 these fail, a newcomer's first commands end in an error. A page's commands run in its order, in a folder that has the
-files that it shows, runs of the names that all pages use (made up: tests/support/fake_run.py), and tasks."""
+files that it shows, runs of the names that all pages use (made up: tests/support/fakes/fake_run.py), and tasks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from launch.data.demo.hugging_face import save_tokenizer
 from tests.support.documented_commands import PAGES, ROOT, CommandMark, DocumentedCommand, read_commands, read_files
-from tests.support.fake_run import write_fake_run
-from tests.support.recorded_trajectories import tokenizer
+from tests.support.fakes.fake_run import write_fake_run
+from tests.support.runs.recorded_trajectories import tokenizer
 
 RUNS = ("demo-1", "demo-2", "a", "b")
 README = ROOT / "README.md"

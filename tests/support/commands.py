@@ -1,4 +1,4 @@
-"""Our commands as a script calls them: a process, one JSON object, an exit code."""
+"""Our commands as a script calls them, in a process of their own or, where that is not the point, in the test's."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from protocol.cli.command import Command
+
+
+class FinishedCommand(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +38,21 @@ def run_json(module: str, *arguments: object) -> JsonCommandResult:
 
 
 def call_json(capfd: pytest.CaptureFixture[str], module: str, *arguments: object) -> JsonCommandResult:
-    """Like :func:`run_json` but in this process: a command that only refuses needs no process of its own."""
+    """Like :func:`run_json` but in this process."""
+    done = call_command(capfd, module, *arguments, "--json")
+    (line,) = done.stdout.splitlines()
+    return JsonCommandResult(done.returncode, json.loads(line), done.stderr)
+
+
+def call_command(capfd: pytest.CaptureFixture[str], module: str, *arguments: object) -> FinishedCommand:
+    """Run ``python -m module …`` in this process; what was printed before is not of the result."""
     runnable = importlib.import_module(module)
     if hasattr(runnable, "__path__"):
         runnable = importlib.import_module(f"{module}.__main__")
     command: Command[Any] = runnable.COMMAND
+    capfd.readouterr()
     stdout = os.dup(1)
-    code = command.main([*map(str, arguments), "--json"])
-    os.dup2(stdout, 1)  # the command has made it a copy of standard error
+    code = command.main([*map(str, arguments)])
+    os.dup2(stdout, 1)  # with --json the command has made it a copy of standard error
     os.close(stdout)
-    captured = capfd.readouterr()
-    (line,) = captured.out.splitlines()
-    return JsonCommandResult(code, json.loads(line), captured.err)
+    return FinishedCommand(code, *capfd.readouterr())

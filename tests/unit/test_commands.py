@@ -163,6 +163,7 @@ def test_only_commands_that_fetch_have_options_of_the_egress_proxy() -> None:
     assert {name for name, text in helps.items() if "--allow-host" not in text} == {"import", "list", "prune", "pull"}
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("name", "encoding"), [("runs", "utf-8"), ("tasks", "ascii"), ("cluster", "ascii")])
 def test_help_and_version_are_on_standard_output(name: str, encoding: str) -> None:
     """``longshore runs --help | less`` would be empty, and in an ASCII terminal a traceback."""
@@ -247,6 +248,7 @@ def unread() -> Generator[int]:
     os.close(writer)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "at once"])
 @pytest.mark.parametrize("both", [False, True], ids=["output", "errors too"])
 @pytest.mark.parametrize("command", ["list", "validate", "validate --json"])

@@ -36,11 +36,11 @@ from sandbox.providers.plugins import open_plugin_provider
 from sandbox.tasks.dataset_catalog import read_catalog
 from sandbox.tasks.formats.registry import find_format, load_tasks
 from sandbox.tasks.task import Task
-from tests.support.episodes import episode_context
-from tests.support.fake_policy import FakeTokenizer, ScriptedEngine
-from tests.support.fake_provider import FakeProvider
-from tests.support.http_servers import pool_server
-from tests.support.task_files import write_tasks
+from tests.support.actors.episodes import episode_context
+from tests.support.fakes.fake_policy import FakeTokenizer, ScriptedEngine
+from tests.support.fakes.fake_provider import FakeProvider
+from tests.support.network.http_servers import pool_server
+from tests.support.tasks.task_files import write_tasks
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
 BLOCK = re.compile(r"^```(?:toml|python)\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -36,6 +36,11 @@ def sources() -> Trees:
     return parse_rooms(*ROOMS)
 
 
+@pytest.fixture(scope="module")
+def tests_and_tools() -> Trees:
+    return parse_rooms("tests", "tools")
+
+
 def literal_defaults(sources: Trees) -> Iterator[tuple[str, str, str]]:
     """Yield name, literal default and place of each field of a settings or arguments class outside the benches."""
     for path, tree in sources.items():
@@ -56,10 +61,10 @@ def test_a_default_is_declared_once(sources: Trees) -> None:
     assert {key: places for key, places in found.items() if len(places) > 1} == {}
 
 
-def test_a_public_class_name_stands_once(sources: Trees) -> None:
+def test_a_public_class_name_stands_once(sources: Trees, tests_and_tools: Trees) -> None:
     """A name that needs its module to be understood is no name; two classes that do the same belong in one place."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path, tree in {**sources, **parse_rooms("tests", "tools")}.items():
+    for path, tree in (sources | tests_and_tools).items():
         if not path.is_relative_to(ROOT / "sandbox" / "datasets"):
             for node in tree.body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
@@ -148,10 +153,9 @@ def imports_in_strings(tree: ast.Module) -> Iterator[tuple[str, str]]:
                             yield from ((str(node.module), each.name) for each in node.names)
 
 
-def test_a_program_in_a_string_imports_what_there_is(sources: Trees, names: Names) -> None:
+def test_a_program_in_a_string_imports_what_there_is(sources: Trees, names: Names, tests_and_tools: Trees) -> None:
     """Neither a type checker nor a tool that renames looks into strings."""
-    tests = parse_rooms("tests")
-    trees, modules = sources | tests, names.modules | Names(tests).modules
+    trees, modules = sources | tests_and_tools, names.modules | Names(tests_and_tools).modules
     dead = [
         f"{path.relative_to(ROOT)}: {module}.{name}"
         for path, tree in trees.items()

@@ -226,6 +226,7 @@ def test_ci_names_the_tests_that_need_a_gpu(tmp_path: Path) -> None:
     assert "left out: tests/test_cuda.py (marked gpu)" in _ci(tmp_path).stdout
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("stage", ["lint", "test", "batch"])
 def test_ci_fails_when_a_stage_does(tmp_path: Path, stage: str) -> None:
     done = _ci(tmp_path, **{stage: "exit 1"})
@@ -240,6 +241,7 @@ CUT = [
 """Only the batch is short of time, however slow the machine is."""
 
 
+@pytest.mark.slow
 def test_ci_reports_a_batch_that_is_cut_off_as_left_out(tmp_path: Path) -> None:
     done = _ci(tmp_path, batch="exec sleep 600", edit=CUT)
     assert done.returncode == 0, done.stdout

@@ -23,7 +23,7 @@ from protocol.evaluation import AttemptId, AttemptUsage
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus, RolloutRequest, Segment
 from protocol.weights import NO_VERSION
-from sandbox.docker.network.network_namespace import PROXY_HOST
+from sandbox.docker.network.proxy_address import PROXY_HOST
 from sandbox.tasks.task import Task
 
 BuildRequest = Callable[[AttemptId], RolloutRequest]

@@ -26,11 +26,11 @@ from protocol.run_directory.recording_reader import recording_path
 from protocol.run_directory.trajectory_export import UnreadableTrajectoryError
 
 TOKENS = 2_000
-"""Tokens of one response, as static/page/tokens.js requests them."""
+"""Tokens of one response, as static/page/views/tokens.js requests them."""
 MAX_BYTES = 48 << 20
 EmbeddedAnswers: TypeAlias = dict[str, object]
 
-_STYLES = ("tokens.css", "page/page.css", "page/views.css", "page/chart.css", "page/terminal.css")
+_STYLES = ("styles/tokens.css", "styles/page.css", "styles/views.css", "styles/chart.css", "styles/terminal.css")
 
 
 def render_trajectory_page(run: str, context: ReadContext, where: LocatedTrajectory) -> bytes:

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { compact, percent } from "./format.js";
-import { Chart } from "./page/chart.js";
+import { Chart } from "./page/components/chart.js";
 
 const HEIGHT = 200;
 const { charts } = JSON.parse(document.getElementById("data").textContent);

@@ -1,7 +1,7 @@
 // A recorded terminal of a report or a comparison: a heading and the player.
 
 import { h } from "./dom.js";
-import { Recording } from "./page/recording.js";
+import { Recording } from "./page/components/recording.js";
 
 // recording: {events: [[seconds, text]], width, height}; kind: "", "part" or "fail".
 export function replay(recording, heading, result, kind) {

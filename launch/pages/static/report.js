@@ -2,8 +2,8 @@
 
 import { h, replace } from "./dom.js";
 import { fixed, percent, words } from "./format.js";
-import { bars } from "./page/bars.js";
-import { Chart } from "./page/chart.js";
+import { bars } from "./page/components/bars.js";
+import { Chart } from "./page/components/chart.js";
 import { replay } from "./replay.js";
 
 const HEIGHT = 220;

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from protocol.errors import UserError
 from protocol.processes.cancellation import call_with_undo
+from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.docker.retry import DockerEngineError
 
-PROXY_HOST, PROXY_PORT = "127.0.0.1", 3128
 _CLONE_NEWNET = 0x40000000
 _BACKLOG = 64
 

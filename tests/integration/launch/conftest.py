@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.host_record import SandboxHost
-from tests.support.cluster_runs import MiniRuns
-from tests.support.coin_tasks import write_coin_tasks
+from tests.support.runs.cluster_runs import MiniRuns
+from tests.support.tasks.coin_tasks import write_coin_tasks
 
 
 @pytest.fixture(scope="session")

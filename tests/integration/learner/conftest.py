@@ -11,7 +11,7 @@ import pytest
 from learner_data import SHAPES
 
 from learner.spec import LearnerSpec
-from tests.support.learner_specs import make_spec
+from tests.support.runs.learner_specs import make_spec
 
 
 class RankHost:

@@ -11,9 +11,9 @@ from actors.engines.engine import SGLangEngine
 from learner.data.batch import make_supervised_samples
 from learner.settings import LoraSettings
 from protocol.weights import WeightVersion
-from tests.support.engine_requests import make_request
-from tests.support.engine_specs import engine_spec
-from tests.support.learner_specs import change_spec
+from tests.support.actors.engine_requests import make_request
+from tests.support.actors.engine_specs import engine_spec
+from tests.support.runs.learner_specs import change_spec
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow]
 PROMPT = list(range(3, 40))

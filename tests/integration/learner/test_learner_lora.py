@@ -11,7 +11,7 @@ from learner.data.batch import read_batch
 from learner.losses.settings import KlPenaltySettings
 from learner.settings import LORA_TARGETS, LoraSettings
 from protocol.weights import WeightVersion
-from tests.support.learner_specs import make_objective
+from tests.support.runs.learner_specs import make_objective
 
 pytestmark = pytest.mark.first_case
 

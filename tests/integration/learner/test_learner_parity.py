@@ -7,7 +7,7 @@ from learner_data import SHAPES, sft_batches
 
 from learner.settings import LoraSettings
 from protocol.weights import WeightVersion
-from tests.support.learner_specs import change_spec, make_spec
+from tests.support.runs.learner_specs import change_spec, make_spec
 
 pytestmark = pytest.mark.first_case
 

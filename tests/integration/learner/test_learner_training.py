@@ -11,7 +11,7 @@ from protocol.codec import pack_trajectory, unpack_trajectory
 from protocol.run_directory.trained_log import TokenLossFlag, unpack_trained_tokens
 from protocol.trajectory import DropReason
 from protocol.weights import WeightVersion
-from tests.support.learner_specs import make_objective
+from tests.support.runs.learner_specs import make_objective
 
 pytestmark = pytest.mark.first_case
 

@@ -9,7 +9,7 @@ from learner.losses.settings import CorrectionSettings, KlPenaltySettings
 from protocol.codec import pack_trajectory
 from protocol.trajectory import DropReason
 from protocol.weights import WeightVersion
-from tests.support.learner_specs import change_spec, make_objective
+from tests.support.runs.learner_specs import change_spec, make_objective
 
 pytestmark = pytest.mark.first_case
 

@@ -12,7 +12,7 @@ import sys
 
 from protocol.stream import CurveClient, TrajectorySender
 from protocol.trajectory import Trajectory
-from tests.support.trajectories import RUN, make_trajectory
+from tests.support.runs.trajectories import RUN, make_trajectory
 
 DEADLINE_S = 600.0
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from protocol.journal import AppendOutcome, Journal, JournalSettings
 from protocol.stream import CurveServer, ReceivedTrajectory, TrajectoryReceiver
-from tests.support.trajectories import RUN, make_plan
+from tests.support.runs.trajectories import RUN, make_plan
 
 GROUPS = 10
 

@@ -19,7 +19,7 @@ from receiver_process import open_journal
 from protocol import codec
 from protocol.journal import AppendOutcome, Journal, JournalSettings
 from protocol.stream import ReceivedTrajectory, TrajectoryReceiver, TrajectorySender
-from tests.support.trajectories import RUN, make_plan, make_trajectory
+from tests.support.runs.trajectories import RUN, make_plan, make_trajectory
 
 SOON_S = 120.0
 STRACE = shutil.which("strace")

@@ -16,9 +16,9 @@ import pytest
 from receiver_process import GROUPS, open_journal
 
 from protocol.stream import CurveClient, RunKeys, make_run_keys
-from tests.support import delaying_forwarder as forwarder
-from tests.support import namespaces
-from tests.support.namespaces import Cable
+from tests.support.network import delaying_forwarder as forwarder
+from tests.support.network import namespaces
+from tests.support.network.namespaces import Cable
 
 HERE = Path(__file__).parent
 PORT, DELAYED_PORT = 7411, 7412
@@ -128,6 +128,7 @@ def run(folder: Path, cuts_s: Sequence[float] = (), disturb: Callable[[Cable], b
     assert_accounting(folder, acknowledged_ids)
 
 
+@pytest.mark.slow
 def test_no_trajectory_is_lost_or_doubled_when_the_cable_is_cut_for_seconds(tmp_path: Path) -> None:
     """Cut for three seconds; the next test's thirty seconds are past every heartbeat of ZeroMQ."""
     run(tmp_path, [3.0])

@@ -51,7 +51,7 @@ from protocol.stream.messages import (
 )
 from protocol.stream.zmq_sockets import AsyncSocket
 from protocol.trajectory import RolloutRequest
-from tests.support.trajectories import RUN, make_segment, make_trajectory
+from tests.support.runs.trajectories import RUN, make_segment, make_trajectory
 
 SOON_S = 30.0
 BEAT_S = 0.05

@@ -12,7 +12,7 @@ from learner.models.qwen import read_qwen_config
 from learner.rank import LearnerNotReadyError, LearnerRank
 from learner.settings import LORA_TARGETS, Dtype, LoraSettings, TrainerSettings
 from protocol.errors import UserError
-from tests.support.learner_specs import make_spec
+from tests.support.runs.learner_specs import make_spec
 
 QWEN = {
     "model_type": "qwen3",

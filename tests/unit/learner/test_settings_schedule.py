@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.learner_specs import make_spec
+from tests.support.runs.learner_specs import make_spec
 
 
 def test_a_learning_rate_without_an_end_is_constant() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 
 from protocol.activity import ACTIVITY_FOLDER, ActivityLog
-from tests.support.fake_clock import FakeClock
+from tests.support.fakes.fake_clock import FakeClock
 
 
 def open_activity_log(run_dir: Path, clock: FakeClock) -> ActivityLog:

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.errors import UserError
 from protocol.evaluation import read_attempts, write_attempts
-from tests.support.attempts import make_attempt
+from tests.support.runs.attempts import make_attempt
 
 
 def test_a_line_that_is_still_being_written_is_none_yet(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from protocol.staleness import (
 )
 from protocol.trajectory import DropReason, Segment
 from protocol.weights import Lineage, WeightVersion
-from tests.support.trajectories import make_segment
+from tests.support.runs.trajectories import make_segment
 
 
 def _chain(length: int) -> Lineage:

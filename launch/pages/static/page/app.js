@@ -1,21 +1,21 @@
 // Wires the page: the address selects the view, and one event stream per run triggers reloads.
 
 import { getJson, saved } from "./api.js";
-import { curvesView } from "./curves.js";
-import { groupView, groupsView } from "./groups.js";
+import { curvesView } from "./views/curves.js";
+import { groupView, groupsView } from "./views/groups.js";
 import { listenToKeys } from "./keys.js";
 import { Live } from "./event_stream.js";
-import { logView } from "./log.js";
-import { overviewView } from "./overview.js";
-import { empty, failure } from "./elements.js";
+import { logView } from "./views/log.js";
+import { overviewView } from "./views/overview.js";
+import { empty, failure } from "./components/elements.js";
 import { address, parseRoute } from "./router.js";
-import { runsView } from "./runs.js";
+import { runsView } from "./views/runs.js";
 import { Shell } from "./shell.js";
-import { stepView, stepsView } from "./steps.js";
+import { stepView, stepsView } from "./views/steps.js";
 import { applyTheme } from "./theme.js";
-import { trajectoriesView } from "./trajectories.js";
-import { trajectoryView } from "./trajectory.js";
-import { terminalsView } from "./terminals.js";
+import { trajectoriesView } from "./views/trajectories.js";
+import { trajectoryView } from "./views/trajectory.js";
+import { terminalsView } from "./views/terminals.js";
 
 const VIEWS = {
   "": overviewView,

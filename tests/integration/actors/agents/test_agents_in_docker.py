@@ -26,9 +26,9 @@ from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, LocalSandbox, Sandbox, open_sandbox
 from sandbox.tasks.task import Task
-from tests.support.episodes import episode_context, terminal_limits
-from tests.support.fake_policy import FakeTokenizer, ScriptedEngine
-from tests.support.http_servers import pool_server
+from tests.support.actors.episodes import episode_context, terminal_limits
+from tests.support.fakes.fake_policy import FakeTokenizer, ScriptedEngine
+from tests.support.network.http_servers import pool_server
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker]
 

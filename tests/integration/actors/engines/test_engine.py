@@ -30,8 +30,8 @@ from actors.engines.weights import weight_files
 from protocol.processes.loopback import is_loopback
 from protocol.weights import WeightManifest
 from tests.integration.actors.engines import tiny_qwen
-from tests.support.engine_requests import make_request
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_requests import make_request
+from tests.support.actors.engine_specs import engine_spec
 from tests.support.processes import listening_at, process_group, shared_memory_of, title
 
 pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module")]
@@ -592,7 +592,7 @@ import asyncio, sys
 from pathlib import Path
 from actors.engines.engine import SGLangEngine
 from tests.integration.actors.engines import tiny_qwen
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_specs import engine_spec
 from tests.support.processes import process_group
 
 async def main(root: Path) -> None:

@@ -13,8 +13,8 @@ from actors.engines.messages import EngineState, EngineUnavailable, OnPartialRep
 from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.runtime.remote import ActorOptions, kill_actor, spawn_actor
 from tests.integration.actors.engines import tiny_qwen
-from tests.support.engine_requests import make_request
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_requests import make_request
+from tests.support.actors.engine_specs import engine_spec
 from tests.support.processes import process_group
 
 pytestmark = [pytest.mark.ray, pytest.mark.sglang]

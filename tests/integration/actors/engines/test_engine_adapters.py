@@ -20,8 +20,8 @@ from actors.engines.messages import EngineState, GenerateReply, InvalidWeights, 
 from actors.engines.weights import adapter_files
 from protocol.weights import WeightManifest
 from tests.integration.actors.engines import tiny_adapters, tiny_qwen
-from tests.support.engine_requests import make_request
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_requests import make_request
+from tests.support.actors.engine_specs import engine_spec
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

@@ -42,8 +42,8 @@ from actors.weight_transport.transfer_plan import PlannedFile, TransferPlan
 from actors.weight_transport.version_folders import version_folder
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.integration.actors.engines import tiny_qwen
-from tests.support.engine_requests import make_request
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_requests import make_request
+from tests.support.actors.engine_specs import engine_spec
 from tests.support.processes import process_group
 
 pytestmark = [pytest.mark.sglang, pytest.mark.chaos, pytest.mark.asyncio(loop_scope="module")]

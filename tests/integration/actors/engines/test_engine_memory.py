@@ -18,7 +18,7 @@ from actors.engines.settings import EngineSpec
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.integration.actors.engines import tiny_qwen
 from tests.integration.actors.engines.test_engine import make_request, prompt
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_specs import engine_spec
 
 pytestmark = pytest.mark.sglang
 

@@ -26,8 +26,8 @@ from actors.weight_transport.source import WeightSource
 from actors.weight_transport.version_folders import version_folder
 from protocol.weights import NO_VERSION, WeightManifest
 from tests.integration.actors.engines import tiny_qwen
-from tests.support.engine_requests import make_request
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_requests import make_request
+from tests.support.actors.engine_specs import engine_spec
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from actors.engines.weights.adapter_files import ADAPTER_CONFIG_FILE, adapter_shape
 from actors.engines.weights.weight_files import read_model_shape
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.engine_specs import Lora
+from tests.support.actors.engine_specs import Lora
 
 LORA = Lora(4, 8.0, ("q_proj", "v_proj", "o_proj"))
 FIRST_WORD = 100

@@ -28,12 +28,12 @@ from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.settings import ENVIRONMENT
 from sandbox.tasks.task import Task
-from tests.support.breakable_forwarder import BreakableForwarder
-from tests.support.environments import serve_environment
-from tests.support.episodes import episode_context
-from tests.support.fake_policy import FakeTokenizer, ScriptedEngine, ids_of
-from tests.support.observers import FakeReward
-from tests.support.worker_specs import worker_spec
+from tests.support.actors.environments import serve_environment
+from tests.support.actors.episodes import episode_context
+from tests.support.actors.observers import FakeReward
+from tests.support.actors.worker_specs import worker_spec
+from tests.support.fakes.fake_policy import FakeTokenizer, ScriptedEngine, ids_of
+from tests.support.network.breakable_forwarder import BreakableForwarder
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 

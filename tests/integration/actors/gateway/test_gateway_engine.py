@@ -23,8 +23,8 @@ from launch.data.demo.model import build_demo_model
 from launch.settings.data import ModelSettings
 from learner.data.sequences import join_sequences
 from tests.integration.actors.engines.tiny_qwen import manifest
-from tests.support.engine_specs import engine_spec
-from tests.support.gateways import SAMPLING, FakeLimits
+from tests.support.actors.engine_specs import engine_spec
+from tests.support.actors.gateways import SAMPLING, FakeLimits
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow]
 

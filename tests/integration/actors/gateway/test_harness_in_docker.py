@@ -18,9 +18,9 @@ from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, open_sandbox
 from sandbox.tasks.task import Task
-from tests.support.bash_agent import AGENT
-from tests.support.episodes import episode_context, terminal_limits
-from tests.support.fake_policy import END, FakeTokenizer, ScriptedEngine
+from tests.support.actors.episodes import episode_context, terminal_limits
+from tests.support.fakes.fake_policy import END, FakeTokenizer, ScriptedEngine
+from tests.support.sandbox.bash_agent import AGENT
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 

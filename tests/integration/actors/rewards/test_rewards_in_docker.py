@@ -27,9 +27,9 @@ from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, open_sandbox
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
-from tests.support.episodes import episode_context, terminal_limits
-from tests.support.fake_judge import BAD, GOOD, serve_fake_judge
-from tests.support.fake_policy import FakeTokenizer, ScriptedEngine
+from tests.support.actors.episodes import episode_context, terminal_limits
+from tests.support.fakes.fake_judge import BAD, GOOD, serve_fake_judge
+from tests.support.fakes.fake_policy import FakeTokenizer, ScriptedEngine
 
 pytestmark = pytest.mark.docker
 

@@ -16,7 +16,7 @@ from learner.rank import LearnerRank
 from protocol.files.digests import find_damage
 from protocol.processes.loopback import find_free_port
 from tests.integration.actors.engines import tiny_qwen
-from tests.support.learner_specs import make_spec
+from tests.support.runs.learner_specs import make_spec
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]
 

@@ -32,7 +32,7 @@ from learner.losses.token_columns import concatenate_token_columns
 from learner.tensors import from_numpy
 from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
-from tests.support.learner_specs import make_spec
+from tests.support.runs.learner_specs import make_spec
 
 KEYS = [
     *("tokens", "ours_s", "hf_padded_s", "hf_sorted_s", "hf_packed_s"),

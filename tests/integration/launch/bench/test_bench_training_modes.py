@@ -14,8 +14,8 @@ from launch.bench.training_modes.tool_delays import ToolDelays
 from protocol.run_directory.run_tail import read_events
 from protocol.trajectory import is_training_trajectory
 from sandbox.host_record import SandboxHost
-from tests.support.cluster_runs import RECIPE, Event
-from tests.support.coin_tasks import write_coin_tasks
+from tests.support.runs.cluster_runs import RECIPE, Event
+from tests.support.tasks.coin_tasks import write_coin_tasks
 
 MODES = ("async", "sync", "one_step_off")
 WAITS = ("--median-s", "0.5", "--p95-s", "2")

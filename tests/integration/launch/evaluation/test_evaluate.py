@@ -17,9 +17,9 @@ from launch.settings.data import ModelSettings
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER
 from sandbox.host_record import SandboxHost
 from sandbox.tasks.formats.generated.generator import training_tasks
-from tests.support.bash_agent import AGENT
-from tests.support.fake_chat import ChatErrorReply, Reply, Request, ToolCallReply, serve_fake_chat
-from tests.support.task_files import write_tasks
+from tests.support.fakes.fake_chat import ChatErrorReply, Reply, Request, ToolCallReply, serve_fake_chat
+from tests.support.sandbox.bash_agent import AGENT
+from tests.support.tasks.task_files import write_tasks
 
 pytestmark = [pytest.mark.docker]
 TASKS = training_tasks(3, 3)
@@ -66,6 +66,7 @@ def solution(request: Request) -> Reply:
     return ChatErrorReply(404, "no such route") if TASKS[1].instruction in text else "done"
 
 
+@pytest.mark.slow
 async def test_a_model_at_a_url_is_scored_and_its_server_s_refusals_are_no_failures_of_it(
     tasks: Path, tmp_path: Path
 ) -> None:

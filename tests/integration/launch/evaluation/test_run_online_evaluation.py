@@ -12,9 +12,9 @@ from launch.data.preparation import require_model_files
 from launch.evaluation.held_out.evaluation_store import read_evaluation_results
 from launch.settings.checkpoint import RetentionSettings
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER
-from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns
 from tests.support.commands import run_json
-from tests.support.trajectory_accounting import assert_accounting_balances, read_lines
+from tests.support.runs.cluster_runs import PATIENCE_S, MiniRun, MiniRuns
+from tests.support.runs.trajectory_accounting import assert_accounting_balances, read_lines
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -14,9 +14,9 @@ import pytest
 
 from launch.hosts.cluster_nodes import ROLES_LABEL
 from launch.hosts.ray_environment import CLUSTER_RAY_ENVIRONMENT
-from tests.support import machines
-from tests.support.cluster_runs import ROOT, eventually
-from tests.support.machines import Machine
+from tests.support.network import machines
+from tests.support.network.machines import Machine
+from tests.support.runs.cluster_runs import ROOT, eventually
 
 pytestmark = [
     pytest.mark.ray,

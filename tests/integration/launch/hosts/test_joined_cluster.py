@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from launch.hosts.ray_environment import LOCAL_RAY_ENVIRONMENT
-from tests.support.cluster_runs import PATIENCE_S, MiniRuns, all_listening_ports, eventually
-from tests.support.trajectory_accounting import assert_accounting_balances
+from tests.support.runs.cluster_runs import PATIENCE_S, MiniRuns, all_listening_ports, eventually
+from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -17,11 +17,11 @@ from launch.control.request_client import submit_and_wait
 from launch.control.requests import ControlAction
 from launch.hosts.cluster_nodes import ROLES_LABEL
 from launch.hosts.ray_environment import CLUSTER_RAY_ENVIRONMENT
-from tests.support import machines
-from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
-from tests.support.machines import Machine
-from tests.support.run_resources import DEADLINE_S
-from tests.support.trajectory_accounting import assert_accounting_balances
+from tests.support.network import machines
+from tests.support.network.machines import Machine
+from tests.support.runs.cluster_runs import MiniRun, MiniRuns, eventually
+from tests.support.runs.run_resources import DEADLINE_S
+from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [
     pytest.mark.docker,

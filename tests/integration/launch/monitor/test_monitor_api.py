@@ -31,9 +31,9 @@ from protocol.groups import GroupPlan
 from protocol.journal import Journal, JournalSettings, TrajectoryArrival, wal_bytes
 from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.trajectory import GroupId
-from tests.support.fake_run import write_fake_run
-from tests.support.monitors import Monitor, start_monitor
-from tests.support.trajectories import RUN, make_trajectory
+from tests.support.fakes.fake_run import write_fake_run
+from tests.support.pages.monitors import Monitor, start_monitor
+from tests.support.runs.trajectories import RUN, make_trajectory
 
 COUNT = 128
 FIRST = "train-g000001-s00"
@@ -291,6 +291,7 @@ async def test_events_are_harmless_text(tmp_path: Path, session) -> None:
     assert item["event"]["command"] == "echo hi\n\nevent: gone"
 
 
+@pytest.mark.slow
 async def test_a_wall_of_terminals_comes_by_one_connection_and_goes_on_where_it_was(tmp_path: Path, session) -> None:
     (tmp_path / "events").mkdir()
     casts = {name: CastWriter.open(tmp_path / "terminals" / f"{name}.cast", 100, 30, name) for name in ("a", "b")}

@@ -18,7 +18,7 @@ from launch.monitor.process import run_monitor_process
 from launch.run_records.run_lock import hold_run_lock
 from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import CastWriter
-from tests.support.fake_run import write_fake_run
+from tests.support.fakes.fake_run import write_fake_run
 
 HOSTILE = '<img src=x onerror="alert(1)"></script><script>alert(2)</script>\n\nevent: state\ndata: {}\n\n'
 

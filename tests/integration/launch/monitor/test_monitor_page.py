@@ -19,10 +19,10 @@ from launch.pages.packages import package_file
 from launch.run_records.run_lock import hold_run_lock
 from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import CastWriter
-from tests.support.browser import Page, chromium, open_page
-from tests.support.example_run import INSTRUCTION, write_example_run
-from tests.support.monitors import Monitor, start_monitor
-from tests.support.screenshots import NARROW, WIDE, assert_drawn
+from tests.support.pages.browser import Page, chromium, open_page
+from tests.support.pages.monitors import Monitor, start_monitor
+from tests.support.pages.screenshots import NARROW, WIDE, assert_drawn
+from tests.support.runs.example_run import INSTRUCTION, write_example_run
 
 pytestmark = [
     pytest.mark.slow,

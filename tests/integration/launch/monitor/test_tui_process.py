@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import run_json
-from tests.support.fake_run import write_fake_run
+from tests.support.fakes.fake_run import write_fake_run
 
 COMMAND = (sys.executable, "-m", "launch.monitor")
 GENEROUS_S = 300

@@ -16,10 +16,10 @@ import pytest
 
 from launch.pages.packages import package_file
 from launch.run_records.stored_config import load_stored_config
-from tests.support.browser import Page, chromium, open_page
-from tests.support.cluster_runs import MiniRun, MiniRuns
 from tests.support.commands import run_json
-from tests.support.screenshots import KEPT_IN, NARROW, WIDE, save_screenshot
+from tests.support.pages.browser import Page, chromium, open_page
+from tests.support.pages.screenshots import KEPT_IN, NARROW, WIDE, save_screenshot
+from tests.support.runs.cluster_runs import MiniRun, MiniRuns
 
 pytestmark = [
     *(pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow),

@@ -15,7 +15,7 @@ from launch.config import load_recipe
 from launch.plan.memory import learner_memory
 from learner.models.qwen import read_qwen_config
 from learner.settings import Recompute
-from tests.support.learner_specs import make_spec
+from tests.support.runs.learner_specs import make_spec
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ from launch.config import load_recipe
 from launch.data.preparation import prepare_run
 from launch.data.task_split import load_usable_tasks
 from protocol.cli.exit_codes import EXIT_USER
-from tests.support.cluster_runs import RECIPE
-from tests.support.coin_tasks import write_coin_tasks
 from tests.support.commands import call_json
+from tests.support.runs.cluster_runs import RECIPE
+from tests.support.tasks.coin_tasks import write_coin_tasks
 
 pytestmark = pytest.mark.docker
 

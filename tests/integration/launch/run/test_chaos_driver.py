@@ -9,9 +9,9 @@ import pytest
 
 from launch.processes.process_reaper import find_run_processes
 from protocol.weights import version_start_number
-from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
-from tests.support.run_resources import DEADLINE_S, RunResources
-from tests.support.trajectory_accounting import CheckpointLineage, assert_accounting_balances, read_ledger
+from tests.support.runs.cluster_runs import MiniRun, MiniRuns, eventually
+from tests.support.runs.run_resources import DEADLINE_S, RunResources
+from tests.support.runs.trajectory_accounting import CheckpointLineage, assert_accounting_balances, read_ledger
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 

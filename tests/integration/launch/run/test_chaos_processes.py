@@ -13,8 +13,8 @@ from actors.engines.engine import SGLangEngine
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.workers.rollout_worker import RolloutWorker
 from learner.rank import LearnerRank
-from tests.support.cluster_runs import Event, MiniRun, MiniRuns, eventually
-from tests.support.trajectory_accounting import assert_accounting_balances, read_ledger
+from tests.support.runs.cluster_runs import Event, MiniRun, MiniRuns, eventually
+from tests.support.runs.trajectory_accounting import assert_accounting_balances, read_ledger
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 

@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from tests.support.cluster_runs import Event, MiniRun, MiniRuns
-from tests.support.trajectory_accounting import assert_accounting_balances, token_staleness
+from tests.support.runs.cluster_runs import Event, MiniRun, MiniRuns
+from tests.support.runs.trajectory_accounting import assert_accounting_balances, token_staleness
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from protocol.files.filesystem import free_bytes
-from tests.support.cluster_runs import MiniRun, MiniRuns
-from tests.support.trajectory_accounting import assert_accounting_balances, read_ledger
+from tests.support.runs.cluster_runs import MiniRun, MiniRuns
+from tests.support.runs.trajectory_accounting import assert_accounting_balances, read_ledger
 
 pytestmark = [
     pytest.mark.docker,

@@ -22,9 +22,9 @@ from launch.monitor.run_follower import RunFollower
 from launch.settings.data import OverlongAction
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.trajectory import is_training_trajectory
-from tests.support.cluster_runs import MiniRun, MiniRuns, eventually, replay_summary
 from tests.support.commands import run_json
-from tests.support.trajectory_accounting import (
+from tests.support.runs.cluster_runs import MiniRun, MiniRuns, eventually, replay_summary
+from tests.support.runs.trajectory_accounting import (
     assert_accounting_balances,
     last_checkpoint,
     read_json,

@@ -6,8 +6,8 @@ import pytest
 from safetensors.torch import load_file
 
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
-from tests.support.cluster_runs import MiniRuns, replay_summary
-from tests.support.trajectory_accounting import assert_accounting_balances, read_lines
+from tests.support.runs.cluster_runs import MiniRuns, replay_summary
+from tests.support.runs.trajectory_accounting import assert_accounting_balances, read_lines
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

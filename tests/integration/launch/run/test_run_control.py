@@ -21,9 +21,9 @@ from launch.run_records.stored_config import load_stored_config
 from protocol.cli.exit_codes import EXIT_USER
 from protocol.errors import UserError
 from protocol.run_directory.run_status import RunStatus
-from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns, eventually, replay_summary
 from tests.support.commands import run_json
-from tests.support.trajectory_accounting import assert_accounting_balances
+from tests.support.runs.cluster_runs import PATIENCE_S, MiniRun, MiniRuns, eventually, replay_summary
+from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

@@ -13,8 +13,8 @@ import pytest
 
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from sandbox.host_record import SandboxHost
-from tests.support.cluster_runs import ROOT, MiniRuns
-from tests.support.trajectory_accounting import assert_accounting_balances
+from tests.support.runs.cluster_runs import ROOT, MiniRuns
+from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.bash_agent import AGENT
-from tests.support.cluster_runs import MiniRuns
-from tests.support.trajectory_accounting import assert_accounting_balances
+from tests.support.runs.cluster_runs import MiniRuns
+from tests.support.runs.trajectory_accounting import assert_accounting_balances
+from tests.support.sandbox.bash_agent import AGENT
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

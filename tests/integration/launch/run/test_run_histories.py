@@ -6,8 +6,8 @@ import pytest
 
 from learner.data.sequences import join_sequences
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
-from tests.support.cluster_runs import MiniRuns
-from tests.support.trajectory_accounting import assert_accounting_balances
+from tests.support.runs.cluster_runs import MiniRuns
+from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

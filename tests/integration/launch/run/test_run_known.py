@@ -15,7 +15,7 @@ from launch.simulate.run_trace import read_trace
 from launch.trace.run_timeline import read_run_timeline
 from launch.trace.trace_events import TraceSpan
 from protocol.run_directory.json_fields import parse_json_object
-from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
+from tests.support.runs.cluster_runs import MiniRun, MiniRuns, eventually
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

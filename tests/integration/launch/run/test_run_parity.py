@@ -6,13 +6,15 @@ import pytest
 
 from launch.run_records.metrics_log import read_metrics
 from protocol.cli.exit_codes import EXIT_USER
-from tests.support.cluster_runs import MiniRuns
+from tests.support.runs.cluster_runs import MiniRuns
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
 
 def test_a_run_that_begins_out_of_parity_ends_before_its_first_step(mini_runs: MiniRuns) -> None:
-    run = mini_runs.start("drifted", "--set", "evaluation.tasks_per_family=0", program="tests.support.drifted_run")
+    run = mini_runs.start(
+        "drifted", "--set", "evaluation.tasks_per_family=0", program="tests.support.fakes.drifted_run"
+    )
     ended = run.finish()
     assert ended.exit_code == EXIT_USER, ended.stderr
     (message,) = [line for line in ended.stderr.splitlines() if "disagree" in line and "parity.max_k3" in line][-1:]

@@ -12,9 +12,9 @@ from sandbox.host_record import SandboxHost
 from sandbox.pool.leases import LeaseLimits
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider
-from tests.support.cluster_runs import MiniRuns
-from tests.support.http_servers import pool_server
-from tests.support.trajectory_accounting import assert_accounting_balances
+from tests.support.network.http_servers import pool_server
+from tests.support.runs.cluster_runs import MiniRuns
+from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from launch.processes.process_reaper import find_run_processes
-from tests.support.cluster_runs import eventually
+from tests.support.runs.cluster_runs import eventually
 
 OWNER = """
 import subprocess, sys, time

@@ -8,9 +8,9 @@ import pytest
 
 from launch.bench.tiny_recipes import build_tiny_model, tiny_overrides
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
-from tests.support.cluster_runs import MiniRuns
-from tests.support.recipe_tables import TABLES
-from tests.support.trajectory_accounting import assert_accounting_balances
+from tests.support.runs.cluster_runs import MiniRuns
+from tests.support.runs.recipe_tables import TABLES
+from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

@@ -8,9 +8,9 @@ import pytest
 
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from protocol.trajectory import TurnKind
-from tests.support.cluster_runs import MiniRuns
-from tests.support.fake_judge import BAD, GOOD, FaultyReply, serve_fake_judge
-from tests.support.trajectory_accounting import assert_accounting_balances
+from tests.support.fakes.fake_judge import BAD, GOOD, FaultyReply, serve_fake_judge
+from tests.support.runs.cluster_runs import MiniRuns
+from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

@@ -29,7 +29,7 @@ from launch.run_records.metrics_log import read_metrics
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.run_directory.trajectory_export import TrajectoryExporter
 from tests.support.commands import run_json
-from tests.support.trajectories import make_trajectory
+from tests.support.runs.trajectories import make_trajectory
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 STEPS = 12

@@ -13,8 +13,8 @@ import pytest
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sandbox.host_record import SandboxHost
 from sandbox.tasks.formats.generated.generator import training_tasks
-from tests.support.fake_chat import Reply, Request, serve_fake_chat
-from tests.support.task_files import write_tasks
+from tests.support.fakes.fake_chat import Reply, Request, serve_fake_chat
+from tests.support.tasks.task_files import write_tasks
 
 pytestmark = [pytest.mark.docker]
 TASKS = training_tasks(3, 2)

@@ -13,8 +13,8 @@ import pytest
 
 from launch.sweep.definition import build_sweep, read_definition
 from launch.sweep.sweep_loop import SUMMARY_FILE
-from tests.support.cluster_runs import RECIPE, ROOT, MiniRuns
-from tests.support.trajectory_accounting import assert_accounting_balances
+from tests.support.runs.cluster_runs import RECIPE, ROOT, MiniRuns
+from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from protocol.run_directory.recording_reader import read_recording
 from sandbox.host_record import SandboxHost
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
-from tests.support.fake_chat import Reply, Request, ToolCallReply, serve_fake_chat
+from tests.support.fakes.fake_chat import Reply, Request, ToolCallReply, serve_fake_chat
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 _TESTS = """#!/bin/sh

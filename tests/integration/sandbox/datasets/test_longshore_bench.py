@@ -6,7 +6,7 @@ import pytest
 
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import Task
-from tests.support.bench_proofs import (
+from tests.support.runs.bench_proofs import (
     TASKS,
     assert_scores_tell_solution_from_foils,
     assert_untouched_container_fails_every_test,

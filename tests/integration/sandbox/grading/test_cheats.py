@@ -14,8 +14,9 @@ from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
-from tests.support.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, GraderKind
-from tests.support.cheats.graders import (
+from tests.support.sandbox.python_image import python_image
+from tests.support.tasks.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, GraderKind
+from tests.support.tasks.cheats.graders import (
     EXPECTED,
     SOLUTION,
     careless_task,
@@ -26,8 +27,7 @@ from tests.support.cheats.graders import (
     shell_task,
     unnamed_task,
 )
-from tests.support.cheats.library import build_library
-from tests.support.python_image import python_image
+from tests.support.tasks.cheats.library import build_library
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0

@@ -9,9 +9,9 @@ import pytest
 from sandbox.grading.grader import Isolation
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
-from tests.support.cheats.graders import grade_after, isolation_at
-from tests.support.public_test_scripts import HARBOR, PROJECT, REPORTS
-from tests.support.python_image import python_image
+from tests.support.sandbox.python_image import python_image
+from tests.support.tasks.cheats.graders import grade_after, isolation_at
+from tests.support.tasks.public_test_scripts import HARBOR, PROJECT, REPORTS
 
 pytestmark = [
     pytest.mark.first_case,

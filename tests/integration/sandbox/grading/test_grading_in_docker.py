@@ -1,4 +1,7 @@
-"""If these fail, a solved task does not score 1, or an unsolved one does; the attacks are in tests/support/cheats."""
+"""If these fail, a solved task does not score 1, or an unsolved one does.
+
+The attacks are in tests/support/tasks/cheats.
+"""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
-from tests.support.cheats.graders import isolation_at
-from tests.support.public_test_scripts import PROJECT
+from tests.support.tasks.cheats.graders import isolation_at
+from tests.support.tasks.public_test_scripts import PROJECT
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0

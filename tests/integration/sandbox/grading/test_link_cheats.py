@@ -13,8 +13,8 @@ from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.toolchain.build import build_toolchain
-from tests.support.cheats.graders import grade_after, isolation_at
-from tests.support.public_test_scripts import ENVIRONMENT, HARBOR, PROJECT, REPORTS
+from tests.support.tasks.cheats.graders import grade_after, isolation_at
+from tests.support.tasks.public_test_scripts import ENVIRONMENT, HARBOR, PROJECT, REPORTS
 
 pytestmark = [
     pytest.mark.first_case,

@@ -15,9 +15,16 @@ from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import GradingLevel, Task
-from tests.support.cheats.graders import REWARD
-from tests.support.cheats.live_attacks import GUEST, ON_PROCESS, PERL_CALLS, TESTS, THROUGH_NOBODY, attack_every_process
-from tests.support.public_test_scripts import HARBOR, REPORTS
+from tests.support.tasks.cheats.graders import REWARD
+from tests.support.tasks.cheats.live_attacks import (
+    GUEST,
+    ON_PROCESS,
+    PERL_CALLS,
+    TESTS,
+    THROUGH_NOBODY,
+    attack_every_process,
+)
+from tests.support.tasks.public_test_scripts import HARBOR, REPORTS
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0

@@ -12,8 +12,8 @@ from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.toolchain.build import build_toolchain
-from tests.support.cheats.graders import isolation_at
-from tests.support.public_test_scripts import PROJECT, STOCK
+from tests.support.tasks.cheats.graders import isolation_at
+from tests.support.tasks.public_test_scripts import PROJECT, STOCK
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0

@@ -10,9 +10,9 @@ import pytest
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task, TaskNetwork
-from tests.support.cheats.graders import SOLUTION, harbor_task, project_task
-from tests.support.public_test_scripts import ENVIRONMENT
-from tests.support.python_image import python_image
+from tests.support.sandbox.python_image import python_image
+from tests.support.tasks.cheats.graders import SOLUTION, harbor_task, project_task
+from tests.support.tasks.public_test_scripts import ENVIRONMENT
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0

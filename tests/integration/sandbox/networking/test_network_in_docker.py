@@ -17,7 +17,7 @@ from sandbox.docker import owner
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
-from sandbox.docker.network.network_namespace import PROXY_HOST, PROXY_PORT
+from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
 from sandbox.errors import SandboxStartError
@@ -112,6 +112,7 @@ async def test_a_task_without_services_makes_no_network(
         assert (await engine.inventory()).networks == before.networks
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("broken", "why"),
     [

@@ -19,8 +19,8 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.docker.inventory import DockerInventory
 from sandbox.docker.labels import POOL_LABEL, RUN_LABEL
 from sandbox.docker.leaks import inventory_of_others, inventory_without_labels
-from sandbox.docker.network.network_namespace import PROXY_HOST, PROXY_PORT
 from sandbox.docker.network.private_networks import MAX_SERVICES
+from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.errors import SandboxDestroyed, SandboxStartError, TaskFault
 from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
@@ -28,7 +28,7 @@ from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 from sandbox.validation.proofs import ProofVerdict, pool_proof_environment, prove_tasks
-from tests.support.docker_requests import on_docker_request
+from tests.support.sandbox.docker_requests import on_docker_request
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
@@ -117,6 +117,7 @@ async def test_what_a_run_beside_it_has_is_no_leak_of_a_run(
     assert not new.networks & own.networks
 
 
+@pytest.mark.slow
 async def test_two_sessions_of_a_task_have_services_of_their_own(pool: SandboxPool, before: DockerInventory):
     store = dataclasses.replace(TASK, services=(dataclasses.replace(WEB, name="a"), WEB))
     async with pool.acquire(store) as one, pool.acquire(store) as other:

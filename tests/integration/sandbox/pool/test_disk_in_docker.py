@@ -127,6 +127,7 @@ async def test_files_that_are_empty_count_too_and_so_does_what_tests_write(
             await grade_sandbox(session, filling, S)
 
 
+@pytest.mark.slow
 async def test_files_without_a_name_and_files_on_a_volume_count_too(
     pool: SandboxPool, engine: DockerEngine, docker_engine: SandboxHost
 ):
@@ -144,6 +145,7 @@ async def test_files_without_a_name_and_files_on_a_volume_count_too(
             await session.run("head -c 30000000 /dev/zero > /data/big; sleep 1000", S)
 
 
+@pytest.mark.slow
 async def test_what_a_service_writes_counts_for_itself(
     pool: SandboxPool, engine: DockerEngine, docker_engine: SandboxHost, monkeypatch: pytest.MonkeyPatch
 ):

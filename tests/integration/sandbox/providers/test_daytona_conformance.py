@@ -20,9 +20,9 @@ from sandbox.host_record import SandboxHost
 from sandbox.providers.daytona.provider import DaytonaProvider, daytona_provider
 from sandbox.providers.interface import Sandbox, open_sandbox
 from sandbox.tasks.task import Task
-from tests.support.daytona_containers import DaytonaContainer
-from tests.support.fake_daytona import CreateSandboxFromImageParams, FakeSdk
-from tests.support.provider_cases import CASES, TASK, S
+from tests.support.fakes.fake_daytona import CreateSandboxFromImageParams, FakeSdk
+from tests.support.sandbox.daytona_containers import DaytonaContainer
+from tests.support.sandbox.provider_cases import CASES, TASK, S
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 LABELS = {"longshore.test": f"daytona-{os.getpid()}"}

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 import pytest_asyncio
 
-from sandbox.docker.network.network_namespace import PROXY_HOST, PROXY_PORT
+from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.host_record import SandboxHost
 from sandbox.http.auth import Access
@@ -19,8 +19,8 @@ from sandbox.providers.remote import RemotePool
 from sandbox.router.app import create_app
 from sandbox.router.pool_servers import RoutedPoolServers
 from sandbox.tasks.task import NetworkMode, Task, TaskNetwork, TaskService
-from tests.support.http_servers import pool_server, serving
-from tests.support.provider_cases import CASES, TASK, S
+from tests.support.network.http_servers import pool_server, serving
+from tests.support.sandbox.provider_cases import CASES, TASK, S
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
 

@@ -17,8 +17,8 @@ from protocol.processes.loopback import find_free_port
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
-from sandbox.docker.network.network_namespace import PROXY_HOST, PROXY_PORT
 from sandbox.docker.network.private_networks import list_networks
+from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.errors import SandboxLost
 from sandbox.host_record import SandboxHost
 from sandbox.providers.remote import RemotePool

@@ -94,6 +94,7 @@ async def test_an_exit_code_is_told_whatever_splits_words(pool: SandboxPool):
             assert (await session.run("echo $$; true", S)).exit_code == 0
 
 
+@pytest.mark.slow
 async def test_a_gigabyte_of_output_costs_neither_memory_nor_the_session(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         done = await session.run("head -c 1000000000 /dev/zero; echo last", 600)

@@ -11,7 +11,7 @@ from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import make_task
-from tests.support.task_files import solution_command, wrong_commands
+from tests.support.tasks.task_files import solution_command, wrong_commands
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 30.0

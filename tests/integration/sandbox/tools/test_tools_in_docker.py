@@ -14,7 +14,7 @@ from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, SETA, SHELL_ONLY, TERMINAL_BENCH, ToolContext, Toolset, call_tool
 from sandbox.tools.answer import ANSWER_TOOL
-from tests.support.docker_requests import on_docker_request
+from tests.support.sandbox.docker_requests import on_docker_request
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="tools", instruction="")

@@ -22,7 +22,7 @@ from sandbox.tasks.formats.generated.generator import make_task
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task, TaskService
 from sandbox.validation.proofs import ProofEnvironment, ProofVerdict, TaskProof, pool_proof_environment, prove_tasks
-from tests.support import code_rows
+from tests.support.tasks import code_rows
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 GOOD = make_task("sort", 1, TaskSplit.HELD_OUT)

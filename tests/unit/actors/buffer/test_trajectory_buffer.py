@@ -35,7 +35,7 @@ from protocol.run_directory.trajectory_export import read_export_index, read_exp
 from protocol.stream import TrajectorySender, receiver
 from protocol.stream.zmq_sockets import SocketMonitor
 from protocol.trajectory import DropReason, GroupId, InfraFailure
-from tests.support.trajectories import RUN, assert_equal, make_plan, make_trajectory
+from tests.support.runs.trajectories import RUN, assert_equal, make_plan, make_trajectory
 
 SOON_S = 30.0
 T = TypeVar("T")

@@ -21,8 +21,8 @@ from actors.engines.supervisor import ServerSupervisor
 from actors.engines.weights.loader import FileWeightLoader
 from actors.engines.weights.updater import WeightUpdater
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.engine_requests import make_chunk, make_request
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_requests import make_chunk, make_request
+from tests.support.actors.engine_specs import engine_spec
 
 MANIFEST = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
 STALL_S = 0.02

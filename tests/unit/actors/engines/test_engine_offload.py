@@ -16,7 +16,7 @@ from actors.engines.messages import EngineState
 from actors.engines.server.active_server import ActiveServer, ConfirmedWeights
 from actors.engines.weights.loader import FileWeightLoader, StagedWeights
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_specs import engine_spec
 
 
 def manifest(version: int) -> WeightManifest:

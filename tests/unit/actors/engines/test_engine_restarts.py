@@ -21,7 +21,7 @@ from actors.engines.weights.loader import FileWeightLoader, StagedWeights, stage
 from actors.engines.weights.updater import WeightUpdater
 from actors.engines.weights.weight_files import ModelShape
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_specs import engine_spec
 
 
 def manifest(version: int) -> WeightManifest:

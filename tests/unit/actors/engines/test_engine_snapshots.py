@@ -18,8 +18,8 @@ from actors.engines.messages import (
 )
 from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.runtime.remote_errors import ActorDied
-from tests.support.engine_requests import make_load, make_request
-from tests.support.local_actors import LocalRemote
+from tests.support.actors.engine_requests import make_load, make_request
+from tests.support.actors.local_actors import LocalRemote
 
 CAME = PartialReply([7, 8], [-0.5, -0.25], [3, 3])
 

@@ -21,9 +21,9 @@ from actors.engines.messages import (
 from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.runtime.remote_errors import ActorDied
 from protocol.weights import WeightVersion
-from tests.support.engine_requests import make_request
-from tests.support.fake_policy import partial_reply
-from tests.support.local_actors import LocalRemote
+from tests.support.actors.engine_requests import make_request
+from tests.support.actors.local_actors import LocalRemote
+from tests.support.fakes.fake_policy import partial_reply
 
 SAID = partial_reply("hello")
 LOAD = EngineLoad(

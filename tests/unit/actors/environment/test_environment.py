@@ -27,8 +27,7 @@ from sandbox.http.json_client import HttpStatusError, JsonHttpClient
 from sandbox.http.messages import HttpError
 from sandbox.pool.leases import SlotsExhausted
 from sandbox.providers.settings import ENVIRONMENT
-from tests.support.breakable_forwarder import BreakableForwarder
-from tests.support.environments import (
+from tests.support.actors.environments import (
     OUTCOME,
     SETTINGS,
     TASK,
@@ -36,11 +35,12 @@ from tests.support.environments import (
     run_in_fake_terminal,
     serve_environment,
 )
-from tests.support.episodes import episode_context
-from tests.support.fake_judge import unreachable_url
-from tests.support.fake_policy import FakeTokenizer, ScriptedEngine, ids_of
-from tests.support.observers import FakeObserver, FakeReward
-from tests.support.worker_specs import worker_spec
+from tests.support.actors.episodes import episode_context
+from tests.support.actors.observers import FakeObserver, FakeReward
+from tests.support.actors.worker_specs import worker_spec
+from tests.support.fakes.fake_judge import unreachable_url
+from tests.support.fakes.fake_policy import FakeTokenizer, ScriptedEngine, ids_of
+from tests.support.network.breakable_forwarder import BreakableForwarder
 
 
 @dataclass

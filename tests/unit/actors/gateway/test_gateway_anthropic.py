@@ -12,8 +12,8 @@ from anthropic.types.message_create_params import MessageCreateParamsStreaming
 
 from actors.engines.messages import EngineUnavailable
 from actors.gateway.anthropic_requests import ANTHROPIC_OPTIONS, AnthropicMessagesRequest
-from tests.support.fake_policy import END, LS, FakeTokenizer
-from tests.support.gateways import GatewayClients, open_gateway
+from tests.support.actors.gateways import GatewayClients, open_gateway
+from tests.support.fakes.fake_policy import END, LS, FakeTokenizer
 
 HELLO = [{"role": "user", "content": "hello"}]
 TOOL = {"name": "shell", "description": "Run.", "input_schema": {"type": "object", "properties": {}}}

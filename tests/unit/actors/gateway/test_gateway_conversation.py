@@ -13,7 +13,7 @@ from actors.tokens.chat_format import ChatFormat, ChatMessage
 from learner.data.sequences import join_sequences
 from protocol.codec import decode_trajectory, encode_trajectory
 from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory
-from tests.support.fake_policy import END, LS, FakeTokenizer, make_reply
+from tests.support.fakes.fake_policy import END, LS, FakeTokenizer, make_reply
 
 CHAT = ChatFormat(FakeTokenizer())
 WORDS = st.sampled_from(["a", "b", "ab", chr(LS)])

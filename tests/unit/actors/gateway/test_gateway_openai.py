@@ -16,8 +16,8 @@ from actors.engines.messages import EngineUnavailable, RequestRefused
 from actors.gateway.openai_requests import OPENAI_OPTIONS, OpenAIChatRequest
 from actors.tokens.chat_format import ChatFormat
 from protocol.trajectory import EpisodeStatus, TurnKind
-from tests.support.fake_policy import END, LS, FakeTokenizer
-from tests.support.gateways import GatewayClients, open_gateway
+from tests.support.actors.gateways import GatewayClients, open_gateway
+from tests.support.fakes.fake_policy import END, LS, FakeTokenizer
 
 HELLO = [{"role": "system", "content": "sys"}, {"role": "user", "content": "hello"}]
 TOOL = {

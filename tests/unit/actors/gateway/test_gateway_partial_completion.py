@@ -24,8 +24,8 @@ from actors.gateway.completion import (
 )
 from actors.gateway.partial_completion import PartialCompletion
 from actors.tokens.reasoning import opens_reasoning
-from tests.support.engine_requests import make_request
-from tests.support.fake_policy import make_reply
+from tests.support.actors.engine_requests import make_request
+from tests.support.fakes.fake_policy import make_reply
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "é"}}\n</tool_call>'
 MARKS = [CALL, "<think>", "</think>", "<tool_call>", "</tool_call>", "<thi", "nk>", "<too", "l_call>", "</", "<"]

@@ -18,8 +18,8 @@ from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRe
 from actors.engines.routing.router import Router
 from actors.tokens.chat_format import ChatMessage
 from protocol.trajectory import Segment
-from tests.support.fake_policy import FakeTokenizer, ids_of, make_reply, partial_reply
-from tests.support.gateways import GatewayClients, open_gateway
+from tests.support.actors.gateways import GatewayClients, open_gateway
+from tests.support.fakes.fake_policy import FakeTokenizer, ids_of, make_reply, partial_reply
 
 HELLO = [{"role": "user", "content": "hello"}]
 FUNCTION = {"name": "shell", "description": "Run."}

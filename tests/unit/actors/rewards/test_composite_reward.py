@@ -30,9 +30,9 @@ from protocol.codec import pack_trajectory, unpack_trajectory
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Segment, TestResult, Trajectory, Turn, TurnKind
 from protocol.weights import NO_VERSION, Lineage, WeightVersion
-from tests.support.episodes import BINARY_REWARD
-from tests.support.fake_judge import GOOD, serve_fake_judge, unreachable_url
-from tests.support.learner_specs import make_objective, make_spec
+from tests.support.actors.episodes import BINARY_REWARD
+from tests.support.fakes.fake_judge import GOOD, serve_fake_judge, unreachable_url
+from tests.support.runs.learner_specs import make_objective, make_spec
 
 JUDGE = JudgeSettings()
 

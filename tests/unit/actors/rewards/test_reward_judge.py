@@ -14,7 +14,7 @@ from actors.rewards.prompts import list_judge_prompts, load_judge_prompt
 from actors.rewards.settings import JudgeSettings, JudgeSpec
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus
-from tests.support.fake_judge import BAD, GOOD, FaultyReply, serve_fake_judge, unreachable_url
+from tests.support.fakes.fake_judge import BAD, GOOD, FaultyReply, serve_fake_judge, unreachable_url
 
 PROMPT = "$task|$history|$step|$result"
 PLAYED = EpisodeResult("count the lines", EpisodeStatus.COMPLETED, (), 0.0, False, 0.0)

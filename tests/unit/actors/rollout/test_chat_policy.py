@@ -14,10 +14,10 @@ from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
-from tests.support.fake_chat import ChatErrorReply, FakeChat, ToolCallReply, scripted_replies, serve_fake_chat
-from tests.support.fake_judge import unreachable_url
-from tests.support.fake_terminal import FakeTerminal
-from tests.support.observers import FakeObserver
+from tests.support.actors.observers import FakeObserver
+from tests.support.fakes.fake_chat import ChatErrorReply, FakeChat, ToolCallReply, scripted_replies, serve_fake_chat
+from tests.support.fakes.fake_judge import unreachable_url
+from tests.support.fakes.fake_terminal import FakeTerminal
 
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
 AGENT = HermesAgent(PromptTemplate("sys"), SHELL_ONLY, SHELL_ONLY)

@@ -28,10 +28,10 @@ from learner.data.sequences import join_sequences
 from protocol.trajectory import TRAIN_PURPOSE, EpisodeStatus, RolloutRequest, TestResult, Trajectory, TurnKind
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
-from tests.support.episodes import BINARY_REWARD, REQUEST, episode_context
-from tests.support.fake_policy import END, LS, FakeTokenizer, ScriptedEngine
-from tests.support.fake_terminal import FakeTerminal
-from tests.support.observers import FakeObserver, FakeReward
+from tests.support.actors.episodes import BINARY_REWARD, REQUEST, episode_context
+from tests.support.actors.observers import FakeObserver, FakeReward
+from tests.support.fakes.fake_policy import END, LS, FakeTokenizer, ScriptedEngine
+from tests.support.fakes.fake_terminal import FakeTerminal
 
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
 SETTINGS = EpisodeSettings(

@@ -20,9 +20,9 @@ from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent
 from protocol.errors import InfraError
 from protocol.trajectory import EpisodeStatus, TestResult, Trajectory, TurnKind
 from sandbox.tasks.task import Task
-from tests.support.episodes import BINARY_REWARD, REQUEST, episode_context
-from tests.support.gateways import GatewayClients, open_gateway
-from tests.support.observers import FakeObserver, FakeReward
+from tests.support.actors.episodes import BINARY_REWARD, REQUEST, episode_context
+from tests.support.actors.gateways import GatewayClients, open_gateway
+from tests.support.actors.observers import FakeObserver, FakeReward
 
 SETTINGS = EpisodeSettings(
     max_turns=3,

@@ -19,9 +19,9 @@ from sandbox.pool.sandbox_pool import PoolSettings
 from sandbox.providers.interface import SandboxGroup
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, SETA, TERMINAL_BENCH, Toolset
-from tests.support.episodes import terminal_limits
-from tests.support.fake_provider import FakeProvider, FakeSandbox
-from tests.support.http_servers import pool_server
+from tests.support.actors.episodes import terminal_limits
+from tests.support.fakes.fake_provider import FakeProvider, FakeSandbox
+from tests.support.network.http_servers import pool_server
 
 TASK = Task(id="t", instruction="list", expected_tests=("a",), workdir="/app")
 

@@ -12,7 +12,7 @@ from actors.rollout.terminal import EpisodeGrade
 from protocol.events import EventLog
 from protocol.trajectory import Reward, TestResult, Trajectory
 from sandbox.tasks.task import Task
-from tests.support.trajectories import make_trajectory
+from tests.support.runs.trajectories import make_trajectory
 
 TASK = Task("task-0", "Count the lines.", family="count")
 

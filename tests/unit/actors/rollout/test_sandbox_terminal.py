@@ -11,7 +11,7 @@ from actors.rollout.terminal import SandboxDestroyedByAgent
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.tasks.task import Task
 from sandbox.tools import SETA
-from tests.support.episodes import local_sandbox, terminal_limits
+from tests.support.actors.episodes import local_sandbox, terminal_limits
 
 VANISHED = SandboxVanished("nothing says why")
 

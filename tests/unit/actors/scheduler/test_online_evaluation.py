@@ -21,9 +21,9 @@ from protocol.evaluation import AttemptRecord, read_attempts
 from protocol.staleness import AdmissionLimit, AdmissionMode
 from protocol.trajectory import TRAIN_PURPOSE, GroupId, InfraFailure, RolloutRequest
 from protocol.weights import WeightVersion
-from tests.support.attempts import attempt_for_request
-from tests.support.fake_buffer import FakeBuffer
-from tests.support.local_actors import LocalRemote
+from tests.support.actors.local_actors import LocalRemote
+from tests.support.fakes.fake_buffer import FakeBuffer
+from tests.support.runs.attempts import attempt_for_request
 
 VERSION = WeightVersion(8)
 LIMIT = 2

@@ -21,10 +21,10 @@ from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import BudgetFullError, DiskFullError
 from protocol.staleness import AdmissionLimit, AdmissionMode
 from protocol.trajectory import DropReason, GroupId, InfraFailure, RolloutRequest
-from tests.support.attempts import attempt_for_request
-from tests.support.fake_buffer import FakeBuffer
-from tests.support.fake_clock import FakeClock
-from tests.support.local_actors import LocalRemote
+from tests.support.actors.local_actors import LocalRemote
+from tests.support.fakes.fake_buffer import FakeBuffer
+from tests.support.fakes.fake_clock import FakeClock
+from tests.support.runs.attempts import attempt_for_request
 
 TASKS = ("a", "b", "c", "d", "e")
 PER_STEP, SIZE, MAX_STALENESS, STEPS = 2, 2, 2, 10

@@ -29,8 +29,8 @@ from learner.data.sequences import join_sequences
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, TurnKind
 from sandbox.tasks.task import Task
-from tests.support.episodes import episode_context
-from tests.support.fake_policy import make_reply
+from tests.support.actors.episodes import episode_context
+from tests.support.fakes.fake_policy import make_reply
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -9,7 +9,7 @@ from actors.tokens.segment_tree import ObservationSource, SegmentTree
 from learner.data.sequences import join_sequences
 from protocol.codec import decode_trajectory, encode_trajectory
 from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory, TurnKind
-from tests.support.fake_policy import make_reply
+from tests.support.fakes.fake_policy import make_reply
 
 IDS = st.lists(st.integers(2, 4), min_size=1, max_size=6)
 STEPS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 12), IDS, IDS), max_size=12)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from actors.tokens.chat_format import Tokenizer
 from actors.tokens.truncation import drop_middle, truncate_text
 from launch.data.demo.tokenizer import train_tokenizer
-from tests.support.fake_policy import FakeTokenizer
+from tests.support.fakes.fake_policy import FakeTokenizer
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("aé漢🦀\n"), max_size=400)
 

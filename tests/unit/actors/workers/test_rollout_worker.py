@@ -37,10 +37,10 @@ from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, Task
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalSandbox
 from sandbox.tasks.task import Task
-from tests.support.episodes import BINARY_REWARD
-from tests.support.fake_judge import unreachable_url
-from tests.support.trajectories import make_trajectory
-from tests.support.worker_specs import worker_spec
+from tests.support.actors.episodes import BINARY_REWARD
+from tests.support.actors.worker_specs import worker_spec
+from tests.support.fakes.fake_judge import unreachable_url
+from tests.support.runs.trajectories import make_trajectory
 
 
 class FakeWorkerPool:

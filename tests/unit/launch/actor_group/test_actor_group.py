@@ -63,7 +63,7 @@ from protocol.events import EventLog
 from protocol.stream import RunKeys, make_run_keys
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from sandbox.pool.run_orphans import SETTLE_S
-from tests.support.local_actors import LocalRemote
+from tests.support.actors.local_actors import LocalRemote
 
 HEAD, SECOND, THIRD = (
     ClusterNode(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", remote=index > 0) for index in range(3)

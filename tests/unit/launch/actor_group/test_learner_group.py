@@ -13,7 +13,7 @@ from launch.actor_group import learner_group
 from launch.actor_group.learner_group import LearnerGroup
 from learner.rank import LearnerRank
 from protocol.processes.stack_dumps import register_stack_dump
-from tests.support.local_actors import LocalRemote
+from tests.support.actors.local_actors import LocalRemote
 
 
 @dataclass

@@ -21,10 +21,10 @@ from sandbox.pool.leases import LeaseLimits
 from sandbox.providers.daytona import sdk
 from sandbox.router.app import create_app
 from sandbox.router.pool_servers import RoutedPoolServers
-from tests.support.environments import serve_environment
-from tests.support.fake_judge import unreachable_url
-from tests.support.fake_provider import FakeProvider
-from tests.support.http_servers import pool_server, serving
+from tests.support.actors.environments import serve_environment
+from tests.support.fakes.fake_judge import unreachable_url
+from tests.support.fakes.fake_provider import FakeProvider
+from tests.support.network.http_servers import pool_server, serving
 
 SAYS = "agent.system_prompt=Use the shell."
 POOL = ("sandbox.provider=pool", "warm_start.enabled=false")

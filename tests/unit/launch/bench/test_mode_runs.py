@@ -26,8 +26,8 @@ from protocol.staleness import AdmissionMode
 from protocol.trajectory import GroupId, RolloutRequest
 from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import Task
-from tests.support.attempts import make_attempt
-from tests.support.episodes import local_sandbox, terminal_limits
+from tests.support.actors.episodes import local_sandbox, terminal_limits
+from tests.support.runs.attempts import make_attempt
 
 ASYNC, SYNC, ONE = AdmissionMode.ASYNC, AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF
 WAITS = ToolDelays("0/1", median_s=3.0, p95_s=12.0)

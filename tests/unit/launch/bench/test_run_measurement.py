@@ -19,8 +19,8 @@ from protocol.errors import InfraError
 from protocol.evaluation import AttemptRecord
 from protocol.events import EventLog, JsonValue
 from protocol.files.digests import digest_files
-from tests.support.attempts import make_attempt
-from tests.support.evaluations import write_run_attempts
+from tests.support.runs.attempts import make_attempt
+from tests.support.runs.evaluations import write_run_attempts
 
 WAITS = ToolDelays("0/1", median_s=3.0, p95_s=12.0)
 

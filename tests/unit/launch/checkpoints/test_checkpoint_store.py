@@ -28,7 +28,7 @@ from protocol.files.digests import digest_files
 from protocol.journal import Journal, JournalSettings
 from protocol.journal.repair import JOURNAL_FILE, recover_journal
 from protocol.stream import ReceivedTrajectory
-from tests.support.trajectories import RUN, make_plan, make_trajectory
+from tests.support.runs.trajectories import RUN, make_plan, make_trajectory
 
 
 def manifest(step: int) -> CheckpointManifest:

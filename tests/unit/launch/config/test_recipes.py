@@ -15,7 +15,7 @@ from launch.cluster import COMMAND
 from launch.config import RunConfig, load_recipe, recipe_names
 from launch.evaluation.standalone.evaluation import load_local_recipe
 from learner.losses.settings import RewardShapingSettings
-from tests.support.recipe_tables import ART, REFERENCE, STATED, TABLES, Row, Value
+from tests.support.runs.recipe_tables import ART, REFERENCE, STATED, TABLES, Row, Value
 
 NAMES = sorted(TABLES)
 ROWS = [(name, row) for name in NAMES for row in TABLES[name]]

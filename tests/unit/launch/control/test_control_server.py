@@ -35,7 +35,7 @@ from launch.run_records.stored_config import config_tables, load_stored_config
 from protocol.errors import UserError
 from protocol.events import EventLog, JsonValue
 from protocol.run_directory.run_tail import read_events
-from tests.support.local_actors import LocalRemote
+from tests.support.actors.local_actors import LocalRemote
 
 SOON_S = 30.0
 

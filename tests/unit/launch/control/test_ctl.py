@@ -29,7 +29,7 @@ from protocol.errors import UserError
 from protocol.events import EventLog
 from protocol.run_directory.layout import NoSuchRunError
 from protocol.run_directory.run_status import RunStatus
-from tests.support.fake_run import write_fake_run
+from tests.support.fakes.fake_run import write_fake_run
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from actors.agents.prompt import PromptTemplate
 from launch.data.conversations import TrainingDataError, parse_conversation, read_conversations
 from protocol.errors import UserError
 from sandbox.tools import SHELL_ONLY
-from tests.support.parquet_files import write_parquet
+from tests.support.tasks.parquet_files import write_parquet
 
 ASK = {"role": "user", "content": "Go."}
 SAY = {"role": "assistant", "content": "done"}

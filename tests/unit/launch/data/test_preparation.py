@@ -19,7 +19,7 @@ from sandbox.tasks.formats.generated.generator import make_task
 from sandbox.tasks.formats.registry import TaskFormat
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
-from tests.support.task_files import write_tasks
+from tests.support.tasks.task_files import write_tasks
 
 FAMILY, ELSEWHERE = min(FAMILIES), max(FAMILIES)
 
@@ -84,7 +84,8 @@ prepare_run(load_recipe("demo", sys.argv[3:]), Path(sys.argv[2]))
 """
 
 
-@pytest.mark.parametrize("during", ["tasks", pytest.param("model", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("during", ["tasks", "model"])
 def test_a_kill_while_preparing_leaves_nothing_that_a_resume_would_take_for_whole(during: str, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = [sys.executable, "-c", KILLED, during, str(run_dir), *SMALL, f'run.dir="{tmp_path}"']
@@ -279,7 +280,7 @@ def test_a_model_folder_without_model_or_tokenizer_is_refused(tmp_path: Path) ->
 
 
 def test_a_model_folder_without_weights_is_refused(tmp_path: Path) -> None:
-    model = prepared(tmp_path / "run").model_path
+    model = prepared(tmp_path / "run", *SMALL).model_path
     for weights in model.glob("*.safetensors*"):
         weights.unlink()
     with pytest.raises(UserError, match=r"has no weights.*--model"):

@@ -20,7 +20,7 @@ from launch.settings.data import OverlongAction
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.errors import UserError
 from protocol.run_directory.trajectory_export import TrajectoryExporter
-from tests.support.trajectories import make_segment, make_trajectory
+from tests.support.runs.trajectories import make_segment, make_trajectory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -16,7 +16,7 @@ from launch.data.warm_start_cache import warm_start_cache_key, warm_start_folder
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.errors import UserError
 from protocol.run_directory.trajectory_export import TrajectoryExporter
-from tests.support.trajectories import make_trajectory
+from tests.support.runs.trajectories import make_trajectory
 
 
 @pytest.mark.parametrize(

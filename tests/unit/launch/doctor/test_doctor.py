@@ -475,6 +475,7 @@ def doctor(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_an_engine_that_hangs_is_a_finding_of_the_command(tmp_path: Path) -> None:
     """It takes the connection and never says a word, as a dockerd does whose storage hangs."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:

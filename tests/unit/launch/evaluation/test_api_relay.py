@@ -20,7 +20,7 @@ from launch.evaluation.solvers.api_relay import ApiRelay, RelayedReply, RelaySes
 from protocol.processes.loopback import find_free_port
 from protocol.trajectory import EpisodeStatus
 from sandbox.session.sandbox_session import SandboxSession
-from tests.support.fake_chat import ChatErrorReply, FakeChat, scripted_replies, serve_fake_chat
+from tests.support.fakes.fake_chat import ChatErrorReply, FakeChat, scripted_replies, serve_fake_chat
 
 SECRET = "sk-the-endpoints-own"
 HEARD: list[tuple[int, str]] = []

@@ -15,8 +15,8 @@ from protocol.evaluation import AttemptId, AttemptRecord, AttemptStage
 from protocol.trajectory import EpisodeStatus, InfraFailure, TestResult
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.tasks.task import Task
-from tests.support.episodes import BINARY_REWARD
-from tests.support.worker_specs import worker_spec
+from tests.support.actors.episodes import BINARY_REWARD
+from tests.support.actors.worker_specs import worker_spec
 
 if TYPE_CHECKING:
     from sandbox.pool.sandbox_pool import SandboxPool

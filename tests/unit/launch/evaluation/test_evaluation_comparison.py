@@ -27,10 +27,10 @@ from protocol.errors import UserError
 from protocol.evaluation import AttemptId
 from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.attempts import make_attempt
-from tests.support.evaluations import record_terminal, write_evaluation, write_run_attempts
-from tests.support.recorded_trajectories import make_run_config, write_run
-from tests.support.standalone_pages import outside_urls, without_packages
+from tests.support.pages.standalone_pages import outside_urls, without_packages
+from tests.support.runs.attempts import make_attempt
+from tests.support.runs.evaluations import record_terminal, write_evaluation, write_run_attempts
+from tests.support.runs.recorded_trajectories import make_run_config, write_run
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 BEFORE: dict[str, list[bool | None]] = {"a": [False] * 4, "b": [True] * 4, "c": [True, False, True, False], "d": [True]}

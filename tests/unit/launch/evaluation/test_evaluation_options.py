@@ -22,8 +22,8 @@ from protocol.errors import UserError
 from sandbox.tasks.formats.registry import TaskFormat
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
-from tests.support.recorded_trajectories import make_run_config
-from tests.support.task_files import write_tasks
+from tests.support.runs.recorded_trajectories import make_run_config
+from tests.support.tasks.task_files import write_tasks
 
 
 def arguments(*words: str) -> EvaluateArguments:

@@ -21,7 +21,7 @@ from launch.evaluation.scores import (
     reported_ks,
     score_attempts,
 )
-from tests.support.attempts import make_attempt
+from tests.support.runs.attempts import make_attempt
 
 BEFORE = [
     make_attempt("a", passed=True),

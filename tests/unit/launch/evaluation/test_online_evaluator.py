@@ -34,8 +34,8 @@ from protocol.evaluation import AttemptFile, AttemptRecord
 from protocol.events import EventLog
 from protocol.run_directory.run_tail import read_events
 from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion
-from tests.support.attempts import attempt_for_request, make_attempt
-from tests.support.local_actors import LocalRemote
+from tests.support.actors.local_actors import LocalRemote
+from tests.support.runs.attempts import attempt_for_request, make_attempt
 
 SPEC = EvaluationSpec(solver="run")
 PLAN = EvaluationPlan("", ("a", "b"), attempts=2, greedy=1, seed=3)

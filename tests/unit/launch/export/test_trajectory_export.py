@@ -14,8 +14,8 @@ from launch.export.__main__ import COMMAND
 from launch.export.hugging_face import COLUMNS
 from launch.settings.data import OverlongAction
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER, main_guard
-from tests.support.evaluations import write_evaluation_with_trajectory
-from tests.support.recorded_trajectories import make_run_config, record_trajectory, tokenizer, tool_call, write_run
+from tests.support.runs.evaluations import write_evaluation_with_trajectory
+from tests.support.runs.recorded_trajectories import make_run_config, record_trajectory, tokenizer, tool_call, write_run
 
 PASSES = [f"First.\n{tool_call('ls')}\n{tool_call('false')}", tool_call("touch x"), "done"]
 FAILS = [tool_call("ls"), "<tool_call>{</tool_call>", "done"]

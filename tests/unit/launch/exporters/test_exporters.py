@@ -30,7 +30,7 @@ from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USER
 from protocol.errors import UserError
 from protocol.run_directory.json_fields import Event
 from protocol.settings import ConfigError
-from tests.support.fake_run import write_fake_run
+from tests.support.fakes.fake_run import write_fake_run
 
 DATA = Path(__file__).resolve().parents[3] / "data"
 DASHBOARD = Path(prometheus.__file__).parent / "grafana.json"
@@ -346,6 +346,7 @@ def test_what_could_not_be_sent_is_said_where_a_run_is_watched(
     assert f"longshore exporters {run_dir} --to tensorboard" in event["text"]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [([], "no exporter is selected"), (["--to", "tensorboard"], "no key"), (["--prometheus", "70000"], "70000")],

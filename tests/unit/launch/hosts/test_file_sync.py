@@ -25,7 +25,7 @@ from launch.hosts.file_sync import (
 )
 from launch.hosts.node_agent import LogSync, NodeAgent
 from protocol.events import EventLog
-from tests.support.local_actors import LocalRemote
+from tests.support.actors.local_actors import LocalRemote
 
 HOUR_S = 3600.0
 

@@ -9,7 +9,7 @@ import pytest
 
 from launch.monitor.archive.activity import read_activity
 from protocol.activity import ACTIVITY_FOLDER, ActivityLog
-from tests.support.fake_clock import FakeClock
+from tests.support.fakes.fake_clock import FakeClock
 
 
 def test_slots_have_the_mean_number_of_things(tmp_path: Path) -> None:

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from protocol.cli.exit_codes import EXIT_USER
+from tests.support.commands import call_command
 
 
-def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-
-
-def test_the_monitors_json_says_what_went_wrong(tmp_path: Path) -> None:
-    done = _run("launch.monitor", tmp_path / "nothing", "--json")
+def test_the_monitors_json_says_what_went_wrong(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    done = call_command(capfd, "launch.monitor", tmp_path / "nothing", "--json")
     assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
     assert "no run 'nothing' in " in json.loads(done.stdout)["error"]
     assert done.stderr.startswith("error: ")
 
 
-def test_the_report_of_no_run_is_one_line(tmp_path: Path) -> None:
-    done = _run("launch.report", tmp_path / "nothing")
+def test_the_report_of_no_run_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    done = call_command(capfd, "launch.report", tmp_path / "nothing")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (EXIT_USER, "", 1)
     assert "no run 'nothing' in " in done.stderr
 
@@ -33,8 +27,10 @@ def test_the_report_of_no_run_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("port", "why"), [("65536", "less than or equal to 65535"), ("-1", "greater than or equal to 0")]
 )
-def test_a_port_that_cannot_be_is_refused(port: str, why: str, tmp_path: Path) -> None:
-    done = _run("launch.monitor", tmp_path, f"--port={port}")
+def test_a_port_that_cannot_be_is_refused(
+    port: str, why: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = call_command(capfd, "launch.monitor", tmp_path, f"--port={port}")
     assert (done.returncode, done.stdout) == (EXIT_USER, "")
     message = f"argument --port: input should be {why}, not '{port}'; see longshore monitor --help"
     assert done.stderr == f"error: {message}\n"

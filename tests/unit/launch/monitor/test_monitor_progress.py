@@ -16,7 +16,7 @@ from rich.console import Console
 from launch.monitor.progress import ProgressLog, format_step_line, render_panel, show_progress
 from launch.monitor.run_state.store import RunStore
 from protocol.events import EventLog
-from tests.support.fake_run import write_fake_run
+from tests.support.fakes.fake_run import write_fake_run
 
 
 def panel_of(store: RunStore) -> str:

@@ -29,8 +29,8 @@ from protocol import codec
 from protocol.events import EventLog
 from protocol.run_directory.trained_log import TrainedLog
 from protocol.run_directory.trajectory_export import EXPORT_INDEX, TRAJECTORIES_FOLDER, TrajectoryExporter
-from tests.support.step_facts import make_step_facts
-from tests.support.trajectories import make_trajectory
+from tests.support.runs.step_facts import make_step_facts
+from tests.support.runs.trajectories import make_trajectory
 
 COUNT = 256
 

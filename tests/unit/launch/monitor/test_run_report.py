@@ -19,10 +19,10 @@ from launch.report import COMMAND
 from protocol.events import EventLog
 from protocol.run_directory.layout import NoSuchRunError
 from protocol.run_directory.terminal_recordings import CastWriter
-from tests.support.attempts import make_attempt
-from tests.support.evaluations import write_run_attempts
-from tests.support.fake_run import HELD_OUT, write_fake_run
-from tests.support.standalone_pages import outside_urls, without_packages
+from tests.support.fakes.fake_run import HELD_OUT, write_fake_run
+from tests.support.pages.standalone_pages import outside_urls, without_packages
+from tests.support.runs.attempts import make_attempt
+from tests.support.runs.evaluations import write_run_attempts
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 

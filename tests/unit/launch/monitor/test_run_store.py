@@ -22,8 +22,8 @@ from protocol.run_directory.file_tail import FileTail
 from protocol.run_directory.layout import EVENT_FILES, NoSuchRunError
 from protocol.run_directory.run_status import RunStatus
 from protocol.run_directory.run_tail import RunTail
-from tests.support.fake_run import MAX_STALENESS, write_fake_run
-from tests.support.step_facts import make_step_facts
+from tests.support.fakes.fake_run import MAX_STALENESS, write_fake_run
+from tests.support.runs.step_facts import make_step_facts
 
 
 def _keys(lines: list) -> list[tuple[str, int]]:

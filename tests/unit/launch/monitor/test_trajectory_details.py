@@ -34,7 +34,7 @@ from protocol.run_directory.trained_log import (
 from protocol.run_directory.trajectory_export import TrajectoryExporter, UnreadableTrajectoryError
 from protocol.trajectory import TestResult, Turn, TurnKind
 from protocol.weights import NO_VERSION, LineageEntry, WeightVersion, make_version
-from tests.support.trajectories import make_segment, make_trajectory
+from tests.support.runs.trajectories import make_segment, make_trajectory
 
 OLD, NEW = make_version(1, 0), make_version(1, 3)
 NAN = np.float32(np.nan)

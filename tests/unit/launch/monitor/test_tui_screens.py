@@ -24,9 +24,9 @@ from protocol import codec
 from protocol.activity import ActivityLog
 from protocol.events import EventLog
 from protocol.run_directory.trajectory_export import TrajectoryExporter
-from tests.support.fake_run import FakeRun, write_fake_run
-from tests.support.trajectories import make_trajectory
-from tests.support.tui import open_monitor
+from tests.support.fakes.fake_run import FakeRun, write_fake_run
+from tests.support.pages.tui import open_monitor
+from tests.support.runs.trajectories import make_trajectory
 
 COUNT = 256
 PICTURE = Path(__file__).parents[4] / "docs" / "monitor-tui.svg"
@@ -137,6 +137,7 @@ async def test_a_terminal_begins_at_the_turn_that_was_chosen(recorded: Path, mon
         await person.wait_for_text("engine, worker, node", "generate", "✗ whole")
 
 
+@pytest.mark.slow
 async def test_a_terminal_plays_to_its_end(recorded: Path) -> None:
     async with open_monitor(recorded) as person:
         await person.press("2")
@@ -195,6 +196,7 @@ async def test_a_list_is_searched_ordered_and_read_to_its_end(history: Path) -> 
         await person.wait_for_text("state=trained")
 
 
+@pytest.mark.slow
 async def test_a_list_that_stands_still_counts_what_it_has_not_shown(tmp_path: Path) -> None:
     run_dir = tmp_path / "growing"
     run = FakeRun(run_dir, steps=4)
@@ -245,6 +247,7 @@ async def test_terminals_are_watched_while_they_are_written(tmp_path: Path) -> N
             await person.wait_for_text("6 episodes running")
 
 
+@pytest.mark.slow
 async def test_the_log_leads_to_its_trajectory(running: Path) -> None:
     async with open_monitor(running) as person:
         await person.press("5")
@@ -283,6 +286,7 @@ async def test_every_page_lists_its_keys(history: Path) -> None:
         await person.wait_for_text("Worst", "Search", "Order", "Follow")
 
 
+@pytest.mark.slow
 async def test_it_is_readable_in_both_lights_and_at_another_size(history: Path) -> None:
     async with open_monitor(history, (80, 24), light=True) as person:
         await person.press("2")
@@ -298,6 +302,7 @@ async def test_it_is_readable_in_both_lights_and_at_another_size(history: Path) 
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_removed_says_so_and_stays_to_be_read(history: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "removed"
     shutil.copytree(history, run_dir)

@@ -69,7 +69,7 @@ def test_a_recordings_long_waits_are_cut_and_nothing_else(waits: list[float], tm
     cast = "\n".join(['{"version": 2, "width": 80, "height": 24}', *(json.dumps([t, "o", "x"]) for t in times)])
     folder = written(
         tmp_path,
-        top=f'import {{ shortened }} from "./page/recording.js";\nconst cast = {json.dumps(cast)};\n'
+        top=f'import {{ shortened }} from "./page/components/recording.js";\nconst cast = {json.dumps(cast)};\n'
         'console.log(JSON.stringify(shortened(cast).data.split("\\n").slice(1)));\n',
     )
     shutil.copytree(STATIC, folder / "page")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +28,7 @@ from launch.simulate.scenario import find_scenario, read_scenario
 from learner.models.qwen import QWEN_FAMILIES, QwenConfig
 from protocol.cli.exit_codes import EXIT_USER
 from protocol.errors import UserError
+from tests.support.commands import call_command
 
 DATA = Path(__file__).resolve().parents[3] / "data"
 RUNS = [DATA / "demo_16_steps.json", DATA / "demo_old_tokens.json"]
@@ -221,13 +220,8 @@ def test_the_demo_models_shape_is_that_of_the_model_that_is_built() -> None:
     assert shape.count_parameters() == pytest.approx(0.82e6, rel=0.01)
 
 
-def plan(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "launch.plan", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-
-
-def test_the_command_prints_one_object_and_a_table() -> None:
-    done = plan("demo", "--nodes", "2", "--from", RUNS[0], "--json")
+def test_the_command_prints_one_object_and_a_table(capfd: pytest.CaptureFixture[str]) -> None:
+    done = call_command(capfd, "launch.plan", "demo", "--nodes", "2", "--from", RUNS[0], "--json")
     output = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
     assert {"weights", "gradients", "optimizer", "activations", "logits"} == set(output["memory"][0]["parts"])
@@ -247,8 +241,8 @@ def test_the_command_prints_one_object_and_a_table() -> None:
         (["demo", "--gpu-gb", "none"], "argument --gpu-gb: input should be a valid number"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], why: str) -> None:
-    done = plan(*arguments, "--json")
+def test_bad_input_is_one_line(arguments: list[str], why: str, capfd: pytest.CaptureFixture[str]) -> None:
+    done = call_command(capfd, "launch.plan", *arguments, "--json")
     assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
     assert why in done.stderr
     assert done.stderr.count("\n") == 1

@@ -27,8 +27,8 @@ from protocol.cli.exit_codes import EXIT_USER, main_guard
 from protocol.evaluation import AttemptError, AttemptStage, AttemptVerdict
 from protocol.trajectory import EpisodeStatus, InfraFailure, TestResult
 from sandbox.tasks.task import Task
-from tests.support.observers import FakeObserver
-from tests.support.recorded_trajectories import (
+from tests.support.actors.observers import FakeObserver
+from tests.support.runs.recorded_trajectories import (
     LIMITS,
     CountingTerminal,
     make_chat_format,

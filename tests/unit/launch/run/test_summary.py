@@ -17,7 +17,7 @@ from protocol.events import EventLog
 from protocol.journal import JournalAccounting
 from protocol.trajectory import DropReason
 from protocol.weights import WeightVersion
-from tests.support.attempts import make_attempt
+from tests.support.runs.attempts import make_attempt
 
 ACCOUNTING = JournalAccounting(
     acknowledged=20,

@@ -9,8 +9,8 @@ import pytest
 
 from launch.run_records.metrics_log import MetricsLog, read_dropped_tokens, read_metrics
 from launch.run_records.step_facts import count_increase
-from tests.support.fake_clock import FakeClock
-from tests.support.step_facts import make_step_facts
+from tests.support.fakes.fake_clock import FakeClock
+from tests.support.runs.step_facts import make_step_facts
 
 
 def test_a_line_has_what_the_driver_and_the_learner_measured(tmp_path: Path) -> None:

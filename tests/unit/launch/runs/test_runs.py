@@ -30,9 +30,9 @@ from launch.runs.run_list import list_run_rows, read_run_row
 from protocol.cli.formatting import format_age, format_bytes
 from protocol.errors import UserError
 from protocol.run_directory.run_status import RunStatus
-from tests.support.attempts import make_attempt
-from tests.support.evaluations import write_run_attempts
-from tests.support.fake_run import write_fake_run
+from tests.support.fakes.fake_run import write_fake_run
+from tests.support.runs.attempts import make_attempt
+from tests.support.runs.evaluations import write_run_attempts
 
 NOW = 1_900_000_000.0
 

@@ -15,7 +15,7 @@ from protocol import codec
 from protocol.errors import UserError
 from protocol.events import EventLog
 from protocol.run_directory.trajectory_export import TrajectoryExporter
-from tests.support.trajectories import make_trajectory
+from tests.support.runs.trajectories import make_trajectory
 
 DATA = Path(__file__).resolve().parents[3] / "data"
 YOUNG, OLD = DATA / "demo_16_steps.json", DATA / "demo_old_tokens.json"

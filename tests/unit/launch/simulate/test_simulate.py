@@ -350,6 +350,7 @@ def test_a_scenario_that_says_nothing_or_the_contrary_is_refused(tmp_path: Path,
         read_scenario(path)
 
 
+@pytest.mark.slow
 def test_a_simulation_that_stands_still_says_where_in_words() -> None:
     """Every group has one reward, and is dropped for it."""
     scenario = small(steps=3).model_copy(update={"episode": EpisodeModel(median_s=600, reward=(1e9, 1e-9))})

@@ -27,7 +27,7 @@ from protocol.events import EventLog
 from protocol.processes.stack_dumps import register_stack_dump
 from protocol.processes.task_stacks import TaskStack, collect_task_stacks
 from protocol.run_directory.run_tail import read_events
-from tests.support.fake_clock import FakeClock
+from tests.support.fakes.fake_clock import FakeClock
 
 TRAINS = "launch/training/loop.py:230 TrainingLoop.run"
 

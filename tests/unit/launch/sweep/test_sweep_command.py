@@ -34,7 +34,7 @@ class UncheckedRuns(TrainingPoints):
     """Runs of the fake, which needs no machine."""
 
     def __init__(self, sweep: Sweep) -> None:
-        super().__init__(sweep, (sys.executable, "-m", "tests.support.fake_cluster"))
+        super().__init__(sweep, (sys.executable, "-m", "tests.support.fakes.fake_cluster"))
 
     def preflight(self, points: object) -> None: ...
 
@@ -100,6 +100,7 @@ def test_one_that_failed_is_named_with_what_to_do(
     assert "2 points, 1 to run" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_goal_that_is_missed_is_no_success(sweeping: Sweeping, capsys: pytest.CaptureFixture[str]) -> None:
     assert sweeping(text=FILE.replace("0.3", "0.6")) == EXIT_FAILED
     assert "the goal was missed by seed0, seed1" in capsys.readouterr().out

@@ -17,9 +17,9 @@ from launch.sweep.sweep_loop import SweepLoop
 from launch.sweep.sweep_table import PointState
 from protocol.errors import UserError
 from sandbox.tasks.formats.generated.generator import training_tasks
-from tests.support.task_files import write_tasks
+from tests.support.tasks.task_files import write_tasks
 
-PROGRAM = (sys.executable, "-m", "tests.support.fake_evaluate")
+PROGRAM = (sys.executable, "-m", "tests.support.fakes.fake_evaluate")
 URL = "http://127.0.0.1:9/v1"
 FILE = SweepFile(kind=SweepKind.EVALUATE)
 

@@ -16,10 +16,10 @@ from launch.sweep.sweep_loop import SweepLoop
 from launch.sweep.sweep_table import PointResult, PointState
 from launch.sweep.training_points import TrainingPoints
 from protocol.errors import UserError
-from tests.support import fake_cluster
-from tests.support.cluster_runs import eventually
+from tests.support.fakes import fake_cluster
+from tests.support.runs.cluster_runs import eventually
 
-PROGRAM = (sys.executable, "-m", "tests.support.fake_cluster")
+PROGRAM = (sys.executable, "-m", "tests.support.fakes.fake_cluster")
 
 
 class SweptPoints:
@@ -105,7 +105,8 @@ async def test_one_that_was_broken_off_is_resumed_and_the_others_were_not_stoppe
     assert set(swept.states.values()) == {"ended"}
 
 
-@pytest.mark.parametrize("death", ["refuse", pytest.param("half", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("death", ["refuse", "half"])
 async def test_one_that_never_was_a_run_is_begun_anew(tmp_path: Path, death: str) -> None:
     swept = SweptPoints(tmp_path, "run.seed=0")
     swept.behave(seed0=[death])
@@ -149,7 +150,8 @@ async def test_what_begins_alike_waits_for_the_first_and_the_others_do_not(tmp_p
     assert all("evaluation.before_from" in call["sets"] for call in swept.calls[2:])
 
 
-@pytest.mark.parametrize("concurrency", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("concurrency", [1, 3])
 async def test_one_that_dies_before_it_trains_leaves_the_start_to_the_next(tmp_path: Path, concurrency: int) -> None:
     swept = SweptPoints(tmp_path, "learner.loss=clip,gspo,cispo")
     swept.behave(clip=["half"])

@@ -24,7 +24,7 @@ from launch.templates.entrypoint import make_cluster_arguments
 from launch.templates.job import ClusterJob, make_job
 from launch.templates.slurm import SlurmJob, render_slurm
 from protocol.errors import UserError
-from tests.support.kuberay import RAY_JOB
+from tests.support.runs.kuberay import RAY_JOB
 
 RUN = ("demo", "--steps", "3", "--set", "agent.harness=python3 /opt/my agent.py $HOME 'x'")
 SLURM = ("slurm", "--nodes", "8", "--gpus", "8", "--partition", "a100,h100", "--venv", "/opt/my env")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,8 @@ from launch.trace.trace_events import (
 )
 from protocol.cli.exit_codes import EXIT_USER
 from protocol.events import EventLog
-from tests.support.fake_run import write_fake_run
+from tests.support.commands import call_command
+from tests.support.fakes.fake_run import write_fake_run
 
 TRACK = TraceTrack("process", "track")
 
@@ -222,13 +221,10 @@ def test_a_window_keeps_what_reaches_into_it_and_the_levels_that_held() -> None:
     ]
 
 
-def trace(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "launch.trace", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-
-
-def test_the_command_writes_a_window_of_the_run(run_dir: Path, tmp_path: Path) -> None:
-    done = trace(run_dir, "--steps", "2-3", "--output", tmp_path / "t.json", "--json")
+def test_the_command_writes_a_window_of_the_run(
+    run_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = call_command(capfd, "launch.trace", run_dir, "--steps", "2-3", "--output", tmp_path / "t.json", "--json")
     output = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
     file = json.loads((tmp_path / "t.json").read_text())
@@ -249,13 +245,15 @@ def test_the_command_writes_a_window_of_the_run(run_dir: Path, tmp_path: Path) -
         (["--output", "/nowhere/t.json"], "cannot write /nowhere/t.json"),
     ],
 )
-def test_bad_input_is_one_line(run_dir: Path, arguments: list[str], why: str) -> None:
-    done = trace(run_dir, *arguments, "--json")
+def test_bad_input_is_one_line(
+    run_dir: Path, arguments: list[str], why: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = call_command(capfd, "launch.trace", run_dir, *arguments, "--json")
     assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
     assert why in done.stderr
 
 
-def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path) -> None:
-    done = trace(tmp_path)
+def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    done = call_command(capfd, "launch.trace", tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (EXIT_USER, 1)
     assert f"no run '{tmp_path.name}' in" in done.stderr

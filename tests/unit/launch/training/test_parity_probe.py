@@ -16,8 +16,8 @@ from launch.config import load_recipe
 from launch.data.preparation import prepare_run
 from launch.training.parity_probe import ParityProbeError, ParityProbeSettings, make_probe_settings, sample_probe
 from protocol.weights import WeightVersion
-from tests.support.fake_probed_engine import LOGPROB, TOKENS, ProbedEngine
-from tests.support.local_actors import LocalRemote
+from tests.support.actors.local_actors import LocalRemote
+from tests.support.fakes.fake_probed_engine import LOGPROB, TOKENS, ProbedEngine
 
 NOW, OLD = WeightVersion(5), WeightVersion(4)
 PROMPTS = ((1, 2, 3), (4, 5), (6,), (7, 8, 9))

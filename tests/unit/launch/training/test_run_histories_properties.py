@@ -32,7 +32,7 @@ from protocol.journal import AppendOutcome, BudgetFullError, ClosedGroup, Journa
 from protocol.staleness import AdmissionLimit, AdmissionMode, StaleTokenPolicy, apply_stale_token_policy, may_take_step
 from protocol.trajectory import DropReason, InfraFailure, RolloutRequest, Segment
 from protocol.weights import NO_VERSION, Lineage, WeightVersion, make_version
-from tests.support.trajectories import RUN, make_trajectory
+from tests.support.runs.trajectories import RUN, make_trajectory
 
 SIZE = 3
 GROUPS_PER_STEP = 2
@@ -432,7 +432,7 @@ class RunHistoryMachine(RuleBasedStateMachine):
 
 
 TestRun = RunHistoryMachine.TestCase
-TestRun.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestRun.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.slow

@@ -44,10 +44,10 @@ from protocol.run_directory.trained_log import RewindEntry, parse_trained_line
 from protocol.staleness import StaleTokenPolicy
 from protocol.trajectory import DropReason, Float32Array, Int32Array, Uint8Array
 from protocol.weights import Lineage, WeightManifest, WeightVersion
-from tests.support.fake_buffer import FakeBuffer
-from tests.support.fake_probed_engine import LOGPROB, ProbedEngine
-from tests.support.fake_scheduler import FakeScheduler
-from tests.support.local_actors import LocalRemote
+from tests.support.actors.local_actors import LocalRemote
+from tests.support.fakes.fake_buffer import FakeBuffer
+from tests.support.fakes.fake_probed_engine import LOGPROB, ProbedEngine
+from tests.support.fakes.fake_scheduler import FakeScheduler
 
 PER_STEP = 2
 SOON_S = 30.0

@@ -15,8 +15,8 @@ from launch.trajectory_reader.trajectory_lookup import find_trajectory, open_tra
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, Trajectory
 from sandbox.tasks.task import Task
-from tests.support.evaluations import write_evaluation_with_trajectory
-from tests.support.recorded_trajectories import (
+from tests.support.runs.evaluations import write_evaluation_with_trajectory
+from tests.support.runs.recorded_trajectories import (
     make_chat_format,
     make_run_config,
     record_trajectory,

@@ -18,8 +18,8 @@ from launch.weight_sync.manager import WeightSyncManager
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.fake_scheduler import FakeScheduler
-from tests.support.local_actors import LocalRemote
+from tests.support.actors.local_actors import LocalRemote
+from tests.support.fakes.fake_scheduler import FakeScheduler
 
 
 class ColocatedEngine:

@@ -10,7 +10,7 @@ from learner.data.token_account import account_tokens
 from protocol.staleness import StaleTokenPolicy, apply_stale_token_policy
 from protocol.trajectory import Segment, Trajectory, Turn, TurnKind
 from protocol.weights import Lineage, WeightVersion
-from tests.support.trajectories import make_segment, make_trajectory
+from tests.support.runs.trajectories import make_segment, make_trajectory
 
 MAX_STALENESS = 2
 

@@ -25,7 +25,7 @@ from protocol.trajectory import (
     TurnKind,
 )
 from protocol.weights import NO_VERSION, Lineage, WeightVersion
-from tests.support.learner_specs import make_objective, make_spec
+from tests.support.runs.learner_specs import make_objective, make_spec
 
 
 def segment(mask, version, first=0, **place) -> Segment:

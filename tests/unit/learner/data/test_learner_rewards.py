@@ -13,7 +13,7 @@ from learner.losses.settings import LossAggregation, RewardShapingSettings
 from protocol.codec import pack_trajectory
 from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory, Turn, TurnKind
 from protocol.weights import NO_VERSION, Lineage, WeightVersion
-from tests.support.learner_specs import make_objective, make_spec
+from tests.support.runs.learner_specs import make_objective, make_spec
 
 
 @pytest.mark.parametrize(

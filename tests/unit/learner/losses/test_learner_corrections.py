@@ -16,7 +16,7 @@ from learner.losses.settings import CorrectionSettings, KlPenaltySettings, Rewar
 from learner.losses.token_columns import make_token_columns
 from learner.training.update import split_minibatches
 from protocol.errors import UserError
-from tests.support.learner_specs import make_objective
+from tests.support.runs.learner_specs import make_objective
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=9), st.floats(0.01, 2.0))

@@ -13,7 +13,7 @@ from learner.losses.metrics import MetricSums, summarise_metrics
 from learner.losses.policy_loss import likelihood_loss, policy_loss
 from learner.losses.settings import CorrectionSettings, KlPenaltySettings
 from learner.losses.token_columns import TokenColumns
-from tests.support.learner_specs import make_objective
+from tests.support.runs.learner_specs import make_objective
 
 LOSSES = {
     "clip": make_objective(),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protocol import codec
 from protocol.codec import CodecError
 from protocol.trajectory import EpisodeStatus, Segment, Trajectory, Turn, TurnKind
-from tests.support.trajectories import assert_equal, make_segment, make_trajectory
+from tests.support.runs.trajectories import assert_equal, make_segment, make_trajectory
 
 MAX = 1 << 20
 ARRAYS = ("versions", "token_ids", "logprobs", "loss_mask")

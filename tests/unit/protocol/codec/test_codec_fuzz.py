@@ -17,7 +17,7 @@ import pytest
 from protocol import codec
 from protocol.codec import CodecError, Frame
 from protocol.codec.frames import seal, unseal
-from tests.support.trajectories import assert_equal, make_segment, make_trajectory
+from tests.support.runs.trajectories import assert_equal, make_segment, make_trajectory
 
 MAX = 1 << 16
 MEMORY = MAX + codec.decode_memory_bound(MAX)

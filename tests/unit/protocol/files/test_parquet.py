@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocol.files.parquet import read_parquet_rows
-from tests.support.parquet_files import write_parquet
+from tests.support.tasks.parquet_files import write_parquet
 
 
 def test_a_row_is_what_its_json_was(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from protocol.journal import (
 )
 from protocol.staleness import length_bucket
 from protocol.trajectory import DropReason, GroupId
-from tests.support.trajectories import RUN, make_plan, make_trajectory
+from tests.support.runs.trajectories import RUN, make_plan, make_trajectory
 
 LARGEST = 1000
 
@@ -469,7 +469,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = {path!r}
 from unit.protocol.journal.test_journal import arrival, open_journal
-from tests.support.trajectories import make_plan
+from tests.support.runs.trajectories import make_plan
 journal = open_journal(Path({folder!r}))
 for group in range(10_000):
     journal.open_group(make_plan(group), b"%d" % group)

@@ -15,8 +15,8 @@ from protocol.journal.repair import JOURNAL_FILE, check_journal, recover_journal
 from protocol.journal.schema import TABLES
 from protocol.run_directory.trajectory_export import TrajectoryExporter, read_export_index
 from protocol.trajectory import DropReason, GroupId, make_trajectory_id
-from tests.support.commands import run_json
-from tests.support.trajectories import RUN, make_plan, make_trajectory
+from tests.support.commands import call_json
+from tests.support.runs.trajectories import RUN, make_plan, make_trajectory
 
 SETTINGS = JournalSettings(
     run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, disk_floor_bytes=0, dynamic_sampling=True
@@ -82,26 +82,28 @@ def members(journal: Journal) -> dict[int, list[int]]:
     return {group.group: [row.sample for row in group.trajectories] for group in lease.groups}
 
 
-def command(*arguments: object) -> tuple[int, dict[str, object], str]:
-    done = run_json("protocol.journal", *arguments)
+def command(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, dict[str, object], str]:
+    done = call_json(capfd, "protocol.journal", *arguments)
     return done.exit_code, done.output, done.stderr
 
 
-def test_a_whole_journal_is_found_whole(run_dir: Path) -> None:
+def test_a_whole_journal_is_found_whole(run_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     found = check_journal(run_dir / JOURNAL_FILE)
     assert found.whole
     assert found.payloads == 4 * GROUPS
-    code, report, _ = command("check", run_dir)
+    code, report, _ = command(capfd, "check", run_dir)
     assert (code, report["ok"], report["payloads"]) == (0, True, 4 * GROUPS)
 
 
-def test_bytes_that_changed_on_the_disk_are_found_and_taken_from_the_export(run_dir: Path) -> None:
+def test_bytes_that_changed_on_the_disk_are_found_and_taken_from_the_export(
+    run_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     _, row = arrival(3, 2)
     overwrite(run_dir, row.blob[:100], 100)
-    code, report, words = command("check", run_dir)
+    code, report, words = command(capfd, "check", run_dir)
     assert (code, report["bad_payloads"]) == (1, ["train-g000003-s02"])
     assert f"recover {run_dir}" in words
-    code, report, _ = command("recover", run_dir)
+    code, report, _ = command(capfd, "recover", run_dir)
     assert (code, report["payloads"], report["from_export"], report["lost"]) == (0, 4 * GROUPS - 1, 1, [])
     assert check_journal(run_dir / JOURNAL_FILE).whole
     journal = open_journal(run_dir)
@@ -371,13 +373,13 @@ def test_groups_that_were_passed_over_stay_so_where_the_groups_are_rebuilt(
     journal.close()
 
 
-def test_a_file_that_is_no_journal_at_all_is_named(run_dir: Path) -> None:
+def test_a_file_that_is_no_journal_at_all_is_named(run_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (run_dir / JOURNAL_FILE).write_bytes(b"not a database, " * 4096)
     with pytest.raises(JournalError, match="is damaged"):
         open_journal(run_dir)
     with pytest.raises(UserError, match="cannot be read"):
         recover_journal(run_dir)
-    assert command("recover", run_dir)[0] == 2
+    assert command(capfd, "recover", run_dir)[0] == 2
 
 
 @pytest.mark.parametrize("text", [b"ready", b"zero_variance", b"[0,1,2,3]"])
@@ -448,9 +450,9 @@ def test_a_run_whose_name_means_something_in_an_address_is_repaired_like_any_oth
     assert recover_journal(named).payloads == 4 * GROUPS
 
 
-def test_a_journal_that_is_open_is_left_alone(run_dir: Path) -> None:
+def test_a_journal_that_is_open_is_left_alone(run_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     journal = open_journal(run_dir)
-    code, _, words = command("check", run_dir)
+    code, _, words = command(capfd, "check", run_dir)
     assert (code, "stop the run first" in words) == (2, True)
     journal.close()
     with pytest.raises(UserError, match="no journal"):

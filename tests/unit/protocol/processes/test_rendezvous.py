@@ -30,6 +30,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", ["store", "any port", "group"])
 def test_a_store_listens_on_its_address_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")

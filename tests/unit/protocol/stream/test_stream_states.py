@@ -49,7 +49,7 @@ from protocol.stream.messages import (
 from protocol.stream.notices import PeerNotices
 from protocol.stream.outbox import StreamOutbox
 from protocol.trajectory import make_trajectory_id
-from tests.support.trajectories import RUN, make_trajectory
+from tests.support.runs.trajectories import RUN, make_trajectory
 
 SENDERS, SHARDS = ("a", "b", "c"), 2
 LARGEST, WINDOW = 3_000, 8_000

@@ -7,7 +7,7 @@ import pytest
 from sandbox.grading import suspicions
 from sandbox.grading.suspicions import MOST_COMMAND_CHARS, find_suspicions
 from sandbox.tasks.task import Task
-from tests.support.cheats.attacks import ATTACKS
+from tests.support.tasks.cheats.attacks import ATTACKS
 
 TASK = Task(
     id="t",

@@ -27,7 +27,7 @@ from sandbox.server.journal import StateDirectory
 from sandbox.server.service import PoolService, PoolServiceSettings
 from sandbox.server.task_source import TaskSource
 from sandbox.tasks.task import Task
-from tests.support.fake_provider import FakeProvider
+from tests.support.fakes.fake_provider import FakeProvider
 
 Running = Callable[[Starlette], AbstractAsyncContextManager[None]]
 

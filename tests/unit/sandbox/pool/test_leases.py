@@ -15,7 +15,7 @@ from sandbox.pool.leases import (
     SlotsExhausted,
     UnknownLease,
 )
-from tests.support.fake_clock import FakeClock
+from tests.support.fakes.fake_clock import FakeClock
 
 TTL = 10.0
 

@@ -17,7 +17,7 @@ from sandbox.pool.heartbeat import SessionHeartbeat
 from sandbox.pool.settings import PoolSettings
 from sandbox.pool.warm_pool import WarmPool
 from sandbox.pool.warm_sandboxes import ContainerKind
-from tests.support.fake_clock import FakeClock
+from tests.support.fakes.fake_clock import FakeClock
 
 KIND, OTHER = (ContainerKind(image, "/app", ContainerLimits()) for image in ("image", "other"))
 SETTINGS = PoolSettings("p", "r", 2, warm_per_kind=2, warm_max_age_s=600.0)

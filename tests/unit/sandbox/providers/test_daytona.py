@@ -19,8 +19,8 @@ from sandbox.providers.daytona import handle as machines
 from sandbox.providers.daytona import sdk as seam
 from sandbox.providers.daytona.provider import DaytonaOptions, daytona_provider
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
-from tests.support import fake_daytona
-from tests.support.fake_daytona import AsyncSandbox, CreateSandboxFromImageParams, FakeSdk
+from tests.support.fakes import fake_daytona
+from tests.support.fakes.fake_daytona import AsyncSandbox, CreateSandboxFromImageParams, FakeSdk
 
 TASK = Task(id="t", instruction="x", image="debian:12", memory_mb=3000, cpus=1.5, env={"A": "b"})
 

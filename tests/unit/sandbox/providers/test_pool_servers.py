@@ -11,9 +11,9 @@ from sandbox.pool.leases import LeaseLimits
 from sandbox.providers.interface import open_sandbox
 from sandbox.providers.pool_servers import PoolServers
 from sandbox.tasks.task import Task
-from tests.support.fake_judge import unreachable_url
-from tests.support.fake_provider import FakeProvider
-from tests.support.http_servers import pool_server
+from tests.support.fakes.fake_judge import unreachable_url
+from tests.support.fakes.fake_provider import FakeProvider
+from tests.support.network.http_servers import pool_server
 
 ONE = LeaseLimits(tasks=1, runs_per_task=1)
 

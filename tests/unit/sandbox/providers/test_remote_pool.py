@@ -28,8 +28,8 @@ from sandbox.providers.remote import RemotePool
 from sandbox.router.app import create_app
 from sandbox.router.pool_servers import RoutedPoolServers
 from sandbox.tasks.task import GradingLevel, Task
-from tests.support.fake_provider import FakeProvider
-from tests.support.http_servers import pool_server, serving
+from tests.support.fakes.fake_provider import FakeProvider
+from tests.support.network.http_servers import pool_server, serving
 
 TASK = Task(id="t", instruction="x")
 ONE = LeaseLimits(tasks=1, runs_per_task=1)

@@ -21,9 +21,9 @@ from sandbox.providers.remote import RemotePool
 from sandbox.router.app import create_app
 from sandbox.router.pool_servers import RoutedPoolServers
 from sandbox.tasks.task import Task
-from tests.support.fake_clock import FakeClock
-from tests.support.fake_provider import FakeProvider
-from tests.support.http_servers import pool_server, serving
+from tests.support.fakes.fake_clock import FakeClock
+from tests.support.fakes.fake_provider import FakeProvider
+from tests.support.network.http_servers import pool_server, serving
 
 TASK = Task(id="t", instruction="x")
 TTL = 600.0

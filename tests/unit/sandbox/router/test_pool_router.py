@@ -28,9 +28,9 @@ from sandbox.router.placement import PoolServerNode, rank_nodes
 from sandbox.router.pool_servers import RoutedPoolServers
 from sandbox.server.service import PoolService
 from sandbox.tasks.task import ImageBuild, Task
-from tests.support.fake_provider import FakeProvider
-from tests.support.http_servers import pool_server, serving
-from tests.support.openclaw_client import OpenClawClient
+from tests.support.fakes.fake_provider import FakeProvider
+from tests.support.network.http_servers import pool_server, serving
+from tests.support.sandbox.openclaw_client import OpenClawClient
 
 INLINE = {"task": encode_task(Task(id="t", instruction="x"))}
 TOKEN = "0123456789abcdef"

@@ -20,10 +20,10 @@ from sandbox.server.journal import StateDirectory
 from sandbox.server.operations import RequestedOperation
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
-from tests.support.fake_clock import FakeClock
-from tests.support.fake_provider import FakeProvider
-from tests.support.http_servers import pool_server
-from tests.support.openclaw_client import OpenClawClient
+from tests.support.fakes.fake_clock import FakeClock
+from tests.support.fakes.fake_provider import FakeProvider
+from tests.support.network.http_servers import pool_server
+from tests.support.sandbox.openclaw_client import OpenClawClient
 
 TASK = Task(id="t1", instruction="Do it.", run_tests="true\n", workdir="/app")
 META = {"task_name": "t1", "task_path": "set/t1", "instruction": "Do it.", "data_source": "terminal_bench"}

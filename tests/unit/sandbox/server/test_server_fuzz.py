@@ -24,8 +24,8 @@ from sandbox.pool.leases import LeaseLimits
 from sandbox.router.app import create_app
 from sandbox.router.pool_servers import RoutedPoolServers
 from sandbox.tasks.task import Task
-from tests.support.fake_provider import FakeProvider
-from tests.support.http_servers import pool_server, serving
+from tests.support.fakes.fake_provider import FakeProvider
+from tests.support.network.http_servers import pool_server, serving
 
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
 TASK = {"task": encode_task(Task(id="t", instruction=""))}

@@ -20,7 +20,7 @@ from sandbox.session.init_connection import wire
 from sandbox.session.init_connection.init_messages import ChildExit
 from sandbox.tasks.task import Task
 from sandbox.toolchain.in_container.layout import CREATED_PATHS_FILE
-from tests.support.fake_pid1 import FakePid1
+from tests.support.fakes.fake_pid1 import FakePid1
 
 LONG_S = 3600.0
 TASK = Task("t", "", run_tests="#!/bin/sh\ntrue\n", tests={"expected": b"42"}, test_timeout_s=LONG_S)

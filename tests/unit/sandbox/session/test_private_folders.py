@@ -10,7 +10,7 @@ import pytest
 from protocol.errors import UserError
 from sandbox.errors import SandboxLost
 from sandbox.session.private_folders import private_folders
-from tests.support.fake_pid1 import FakePid1
+from tests.support.fakes.fake_pid1 import FakePid1
 
 FOLDERS = {"/tests": 0o700, "/logs/verifier": 0o700}
 

@@ -10,8 +10,8 @@ from protocol.errors import UserError
 from sandbox.http.auth import check_access
 from sandbox.stress.sandbox_sources import FAULT_TASK, open_server_source
 from sandbox.stress.server_metrics import PoolServerMetrics
-from tests.support.fake_provider import FakeProvider
-from tests.support.http_servers import pool_server
+from tests.support.fakes.fake_provider import FakeProvider
+from tests.support.network.http_servers import pool_server
 
 TOKEN = "0123456789abcdef"
 

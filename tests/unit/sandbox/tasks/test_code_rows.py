@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.tasks.code_runner import candidate_program, harness
 from sandbox.tasks.formats.code_rows import parse_cases
-from tests.support.code_rows import CHEATS, ROWS
+from tests.support.tasks.code_rows import CHEATS, ROWS
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from sandbox.tasks.formats.generated.shell_checks import SUMMARY_HEADER
 from sandbox.tasks.formats.generated.vocabulary import SIZES, WORDS
 from sandbox.tasks.formats.terminal_bench import FORMAT, load_task, write_task
 from sandbox.tasks.task import Task, TaskError
-from tests.support.task_files import solution_command, wrong_commands
+from tests.support.tasks.task_files import solution_command, wrong_commands
 
 FULL = Task(
     id="full-1",

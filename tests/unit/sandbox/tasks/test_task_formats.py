@@ -30,8 +30,8 @@ from sandbox.tasks.task import (
     TaskService,
 )
 from sandbox.validation.task_warnings import find_task_warnings
-from tests.support.parquet_files import write_parquet
-from tests.support.public_test_scripts import PROJECT
+from tests.support.tasks.parquet_files import write_parquet
+from tests.support.tasks.public_test_scripts import PROJECT
 
 COMPOSE = """\
 x-own: 1

@@ -15,13 +15,14 @@ from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import held_out_tasks, make_task
 from sandbox.tasks.formats.registry import FOLDER_FORMATS, ROW_FORMATS, TaskFormat, detect_format, load_tasks
 from sandbox.tasks.task import Task
-from tests.support.arbitrary_tasks import tasks
-from tests.support.task_files import write_tasks
+from tests.support.tasks.arbitrary_tasks import tasks
+from tests.support.tasks.task_files import write_tasks
 
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ANY = [form for form in TaskFormat if form is not TaskFormat.GENERATED]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("form", FOLDER_FORMATS)
 @quick
 @given(task=tasks())
@@ -34,6 +35,7 @@ def test_any_task_survives_a_folder(form: TaskFormat, tmp_path_factory: pytest.T
     assert loaded.task == task
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("form", [form for form in ROW_FORMATS if form is not TaskFormat.GENERATED])
 @quick
 @given(some=st.lists(tasks(), min_size=1, max_size=2, unique_by=lambda task: task.id))

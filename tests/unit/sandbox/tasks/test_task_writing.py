@@ -12,7 +12,7 @@ from sandbox.tasks.formats.generated.generator import held_out_tasks
 from sandbox.tasks.formats.registry import FOLDER_FORMATS, TaskFormat, load_tasks
 from sandbox.tasks.formats.writing import plan_dataset_write
 from sandbox.tasks.task import Task, TaskError
-from tests.support.task_files import write_tasks
+from tests.support.tasks.task_files import write_tasks
 
 GOOD = held_out_tasks(0, 1)[:3]
 SHAPES = [TaskFormat.HARBOR, TaskFormat.OPENCLAW, TaskFormat.SWE_SYNTH]

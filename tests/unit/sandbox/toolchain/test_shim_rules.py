@@ -26,8 +26,8 @@ from sandbox.toolchain.in_container.shim_rules import (
     has_python_package,
 )
 from sandbox.validation.network_needs import find_network_needs
-from tests.support.cheats.graders import careless_task, shell_task
-from tests.support.public_test_scripts import STOCK
+from tests.support.tasks.cheats.graders import careless_task, shell_task
+from tests.support.tasks.public_test_scripts import STOCK
 
 PIECES = [*"'\"`(){};|&<>#\\\n $ax=", "$(", "${", "$((", "))", "case x in ", "esac", "<<E", "E\n", "if ", "[[ ", "]]"]
 TESTS = {"test_outputs.py": b"", "test_a.py": b""}

@@ -11,9 +11,9 @@ from sandbox.errors import ShellBusy
 from sandbox.providers.remote import RemotePool
 from sandbox.tasks.task import Task
 from sandbox.tools import SETA, SHELL_ONLY, TERMINAL_BENCH, ToolContext, call_tool
-from tests.support.fake_pid1 import FakePid1
-from tests.support.fake_provider import FakeProvider
-from tests.support.http_servers import pool_server
+from tests.support.fakes.fake_pid1 import FakePid1
+from tests.support.fakes.fake_provider import FakeProvider
+from tests.support.network.http_servers import pool_server
 
 HUGE = 10**400
 """A number that JSON can hold but a float cannot."""

@@ -25,51 +25,51 @@ from sandbox.validation.live_answers import describe_live_answer
 from sandbox.validation.network_needs import TaskPhase, find_network_needs, find_unmet_needs
 from sandbox.validation.network_requests import find_network_requests
 from sandbox.validation.task_warnings import find_task_warnings
-from tests.support import code_rows
-from tests.support.commands import run_json
-from tests.support.task_files import write_tasks
+from tests.support.commands import call_json
+from tests.support.tasks import code_rows
+from tests.support.tasks.task_files import write_tasks
 
 ASKS = "requests.get('http://localhost:5000')"
 
 
-def tasks_output(code: int, *arguments: object) -> dict[str, Any]:
+def tasks_output(capfd: pytest.CaptureFixture[str], code: int, *arguments: object) -> dict[str, Any]:
     """Return the JSON object of a command with this exit code."""
-    done = run_json("sandbox.tasks", *arguments)
+    done = call_json(capfd, "sandbox.tasks", *arguments)
     assert done.exit_code == code, done.stderr
     return done.output
 
 
-def test_a_data_set_is_generated_validated_converted_and_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_data_set_is_generated_validated_converted_and_listed(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     source, other = str(tmp_path / "a"), str(tmp_path / "b.jsonl")
     assert COMMAND.call(["generate", source, "--count", "3", "--held-out", "1"]) == 0
     assert COMMAND.call(["validate", source]) == 0
     assert COMMAND.call(["convert", source, "--to", "miles", "--output", other]) == 0
-    assert f"{3 + len(FAMILIES)} tasks can be used, 0 cannot" in capsys.readouterr().out
-    assert tasks_output(0, "list", source)["checksum"] == tasks_output(0, "list", other)["checksum"]
-    chosen = tasks_output(0, "list", source, "--only", "sort-*", "--only", "!*-train-*")
+    assert f"{3 + len(FAMILIES)} tasks can be used, 0 cannot" in capfd.readouterr().out
+    assert tasks_output(capfd, 0, "list", source)["checksum"] == tasks_output(capfd, 0, "list", other)["checksum"]
+    chosen = tasks_output(capfd, 0, "list", source, "--only", "sort-*", "--only", "!*-train-*")
     assert [row["task"] for row in chosen["tasks"]] == ["sort-held_out-00000000"]
 
 
 def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
     COMMAND.call(["generate", str(tmp_path / "a"), "--count", "1"])
     (tmp_path / "a/bad").mkdir()
     (tmp_path / "empty").mkdir()
     assert COMMAND.call(["validate", str(tmp_path / "empty")]) == 2
-    assert "name a folder of task folders" in capsys.readouterr().out
+    assert "name a folder of task folders" in capfd.readouterr().out
     assert COMMAND.call(["validate", str(tmp_path / "a")]) == 1
     assert COMMAND.call(["validate", str(tmp_path / "a"), "--only", "!bad"]) == 0
     assert COMMAND.call(["convert", str(tmp_path / "a"), "--to", "harbor", "--output", str(tmp_path / "h")]) == 1
-    out = capsys.readouterr().out
+    out = capfd.readouterr().out
     assert "bad: task.yaml is missing" in out
     assert "1 task can be used, 1 cannot" in out
     assert "1 tasks written" in out
     problem = {"place": str(tmp_path / "a/bad"), "what": "task.yaml is missing", "why": "it describes the task"}
-    assert tasks_output(1, "validate", tmp_path / "a")["problems"] == [problem]
-    assert tasks_output(1, "list", tmp_path / "a")["problems"] == [problem]
+    assert tasks_output(capfd, 1, "validate", tmp_path / "a")["problems"] == [problem]
+    assert tasks_output(capfd, 1, "list", tmp_path / "a")["problems"] == [problem]
     assert COMMAND.call(["list", str(tmp_path / "a")]) == 1
-    assert "bad: task.yaml is missing" in capsys.readouterr().out
+    assert "bad: task.yaml is missing" in capfd.readouterr().out
     assert COMMAND.call(["list", str(tmp_path / "empty")]) == 2
     for wrong, says in (
         (["validate", str(tmp_path / "none")], "is not a folder, file or label"),
@@ -230,20 +230,20 @@ def test_a_clean_container_without_artifacts_is_warned_about():
     assert not list(find_task_warnings(replace(task, artifacts=("/app",))))
 
 
-def test_what_is_to_be_known_of_several_tasks_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_what_is_to_be_known_of_several_tasks_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     row = {"reward_model": {"ground_truth": ["assert f(1) == 1"]}}
     rows = [{"prompt": [{"role": "user", "content": str(number)}], **row} for number in range(5)]
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in rows))
     assert COMMAND.call(["validate", str(tmp_path / "rows.jsonl")]) == 0
-    (line,) = [each for each in capsys.readouterr().out.splitlines() if "it has no oracle" in each]
+    (line,) = [each for each in capfd.readouterr().out.splitlines() if "it has no oracle" in each]
     assert line.endswith(" and 2 more: it has no oracle")
 
 
-def notes_on(code: str, path: Path, word: str) -> list[str]:
+def notes_on(capfd: pytest.CaptureFixture[str], code: str, path: Path, word: str) -> list[str]:
     """Return the warnings of validate that contain this text, for a row with this test code."""
     row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": [code]}}
     path.write_text(json.dumps(row))
-    return [note["what"] for note in tasks_output(0, "validate", path)["notes"] if word in note["what"]]
+    return [note["what"] for note in tasks_output(capfd, 0, "validate", path)["notes"] if word in note["what"]]
 
 
 UNCROSSING = {
@@ -256,8 +256,10 @@ UNCROSSING = {
 
 
 @pytest.mark.parametrize("code", UNCROSSING)
-def test_a_code_row_whose_tests_use_what_does_not_cross_to_the_answer_is_warned_about(tmp_path: Path, code: str):
-    notes = notes_on(code, tmp_path / "c.jsonl", "not cross")
+def test_a_code_row_whose_tests_use_what_does_not_cross_to_the_answer_is_warned_about(
+    tmp_path: Path, code: str, capfd: pytest.CaptureFixture[str]
+):
+    notes = notes_on(capfd, code, tmp_path / "c.jsonl", "not cross")
     assert len(notes) == bool(UNCROSSING[code])
     assert all(f"its tests (case_0) {UNCROSSING[code]}" in note for note in notes)
 
@@ -284,8 +286,10 @@ UNSHARED = {
 }
 
 
-def test_a_code_row_whose_tests_would_share_what_two_processes_do_not_is_warned_about(tmp_path: Path):
-    (note,) = notes_on("import random\nrandom.seed(4)\nassert f(3) == [6, 1]", tmp_path / "c.jsonl", " use ")
+def test_a_code_row_whose_tests_would_share_what_two_processes_do_not_is_warned_about(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    (note,) = notes_on(capfd, "import random\nrandom.seed(4)\nassert f(3) == [6, 1]", tmp_path / "c.jsonl", " use ")
     assert note.startswith("its tests (case_0) use random.seed, which does not affect the answer")
 
 
@@ -322,8 +326,10 @@ LACKING = {
 
 
 @pytest.mark.parametrize("code", LACKING)
-def test_a_code_row_whose_tests_import_what_the_base_images_python_lacks_is_warned_about(tmp_path: Path, code: str):
-    notes = notes_on(code, tmp_path / "c.jsonl", "lacks")
+def test_a_code_row_whose_tests_import_what_the_base_images_python_lacks_is_warned_about(
+    tmp_path: Path, code: str, capfd: pytest.CaptureFixture[str]
+):
+    notes = notes_on(capfd, code, tmp_path / "c.jsonl", "lacks")
     assert len(notes) == bool(LACKING[code])
     assert all(f"its tests (case_0) {LACKING[code]}, which" in note for note in notes)
 
@@ -366,7 +372,7 @@ def test_a_need_that_the_task_may_satisfy_is_not_unmet():
 
 
 def test_a_report_counts_what_can_be_used_and_why_the_rest_cannot(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     compose = "services:\n  main: {image: debian, ports: ['80:80']}\n"
     for name, toml in (("one", "[environment]\ncpus = 8"), ("two", ""), ("gpu", "[environment]\ngpus = 1")):
@@ -378,11 +384,11 @@ def test_a_report_counts_what_can_be_used_and_why_the_rest_cannot(
         }.items():
             (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name / path).write_text(text)
-    report = tasks_output(1, "report", tmp_path)
+    report = tasks_output(capfd, 1, "report", tmp_path)
     assert (report["usable"], report["unusable"], list(report["unusable_by_reason"].values())) == (2, 1, [1])
     assert (report["network"], report["hardware"]) == ({"agent full, tests full": 2}, {"more than 4 CPUs": 1})
     assert (report["offline_needs"], list(report["remarks_by_reason"].values())) == ({"verify": 2}, [2])
     assert COMMAND.call(["report", str(tmp_path)]) == 1
-    assert "may need a network  verify" in capsys.readouterr().out
+    assert "may need a network  verify" in capfd.readouterr().out
     assert COMMAND.call(["validate", str(tmp_path / "two")]) == 0
     assert COMMAND.call(["validate", str(tmp_path / "two"), "--strict"]) == 1

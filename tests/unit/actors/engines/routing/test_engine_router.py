@@ -19,8 +19,8 @@ from actors.engines.messages import (
     RequestTimedOut,
 )
 from actors.engines.routing.router import Router
-from tests.support.engine_requests import make_load, make_request
-from tests.support.fake_clock import FakeClock
+from tests.support.actors.engine_requests import make_load, make_request
+from tests.support.fakes.fake_clock import FakeClock
 
 
 class FakeRemoteEngine:

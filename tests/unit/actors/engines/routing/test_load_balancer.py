@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from actors.engines.messages import EngineLoad, EngineState
 from actors.engines.routing.load_balancer import LoadBalancer
 from protocol.weights import make_version
-from tests.support.engine_requests import make_load
+from tests.support.actors.engine_requests import make_load
 
 TOKENS = 100
 SLACK = 4

@@ -17,8 +17,8 @@ from actors.engines.server.active_server import ActiveServer, ConfirmedWeights
 from actors.engines.server.client import SamplingOptions
 from actors.engines.server.reply_stream import ReplyStream, SampledReply
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.engine_requests import make_request
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_requests import make_request
+from tests.support.actors.engine_specs import engine_spec
 
 MANIFEST = WeightManifest(WeightVersion(7), 0, NO_VERSION, "/weights", "", 0, 0)
 

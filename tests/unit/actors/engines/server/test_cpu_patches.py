@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 CHECK = """
 from actors.engines.server import cpu_patches
 assert cpu_patches.install_cpu_patches()
@@ -22,9 +24,10 @@ changed[2, 3] += 1
 assert weight_checker._hash_tensor(changed) != found
 print("told apart")
 """
-"""In a process of its own, because of the seam."""
+"""In a process of its own, because of the patches."""
 
 
+@pytest.mark.slow
 def test_the_servers_checksum_is_of_every_bit() -> None:
     done = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, check=False)
     assert done.stdout == "told apart\n", done.stderr[-3000:]

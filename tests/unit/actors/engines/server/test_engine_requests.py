@@ -37,7 +37,7 @@ for kind, message in json.load(sys.stdin):
         msgspec.convert(value, fields[name].type)
     print(kind)
 """
-"""In a process of its own, because of the seam."""
+"""In a process of its own, because of the patches."""
 
 
 def tensors() -> list[str]:

@@ -13,7 +13,7 @@ from actors.engines.routing.inflight_request import InflightRequest
 from actors.engines.routing.prefix_cache import PrefixKey
 from actors.engines.server.reply_stream import ReplyStream, VersionSpan, expand_spans
 from protocol.weights import WeightVersion
-from tests.support.engine_requests import make_chunk, make_request
+from tests.support.actors.engine_requests import make_chunk, make_request
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, 5)), min_size=1, max_size=6))

@@ -12,7 +12,7 @@ import pytest
 from actors.engines.server.process import API_KEY_VARIABLE, server_arguments, server_environment
 from actors.engines.settings import EngineSpec
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_specs import engine_spec
 
 CONTEXT = 512
 MANIFEST = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)

@@ -8,7 +8,7 @@ from aiohttp import web
 from actors.engines.messages import ServerLost
 from actors.engines.server.client import SamplingOptions, SGLangClient
 from actors.engines.server.reply_stream import ReplyStream
-from tests.support.engine_requests import make_chunk
+from tests.support.actors.engine_requests import make_chunk
 
 OPTIONS = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
 

@@ -13,7 +13,7 @@ from actors.engines.server.process import server_arguments
 from actors.engines.weights.adapter_files import ADAPTER_CONFIG_FILE, adapter_shape, check_adapter
 from actors.engines.weights.weight_files import ModelShape
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.engine_specs import Lora, engine_spec
+from tests.support.actors.engine_specs import Lora, engine_spec
 
 MANIFEST = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
 LORA = Lora(2, 32.0, ("q_proj", "down_proj"))

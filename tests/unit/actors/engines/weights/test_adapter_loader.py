@@ -15,7 +15,7 @@ from actors.engines.messages import ServerLost, WeightLoadError
 from actors.engines.server.active_server import ActiveServer, ConfirmedWeights
 from actors.engines.weights.adapter_loader import AdapterLoader, stage_checked_adapter
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
-from tests.support.engine_specs import Lora
+from tests.support.actors.engine_specs import Lora
 
 MOST = 3
 LORA = Lora(2, 2.0, ("o_proj",))

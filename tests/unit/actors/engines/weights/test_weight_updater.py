@@ -20,7 +20,7 @@ from actors.engines.server_slot import ServerSlot
 from actors.engines.weights.loader import FileWeightLoader, stage_checked_files
 from actors.engines.weights.updater import WeightUpdater
 from protocol.weights import WeightManifest, WeightVersion
-from tests.support.engine_specs import engine_spec
+from tests.support.actors.engine_specs import engine_spec
 
 OLD, NEW = WeightVersion(1), WeightVersion(2)
 

@@ -34,7 +34,7 @@ from sandbox.tasks.formats.generated.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.formats.generated.generator import held_out_tasks, training_families, training_tasks
 from sandbox.tasks.formats.generated.vocabulary import EXTENSIONS, MODES, WORDS, draw_choices, names_of
 from sandbox.tools import SHELL_ONLY
-from tests.support.task_files import solution_command
+from tests.support.tasks.task_files import solution_command
 
 SYSTEM = "You are a shell agent."
 
