@@ -130,9 +130,10 @@ def _sets(values: Mapping[str, Toml]) -> list[str]:
 async def _end_turn(run_dir: Path, turn: AsyncExitStack) -> None:
     """Close ``turn`` once a run's warm start and its evaluation before training are finished."""
     tail = RunTail(run_dir)
-    while not any(event["kind"] == "run.phase" and event["phase"] == "training" for event in tail.iter_events()):
+    while True:
+        if any(event["kind"] == "run.phase" and event["phase"] == "training" for event in tail.iter_events()):
+            return await turn.aclose()
         await asyncio.sleep(_POLL_S)
-    await turn.aclose()
 
 
 def _start_key(config: RunConfig) -> bytes:
