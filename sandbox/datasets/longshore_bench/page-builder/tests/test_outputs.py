@@ -104,7 +104,7 @@ def test_outputs_without_a_page_are_removed():
     nobody.run("sh", "-c", f"mkdir '{made}/out/old'; touch '{made}/out/old/x y.html' '{made}/out/style.css'")
     done = build(made)
     assert (done.returncode, done.stdout) == (0, "removed deep/er/b c.html\nremoved old/x y.html\n"), done.stderr
-    assert sorted(each.name for each in (made / "out").iterdir()) == ["a.html", "plain.html", "styles/style.css"]
+    assert sorted(each.name for each in (made / "out").iterdir()) == ["a.html", "plain.html", "style.css"]
 
 
 def test_broken_pages_do_not_stop_the_others():
