@@ -41,8 +41,6 @@ class LearnerSpec:
     """(step, rate) pairs set by a person: from that step on the rate is constant.  The last pair that applies wins."""
     publish_adapters: bool = False
     """Publish only the adapters instead of merging them into the weights."""
-    packed: bool = True
-    """Pack sequences; otherwise each has its own forward pass, which is slower with the same result."""
     logprob_chunk_bytes: int = DEFAULT_LOGPROB_CHUNK_BYTES
     """Most bytes of float32 logits in memory at once."""
 

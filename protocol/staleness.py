@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from protocol.trajectory import DropReason, Int32Array, Segment, Uint8Array
 from protocol.weights import Lineage
 
+_DECILES = 10
 DEFAULT_PUBLISH_EVERY = 1
 """Optimizer steps between two weight versions that the engines get."""
 
@@ -129,6 +131,21 @@ class StalenessVerdict:
 def length_bucket(sampled: int) -> str:
     """Return the length bucket of a trajectory with ``sampled`` tokens, named by its lower end, a power of two."""
     return str(1 << max(0, sampled.bit_length() - 1))
+
+
+def trained_share_by_decile(sampled: Sequence[int], trained: Sequence[int]) -> tuple[float, ...]:
+    """Return the trained share of the tokens in each tenth of the trajectories by length, shortest first.
+
+    ``sampled`` and ``trained`` are tokens by trajectory.  Empty for fewer than ten trajectories.
+    """
+    if len(sampled) < _DECILES:
+        return ()
+    ordered = sorted(range(len(sampled)), key=sampled.__getitem__)
+    ends = [len(ordered) * tenth // _DECILES for tenth in range(_DECILES + 1)]
+    tenths = [ordered[start:end] for start, end in pairwise(ends)]
+    return tuple(
+        sum(trained[each] for each in tenth) / max(1, sum(sampled[each] for each in tenth)) for tenth in tenths
+    )
 
 
 def staleness_loss_mask(policy: StaleTokenPolicy, staleness: Int32Array, max_staleness: int) -> npt.NDArray[np.bool_]:

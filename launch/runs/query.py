@@ -1,9 +1,10 @@
 """Answers SQL queries about a folder of runs: its files as tables of a database in memory.
 
-Nothing can be written, and no other file read: what the question names is loaded first, and then the doors are shut.
+Nothing can be written, and no other file read: the tables that the query names are loaded first, then the database is
+closed to the file system.
 
-- ``runs``: a line each, as ``launch.runs list`` has it
-- ``metrics``: the steps that stand, with every figure of ``metrics.jsonl``
+- ``runs``: a line each, as ``longshore runs list`` has it
+- ``metrics``: the steps that no rollback discarded, with every figure of ``metrics.jsonl``
 - ``trajectories``: the export's index (trajectory, group, sample, task, status, reward, length in bytes)
 - ``evaluations``: an attempt each, of those before, after and beside training
 - ``events``: time, kind, writer, and the whole line as JSON

@@ -57,7 +57,7 @@ def row_cells(row: SimulationRow) -> list[str]:
         f"{line['staleness_mean']:.2f}",
         f"{line['staleness_max']}",
         format_percent(1 - account.trained / max(1, account.sampled)),
-        f"{min(shares):.2f}-{max(shares):.2f}",
+        f"{min(shares):.2f}-{max(shares):.2f}" if shares else "–",
         format_percent(account.waited_s / account.seconds),
         format_percent(row.result.engine_idle),
         f"{sum(row.result.dropped.values()):,}",

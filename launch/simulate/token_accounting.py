@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from protocol.staleness import trained_share_by_decile
 from protocol.trajectory import DropReason
-
-DECILES = 10
 
 
 class ConsumedTrajectory(NamedTuple):
@@ -120,9 +119,6 @@ class TokenAccounting:
         tokens = np.concatenate([use.tokens[use.kept] for use in self.used])
         return [int(count) for count in np.bincount(staleness, weights=tokens)]
 
-    def trained_share_by_decile(self) -> list[float]:
+    def trained_share_by_decile(self) -> tuple[float, ...]:
         """Return the trained share of tokens in each tenth of the trajectories by length, shortest first."""
-        lengths = np.array([use.sampled for use in self.used])
-        trained = np.array([use.trained for use in self.used])
-        tenths = np.array_split(np.argsort(lengths, kind="stable"), DECILES)
-        return [float(trained[tenth].sum() / max(lengths[tenth].sum(), 1)) for tenth in tenths]
+        return trained_share_by_decile([use.sampled for use in self.used], [use.trained for use in self.used])

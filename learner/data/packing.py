@@ -32,15 +32,14 @@ def _without_loss(sample: TrainingSample) -> TrainingSample:
 
 
 def make_micro_batches(
-    samples: Sequence[TrainingSample], max_tokens: int, cost: SampleCost, multiple: int = 1, *, packed: bool = True
+    samples: Sequence[TrainingSample], max_tokens: int, cost: SampleCost, multiple: int = 1
 ) -> list[MicroBatch]:
     """Return balanced micro-batches of at most ``max_tokens``, as few as possible.
 
     Within one, longer sequences come first, so neighbours have similar lengths, which keeps padded attention cheap.  A
-    tail sequence without loss makes token counts a multiple of ``multiple`` (for sequence parallelism).  Without
-    ``packed``, each has one sequence.
+    tail sequence without loss makes token counts a multiple of ``multiple`` (for sequence parallelism).
     """
-    count = -(-sum(len(sample.token_ids) for sample in samples) // max_tokens) if packed else len(samples)
+    count = -(-sum(len(sample.token_ids) for sample in samples) // max_tokens)
     while (bins := _spread(samples, count, cost, max_tokens)) is None:
         if count >= len(samples):
             raise BadSampleError(f"a sequence is longer than {max_tokens} tokens: raise learner.micro_batch_tokens")

@@ -13,10 +13,9 @@ import numpy as np
 
 from learner.data.sequences import iterate_model_turns
 from learner.messages import TokenAccount
-from protocol.staleness import StalenessVerdict, length_bucket
+from protocol.staleness import StalenessVerdict, length_bucket, trained_share_by_decile
 from protocol.trajectory import Trajectory
 
-LENGTH_DECILES = 10
 MASKED_REASON = "masked"
 """Reason of tokens above the bound in a trajectory that is trained."""
 
@@ -37,7 +36,9 @@ def account_tokens(trajectories: Sequence[Trajectory], verdicts: Sequence[Stalen
             lost.setdefault(reason, Counter())[length_bucket(verdict.sampled)] += gone
     return TokenAccount(
         staleness_histogram=tuple(staleness[steps] for steps in range(max(staleness, default=-1) + 1)),
-        share_by_decile=_by_decile(verdicts),
+        share_by_decile=trained_share_by_decile(
+            [verdict.sampled for verdict in verdicts], [verdict.trained for verdict in verdicts]
+        ),
         by_turn=tuple((turns[turn][0], turns[turn][1]) for turn in sorted(turns)),
         untrained_tokens_by_length={reason: dict(counts) for reason, counts in lost.items()},
     )
@@ -49,18 +50,3 @@ def _add_turns(turns: dict[int, list[int]], trajectory: Trajectory, verdict: Sta
         sums = turns.setdefault(index, [0, 0])
         sums[0] += int(trajectory.segments[segment_index].loss_mask[turn.start : turn.end].sum())
         sums[1] += int(verdict.loss_masks[segment_index][turn.start : turn.end].sum())
-
-
-def _by_decile(verdicts: Sequence[StalenessVerdict]) -> tuple[float, ...]:
-    """Return the trained share of each tenth by length, shortest first; empty for fewer than ten trajectories."""
-    if len(verdicts) < LENGTH_DECILES:
-        return ()
-    ordered = sorted(verdicts, key=lambda verdict: verdict.sampled)
-    tenths = [
-        ordered[len(ordered) * n // LENGTH_DECILES : len(ordered) * (n + 1) // LENGTH_DECILES]
-        for n in range(LENGTH_DECILES)
-    ]
-    return tuple(
-        sum(verdict.trained for verdict in tenth) / max(1, sum(verdict.sampled for verdict in tenth))
-        for tenth in tenths
-    )

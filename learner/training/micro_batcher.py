@@ -36,7 +36,6 @@ class MicroBatcher:
     max_tokens: int
     """Most tokens of one rank's micro-batch."""
     multiple: int
-    packed: bool
 
     def make_batches(self, samples: Sequence[TrainingSample]) -> list[MicroBatch]:
         """Return this rank's micro-batches, at least one.  Every rank gets the same samples, so that all raise
@@ -45,8 +44,8 @@ class MicroBatcher:
         check_samples(samples, vocabulary=self.vocabulary, most_tokens=most_tokens)
         share = balance_samples(samples, layout.dp, self.cost)[layout.dp_rank]
         if layout.cp == 1:
-            return make_micro_batches(share, most_tokens, self.cost, self.multiple, packed=self.packed)
-        whole = make_micro_batches(share, most_tokens, self.cost, packed=self.packed)
+            return make_micro_batches(share, most_tokens, self.cost, self.multiple)
+        whole = make_micro_batches(share, most_tokens, self.cost)
         return [split_micro_batch(batch, layout.cp, layout.cp_rank, self.multiple) for batch in whole]
 
     def cost(self, sample: TrainingSample) -> float:
@@ -61,5 +60,4 @@ def make_micro_batcher(config: QwenConfig, spec: LearnerSpec, layout: DataParall
         vocabulary=config.vocab_size,
         max_tokens=spec.trainer.micro_batch_tokens,
         multiple=spec.trainer.tp if spec.trainer.sequence_parallel else 1,
-        packed=spec.packed,
     )

@@ -107,7 +107,7 @@ def read_json_lines(path: Path) -> Iterator[Event]:
 
 
 def read_newest_lines(path: Path, max_bytes: int) -> list[bytes]:
-    """Return the whole lines among the last ``max_bytes`` of a file, newest first; the first may lack its beginning."""
+    """Return the lines in the last ``max_bytes`` of a file, newest first; the oldest may lack its beginning."""
     tail = FileTail(path)
     tail.offset = max(0, tail.unread_bytes - max_bytes)
     return [line.raw for line in tail.iter_lines()][::-1]

@@ -1,5 +1,2 @@
 """One interface to sandboxes of every provider: a pool in this process, a pool server or router, Daytona, or a
-provider that another package adds.
-
-Layers, from below: interface and settings; remote and remote_tools; pool_servers, plugins and daytona/.
-"""
+provider that another package adds."""

@@ -5,6 +5,4 @@ server that has the image comes before one that does not; when a server is full 
 tried. A lease belongs to its server, and requests about it go only there. A request is repeated only if that is
 harmless, which follows from its path and its request id; every other request is sent at most once. The router keeps no
 state that a restart would lose: a lease's id names its server.
-
-Layers, from below: placement (pure rules); servers; groups; app; the command.
 """

@@ -6,7 +6,4 @@ files, plain commands, metrics. One server owns one state directory and one pool
 Nothing stays behind when a process dies: a lease ends at its deadline unless its client renews it, and a container ends
 at its own deadline unless this server extends it. A restarted server takes over the running containers whose leases are
 in its state directory, and removes the others.
-
-Layers, from below: operation_record and task_source; operations and journal; lease_state; lease_recovery; service;
-metrics and app; the command.
 """

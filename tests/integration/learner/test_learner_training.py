@@ -54,12 +54,11 @@ def test_weights_after_a_step_equal_hugging_face(ranks, settings, tmp_path):
         np.testing.assert_allclose(found[name], weight, atol=2e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("changes", [{"packed": False}, {"micro_batch_tokens": 60}], ids=["one at a time", "a few"])
-def test_packing_changes_nothing(ranks, settings, changes):
-    """One sequence at a time, a few, or all in one pass: the same gradient."""
+def test_packing_changes_nothing(ranks, settings):
+    """A few sequences at a time, or all in one pass: the same gradient."""
     batches = sft_batches()
     whole = ranks.learner(settings(), ("sft_run", batches))[0]
-    cut = ranks.learner(settings(**changes), ("sft_run", batches))[0]
+    cut = ranks.learner(settings(micro_batch_tokens=60), ("sft_run", batches))[0]
     for a, b in zip(whole, cut, strict=True):
         assert b.loss == pytest.approx(a.loss, rel=1e-5)
         assert b.grad_norm == pytest.approx(a.grad_norm, rel=1e-5)
