@@ -85,7 +85,8 @@ class WorkerSpec:
     provider: ProviderSpec | None = None
     """A provider of sandboxes in place of the worker's own pool."""
     max_versions_behind: int = 0
-    """Number of versions behind the newest engine above which an engine is used last; 0 for no such limit."""
+    """Number of versions behind the newest engine above which an engine is used last; 0 for no such limit.  It is
+    that of the start: a retuned ``learner.publish_every`` does not change it."""
     online_evaluation: bool = False
     """Whether the worker runs only online evaluations (:mod:`actors.scheduler.evaluation.plan`)."""
 
