@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from protocol.cli.arguments import CommandArguments, JsonFlag, option
+from protocol.cli.arguments import AtLeastOne, CommandArguments, JsonFlag, option
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from sandbox.http.auth import TOKEN_VARIABLE, read_token
@@ -29,27 +29,20 @@ DEFAULT_COMMANDS = (
 """Default commands of the load: each returns at once, and one has much output."""
 _MOST_COMMAND_BYTES = MAX_COMMAND_BYTES // 8
 """Maximum size of a command; quoting and nonces are added to it."""
-_HELP = "see `longshore stress --help`"
 
 
 @dataclass(frozen=True, slots=True)
 class StressOptions:
-    sessions: int = 32
-    """Concurrent sandboxes."""
-    rate: float = 0.0
-    """Commands per second of all sessions together; 0: each session continues as soon as it is answered."""
-    duration_s: float = 10.0
-    """Seconds of load."""
-    commands: tuple[str, ...] = DEFAULT_COMMANDS
-    faults: tuple[str, ...] = ()
-    server: str = ""
-    """URL of a pool server; empty for the library."""
-    token: str = field(default="", repr=False)
-    """Bearer token for that server."""
-    json: bool = False
+    """What a stress run reads: its arguments with their files read and their names resolved."""
 
-
-_DEFAULTS = StressOptions()
+    sessions: int
+    rate: float
+    duration_s: float
+    commands: tuple[str, ...]
+    faults: tuple[str, ...]
+    server: str
+    token: str = field(repr=False)
+    """Bearer token for ``server``."""
 
 
 class StressArguments(CommandArguments):
@@ -60,11 +53,11 @@ class StressArguments(CommandArguments):
     Example: longshore stress --sessions 512 --faults all
     """
 
-    sessions: Annotated[int, option("N")] = _DEFAULTS.sessions
+    sessions: AtLeastOne = 32
     """Concurrent sandboxes."""
-    rate: Annotated[float, option("R")] = _DEFAULTS.rate
+    rate: Annotated[float, option("R"), Field(ge=0)] = 0.0
     """Commands per second over all sessions; 0: each session sends its next command as soon as it is answered."""
-    duration_s: Annotated[float, option("S")] = _DEFAULTS.duration_s
+    duration_s: Annotated[float, option("S"), Field(gt=0)] = 10.0
     """Seconds of load."""
     commands: Annotated[Path | None, option("FILE")] = None
     """File with the commands of the load, one shell command per line, # begins a comment; default: a few short ones."""
@@ -81,34 +74,20 @@ class StressArguments(CommandArguments):
     as_json: JsonFlag = False
 
     def options(self, environment: Mapping[str, str]) -> StressOptions:
-        """Return the checked options. Raises UserError for an impossible one."""
-        return check_options(
-            StressOptions(
-                sessions=self.sessions,
-                rate=self.rate,
-                duration_s=self.duration_s,
-                commands=read_commands(self.commands) if self.commands else DEFAULT_COMMANDS,
-                faults=parse_fault_names(self.faults),
-                server=self.server.rstrip("/"),
-                token=read_token(self.token_file, environment) if self.server else "",
-                json=self.as_json,
-            )
+        """Read the files that the arguments name. Raises UserError for an impossible argument."""
+        if self.server:
+            parts = urlsplit(self.server)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise UserError(f"--server {self.server!r} is not a URL: write it as http://127.0.0.1:18081")
+        return StressOptions(
+            self.sessions,
+            self.rate,
+            self.duration_s,
+            read_commands(self.commands) if self.commands else DEFAULT_COMMANDS,
+            parse_fault_names(self.faults),
+            self.server.rstrip("/"),
+            read_token(self.token_file, environment) if self.server else "",
         )
-
-
-def check_options(options: StressOptions) -> StressOptions:
-    """Return the options. Raises UserError for an impossible one."""
-    if options.sessions < 1:
-        raise UserError(f"--sessions {options.sessions}: at least one session is needed: {_HELP}")
-    if not 0 <= options.rate < float("inf"):
-        raise UserError(f"--rate {options.rate:g}: must be commands per second, 0 for no limit: {_HELP}")
-    if not 0 < options.duration_s < float("inf"):
-        raise UserError(f"--duration-s {options.duration_s:g}: must be more than 0 seconds: {_HELP}")
-    if options.server:
-        parts = urlsplit(options.server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UserError(f"--server {options.server!r} is not a URL: write it as http://127.0.0.1:18081")
-    return options
 
 
 def parse_fault_names(given: Sequence[str]) -> tuple[str, ...]:
