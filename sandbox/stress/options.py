@@ -33,7 +33,7 @@ _MOST_COMMAND_BYTES = MAX_COMMAND_BYTES // 8
 
 @dataclass(frozen=True, slots=True)
 class StressOptions:
-    """What a stress run reads: its arguments with their files read and their names resolved."""
+    """The arguments of a stress run, after their files were read and the names of faults resolved."""
 
     sessions: int
     rate: float

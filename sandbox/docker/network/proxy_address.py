@@ -1,4 +1,7 @@
-"""Where an egress proxy listens in a sandbox's network namespace."""
+"""The address at which an egress proxy listens in every sandbox's network namespace.
+
+Settings need it, so this module imports no client of the Docker daemon.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from sandbox.http.serving import bind_listener
+from tests.support.network.aiohttp_servers import serve_on_loopback
 
 Request = dict[str, Any]
 
@@ -89,13 +89,9 @@ async def serve_fake_chat(reply_to: Callable[[Request], Reply], *, key: str = ""
     app = web.Application()
     app.router.add_post("/v1/chat/completions", chat.complete_chat)
     app.router.add_get("/v1/models", chat.list_models)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    with bind_listener("127.0.0.1", 0) as listener:
-        await web.SockSite(runner, listener).start()
-        chat.url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    async with serve_on_loopback(app) as port:
+        chat.url = f"http://127.0.0.1:{port}/v1"
         try:
             yield chat
         finally:
             chat.may_reply.set()
-            await runner.cleanup()

@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from sandbox.http.serving import bind_listener
+from tests.support.network.aiohttp_servers import serve_on_loopback
 
 
 class FaultyReply(Enum):
@@ -95,16 +96,12 @@ async def serve_fake_judge(*replies: str | FaultyReply) -> AsyncGenerator[FakeJu
     judge = FakeJudge(replies)
     app = web.Application()
     app.router.add_post("/v1/chat/completions", judge.complete_chat)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    with bind_listener("127.0.0.1", 0) as listener:
-        await web.SockSite(runner, listener).start()
-        judge.url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    async with serve_on_loopback(app) as port:
+        judge.url = f"http://127.0.0.1:{port}/v1"
         try:
             yield judge
         finally:
             judge.closing.set()
-            await runner.cleanup()
 
 
 def unreachable_url() -> str:

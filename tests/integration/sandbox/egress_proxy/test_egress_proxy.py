@@ -20,6 +20,7 @@ from aiohttp import web
 from sandbox.docker.retry import DockerEngineError
 from sandbox.egress_proxy.proxy import EgressProxy
 from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
+from tests.support.network.aiohttp_servers import serve_on_loopback
 
 SANDBOXES = 12
 PACKAGE = bytes(range(256)) * 8000
@@ -93,15 +94,8 @@ async def index() -> AsyncGenerator[Index]:
     served = Index()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", served.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        served.port = runner.addresses[0][1]
+    async with serve_on_loopback(app, shutdown_timeout_s=0.1) as served.port:
         yield served
-    finally:
-        await runner.cleanup()
 
 
 async def curl(pid: int, *arguments: str) -> tuple[int, bytes]:

@@ -18,6 +18,7 @@ from actors.engines.messages import Rendezvous, TensorBucketSpec
 from actors.engines.server.client import SGLangClient
 from actors.engines.weights.tensor_buckets import TensorBucket
 from actors.engines.weights.tensor_loader import pickle_tensors
+from tests.support.network.aiohttp_servers import serve_on_loopback
 
 PIECE = TensorBucketSpec(Path("model.safetensors"), "bfloat16", ["a", "b"], [(2, 3), (4,)])
 NCCL = Rendezvous("engine-0-1", "10.0.0.1", 4321, 9, "nccl")
@@ -77,14 +78,8 @@ async def posted(path: str, call: Callable[[SGLangClient], Awaitable[object]]) -
 
     app = web.Application()
     app.router.add_post("/{path}", note)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        async with SGLangClient(runner.addresses[0][1], "key") as client:
-            await call(client)
-    finally:
-        await runner.cleanup()
+    async with serve_on_loopback(app) as port, SGLangClient(port, "key") as client:
+        await call(client)
     return bodies[path]
 
 

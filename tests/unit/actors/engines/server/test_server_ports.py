@@ -10,6 +10,7 @@ from aiohttp import web
 from actors.engines.messages import EngineStartError, ServerPortTaken
 from actors.engines.server.client import SGLangClient
 from actors.engines.server.process import SGLangServer
+from tests.support.network.aiohttp_servers import serve_on_loopback
 
 
 async def test_a_server_that_does_not_know_our_key_is_not_ours() -> None:
@@ -18,15 +19,9 @@ async def test_a_server_that_does_not_know_our_key_is_not_ours() -> None:
 
     app = web.Application()
     app.router.add_route("*", "/{path}", refuse)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        async with SGLangClient(runner.addresses[0][1], "key") as client:
-            with pytest.raises(ServerPortTaken, match="401"):
-                await client.read_version()
-    finally:
-        await runner.cleanup()
+    async with serve_on_loopback(app) as port, SGLangClient(port, "key") as client:
+        with pytest.raises(ServerPortTaken, match="401"):
+            await client.read_version()
 
 
 @pytest.mark.parametrize("taken", [2, 3])

@@ -9,6 +9,7 @@ from actors.engines.messages import ServerLost
 from actors.engines.server.client import SamplingOptions, SGLangClient
 from actors.engines.server.reply_stream import ReplyStream
 from tests.support.actors.engine_requests import make_chunk
+from tests.support.network.aiohttp_servers import serve_on_loopback
 
 OPTIONS = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
 
@@ -25,20 +26,16 @@ async def test_a_client_that_is_closed_leaves_nobody_waiting_for_a_reply_that_ha
 
     app = web.Application()
     app.router.add_post("/generate", begin)
-    runner = web.AppRunner(app, shutdown_timeout=0)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        async with SGLangClient(runner.addresses[0][1], "key") as client, asyncio.TaskGroup() as group:
-            begun = asyncio.Event()
-            pending = group.create_task(_lost(client, ReplyStream(2, 1, on_tokens=begun.set)))
-            await begun.wait()
-            await client.close()
-        assert pending.result()
-    finally:
-        over.set()
-        await runner.cleanup()
+    async with serve_on_loopback(app, shutdown_timeout_s=0) as port:
+        try:
+            async with SGLangClient(port, "key") as client, asyncio.TaskGroup() as group:
+                begun = asyncio.Event()
+                pending = group.create_task(_lost(client, ReplyStream(2, 1, on_tokens=begun.set)))
+                await begun.wait()
+                await client.close()
+            assert pending.result()
+        finally:
+            over.set()
 
 
 async def _lost(client: SGLangClient, stream: ReplyStream) -> bool:

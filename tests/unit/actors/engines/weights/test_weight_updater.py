@@ -21,6 +21,7 @@ from actors.engines.weights.loader import FileWeightLoader, stage_checked_files
 from actors.engines.weights.updater import WeightUpdater
 from protocol.weights import WeightManifest, WeightVersion
 from tests.support.actors.engine_specs import engine_spec
+from tests.support.network.aiohttp_servers import serve_on_loopback
 
 OLD, NEW = WeightVersion(1), WeightVersion(2)
 
@@ -90,20 +91,15 @@ class ServerWithClient:
 
 @asynccontextmanager
 async def _serving(scheduler: FakeSGLangServer) -> AsyncGenerator[ActiveServer]:
-    runner = web.AppRunner(scheduler.app(), shutdown_timeout=0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        async with SGLangClient(runner.addresses[0][1], "key") as client:
-            yield ActiveServer(
-                cast("SGLangServer", ServerWithClient(client)),
-                ConfirmedWeights(_manifest(OLD), "sum-1"),
-                asyncio.Event(),
-                asyncio.get_running_loop().create_future(),
-                lambda _version: None,
-            )
-    finally:
-        await runner.cleanup()
+    server = serve_on_loopback(scheduler.app(), shutdown_timeout_s=0)
+    async with server as port, SGLangClient(port, "key") as client:
+        yield ActiveServer(
+            cast("SGLangServer", ServerWithClient(client)),
+            ConfirmedWeights(_manifest(OLD), "sum-1"),
+            asyncio.Event(),
+            asyncio.get_running_loop().create_future(),
+            lambda _version: None,
+        )
 
 
 def _manifest(version: WeightVersion) -> WeightManifest:
