@@ -104,7 +104,7 @@ class Turn(NamedTuple):
     """True if the first sampled version differs from the key's: part of the prefix was computed by other weights."""
     malformed: bool = False
     reward: float = 0.0
-    """Reward of this turn in addition to the episode's (model turns); the advantage ``step`` adds both."""
+    """Reward of this turn in addition to the episode's (model turns); the advantage ``turn`` adds both."""
     server_switches: int = 0
     """Number of times that the server was lost while sampling this turn and another continued after its tokens."""
 

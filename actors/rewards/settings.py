@@ -53,7 +53,7 @@ class RewardSettings(ConfigSection):
     code."""
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Discount per later turn: each turn gets the outcome times this to the power of the number of later turns; below 1
-    only with ``learner.advantage = "step"``."""
+    only with ``learner.advantage = "turn"``."""
     process: ProcessRewardKind = ProcessRewardKind.NONE
     """Process-reward rules: ``none``, or ``art`` (a command succeeds, code is modified, a call cannot be parsed …)."""
     process_cap: Annotated[float, Field(gt=0)] = 0.2
@@ -74,7 +74,7 @@ class JudgeSettings(ConfigSection):
     """Model name in the API; SGLang accepts any."""
     key_file: Path | None = None
     """File with the API key; without it none is sent."""
-    prompt: str = "step-1"
+    prompt: str = "turn-1"
     """The judge's prompt: a name in ``actors/rewards/prompts``, or the path of your own file, with a /."""
     votes: PositiveInt = 3
     """Number of votes on each turn; the score is the mean of the valid ones."""
@@ -127,7 +127,7 @@ class JudgeSpec:
 
     settings: JudgeSettings
     prompt: str
-    """The text, with ``$task``, ``$history``, ``$step`` and ``$result``."""
+    """The text, with ``$task``, ``$history``, ``$turn`` and ``$result``."""
     key: str = field(default="", repr=False)
 
 

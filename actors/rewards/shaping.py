@@ -1,6 +1,6 @@
 """Rewards added to an outcome, for the episode or as each turn's own reward.  Pure.
 
-The learner's advantage ``step`` gives a turn the sum of the episode's reward and its own, and compares it with the
+The learner's advantage ``turn`` gives a turn the sum of the episode's reward and its own, and compares it with the
 group's turns of the same index; every other advantage reads the episode's reward alone.
 """
 

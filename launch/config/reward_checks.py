@@ -34,10 +34,10 @@ def check_reward_tables(
         and reward.process_target is RewardTarget.TURNS,
         "judge.target = 'total'": judge.enabled and judge.target is RewardTarget.TURNS,
     }
-    if advantage is not AdvantageEstimator.STEP and any(by_turn.values()):
+    if advantage is not AdvantageEstimator.TURN and any(by_turn.values()):
         remedies = " and ".join(remedy for remedy, wanted in by_turn.items() if wanted)
         problems.append(
             f"learner.advantage = '{advantage}' reads no turn's own reward, which would be written for nothing: set "
-            f"learner.advantage = 'step', or {remedies}"
+            f"learner.advantage = 'turn', or {remedies}"
         )
     return problems

@@ -35,17 +35,17 @@ class HostCheck:
 
 def make_host_check(
     names: tuple[CheckName, ...],
-    look: Callable[[HostRequirements], F],
-    judge: Callable[[F, HostRequirements], Sequence[Finding]],
+    read: Callable[[HostRequirements], F],
+    check: Callable[[F, HostRequirements], Sequence[Finding]],
     *,
     deadline_s: float,
     timeout_fix: str,
     quick: bool = True,
 ) -> HostCheck:
-    """Make a check of ``look``, which blocks and may raise OSError, UserError or ValueError, and of ``judge``, which is
+    """Make a check of ``read``, which blocks and may raise OSError, UserError or ValueError, and of ``check``, which is
     pure."""
     return HostCheck(
-        names, lambda requirements: judge(look(requirements), requirements), deadline_s, timeout_fix, quick
+        names, lambda requirements: check(read(requirements), requirements), deadline_s, timeout_fix, quick
     )
 
 

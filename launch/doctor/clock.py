@@ -28,7 +28,7 @@ class ClockFacts:
     """Whether NTP synchronises it; None if the kernel does not say."""
 
 
-def look(requirements: HostRequirements) -> ClockFacts:
+def read_clock_facts(requirements: HostRequirements) -> ClockFacts:
     del requirements
     newest = max(path.stat().st_mtime for path in Path(__file__).parent.glob("*.py"))
     return ClockFacts(time.time(), newest, _is_synchronised())
@@ -42,7 +42,7 @@ def _is_synchronised() -> bool | None:
     return None if state < 0 else state != _TIME_ERROR
 
 
-def judge(facts: ClockFacts, requirements: HostRequirements) -> list[Finding]:
+def check_clock(facts: ClockFacts, requirements: HostRequirements) -> list[Finding]:
     if facts.now < facts.newest_file - _SLACK_S:
         days = (facts.newest_file - facts.now) / 86_400
         return [failed(CheckName.CLOCK, f"it is {days:.0f} days behind the files of this program", _SET)]
@@ -59,4 +59,4 @@ def judge(facts: ClockFacts, requirements: HostRequirements) -> list[Finding]:
     return [ok(CheckName.CLOCK, "not synchronised by NTP, which a run on one machine does not need")]
 
 
-CLOCK_CHECK = make_host_check((CheckName.CLOCK,), look, judge, deadline_s=5.0, timeout_fix=_SET)
+CLOCK_CHECK = make_host_check((CheckName.CLOCK,), read_clock_facts, check_clock, deadline_s=5.0, timeout_fix=_SET)

@@ -76,7 +76,7 @@ class DockerEngineFacts:
     """Whether this process runs as root."""
 
 
-def look(requirements: HostRequirements) -> DockerEngineFacts:
+def read_docker_engine_facts(requirements: HostRequirements) -> DockerEngineFacts:
     """Query the engine; blocks for a few times :data:`_REQUEST_TIMEOUT_S` at most."""
     settings = HostSettings.from_environment()
     configured = settings.docker_url
@@ -173,7 +173,7 @@ def _routes(table: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-def judge(facts: DockerEngineFacts, requirements: HostRequirements) -> list[Finding]:
+def check_docker_engine(facts: DockerEngineFacts, requirements: HostRequirements) -> list[Finding]:
     """Return the findings on Docker, cgroups and address pools."""
     if not requirements.docker:
         return [ok(CheckName.DOCKER, "not needed: sandboxes run on other machines")]
@@ -320,7 +320,7 @@ def _overlap(subnet: str, ours: ipaddress.IPv4Network | ipaddress.IPv6Network) -
     return network.version == ours.version and network.overlaps(ours)
 
 
-def judge_engine_clock(facts: DockerEngineFacts) -> list[Finding]:
+def check_engine_clock(facts: DockerEngineFacts) -> list[Finding]:
     """Compare the engine's clock with this machine's."""
     if facts.answer is not EngineAnswer.YES or abs(facts.ahead_s) <= _SKEW_S:
         return []
@@ -333,14 +333,14 @@ def judge_engine_clock(facts: DockerEngineFacts) -> list[Finding]:
     ]
 
 
-def _judge_all(facts: DockerEngineFacts, requirements: HostRequirements) -> list[Finding]:
-    return [*judge(facts, requirements), *(judge_engine_clock(facts) if requirements.docker else ())]
+def _check_all(facts: DockerEngineFacts, requirements: HostRequirements) -> list[Finding]:
+    return [*check_docker_engine(facts, requirements), *(check_engine_clock(facts) if requirements.docker else ())]
 
 
 DOCKER_ENGINE_CHECK = make_host_check(
     (CheckName.DOCKER, CheckName.CGROUP, CheckName.ADDRESS_POOLS),
-    look,
-    _judge_all,
+    read_docker_engine_facts,
+    _check_all,
     deadline_s=_DEADLINE_S,
     timeout_fix=f"restart the Docker engine ({_RESTART})",
 )

@@ -76,7 +76,7 @@ def has_gpu_device() -> bool:
     return any(found for kind in _GPUS for found in DEVICES.glob(kind))
 
 
-def judge_gpu_device(*, has_device: bool, requirements: HostRequirements) -> list[Finding]:
+def check_gpu_device(*, has_device: bool, requirements: HostRequirements) -> list[Finding]:
     """Return a finding if a GPU is needed and there is none."""
     if not requirements.gpu_keys or has_device:
         return []
@@ -90,7 +90,7 @@ def judge_gpu_device(*, has_device: bool, requirements: HostRequirements) -> lis
     ]
 
 
-def look(requirements: HostRequirements) -> GpuFacts:
+def read_gpu_facts(requirements: HostRequirements) -> GpuFacts:
     """Query the driver and torch if there is a GPU; blocks until torch is imported."""
     del requirements
     if not has_gpu_device():
@@ -140,10 +140,10 @@ def _torch() -> tuple[TorchFacts | None, str]:
     return TorchFacts(str(facts["build"]), int(str(facts["gpus"])), str(facts["nccl"])), ""
 
 
-def judge(facts: GpuFacts, requirements: HostRequirements) -> list[Finding]:
+def check_gpu(facts: GpuFacts, requirements: HostRequirements) -> list[Finding]:
     """Return the findings on GPUs and NCCL."""
     if not facts.devices:
-        return judge_gpu_device(has_device=False, requirements=requirements) or [
+        return check_gpu_device(has_device=False, requirements=requirements) or [
             ok(CheckName.GPU, "none, and none is needed"),
             ok(CheckName.NCCL, "not needed without a GPU"),
         ]
@@ -193,23 +193,23 @@ def _nccl(facts: GpuFacts, requirements: HostRequirements) -> list[Finding]:
     return found or [ok(CheckName.NCCL, f"NCCL {version}" if version else "not needed: torch uses no GPU")]
 
 
-def _look_device(requirements: HostRequirements) -> bool:
+def _read_gpu_device(requirements: HostRequirements) -> bool:
     del requirements
     return has_gpu_device()
 
 
 GPU_DEVICE_CHECK = make_host_check(
     (CheckName.GPU,),
-    _look_device,
-    lambda has_device, requirements: judge_gpu_device(has_device=has_device, requirements=requirements),
+    _read_gpu_device,
+    lambda has_device, requirements: check_gpu_device(has_device=has_device, requirements=requirements),
     deadline_s=5.0,
     timeout_fix=_DRIVER,
 )
 """Quick check before a run starts."""
 GPU_CHECK = make_host_check(
     (CheckName.GPU, CheckName.NCCL),
-    look,
-    judge,
+    read_gpu_facts,
+    check_gpu,
     deadline_s=_SMI_S + _TORCH_S + 10.0,
     timeout_fix=_DRIVER,
     quick=False,

@@ -31,7 +31,7 @@ class LimitFacts:
     infiniband: bool
 
 
-def look(requirements: HostRequirements) -> LimitFacts:
+def read_limit_facts(requirements: HostRequirements) -> LimitFacts:
     del requirements
     tasks = [_cgroup_tasks()] if os.geteuid() == 0 else [_cgroup_tasks(), _limit(resource.RLIMIT_NPROC, soft=True)]
     return LimitFacts(
@@ -62,7 +62,7 @@ def _cgroup_tasks() -> int:
     return min(found)
 
 
-def judge(facts: LimitFacts, requirements: HostRequirements) -> list[Finding]:
+def check_limits(facts: LimitFacts, requirements: HostRequirements) -> list[Finding]:
     files = _FILES + requirements.containers * _FILES_PER_CONTAINER + requirements.nodes * _FILES_PER_NODE
     tasks = _TASKS + requirements.containers * _TASKS_PER_CONTAINER + requirements.nodes * _TASKS_PER_NODE
     found: list[Finding] = []
@@ -100,4 +100,6 @@ def _many(count: int) -> str:
     return "any number of" if count >= _UNLIMITED else f"{count:,}"
 
 
-ULIMITS_CHECK = make_host_check((CheckName.ULIMITS,), look, judge, deadline_s=5.0, timeout_fix="check `ulimit -a`")
+ULIMITS_CHECK = make_host_check(
+    (CheckName.ULIMITS,), read_limit_facts, check_limits, deadline_s=5.0, timeout_fix="check `ulimit -a`"
+)

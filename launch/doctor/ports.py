@@ -24,7 +24,7 @@ class PortFacts:
     """Number of ephemeral ports; 0 if unknown."""
 
 
-def look(requirements: HostRequirements) -> PortFacts:
+def read_port_facts(requirements: HostRequirements) -> PortFacts:
     taken: list[UserError] = []
     for key, port in requirements.ports:
         try:
@@ -38,7 +38,7 @@ def look(requirements: HostRequirements) -> PortFacts:
     return PortFacts(tuple(taken), ephemeral)
 
 
-def judge(facts: PortFacts, requirements: HostRequirements) -> list[Finding]:
+def check_ports(facts: PortFacts, requirements: HostRequirements) -> list[Finding]:
     found = [finding_from_error(CheckName.PORTS, error) for error in facts.taken]
     if 0 < facts.ephemeral_ports < _MIN_EPHEMERAL:
         message = f"the kernel has only {facts.ephemeral_ports:,} ephemeral ports, which a run can exhaust"
@@ -49,7 +49,7 @@ def judge(facts: PortFacts, requirements: HostRequirements) -> list[Finding]:
 
 
 PORTS_CHECK = make_host_check(
-    (CheckName.PORTS,), look, judge, deadline_s=5.0, timeout_fix="check `ss -ltn` and `dmesg`"
+    (CheckName.PORTS,), read_port_facts, check_ports, deadline_s=5.0, timeout_fix="check `ss -ltn` and `dmesg`"
 )
 
 

@@ -34,7 +34,7 @@ class FolderFacts:
     writable: bool
 
 
-def look_folder(folder: Path) -> FolderFacts:
+def read_folder_facts(folder: Path) -> FolderFacts:
     """Read the facts of a folder.  Raises OSError."""
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     state, mounts = os.statvfs(there), Path("/proc/self/mountinfo")
@@ -48,11 +48,11 @@ def look_folder(folder: Path) -> FolderFacts:
     )
 
 
-def judge_folder(facts: FolderFacts, requirements: HostRequirements) -> list[Finding]:
-    return [judge_disk(facts, requirements), _inodes(facts, requirements.folder_key), _kind(facts, requirements)]
+def check_folder(facts: FolderFacts, requirements: HostRequirements) -> list[Finding]:
+    return [check_disk(facts, requirements), _inodes(facts, requirements.folder_key), _kind(facts, requirements)]
 
 
-def judge_disk(facts: FolderFacts, requirements: HostRequirements) -> Finding:
+def check_disk(facts: FolderFacts, requirements: HostRequirements) -> Finding:
     """Check free space and write permission."""
     elsewhere = f"put runs elsewhere with --set {requirements.folder_key}=FOLDER"
     if not facts.writable:
@@ -109,7 +109,7 @@ class ShmFacts:
     free_bytes: int = 0
 
 
-def look_shm(requirements: HostRequirements) -> ShmFacts:
+def read_shm_facts(requirements: HostRequirements) -> ShmFacts:
     del requirements
     if not _SHM.is_dir() or not os.access(_SHM, os.W_OK):
         return ShmFacts(there=False)
@@ -117,7 +117,7 @@ def look_shm(requirements: HostRequirements) -> ShmFacts:
     return ShmFacts(there=True, total_bytes=state.f_blocks * state.f_frsize, free_bytes=state.f_bavail * state.f_frsize)
 
 
-def judge_shm(facts: ShmFacts, requirements: HostRequirements) -> list[Finding]:
+def check_shm(facts: ShmFacts, requirements: HostRequirements) -> list[Finding]:
     if not facts.there:
         message, fix = "missing or not writable for this user", "mount it: `mount -t tmpfs tmpfs /dev/shm`"
         return [failed(CheckName.SHM, f"{message}, and Ray and torch exchange data in it", fix)]
@@ -138,11 +138,11 @@ def judge_shm(facts: ShmFacts, requirements: HostRequirements) -> list[Finding]:
 
 STORAGE_CHECK = make_host_check(
     (CheckName.DISK, CheckName.INODES, CheckName.FILE_SYSTEM),
-    lambda requirements: look_folder(requirements.folder),
-    judge_folder,
+    lambda requirements: read_folder_facts(requirements.folder),
+    check_folder,
     deadline_s=10.0,
     timeout_fix="its file system hangs (`mount`, `df`): choose a folder on a local disk (run.dir, cluster.scratch_dir)",
 )
 SHM_CHECK = make_host_check(
-    (CheckName.SHM,), look_shm, judge_shm, deadline_s=5.0, timeout_fix="check `mount` and `dmesg`"
+    (CheckName.SHM,), read_shm_facts, check_shm, deadline_s=5.0, timeout_fix="check `mount` and `dmesg`"
 )

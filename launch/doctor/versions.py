@@ -30,7 +30,7 @@ class VersionFacts:
     """Package → version in constraints.txt; empty without a checkout."""
 
 
-def look(requirements: HostRequirements) -> VersionFacts:
+def read_version_facts(requirements: HostRequirements) -> VersionFacts:
     del requirements
     return VersionFacts(
         kernel=_numbers(os.uname().release),
@@ -53,7 +53,7 @@ def _pins(path: Path) -> dict[str, str]:
     return {name.strip(): version.split(";")[0].strip() for name, equals, version in parted if equals}
 
 
-def judge(facts: VersionFacts, requirements: HostRequirements) -> list[Finding]:
+def check_versions(facts: VersionFacts, requirements: HostRequirements) -> list[Finding]:
     del requirements
     found: list[Finding] = []
     if facts.python < _OLDEST_PYTHON:
@@ -84,4 +84,6 @@ def _others(facts: VersionFacts) -> list[str]:
     ]
 
 
-VERSIONS_CHECK = make_host_check((CheckName.VERSIONS,), look, judge, deadline_s=10.0, timeout_fix=_MAKE)
+VERSIONS_CHECK = make_host_check(
+    (CheckName.VERSIONS,), read_version_facts, check_versions, deadline_s=10.0, timeout_fix=_MAKE
+)

@@ -50,7 +50,7 @@ STEP_METRIC_HELP = {
     "mismatch_max": "largest gap of a token's log-probability between engine and learner",
     "mixed_prefix_turns": "turns with a prefix that was computed with older weights",
     "parity_k3": "k3 estimate between the log-probabilities of engine and learner, with the same weights",
-    "parity_probe_k3": "the same, for the last probe",
+    "parity_check_k3": "the same, for the last parity check",
     "pass_rate": "episodes whose tests all passed",
     "pause_ms": "an engine's last pause for weights",
     "reward_mean": "of the episodes whose group closed since the step before",

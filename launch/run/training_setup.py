@@ -25,7 +25,7 @@ from launch.training.learner_client import LearnerClient
 from launch.training.logprob_parity import ParityMonitor
 from launch.training.loop import TrainingLoop
 from launch.training.parity_checker import ParityChecker
-from launch.training.parity_probe import make_probe_settings
+from launch.training.parity_samples import make_parity_sample_settings
 from launch.training.recovery import TrainingRecovery
 from launch.training.skipped_batches import SkippedBatches
 from launch.training.state import TrainingState
@@ -212,7 +212,7 @@ async def _make_parity_checker(
     """Build the check that learner and engines agree on log-probabilities."""
     config = run.config
     every_steps = config.parity.every_steps
-    settings = await asyncio.to_thread(make_probe_settings, config, prepared) if every_steps else None
+    settings = await asyncio.to_thread(make_parity_sample_settings, config, prepared) if every_steps else None
     dtypes = f"engine.dtype = '{config.engine.dtype}' and learner.dtype = '{config.learner.dtype}'"
     monitor = ParityMonitor(config.parity_limit, dtypes)
     return ParityChecker(settings, every_steps, monitor, learner, weight_sync, run.events)

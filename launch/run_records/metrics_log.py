@@ -62,7 +62,7 @@ class MetricsLog:
             line["reward_mean"] = round(sum(rewards) / len(rewards), 6)
             line["pass_rate"] = round(facts.passed / len(rewards), 6)
         if facts.parity is not None:
-            line["parity_probe_k3"], line["parity_probe_tokens"] = facts.parity.rounded_k3, facts.parity.tokens
+            line["parity_check_k3"], line["parity_check_tokens"] = facts.parity.rounded_k3, facts.parity.tokens
         if facts.evaluated_step is not None:
             line |= {
                 "evaluation_step": facts.evaluated_step,

@@ -62,7 +62,7 @@ class StepFacts:
     dropped_tokens: TokensByLength = field(default_factory=dict[str, dict[str, int]])
     """Tokens of trajectories that were dropped since the last step, by reason and length."""
     parity: LogprobParity | None = None
-    """Result of a parity probe since the last step, of the weights that this step started from."""
+    """Result of a parity check since the last step, of the weights that this step started from."""
     evaluated_step: int | None = None
     """Step whose weights were evaluated, if an online evaluation ended since the last step."""
     evaluation_pass_at_1: float = 0.0

@@ -17,6 +17,6 @@ class ParitySettings(ConfigSection):
     weights.  A run that exceeds it at its start ends; later it is an alert.  0 for 0.0001 in float32, and 0.001 if
     either side computes in bfloat16."""
     every_steps: CountInt = 10
-    """Optimizer steps between two parity probes, for each of which the engines sample a few hundred tokens; the first
-    comes before the first step after a start.  0 for no probes: then the first batch with tokens of the current
+    """Optimizer steps between two parity checks, for each of which the engines sample a few hundred tokens; the first
+    comes before the first step after a start.  0 for no checks: then the first batch with tokens of the current
     weights is compared."""

@@ -1,6 +1,6 @@
 """Leases the batch of the next step: waits until enough groups have closed or training is to end.
 
-While it waits it runs step hooks, lets a parity probe be sampled and counts the groups that close.
+While it waits it runs step hooks, lets a parity check be sampled and counts the groups that close.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class BatchLeaser:
         state, version = self.state, self.writer.publisher.version
         while (stops_because := await self._run_hooks_or_stop()) is None:
             self.writer.raise_if_failed()
-            await self.parity.sample_probe(state.step, version)
+            await self.parity.sample_for_parity(state.step, version)
             await self.recorder.collect_closed_groups(0.0)
             if not (groups := await self._groups_to_lease()):
                 state.stop_reason, stops_because = StopReason.DRAINED, "all open groups are trained"

@@ -1,9 +1,9 @@
-"""Judges whether serving and training give the same tokens the same probability.  Pure.
+"""Checks whether serving and training give the same tokens the same probability.  Pure.
 
-Two measurements share one limit.  A probe (:mod:`launch.training.parity_probe`) compares tokens that were sampled for
-it, before the first step after a start and every few steps; a step compares those tokens of its batch that its current
-weights sampled, if there are any.  If the first measurement after a start exceeds the limit, the run ends; a later one
-is an alert, once of either kind.
+Two measurements share one limit.  A parity check compares tokens that were sampled for it
+(:mod:`launch.training.parity_samples`), before the first step after a start and every few steps; a step compares those
+tokens of its batch that its current weights sampled, if there are any.  If the first measurement after a start exceeds
+the limit, the run ends; a later one is an alert, once of either kind.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ParityMonitor:
         self._has_measured = False
         self._alerted = set[str]()
 
-    def check_probe(self, found: LogprobParity) -> str | None:
+    def check_samples(self, found: LogprobParity) -> str | None:
         """Return the text of an alert, if any.  Raises UserError if the run starts out of parity."""
-        return self._check(found, "sampled for a probe")
+        return self._check(found, "sampled for a parity check")
 
     def check_step(self, metrics: Mapping[str, float]) -> str | None:
         """Do the same for the metrics of a step."""

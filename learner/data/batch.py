@@ -163,7 +163,7 @@ def _advantages(
     ``own`` those of their turns."""
     estimator, shaping = spec.objective.policy_loss.advantage, spec.objective.shaping
     groups = [trajectory.request.group for trajectory in trajectories]
-    if estimator is AdvantageEstimator.STEP:
+    if estimator is AdvantageEstimator.TURN:
         sums = [[total + reward for reward in turns] or [total] for total, turns in zip(rewards, own, strict=True)]
         return _step_advantages(trajectories, sums, groups, shaping)
     totals = [
@@ -192,12 +192,12 @@ def _step_advantages(
         [shape_reward(reward, trajectory.sampled_tokens, shaping) for reward in turns]
         for trajectory, turns in zip(trajectories, sums, strict=True)
     ]
-    pools = [(group, step) for group, turns in zip(groups, rewards, strict=True) for step in range(len(turns))]
+    pools = [(group, turn) for group, turns in zip(groups, rewards, strict=True) for turn in range(len(turns))]
     labels = {pool: label for label, pool in enumerate(dict.fromkeys(pools))}
     made = compute_advantages(
         torch.tensor([reward for turns in rewards for reward in turns], dtype=torch.float64),
         torch.tensor([labels[pool] for pool in pools], dtype=torch.int64),
-        AdvantageEstimator.STEP,
+        AdvantageEstimator.TURN,
     )
     per_trajectory = np.split(np.array(floats(made), np.float32), np.cumsum([len(turns) for turns in rewards])[:-1])
     return [

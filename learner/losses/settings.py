@@ -52,7 +52,7 @@ class AdvantageEstimator(StrEnum):
     """r − mean of the group (Dr. GRPO)."""
     BATCH = "batch"
     """(r − mean) ÷ std of the whole batch (SETA)."""
-    STEP = "step"
+    TURN = "turn"
     """(r − mean) ÷ std of the group's model turns with the same index, where r includes the turn's own reward
     (OpenClaw)."""
 
@@ -127,7 +127,7 @@ class PolicyLossSettings(ConfigSection):
 
 
 class RewardShapingSettings(ConfigSection):
-    """Changes of an episode's reward (with ``learner.advantage = "step"``, plus a turn's own) before advantages are
+    """Changes of an episode's reward (with ``learner.advantage = "turn"``, plus a turn's own) before advantages are
     computed.  Groups without reward variance are dropped before, by their unshaped rewards."""
 
     bias: float = 0.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 
-_MARKS = ("$task", "$step")
+_MARKS = ("$task", "$turn")
 """Placeholders that a judge's prompt must contain."""
 
 
@@ -34,6 +34,6 @@ def load_judge_prompt(name_or_path: str) -> str:
     if lacking := [mark for mark in _MARKS if mark not in text]:
         raise UserError(
             f"judge.prompt = '{name_or_path}' lacks {' and '.join(lacking)}, without which the judge does not see "
-            f"the step: add it ($history and $result are supported too; see {known[0]})"
+            f"the turn: add it ($history and $result are supported too; see {known[0]})"
         )
     return text

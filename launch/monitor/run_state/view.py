@@ -40,7 +40,7 @@ CURVES = (
     "kl_k1",
     "kl_k3",
     "parity_k3",
-    "parity_probe_k3",
+    "parity_check_k3",
     "clip_high",
     "clip_low",
     "clip_dual",

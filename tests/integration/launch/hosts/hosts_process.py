@@ -26,7 +26,7 @@ from protocol.events import EventLog
 ENGINE = "engine-0"
 
 
-class Noting:
+class NodeFiles:
     """Writes events where its machine's actors do."""
 
     def __init__(self, folder: Path) -> None:
@@ -66,13 +66,13 @@ async def main(cluster: str, folder: Path, *words: str) -> None:
                 await remote.prepare_nodes(nodes, {})
                 machine = remote.hosts[second.address]
                 settings = ActorOptions(name=ENGINE, bundle=places[ENGINE])
-                noting = spawn_actor(Noting, settings, actor_run_dir(config, directory, second))
+                noting = spawn_actor(NodeFiles, settings, actor_run_dir(config, directory, second))
                 for _ in range(3):
-                    await noting.call(Noting.note)
+                    await noting.call(NodeFiles.note)
                 if words[1:] == ("stays",):
                     say("settled")
                     await asyncio.Event().wait()
-                there = await noting.call(Noting.read, Path(machine.model_folder) / "tokenizer.json")
+                there = await noting.call(NodeFiles.read, Path(machine.model_folder) / "tokenizer.json")
                 await remote.close(None)
                 output = {
                     "roles": [sorted(role.value for role in node.roles & {NodeRole.ENGINE}) for node in nodes],

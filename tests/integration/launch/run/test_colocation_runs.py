@@ -33,9 +33,9 @@ def test_learner_and_engine_alternate_on_the_device_and_the_summary_says_what_it
         assert begun["t"] < step["t"] < ended["t"], "a step was taken while the engine had the device"
         assert ended["new"]
         assert ended["why"] == ""
-    (probed,) = run.events("parity.measured")
-    assert probed["k3"] < probed["limit"]
-    assert events[0]["t"] < probed["t"] < steps[0]["t"], "the learner computed before the engine was offloaded"
+    (measured,) = run.events("parity.measured")
+    assert measured["k3"] < measured["limit"]
+    assert events[0]["t"] < measured["t"] < steps[0]["t"], "the learner computed before the engine was offloaded"
     turned = [event for event in run.events("episode.turn") if event["sampled"]]
     assert not any(
         a["t"] < event["t"] < b["t"] for event in turned for a, b in zip(events[::2], events[1::2], strict=True)

@@ -150,13 +150,13 @@ def test_the_steps_are_those_of_the_metrics_and_of_the_last_checkpoint(done: Fin
 def test_serving_and_training_agree_about_tokens_that_were_sampled_for_nothing_else(done: FinishedWholeRun) -> None:
     """By the run's own settings, before its first step: in float32 on both sides the same arithmetic."""
     first, *others = read_lines(done.run.path / "metrics.jsonl")
-    assert 0 <= first["parity_probe_k3"] < 1e-4
-    assert first["parity_probe_tokens"] >= 100
-    assert not any("parity_probe_k3" in line for line in others)
-    (probed,) = done.run.events("parity.measured")
-    assert (probed["step"], probed["limit"], probed["k3"]) == (0, 1e-4, first["parity_probe_k3"])
-    assert probed["t"] < min(event["t"] for event in done.run.events("learner.step"))
-    assert probed["version"] in {event["version"] for event in done.run.events("weights.published")}
+    assert 0 <= first["parity_check_k3"] < 1e-4
+    assert first["parity_check_tokens"] >= 100
+    assert not any("parity_check_k3" in line for line in others)
+    (measured,) = done.run.events("parity.measured")
+    assert (measured["step"], measured["limit"], measured["k3"]) == (0, 1e-4, first["parity_check_k3"])
+    assert measured["t"] < min(event["t"] for event in done.run.events("learner.step"))
+    assert measured["version"] in {event["version"] for event in done.run.events("weights.published")}
     assert not done.run.events("parity.skipped")
 
 

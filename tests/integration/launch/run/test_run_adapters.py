@@ -46,9 +46,9 @@ def test_engines_take_adapters_alone_and_never_stand_still(mini_runs: MiniRuns) 
     assert {event["version"] for event in loads} <= set(published)
     assert max(event["version"] for event in loads) == max(published) > first
     assert not run.events("engine.load_failed")
-    probed = run.events("parity.measured")
-    assert [event["step"] for event in probed] == [0, 2], "each start begins with one"
-    assert all(event["k3"] < event["limit"] == 1e-4 for event in probed)
+    measured = run.events("parity.measured")
+    assert [event["step"] for event in measured] == [0, 2], "each start begins with one"
+    assert all(event["k3"] < event["limit"] == 1e-4 for event in measured)
     for folder in (run.path / "weights").glob("v*"):
         assert {path.name for path in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
     segments = [

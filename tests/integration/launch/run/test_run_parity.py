@@ -19,8 +19,8 @@ def test_a_run_that_begins_out_of_parity_ends_before_its_first_step(mini_runs: M
     assert ended.exit_code == EXIT_USER, ended.stderr
     (message,) = [line for line in ended.stderr.splitlines() if "disagree" in line and "parity.max_k3" in line][-1:]
     assert "engine.dtype = 'float32' and learner.dtype = 'float32'" in message
-    (probed,) = run.events("parity.measured")
-    assert probed["k3"] > probed["limit"] == 1e-4
+    (measured,) = run.events("parity.measured")
+    assert measured["k3"] > measured["limit"] == 1e-4
     assert run.events("learner.step") == []
     assert read_metrics(run.path) == []
     assert [event["step"] for event in run.events("checkpoint.saved")] == [0], "a higher limit goes on from there"

@@ -20,7 +20,7 @@ async def test_a_run_trains_turns_on_a_judges_word_beside_their_episodes_reward(
         keys = {
             "rollout.reward": "tcr",
             "rollout.dynamic_sampling": "false",
-            "learner.advantage": "step",
+            "learner.advantage": "turn",
             "judge.enabled": "true",
             "judge.url": judge.url.removesuffix("/v1"),
             "judge.votes": "3",

@@ -362,12 +362,12 @@ async def test_a_harness_that_shortens_its_history_after_a_refusal_is_not_taken_
 async def test_what_is_too_large_for_any_context_is_refused_before_it_costs_other_episodes_their_time() -> None:
     paths: list[str] = []
 
-    class Noting(FakeTokenizer):
+    class NotingTokenizer(FakeTokenizer):
         def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
             paths.append(text)
             return super().encode(text, add_special_tokens=add_special_tokens)
 
-    async with open_gateway(tokenizer=Noting(), context_tokens=60) as made:
+    async with open_gateway(tokenizer=NotingTokenizer(), context_tokens=60) as made:
         paths.clear()
         with pytest.raises(openai.BadRequestError, match="more than 60 tokens") as refused:
             await ask(made, [{"role": "user", "content": "x" * 100_000}])

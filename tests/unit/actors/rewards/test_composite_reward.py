@@ -175,11 +175,11 @@ async def test_evaluations_ask_no_judge() -> None:
 
 async def test_opened_rewards_ask_the_judge_that_is_configured() -> None:
     async with serve_fake_judge(GOOD) as server:
-        judge = JudgeSpec(JudgeSettings(url=server.url, model="j", votes=2), "$task $step")
+        judge = JudgeSpec(JudgeSettings(url=server.url, model="j", votes=2), "$task $turn")
         async with open_reward(RewardSpec("signed_pass_ratio", RewardSettings(), judge)) as opened:
             worth = await opened.compute_reward(episode(2))
     assert (worth.reward.total, worth.turns) == (0.0, (1.0, 1.0))
-    dead = JudgeSpec(JudgeSettings(url=unreachable_url(), model="j", votes=1), "$task $step")
+    dead = JudgeSpec(JudgeSettings(url=unreachable_url(), model="j", votes=1), "$task $turn")
     async with open_reward(RewardSpec("tcr", RewardSettings(), dead)) as opened:
         worth = await opened.compute_reward(episode(2))
     assert (worth.reward.total, worth.turns, worth.reward.parts["judge_down"]) == (-0.8, (0.0, 0.0), 2.0)
@@ -254,7 +254,7 @@ async def test_advantages_are_openclaws_by_group_and_step() -> None:
     lineage.add(WeightVersion(0), 0, NO_VERSION)
     payload = [await trajectory(n, prm, passed, discount, coefficient) for n, (prm, passed) in enumerate(judged)]
     batch = read_batch(
-        payload, lineage, WeightVersion(0), make_spec("unused", objective=make_objective(advantage="step"))
+        payload, lineage, WeightVersion(0), make_spec("unused", objective=make_objective(advantage="turn"))
     )
     for own, sample in zip(scores, batch.samples, strict=True):
         found = sample.columns.advantages.reshape(-1, 2)[:, 0].tolist()

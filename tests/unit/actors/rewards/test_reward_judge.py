@@ -16,7 +16,7 @@ from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus
 from tests.support.fakes.fake_judge import BAD, GOOD, FaultyReply, serve_fake_judge, unreachable_url
 
-PROMPT = "$task|$history|$step|$result"
+PROMPT = "$task|$history|$turn|$result"
 PLAYED = EpisodeResult("count the lines", EpisodeStatus.COMPLETED, (), 0.0, False, 0.0)
 LONG_S = 60.0
 """Nothing that goes right comes near it."""
@@ -187,19 +187,19 @@ def test_what_a_judge_sees_is_bounded_and_nothing_in_it_is_a_mark() -> None:
 
 
 def test_our_prompts_ask_for_what_is_read(tmp_path) -> None:
-    assert "step-1" in list_judge_prompts()
+    assert "turn-1" in list_judge_prompts()
     for name in list_judge_prompts():
         text = load_judge_prompt(name)
         assert parse_vote(text.replace(r"\boxed{-1}", "")) == 1.0
         assert all(f"${mark}" in text for mark in ("task", "history", "step", "result"))
     mine = tmp_path / "mine.txt"
-    mine.write_text("$task: $step?")
-    assert load_judge_prompt(str(mine)) == "$task: $step?"
+    mine.write_text("$task: $turn?")
+    assert load_judge_prompt(str(mine)) == "$task: $turn?"
 
 
 @pytest.mark.parametrize(
     ("prompt", "says"),
-    [("step-0", "did you mean 'step-1'?"), ("./none.txt", "cannot be read"), ("./mine.txt", "lacks $step")],
+    [("turn-0", "did you mean 'turn-1'?"), ("./none.txt", "cannot be read"), ("./mine.txt", "lacks $turn")],
 )
 def test_a_prompt_that_cannot_be_used_is_refused(prompt: str, says: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

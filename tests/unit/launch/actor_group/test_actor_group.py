@@ -414,7 +414,7 @@ async def test_an_evaluation_whose_node_goes_while_its_engine_starts_has_an_end(
 async def test_no_broadcast_waits_for_a_machine_that_is_gone(tmp_path: Path) -> None:
     """Else each version that comes later does so by its last way, and late."""
 
-    class Source:
+    class FakeWeightSource:
         """Fake: notes how many hosts it waits for."""
 
         def __init__(self) -> None:
@@ -426,7 +426,7 @@ async def test_no_broadcast_waits_for_a_machine_that_is_gone(tmp_path: Path) -> 
     def on(node: ClusterNode, name: str, cls: object, /, *args: object, **kwargs: object) -> LocalRemote[Any]:
         return LocalRemote(source if cls is WeightSource else SimpleNamespace(fetch_model=lambda _: "/model"), name)
 
-    source = Source()
+    source = FakeWeightSource()
     with make_parts(tmp_path) as parts:
         hosts = RemoteHosts(
             parts.config, parts.directory, parts.events, model=tmp_path, spawn_on=on, token="", settled_s=60.0

@@ -151,7 +151,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("rollout.reward=pass_ratio_with_bonus", "set reward.bonus = 0.5, as SETA's model card says, or 1.0"),
         ("reward.bonus=0.5", "set rollout.reward = 'pass_ratio_with_bonus'"),
         ("reward.bonus=0", "reward.bonus: input should be greater than 0"),
-        ("reward.discount=0.9", "set learner.advantage = 'step', or reward.discount = 1"),
+        ("reward.discount=0.9", "set learner.advantage = 'turn', or reward.discount = 1"),
         ("reward.discount=1.1", "reward.discount: input should be less than or equal to 1"),
         ("reward.proces=art", "did you mean 'reward.process'"),
         ("judge.enabled=true", "set judge.url = 'http://host:30000/v1'"),
@@ -230,13 +230,13 @@ def test_what_cannot_take_turns_is_refused_with_the_remedy(overrides: list[str],
     assert says in str(caught.value)
 
 
-JUDGED = ["judge.enabled=true", "judge.url=http://127.0.0.1:30000", "learner.advantage=step"]
+JUDGED = ["judge.enabled=true", "judge.url=http://127.0.0.1:30000", "learner.advantage=turn"]
 
 
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (["learner.advantage=group"], "set learner.advantage = 'step', or judge.target = 'total'"),
+        (["learner.advantage=group"], "set learner.advantage = 'turn', or judge.target = 'total'"),
         (
             ["learner.advantage=group", "reward.process=art", "reward.process_target=turns"],
             "or reward.process_target = 'total' and judge.target = 'total'",

@@ -119,8 +119,8 @@ def test_a_dry_run_prints_a_recipe(name: str, capfd: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["judge.enabled=true", "judge.url=http://127.0.0.1:30000/v1", "learner.advantage=step"],
-        ["learner.advantage=step", "reward.discount=0.9"],
+        ["judge.enabled=true", "judge.url=http://127.0.0.1:30000/v1", "learner.advantage=turn"],
+        ["learner.advantage=turn", "reward.discount=0.9"],
     ],
 )
 def test_openclaws_options_can_be_had(overrides: list[str]) -> None:

@@ -65,21 +65,21 @@ def worst(findings: Sequence[Finding]) -> Finding:
 def judged(what: object, requirements: HostRequirements = REQUIREMENTS) -> list[Finding]:
     match what:
         case DockerEngineFacts():
-            return [*docker_engine.judge(what, requirements), *docker_engine.judge_engine_clock(what)]
+            return [*docker_engine.check_docker_engine(what, requirements), *docker_engine.check_engine_clock(what)]
         case FolderFacts():
-            return storage.judge_folder(what, requirements)
+            return storage.check_folder(what, requirements)
         case ShmFacts():
-            return storage.judge_shm(what, requirements)
+            return storage.check_shm(what, requirements)
         case LimitFacts():
-            return limits.judge(what, requirements)
+            return limits.check_limits(what, requirements)
         case PortFacts():
-            return ports.judge(what, requirements)
+            return ports.check_ports(what, requirements)
         case clock.ClockFacts():
-            return clock.judge(what, requirements)
+            return clock.check_clock(what, requirements)
         case VersionFacts():
-            return versions.judge(what, requirements)
+            return versions.check_versions(what, requirements)
         case GpuFacts():
-            return gpu.judge(what, requirements)
+            return gpu.check_gpu(what, requirements)
     raise AssertionError(what)
 
 

@@ -26,11 +26,11 @@ def watching() -> ParityMonitor:
 def test_a_run_that_begins_out_of_parity_ends_with_what_to_compare() -> None:
     message = r"512 tokens.*k3 0\.02 is above parity\.max_k3 = 0\.001.*engine\.dtype.*learner\.dtype.*--resume"
     with pytest.raises(UserError, match=message) as caught:
-        watching().check_probe(LogprobParity(0.02, 512))
+        watching().check_samples(LogprobParity(0.02, 512))
     assert "\n" not in str(caught.value)
 
 
-def test_without_a_probe_the_first_batch_that_tells_decides() -> None:
+def test_without_a_parity_check_the_first_batch_that_tells_decides() -> None:
     watch = watching()
     assert watch.check_step({"parity_tokens": 0.0}) is None
     assert watch.check_step(measured(0.5, tokens=3)) is None
@@ -40,18 +40,18 @@ def test_without_a_probe_the_first_batch_that_tells_decides() -> None:
 
 def test_a_run_that_loses_it_later_is_told_once_of_each_and_goes_on() -> None:
     watch = watching()
-    assert watch.check_probe(LogprobParity(1e-6, 512)) is None
+    assert watch.check_samples(LogprobParity(1e-6, 512)) is None
     assert "of a batch" in str(watch.check_step(measured(0.02)))
     assert watch.check_step(measured(0.03)) is None
-    assert "sampled for a probe" in str(watch.check_probe(LogprobParity(0.02, 512)))
-    assert watch.check_probe(LogprobParity(0.03, 512)) is None
+    assert "sampled for a parity check" in str(watch.check_samples(LogprobParity(0.02, 512)))
+    assert watch.check_samples(LogprobParity(0.03, 512)) is None
 
 
 def test_what_is_no_number_is_no_parity() -> None:
     found = measure_parity([np.array([math.nan])], [np.array([-1.0])])
     assert found.rounded_k3 is None
     with pytest.raises(UserError, match="k3 nan"):
-        watching().check_probe(found)
+        watching().check_samples(found)
 
 
 def test_a_token_that_one_side_holds_impossible_counts_and_is_finite() -> None:

@@ -30,7 +30,7 @@ from launch.settings.checkpoint import RetentionSettings
 from launch.training.learner_client import LearnerClient
 from launch.training.logprob_parity import ParityMonitor
 from launch.training.parity_checker import ParityChecker
-from launch.training.parity_probe import ParityProbeSettings
+from launch.training.parity_samples import ParitySampleSettings
 from launch.training.state import TrainingState
 from launch.weight_sync.colocation import ColocationManager
 from launch.weight_sync.manager import WeightSyncManager
@@ -46,7 +46,7 @@ from protocol.trajectory import DropReason, Float32Array, Int32Array, Uint8Array
 from protocol.weights import Lineage, WeightManifest, WeightVersion
 from tests.support.actors.local_actors import LocalRemote
 from tests.support.fakes.fake_buffer import FakeBuffer
-from tests.support.fakes.fake_probed_engine import LOGPROB, ProbedEngine
+from tests.support.fakes.fake_parity_engine import LOGPROB, FakeParityEngine
 from tests.support.fakes.fake_scheduler import FakeScheduler
 
 PER_STEP = 2
@@ -966,7 +966,7 @@ async def test_a_best_checkpoint_that_cannot_be_exported_is_named_and_ends_no_ru
     assert ["no evaluated step has" in texts[0], "could not be exported" in texts[1]] == [True, True]
 
 
-PROBE = ParityProbeSettings(
+PROBE = ParitySampleSettings(
     prompts=((1, 2), (3,)), stop_token_ids=(9,), temperature=1.0, context_tokens=16, deadline_s=SOON_S
 )
 
@@ -978,9 +978,9 @@ def probing(run: TrainingRun, engine: object, every_steps: int = 2) -> None:
     checker.settings, checker.every_steps, checker.monitor = PROBE, every_steps, ParityMonitor(1e-3, "all alike")
 
 
-def up_to_date(run: TrainingRun, gap: float = 0.0) -> ProbedEngine:
+def up_to_date(run: TrainingRun, gap: float = 0.0) -> FakeParityEngine:
     """An engine that always serves what the learner has."""
-    return ProbedEngine(lambda: run.training.version, gap)
+    return FakeParityEngine(lambda: run.training.version, gap)
 
 
 def of_kind(run: TrainingRun, kind: str) -> list[dict[str, JsonValue]]:
@@ -997,9 +997,9 @@ async def test_parity_is_looked_for_before_the_first_step_and_every_so_many(tmp_
         event["version"] for event in of_kind(run, "parity.measured")
     ]
     lines = read_metrics(tmp_path)
-    assert ["parity_probe_k3" in line for line in lines] == [True, False, True, False]
-    assert lines[0]["parity_probe_k3"] == pytest.approx(5e-5, rel=0.01)
-    assert lines[0]["parity_probe_tokens"] == 16
+    assert ["parity_check_k3" in line for line in lines] == [True, False, True, False]
+    assert lines[0]["parity_check_k3"] == pytest.approx(5e-5, rel=0.01)
+    assert lines[0]["parity_check_tokens"] == 16
     assert not of_kind(run, "parity.skipped")
     assert not of_kind(run, "alert.raised")
 
@@ -1018,7 +1018,7 @@ async def test_a_run_that_begins_out_of_parity_takes_no_step(tmp_path: Path) -> 
     assert (event["step"], event["tokens"], event["limit"]) == (0, 16, 1e-3)
 
 
-async def test_a_resumed_run_begins_with_a_probe(tmp_path: Path) -> None:
+async def test_a_resumed_run_begins_with_a_parity_check(tmp_path: Path) -> None:
     first = TrainingRun(tmp_path)
     first.change({"run.steps": 2})
     await first.go()
@@ -1051,7 +1051,7 @@ async def test_a_run_that_loses_parity_later_says_so_and_goes_on(tmp_path: Path)
 
 async def test_a_look_that_no_engine_is_there_for_is_put_off_and_said_once(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
-    probing(run, ProbedEngine(lambda: WeightVersion(77)), every_steps=100)
+    probing(run, FakeParityEngine(lambda: WeightVersion(77)), every_steps=100)
     await run.go()
     assert run.training.step == 4, "the learner has waited for weights to be served"
     (event,) = of_kind(run, "parity.skipped")
@@ -1062,12 +1062,12 @@ async def test_a_look_that_no_engine_is_there_for_is_put_off_and_said_once(tmp_p
 
 async def test_a_look_that_was_put_off_comes_before_the_next_step_that_it_can(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
-    engine = ProbedEngine(lambda: WeightVersion(77) if run.training.step < 2 else run.training.version)
+    engine = FakeParityEngine(lambda: WeightVersion(77) if run.training.step < 2 else run.training.version)
     probing(run, engine, every_steps=100)
     await run.go()
     assert run.generations[0].looked == [2]
     assert [event["step"] for event in of_kind(run, "parity.skipped")] == [1]
-    assert ["parity_probe_k3" in line for line in read_metrics(tmp_path)] == [False, False, True, False]
+    assert ["parity_check_k3" in line for line in read_metrics(tmp_path)] == [False, False, True, False]
 
 
 async def test_a_learner_that_comes_back_is_looked_at_again(tmp_path: Path) -> None:
@@ -1091,7 +1091,7 @@ async def test_on_a_shared_device_the_engine_samples_in_its_turn_and_the_learner
 ) -> None:
     """Else one of them is asked for something while the other has its memory."""
 
-    class Taking(ProbedEngine):
+    class Taking(FakeParityEngine):
         async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
             run.generations[-1].calls.append("offload")
 

@@ -94,7 +94,7 @@ def test_step_advantages_compare_turns_of_one_index():
         episode(1, 0, 1.0, turns_of(0.0)),
         episode(1, 1, 1.0, turns_of(0.0)),
     ]
-    batch = read(payload, advantage="step")
+    batch = read(payload, advantage="turn")
     found = [sample.columns.advantages.reshape(-1, 3)[:, 0].tolist() for sample in batch.samples]
     assert found[0] == pytest.approx([score(1.0, 1.0, 0.0, 1.0), score(1.5, 1.5, 0.25), 0.0], rel=1e-5)
     assert found[1] == pytest.approx([score(0.0, 1.0, 0.0, 1.0), score(0.25, 1.5, 0.25)], rel=1e-5)
@@ -111,7 +111,7 @@ def test_a_turns_reward_is_shaped_with_its_episodes():
         episode(0, 1, 0.0, turns_of(0.5)),
         episode(0, 2, 0.0, turns_of(0.0)),
     ]
-    batch = read(payload, advantage="step", shaping=RewardShapingSettings(bias=-0.5, scale=10, clip=20))
+    batch = read(payload, advantage="turn", shaping=RewardShapingSettings(bias=-0.5, scale=10, clip=20))
     found = [float(sample.columns.advantages[0]) for sample in batch.samples]
     assert found == pytest.approx([score(each, 20.0, 0.0, -5.0) for each in (20.0, 0.0, -5.0)], rel=1e-5)
 
@@ -123,7 +123,7 @@ def test_a_control_with_shuffled_rewards_learns_nothing_from_its_turns_either():
     payload = [episode(group, sample, 0.0, turns_of(float(sample))) for group in range(8) for sample in range(2)]
 
     def good(*, shuffle: bool) -> int:
-        settings = make_spec("unused", objective=make_objective(advantage="step"), shuffle_rewards=shuffle)
+        settings = make_spec("unused", objective=make_objective(advantage="turn"), shuffle_rewards=shuffle)
         samples = read_batch(payload, lineage, WeightVersion(0), settings).samples
         return sum(float(sample.columns.advantages[0]) > 0 for sample in samples[1::2])
 
@@ -159,7 +159,7 @@ def test_step_advantages_of_an_episode_cut_at_a_turn():
         )
 
     pieces = [piece(slice(0, at), -1), piece(slice(at, len(whole)), 0)]
-    one, cut = (read([episode(0, 0, 1.0, *made), other], advantage="step") for made in ([whole], pieces))
+    one, cut = (read([episode(0, 0, 1.0, *made), other], advantage="turn") for made in ([whole], pieces))
     assert one.samples[0].columns.advantages[0] != one.samples[0].columns.advantages[-1]
     np.testing.assert_array_equal(one.samples[0].columns.advantages, cut.samples[0].columns.advantages)
 

@@ -57,7 +57,7 @@ def on_disk(folder: Path) -> int:
     return sum(each.stat().st_size for each in folder.iterdir())
 
 
-class Source:
+class SlowDownload:
     """Yields pieces until it is told to stop, and measures the disk before each."""
 
     def __init__(self, folder: Path, pieces: int) -> None:
@@ -169,7 +169,7 @@ async def test_the_least_recently_read_goes_first_also_when_others_remove_files_
 
 @pytest.mark.parametrize("most_bytes", [0, 16 * KIB])
 async def test_a_file_without_end_reaches_its_readers_whole_and_the_disk_in_part(tmp_path: Path, most_bytes: int):
-    store, source = FileCache(tmp_path, most_bytes), Source(tmp_path, 64)
+    store, source = FileCache(tmp_path, most_bytes), SlowDownload(tmp_path, 64)
     entry = store.begin(KEY, ENDLESS, LONG_S)
     async with asyncio.TaskGroup() as group:
         readers = [group.create_task(everything(entry)) for _ in range(3)]
@@ -199,7 +199,7 @@ async def test_who_asks_for_a_file_that_is_not_kept_gets_one_of_its_own(tmp_path
 
 @pytest.mark.parametrize("head", [ENDLESS, ResponseHead(200, (("content-length", str(9 * KIB)),))])
 async def test_what_nobody_reads_and_may_not_be_kept_is_fetched_no_further(tmp_path: Path, head: ResponseHead):
-    store, source = FileCache(tmp_path, 16 * KIB), Source(tmp_path, 64)
+    store, source = FileCache(tmp_path, 16 * KIB), SlowDownload(tmp_path, 64)
     with pytest.raises(FetchFailedError):
         await store.fill(KEY, store.begin(KEY, head, LONG_S), source.chunks())
     assert source.remaining == 63
@@ -207,14 +207,14 @@ async def test_what_nobody_reads_and_may_not_be_kept_is_fetched_no_further(tmp_p
 
 
 async def test_a_file_that_is_larger_than_it_said_is_given_up_when_nobody_reads_it(tmp_path: Path):
-    store, source = FileCache(tmp_path, 16 * KIB), Source(tmp_path, 64)
+    store, source = FileCache(tmp_path, 16 * KIB), SlowDownload(tmp_path, 64)
     with pytest.raises(FetchFailedError):
         await store.fill(KEY, store.begin(KEY, HEAD, LONG_S), source.chunks())
     assert source.most_on_disk <= 8 * KIB
 
 
 async def test_the_last_reader_to_leave_ends_a_fetch_that_is_not_kept(tmp_path: Path):
-    store, source = FileCache(tmp_path, 2 * KIB), Source(tmp_path, 64)
+    store, source = FileCache(tmp_path, 2 * KIB), SlowDownload(tmp_path, 64)
     entry = store.begin(KEY, ENDLESS, LONG_S)
 
     async def fetch() -> None:

@@ -1,8 +1,8 @@
-"""Samples the tokens of a parity probe from engines that serve the learner's current weights.
+"""Samples the tokens of a parity check from engines that serve the learner's current weights.
 
 Each prompt is the first one of a training task, in a session of its own, so that its prefix is computed by these
-weights only; a reply with anything from other weights is left out.  Engines serve episodes meanwhile.  The probe never
-waits for weights: if no engine serves these, there is no probe, and :class:`ParityProbeError` says why.
+weights only; a reply with anything from other weights is left out.  Engines serve episodes meanwhile.  The check never
+waits for weights: if no engine serves these, nothing is sampled, and :class:`ParitySamplingError` says why.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _MARGIN_S = 5.0
 _MAX_NAMED_ENGINES = 4
 
 
-class ParityProbeError(InfraError):
+class ParitySamplingError(InfraError):
     """Nothing could be sampled; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParityProbeSettings:
+class ParitySampleSettings:
     prompts: tuple[tuple[int, ...], ...]
     stop_token_ids: tuple[int, ...]
     temperature: float
@@ -52,7 +52,7 @@ class ParityProbeSettings:
     """Longest wait for a reply."""
 
 
-def make_probe_settings(config: RunConfig, prepared: PreparedRun) -> ParityProbeSettings:
+def make_parity_sample_settings(config: RunConfig, prepared: PreparedRun) -> ParitySampleSettings:
     """Build the prompts, which are the same after each start; with fewer tasks than prompts, tasks repeat."""
     settings, agent = config.agent, make_agent(config.agent.make_spec())
     chat = load_chat_format(str(prepared.model_path), agent.offered_tools, thinking=settings.thinking.template_argument)
@@ -60,7 +60,7 @@ def make_probe_settings(config: RunConfig, prepared: PreparedRun) -> ParityProbe
         tuple(chat.encode_first_prompt(agent.opening_messages(prepared.tasks[name])))
         for name in prepared.training_ids[:_PROMPTS]
     ]
-    return ParityProbeSettings(
+    return ParitySampleSettings(
         prompts=tuple(itertools.islice(itertools.cycle(first), _PROMPTS)),
         stop_token_ids=(chat.turn_end_id,),
         temperature=settings.temperature,
@@ -69,7 +69,7 @@ def make_probe_settings(config: RunConfig, prepared: PreparedRun) -> ParityProbe
     )
 
 
-class ProbeSamples(NamedTuple):
+class ParitySamples(NamedTuple):
     version: WeightVersion
     sequences: list[tuple[Int32Array, Uint8Array]]
     """Token ids [T] and mask [T], 1 where they were sampled."""
@@ -77,20 +77,23 @@ class ProbeSamples(NamedTuple):
     """The engines' log-probabilities of the sampled tokens of each sequence."""
 
 
-async def sample_probe(
-    settings: ParityProbeSettings, version: WeightVersion, engines: Sequence[Remote[Engine]]
-) -> ProbeSamples:
-    """Sample the prompts, distributed over the engines that serve ``version``.  Raises ParityProbeError."""
+async def sample_for_parity(
+    settings: ParitySampleSettings, version: WeightVersion, engines: Sequence[Remote[Engine]]
+) -> ParitySamples:
+    """Sample the prompts, distributed over the engines that serve ``version``.  Raises ParitySamplingError."""
     serving = await _serving(version, engines)
     async with task_group() as group:
         replies = [
-            (prompt, group.create_task(_reply(engine, _request(settings, prompt, f"probe-{version}-{index}"), version)))
+            (
+                prompt,
+                group.create_task(_reply(engine, _request(settings, prompt, f"parity-{version}-{index}"), version)),
+            )
             for index, (prompt, engine) in enumerate(zip(settings.prompts, itertools.cycle(serving), strict=False))
         ]
     found = [(prompt, reply) for prompt, task in replies if isinstance(reply := task.result(), GenerateReply)]
     if not found:
-        raise next(why for _, task in replies if isinstance(why := task.result(), ParityProbeError))
-    return ProbeSamples(
+        raise next(why for _, task in replies if isinstance(why := task.result(), ParitySamplingError))
+    return ParitySamples(
         version,
         [_sequence(prompt, reply.token_ids) for prompt, reply in found],
         [np.array(reply.logprobs, np.float32) for _, reply in found],
@@ -104,7 +107,9 @@ async def _serving(version: WeightVersion, engines: Sequence[Remote[Engine]]) ->
     found = [engine for engine, status in statuses if status and _is_serving(status, version)]
     if not found:
         states = "; ".join(_describe_status(engine, status) for engine, status in statuses[:_MAX_NAMED_ENGINES])
-        raise ParityProbeError(f"no engine serves version {format_version(version)}, which the learner has: {states}")
+        raise ParitySamplingError(
+            f"no engine serves version {format_version(version)}, which the learner has: {states}"
+        )
     return found
 
 
@@ -130,7 +135,7 @@ def _short(engine: Remote[Engine]) -> str:
     return engine.name.rpartition("/")[2]
 
 
-def _request(settings: ParityProbeSettings, prompt: Sequence[int], session: str) -> GenerateRequest:
+def _request(settings: ParitySampleSettings, prompt: Sequence[int], session: str) -> GenerateRequest:
     return GenerateRequest(
         input_ids=list(prompt),
         max_new_tokens=min(_NEW_TOKENS, settings.context_tokens - len(prompt)),
@@ -146,15 +151,15 @@ def _request(settings: ParityProbeSettings, prompt: Sequence[int], session: str)
 
 async def _reply(
     engine: Remote[Engine], request: GenerateRequest, version: WeightVersion
-) -> GenerateReply | ParityProbeError:
+) -> GenerateReply | ParitySamplingError:
     """Return the reply, or the error as a value, so that the other replies count."""
     try:
         async with asyncio.timeout(request.deadline_s + _MARGIN_S):
             reply = await engine.call(Engine.generate, request)
     except (LongshoreError, TimeoutError) as error:
-        return ParityProbeError(str(error) or f"{_short(engine)} gave no reply within {request.deadline_s:g} s")
+        return ParitySamplingError(str(error) or f"{_short(engine)} gave no reply within {request.deadline_s:g} s")
     if reply.mixed_prefix or {reply.key_version, *reply.versions} != {version}:
-        return ParityProbeError(f"{_short(engine)} got other weights while it sampled")
+        return ParitySamplingError(f"{_short(engine)} got other weights while it sampled")
     return reply
 
 

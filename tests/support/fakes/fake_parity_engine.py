@@ -13,7 +13,7 @@ TOKENS = 8
 
 
 @dataclass
-class ProbedEngine:
+class FakeParityEngine:
     serving: Callable[[], WeightVersion]
     """The version that the engine reports as served."""
     gap: float = 0.0

@@ -14,23 +14,30 @@ from actors.runtime.remote_errors import ActorDied
 from actors.tokens.chat_format import load_chat_format
 from launch.config import load_recipe
 from launch.data.preparation import prepare_run
-from launch.training.parity_probe import ParityProbeError, ParityProbeSettings, make_probe_settings, sample_probe
+from launch.training.parity_samples import (
+    ParitySampleSettings,
+    ParitySamplingError,
+    make_parity_sample_settings,
+    sample_for_parity,
+)
 from protocol.weights import WeightVersion
 from tests.support.actors.local_actors import LocalRemote
-from tests.support.fakes.fake_probed_engine import LOGPROB, TOKENS, ProbedEngine
+from tests.support.fakes.fake_parity_engine import LOGPROB, TOKENS, FakeParityEngine
 
 NOW, OLD = WeightVersion(5), WeightVersion(4)
 PROMPTS = ((1, 2, 3), (4, 5), (6,), (7, 8, 9))
-SETTINGS = ParityProbeSettings(prompts=PROMPTS, stop_token_ids=(3,), temperature=0.7, context_tokens=6, deadline_s=20.0)
+SETTINGS = ParitySampleSettings(
+    prompts=PROMPTS, stop_token_ids=(3,), temperature=0.7, context_tokens=6, deadline_s=20.0
+)
 
 
-def remotes(*engines: ProbedEngine) -> list[Remote[Engine]]:
+def remotes(*engines: FakeParityEngine) -> list[Remote[Engine]]:
     return [LocalRemote(engine, f"run/1/engine-{index}") for index, engine in enumerate(engines)]
 
 
 async def test_every_engine_that_serves_the_weights_samples_as_an_episode_would() -> None:
-    first, old, last = (ProbedEngine(lambda version=version: version) for version in (NOW, OLD, NOW))
-    found = await sample_probe(SETTINGS, NOW, remotes(first, old, last))
+    first, old, last = (FakeParityEngine(lambda version=version: version) for version in (NOW, OLD, NOW))
+    found = await sample_for_parity(SETTINGS, NOW, remotes(first, old, last))
     assert [len(engine.received_requests) for engine in (first, old, last)] == [2, 0, 2]
     requests = [*first.received_requests, *last.received_requests]
     assert {(each.temperature, each.greedy, each.stop_token_ids) for each in requests} == {(0.7, False, (3,))}
@@ -54,9 +61,9 @@ async def test_every_engine_that_serves_the_weights_samples_as_an_episode_would(
     ],
 )
 async def test_nobody_waits_for_weights_to_come(state: EngineState, version: WeightVersion, why: str) -> None:
-    engine = ProbedEngine(lambda: version, state=state)
-    with pytest.raises(ParityProbeError, match=why):
-        await sample_probe(SETTINGS, NOW, remotes(engine))
+    engine = FakeParityEngine(lambda: version, state=state)
+    with pytest.raises(ParitySamplingError, match=why):
+        await sample_for_parity(SETTINGS, NOW, remotes(engine))
     assert engine.received_requests == []
 
 
@@ -66,17 +73,19 @@ class DeadEngine:
 
 
 async def test_an_engine_that_is_gone_keeps_nobody_waiting() -> None:
-    with pytest.raises(ParityProbeError, match="engine-0 does not answer"):
-        await sample_probe(SETTINGS, NOW, [LocalRemote(DeadEngine(), "run/1/engine-0")])
-    with pytest.raises(ParityProbeError, match="its server is gone"):
-        await sample_probe(SETTINGS, NOW, remotes(ProbedEngine(lambda: NOW, lost=True)))
+    with pytest.raises(ParitySamplingError, match="engine-0 does not answer"):
+        await sample_for_parity(SETTINGS, NOW, [LocalRemote(DeadEngine(), "run/1/engine-0")])
+    with pytest.raises(ParitySamplingError, match="its server is gone"):
+        await sample_for_parity(SETTINGS, NOW, remotes(FakeParityEngine(lambda: NOW, lost=True)))
 
 
-@pytest.mark.parametrize("faulty", [ProbedEngine(lambda: NOW, sampling=OLD), ProbedEngine(lambda: NOW, mixed=True)])
-async def test_tokens_of_which_anything_is_of_other_weights_do_not_count(faulty: ProbedEngine) -> None:
-    with pytest.raises(ParityProbeError, match="engine-0 got other weights while it sampled"):
-        await sample_probe(SETTINGS, NOW, remotes(faulty))
-    found = await sample_probe(SETTINGS, NOW, remotes(faulty, ProbedEngine(lambda: NOW)))
+@pytest.mark.parametrize(
+    "faulty", [FakeParityEngine(lambda: NOW, sampling=OLD), FakeParityEngine(lambda: NOW, mixed=True)]
+)
+async def test_tokens_of_which_anything_is_of_other_weights_do_not_count(faulty: FakeParityEngine) -> None:
+    with pytest.raises(ParitySamplingError, match="engine-0 got other weights while it sampled"):
+        await sample_for_parity(SETTINGS, NOW, remotes(faulty))
+    found = await sample_for_parity(SETTINGS, NOW, remotes(faulty, FakeParityEngine(lambda: NOW)))
     assert [tuple(ids[: len(prompt)]) for prompt, (ids, _) in zip(PROMPTS[1::2], found.sequences, strict=True)] == [
         *PROMPTS[1::2]
     ]
@@ -91,8 +100,8 @@ def test_prompts_are_those_that_episodes_begin_with_and_the_same_after_each_star
         ],
     )
     prepared = prepare_run(config, tmp_path / "run")
-    settings = make_probe_settings(config, prepared)
-    assert settings == make_probe_settings(config, prepare_run(config, tmp_path / "run"))
+    settings = make_parity_sample_settings(config, prepared)
+    assert settings == make_parity_sample_settings(config, prepare_run(config, tmp_path / "run"))
     assert len(settings.prompts) == 16
     assert len(set(settings.prompts)) == 4, "of few tasks, each oftener"
     chat = load_chat_format(str(prepared.model_path), {})
