@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.cli.exit_codes import main_guard
@@ -76,6 +77,7 @@ VERB_GROUPS = {
         "completion": Verb("launch.completion", "print a completion script for bash, zsh or fish"),
     },
 }
+_JSON = "--json"
 VERBS = {name: verb for group in VERB_GROUPS.values() for name, verb in group.items()}
 
 
@@ -86,23 +88,36 @@ def main() -> None:
 
 def _run() -> None:
     words = sys.argv[1:]
-    if not words or words[0] in {"-h", "--help", "help"}:
-        sys.stdout.write(format_verbs())
-    elif words == ["--version"]:
-        sys.stdout.write(f"longshore {longshore_version()}\n")
-    elif (verb := VERBS.get(words[0])) is not None:
+    if words[:1] == [_JSON]:
+        words = [*words[1:], _JSON]
+    if words and (verb := VERBS.get(words[0])) is not None:
         os.execv(sys.executable, [sys.executable, "-m", verb.module, *words[1:]])  # noqa: S606  the same interpreter
+    elif _JSON in words:
+        from protocol.cli.output import JsonOutput
+
+        with JsonOutput(enabled=True) as out:
+            out.set_result(_answer([word for word in words if word != _JSON])[1])
     else:
-        kind = "option" if words[0].startswith("-") else "command"
-        known = f": the commands are {', '.join(VERBS)}"
-        near = did_you_mean(words[0], [*VERBS, "--version", "--help"])
-        raise UserError(f"longshore has no {kind} '{words[0]}'{known}{near}")
+        sys.stdout.write(_answer(words)[0])
+
+
+def _answer(words: Sequence[str]) -> tuple[str, dict[str, object]]:
+    """Return the text and the object for a command line without a verb.  Raises UserError for an unknown word."""
+    if not words or words[0] in {"-h", "--help", "help"}:
+        return format_verbs(), {"commands": {name: verb.summary for name, verb in VERBS.items()}}
+    if [*words] == ["--version"]:
+        version = longshore_version()
+        return f"longshore {version}\n", {"version": version}
+    unknown = words[1] if words[0] == "--version" else words[0]
+    kind = "option" if unknown.startswith("-") else "command"
+    near = did_you_mean(unknown, [*VERBS, "--version", "--help"])
+    raise UserError(f"longshore has no {kind} '{unknown}': the commands are {', '.join(VERBS)}{near}")
 
 
 def format_verbs() -> str:
     """Return the usage of ``longshore``, with the verbs in their groups."""
     width = max(map(len, VERBS))
-    lines = ["usage: longshore VERB …  (longshore VERB --help tells more), or longshore --version"]
+    lines = ["usage: longshore VERB …", "       longshore VERB --help", "       longshore --version"]
     for group, verbs in VERB_GROUPS.items():
         lines += ["", f"{group}:", *(f"  {name:<{width}}  {verb.summary}" for name, verb in verbs.items())]
     return "\n".join([*lines, ""])

@@ -66,7 +66,7 @@ class TrainerSettings(ConfigSection):
     distributed_optimizer: bool = False
     """Shard Adam's state over the data-parallel ranks."""
     call_timeout_s: Annotated[float, Field(gt=0)] = 900.0
-    """A step, publication or checkpoint that takes longer counts as hung: the ranks write their stacks into the
+    """Seconds after which a step, publication or checkpoint counts as hung: the ranks write their stacks into the
     run's logs and are killed.  A run then continues from its checkpoint; supervised training ends."""
     device: Annotated[str, Field(pattern="^(cpu|cuda)$")] = "cpu"
     """``cpu`` (gloo) or ``cuda`` (NCCL)."""

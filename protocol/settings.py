@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from protocol.cli.suggestions import did_you_mean
+from protocol.cli.validation_errors import describe_invalid_value
 from protocol.errors import UserError
 
 _LARGEST = 2**53 - 1
@@ -110,7 +111,7 @@ def explain_errors(
         elif item["type"] == "value_error":
             problems.append(str(item.get("ctx", {}).get("error", item["msg"])))
         else:
-            problems.append(f"{typed or key}: {item['msg'][0].lower()}{item['msg'][1:]}, not {item['input']!r}")
+            problems.append(f"{typed or key}: {describe_invalid_value(item)}")
     unknown = any(item["type"] == "extra_forbidden" for item in found)
     where = "" if only_typed else f"{source}: "
     return ConfigError(f"{where}{'; also: '.join(problems)}{see_keys if unknown else ''}")

@@ -43,7 +43,7 @@ class StaleTokenPolicy(StrEnum):
     MASK = "mask"
     """Tokens above the bound get no loss; the trajectory and its baseline stay."""
     WAIT = "wait"
-    """The learner waits instead of making a running trajectory too old; see :func:`may_take_step`.  A token that is
+    """The learner waits instead of making a running trajectory too old.  A token that is
     above the bound anyway, for example after a resume, is masked: the bound is hard."""
     DROP = "drop"
     """A trajectory with any token above the bound is dropped.  Favours short episodes; kept for comparison."""

@@ -54,12 +54,12 @@ class Engine(Protocol):
         ...
 
     async def partial_replies(self, known: Mapping[str, int]) -> dict[str, PartialReply]:
-        """The tokens received for these requests, by name, without as many as the caller knows already.  Requests
-        that are not in flight are left out."""
+        """Return the tokens received for these requests, by name, without the first ones that the caller knows already,
+        of which ``known`` has the number.  Requests that are not in flight are left out."""
         ...
 
     async def snapshot(self, known: Mapping[str, int]) -> EngineSnapshot:
-        """:meth:`partial_replies` of a router's requests, and the engine's load."""
+        """Return :meth:`partial_replies` of a router's requests, and the engine's load."""
         ...
 
     async def stage_weights(self, manifest: WeightManifest, deadline_s: float) -> None:

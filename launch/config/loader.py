@@ -41,21 +41,21 @@ def recipe_names() -> list[str]:
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a recipe by its name, or by the path of a TOML file.  Raises ConfigError or RecipeError."""
     path = _recipe_path(name_or_path)
-    return resolve(_read_recipe(path), overrides, source=f"recipe {name_or_path}")
+    return resolve(_read_recipe(path, f"the recipes are {_names()}"), overrides, source=f"recipe {name_or_path}")
 
 
 def load_sft(path: Path | None, overrides: Sequence[str] = ()) -> SftConfig:
     """Read a TOML file of supervised training, if there is one.  Raises ConfigError or RecipeError."""
-    values = {} if path is None else _read_recipe(path)
+    values = {} if path is None else _read_recipe(path, "write one with `longshore sft --dry-run`")
     return resolve_sft(values, overrides, source="options" if path is None else f"recipe {path}")
 
 
-def _read_recipe(path: Path) -> dict[str, Toml]:
+def _read_recipe(path: Path, remedy: str) -> dict[str, Toml]:
     """Return the tables of a recipe; ``run.name`` defaults to the file's name.  Raises ConfigError or RecipeError."""
     try:
         values = read_toml(path)
     except OSError as error:
-        raise RecipeError(f"cannot read the recipe {path}: {error.strerror}; the recipes are {_names()}") from error
+        raise RecipeError(f"cannot read the recipe {path}: {error.strerror}; {remedy}") from error
     run = values.setdefault("run", {})
     if isinstance(run, dict):
         run.setdefault("name", path.stem)

@@ -22,6 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from actors.tokens.chat_format import ChatMessage, ToolCallMessage
 from protocol.cli.suggestions import did_you_mean
+from protocol.cli.validation_errors import describe_invalid_value
 from protocol.errors import UserError
 from protocol.files.parquet import read_parquet_rows
 
@@ -172,7 +173,7 @@ def parse_conversation(record: object, where: str) -> Conversation:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(("list[", "function-")))
-        raise TrainingDataError(f"{where}: {key}: {problem['msg'][0].lower()}{problem['msg'][1:]}") from error
+        raise TrainingDataError(f"{where}: {key}: {describe_invalid_value(problem)}") from error
     if read.score is not None and read.reward not in {None, read.score}:
         raise TrainingDataError(
             f"{where}: score {read.score} and reward {read.reward} are two names for one thing: keep one"

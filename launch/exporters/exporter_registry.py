@@ -12,8 +12,9 @@ from launch.exporters.tensorboard import TensorBoardExporter
 from launch.exporters.trackio import TrackioExporter
 from launch.exporters.wandb import WandbExporter
 from launch.settings.metrics import BUILTIN_EXPORTERS
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
-from protocol.plugins import PluginGroup, load_plugin
+from protocol.plugins import PluginGroup, load_plugin, plugin_names
 
 EXPORTER_OPTION = "--to"
 """Option of ``longshore exporters`` that names an exporter."""
@@ -30,6 +31,13 @@ def check_exporters(names: Iterable[str], source: str) -> None:
     that named them."""
     for name in names:
         if name not in BUILTIN_EXPORTERS:
+            added = plugin_names(PluginGroup.METRIC_EXPORTERS)
+            if name not in added:
+                known = [*BUILTIN_EXPORTERS, *added]
+                raise UserError(
+                    f"{source} names '{name}', and the exporters are {', '.join(known)}{did_you_mean(name, known)} (an "
+                    "installed package can add others)"
+                )
             load_plugin(PluginGroup.METRIC_EXPORTERS, name)
         elif importlib.util.find_spec(name) is None:
             raise UserError(

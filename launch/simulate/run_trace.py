@@ -23,6 +23,7 @@ from launch.run_records.stored_config import load_stored_config
 from launch.simulate.episode_workload import EpisodePlan, RecordedWorkload, TurnPlan
 from launch.simulate.scenario import Scenario
 from launch.simulate.simulated_cluster import ReplayOverrides, SimulationSettings
+from protocol.cli.validation_errors import describe_invalid_value
 from protocol.errors import UserError
 from protocol.run_directory.json_fields import get_text
 from protocol.run_directory.run_tail import read_events
@@ -186,9 +187,11 @@ def read_trace(path: Path) -> RunTrace:
     except OSError as error:
         raise UserError(f"cannot read the trace {path}: {error.strerror}") from error
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_input=False)[0]
         where = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
-        raise UserError(f"{path} is not a trace: {where}{first['msg']}; write one with --write-trace") from error
+        raise UserError(
+            f"{path} is not a trace: {where}{describe_invalid_value(first)}; write one with --write-trace"
+        ) from error
 
 
 def write_trace(trace: RunTrace, path: Path) -> None:

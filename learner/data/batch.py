@@ -1,4 +1,4 @@
-"""From a leased batch of encoded trajectories to samples with advantages, and the account of every token.
+"""Makes samples with advantages from a leased batch of encoded trajectories, and accounts for every token.
 
 Pure: numpy, and torch for the advantages.  Each rank reads the whole batch, so baselines and loss weights are global
 without a collective.

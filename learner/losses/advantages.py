@@ -1,4 +1,4 @@
-"""From the rewards of a batch to advantages.  Pure tensor functions.
+"""Computes advantages from the rewards of a batch.  Pure tensor functions.
 
 Shapes: ``M`` rewards, one per trajectory or per model turn; ``pools_M`` int64 labels the rewards that are compared with
 each other: members of a group, turns of one index in a group, or the whole batch.  A pool of one, or without variance,

@@ -86,7 +86,7 @@ class PolicyLossSettings(ConfigSection):
     dual_clip: Annotated[float, Field(gt=1)] = 3.0
     """Upper bound of the ratio where the advantage is negative."""
     loss: LossType = LossType.CLIP
-    """``clip`` (DAPO), ``gspo``, ``cispo``, ``dppo_tv``, or ``reinforce`` with truncated importance sampling."""
+    """Surrogate loss of the policy gradient."""
     tis_cap: Annotated[float, Field(gt=0)] | None = None
     """Cap of the importance weight in the loss ``reinforce``, min(ratio, tis_cap) · A · log π, which has no other
     clip."""
@@ -99,7 +99,7 @@ class PolicyLossSettings(ConfigSection):
     minibatches: PositiveInt = 1
     """Optimizer updates on each batch, which is split among them; together they are one step."""
     advantage: AdvantageEstimator = AdvantageEstimator.GROUP
-    """Advantage estimator: ``group``, ``leave_one_out``, ``no_std``, ``batch``, or ``step``."""
+    """Advantage estimator: ``group``, ``leave_one_out``, ``no_std``, ``batch``, or ``turn``."""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -193,4 +193,4 @@ class KlPenaltySettings(ConfigSection):
     each rank's host memory holds a second model, unless adapters are trained (``lora.rank``): then the base model is
     the reference."""
     estimator: KlEstimator = KlEstimator.K3
-    """``k1``, ``k2`` or ``k3``, all with a non-negative expectation; k3 has the least variance."""
+    """Estimator of the KL divergence.  All have a non-negative expectation; k3 has the least variance."""

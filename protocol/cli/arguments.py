@@ -25,6 +25,7 @@ from tyro.conf import Positional, UseAppendAction
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from protocol.cli.suggestions import did_you_mean
+from protocol.cli.validation_errors import describe_invalid_value
 from protocol.errors import UserError
 
 MAX_SAFE_INTEGER = 2**53 - 1
@@ -294,7 +295,7 @@ def _explain(model: type[BaseModel], event: parse_errors.ParseErrorEvent) -> str
     """Return one line that explains a parse error."""
     match event:
         case parse_errors.UnrecognizedArgs(tokens=tokens):
-            return f"unrecognized arguments: {' '.join(tokens)}{_suggest(model, tokens)}"
+            return _explain_unknown(model, tokens)
         case parse_errors.MissingArgs(missing_arguments=missing):
             return f"these arguments are missing: {', '.join(_written(each.arg) for each in missing)}"
         case parse_errors.MissingSubcommand(found_token=found):
@@ -317,14 +318,15 @@ def _explain(model: type[BaseModel], event: parse_errors.ParseErrorEvent) -> str
             return f"the command line cannot be read: {type(event).__name__}"
 
 
-def _suggest(model: type[BaseModel], tokens: Sequence[str]) -> str:
+def _explain_unknown(model: type[BaseModel], tokens: Sequence[str]) -> str:
     inner = subcommands(model)
+    if inner and not tokens[0].startswith("-"):
+        return f"there is no command {tokens[0]!r}: {', '.join(inner)}{did_you_mean(tokens[0], inner)}"
     words = [option_name(each, field) for each in (model, *inner.values()) for field in each.model_fields]
     options = [word for word in words if word.startswith("--")]
     wrong = next((token for token in tokens if token.startswith("--")), None)
-    if wrong is not None:
-        return did_you_mean(wrong.partition("=")[0], [*options, "--help", "--version"])
-    return did_you_mean(tokens[0], inner)
+    near = did_you_mean(wrong.partition("=")[0], [*options, "--help", "--version"]) if wrong is not None else ""
+    return f"unrecognized arguments: {' '.join(tokens)}{near}"
 
 
 def _explain_values(model: type[BaseModel], error: ValidationError) -> Iterator[str]:
@@ -334,9 +336,7 @@ def _explain_values(model: type[BaseModel], error: ValidationError) -> Iterator[
         if not item["loc"]:
             yield str(item.get("ctx", {}).get("error", item["msg"]))
             continue
-        reason = str(item.get("ctx", {}).get("error", item["msg"]))
-        name = option_name(owner, str(item["loc"][0]))
-        yield f"argument {name}: {reason[0].lower()}{reason[1:]}, not {item['input']!r}"
+        yield f"argument {option_name(owner, str(item['loc'][0]))}: {describe_invalid_value(item)}"
 
 
 def _written(argument: Any) -> str:

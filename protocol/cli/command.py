@@ -31,11 +31,14 @@ class Command(Generic[ArgumentsT]):
     def call(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line and let errors propagate."""
         words = sys.argv[1:] if argv is None else list(argv)
-        if words == ["--version"]:
-            sys.stdout.write(f"longshore {longshore_version()}\n")
-            return EXIT_OK
         as_json = not {"--help", "-h"}.intersection(words) and "--json" in words
         with JsonOutput(as_json) as out:
+            if "--version" in words and {*words} <= {"--version", "--json"}:
+                version = longshore_version()
+                out.set_result({"version": version})
+                if not as_json:
+                    sys.stdout.write(f"longshore {version}\n")
+                return EXIT_OK
             return self.run(parse_arguments(self.arguments, words, f"longshore {self.verb}"), out) or EXIT_OK
 
 

@@ -1,4 +1,4 @@
-"""How commands take a run: by its directory, or by its id if it is in the default folder of runs."""
+"""Types of command arguments that name a run: by its directory, or by its id if it is in the default folder of runs."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class ReceivedTrajectory(NamedTuple):
     sender: str
 
     def to_arrival(self) -> TrajectoryArrival:
-        """The trajectory as the journal takes it; this copies the frames into one blob."""
+        """Return the trajectory as the journal takes it; this copies the frames into one blob."""
         summary, request = self.summary, self.summary.request
         return TrajectoryArrival(
             request.trajectory_id,

@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from protocol.cli.validation_errors import describe_invalid_value
 from sandbox.http import failures
 from sandbox.http.messages import ApiMessage, ErrorReply, HttpError, HttpReply
 
@@ -109,7 +110,7 @@ async def _call(endpoint: HttpEndpoint[Any], request: Request) -> HttpCall[Any]:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the body"
         raise HttpError(400, failures.BAD_REQUEST, f"{where} is required" if first["type"] == "missing" else
-                        f"{where}: {first['msg']}") from error  # fmt: skip
+                        f"{where}: {describe_invalid_value(first)}") from error  # fmt: skip
     content = body.model_dump_json(exclude={"deadline_s", "request_id"})
     return HttpCall(body, hashlib.sha256(content.encode()).hexdigest(), request)
 

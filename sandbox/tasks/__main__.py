@@ -22,6 +22,7 @@ from tyro.conf import Positional, subcommand
 from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, TaskGlobs, one_of, option
 from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput
+from protocol.errors import UserError
 from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.pool.settings import SERVICE_LIFETIME_S, ContainerSettings
@@ -158,8 +159,19 @@ def _run(chosen: ReadTasksArguments | GenerateTasksArguments) -> CommandOutcome:
 
 
 def _load(chosen: ReadTasksArguments) -> Dataset:
+    """Load the data set's chosen tasks.  Raises UserError if there is none, usable or not."""
     found = load_dataset(chosen.tasks, chosen.datasets, chosen.format, chosen.root)
-    return filter_dataset(found, list(chosen.only))
+    if not found.tasks and not found.problems:
+        raise UserError(
+            f"{chosen.tasks} has no task: name a folder of task folders, or a .jsonl file "
+            "(longshore tasks validate --help lists the formats)"
+        )
+    kept = filter_dataset(found, list(chosen.only))
+    if not kept.tasks and not kept.problems:
+        raise UserError(
+            f"--only {' '.join(chosen.only)}: {chosen.tasks} has no such task (longshore tasks list {chosen.tasks})"
+        )
+    return kept
 
 
 def _written(

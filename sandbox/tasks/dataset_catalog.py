@@ -22,6 +22,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from protocol.cli.suggestions import did_you_mean
+from protocol.cli.validation_errors import describe_invalid_value
 from protocol.errors import UserError
 from sandbox.tasks.dataset import Dataset, dataset_checksum
 from sandbox.tasks.dataset_split import DatasetSplit, take_split
@@ -60,7 +61,10 @@ def read_catalog(file: Path) -> dict[str, DatasetEntry]:
     try:
         entries = _ENTRIES.validate_python(tomllib.loads(file.read_text("utf-8-sig")))
     except ValidationError as error:
-        wrong = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False))
+        wrong = (
+            f"{'.'.join(map(str, each['loc']))}: {describe_invalid_value(each)}"
+            for each in error.errors(include_url=False)
+        )
         raise UserError(f"{file}: {'; '.join(wrong)}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file} is not readable TOML: {error}") from error

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from protocol.cli.validation_errors import describe_invalid_value
 from sandbox.tasks.file_tree import FileTree, is_within, path_problem
 from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.task import GradingLevel, Task, TaskError
@@ -95,9 +96,9 @@ class TaskProblems:
         self, name: str, error: ValidationError, *, at: str = "", unknown: str = "unknown key"
     ) -> None:
         """Record every error of a validation of ``name``, below its key ``at``."""
-        for each in error.errors(include_url=False):
+        for each in error.errors(include_url=False, include_input=False):
             where = ".".join(map(str, ((at, *each["loc"]) if at else each["loc"]))) or "the whole file"
-            self.add(f"{name}: {where}", unknown if each["type"] == "extra_forbidden" else each["msg"])
+            self.add(f"{name}: {where}", unknown if each["type"] == "extra_forbidden" else describe_invalid_value(each))
 
     def read_regular_files(self, tree: FileTree, folder: str) -> dict[str, bytes]:
         """Return the contents below ``folder`` by path; links, pipes and devices are problems."""

@@ -47,8 +47,6 @@ def validate_tasks(
         say(f"note {_several(tasks)}: {what}")
     proofs = prover(lambda proof: say(_line(proof))) if prover and found.tasks else []
     counts = {verdict.value: sum(proof.verdict is verdict for proof in proofs) for verdict in ProofVerdict}
-    if not found.tasks and not found.problems:
-        say("there is no task: name a folder of task folders, or a .jsonl file (--help lists the formats)")
     usable = "1 task" if len(found.tasks) == 1 else f"{len(found.tasks)} tasks"
     say(f"{usable} can be used, {len(found.first_problems)} cannot")
     for notice in found.notices:
@@ -67,7 +65,7 @@ def validate_tasks(
         "proofs": [asdict(proof) for proof in proofs],
         "proof_counts": counts if prover else {},
     }
-    return 1 if failed else _code(found), answer
+    return 1 if failed or found.problems else 0, answer
 
 
 def _notes(task: Task) -> list[TaskNote]:
@@ -99,7 +97,7 @@ def report_dataset(found: Dataset, say: Say) -> CommandOutcome:
     for line in align_columns(report_rows(report), text_columns=2) if report.usable or report.unusable else ():
         say(line)
     say(f"{report.usable:,} tasks can be used, {report.unusable:,} cannot: longshore tasks validate names each problem")
-    return _code(found), asdict(report)
+    return 1 if found.problems else 0, asdict(report)
 
 
 def list_tasks(found: Dataset, say: Say) -> CommandOutcome:
@@ -112,7 +110,7 @@ def list_tasks(found: Dataset, say: Say) -> CommandOutcome:
         say(line)
     checksum = dataset_checksum(found.tasks)
     say(f"{len(rows)} tasks, {len(found.first_problems)} that cannot be used, checksum {checksum}")
-    return _code(found), {
+    return 1 if found.problems else 0, {
         "tasks": [row._asdict() for row in rows],
         "unusable": len(found.first_problems),
         "problems": _named(found),
@@ -140,7 +138,3 @@ def _task_row(task: Task) -> TaskRow:
 
 def _named(found: Dataset) -> list[dict[str, str]]:
     return [{"place": str(each.folder), "what": each.what, "why": each.why} for each in found.problems]
-
-
-def _code(found: Dataset) -> int:
-    return 1 if found.problems else 0 if found.tasks else 2

@@ -45,7 +45,7 @@ class LearnerArguments(CommandArguments):
     sequences: AtLeastOne = 64
     """Trajectories in the batch."""
     median_tokens: Annotated[int, option("TOKENS")] = 32
-    """Their median length (cpu only)."""
+    """Median length of the trajectories, in tokens (cpu only)."""
     rounds: AtLeastOne = 3
     """Number of rounds; the median is reported."""
     threads: Annotated[int, option("N", show_default=False), Field(ge=1)] = os.cpu_count() or 1

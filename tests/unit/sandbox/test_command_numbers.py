@@ -55,7 +55,7 @@ def test_a_number_that_cannot_be_is_one_line_and_exit_code_2(
 def test_one_from_the_environment_is_no_better(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setenv("WORKER_MAX_TASKS", "0")
     assert main_guard(lambda: SERVER.call([])) == EXIT_USER
-    assert "argument --max-tasks: input should be greater than or equal to 1, not '0'" in capsys.readouterr().err
+    assert "argument --max-tasks: must be at least 1, not '0'" in capsys.readouterr().err
 
 
 class CountedArguments(CommandArguments):

@@ -214,7 +214,7 @@ def test_where_no_sandbox_can_run_one_line_says_so(
     ("arguments", "message"),
     [
         (["--kills", "9"], "--kills 9 is not enough"),
-        (["--seed", "-1"], "argument --seed: input should be greater than or equal to 0"),
+        (["--seed", "-1"], "argument --seed: must be at least 0"),
         (["--output", "tests"], "tests is not an empty folder"),
     ],
 )

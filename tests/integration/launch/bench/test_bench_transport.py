@@ -61,9 +61,9 @@ def test_a_reader_that_stands_still_costs_nothing_and_what_its_sender_holds_is_s
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tokens", "many"], "argument --tokens: input should be a valid integer"),
+        (["--tokens", "many"], "argument --tokens: must be a valid integer"),
         (["--tokens", "1"], "lengths are 2 to 131072 tokens"),
-        (["--rounds", "0"], "argument --rounds: input should be greater than or equal to 1"),
+        (["--rounds", "0"], "argument --rounds: must be at least 1"),
         (["--output", "/nowhere"], "no folder /nowhere"),
     ],
 )

@@ -62,9 +62,9 @@ def test_what_does_not_hold_fails(report: MonitorBenchmarkReport, message: str) 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--trajectories", "99"], "argument --trajectories: input should be greater than or equal to 100"),
-        (["--steps", "0"], "argument --steps: input should be greater than or equal to 1"),
-        (["--cuts", "-1"], "argument --cuts: input should be greater than or equal to 0"),
+        (["--trajectories", "99"], "argument --trajectories: must be at least 100"),
+        (["--steps", "0"], "argument --steps: must be at least 1"),
+        (["--cuts", "-1"], "argument --cuts: must be at least 0"),
         (["--output", "."], "is not an empty folder"),
     ],
 )

@@ -36,7 +36,7 @@ def test_all_recipes_are_tried_unless_some_are_named() -> None:
     ("words", "says"),
     [
         (["art_termnal"], "did you mean 'art_terminal'"),
-        (["--steps", "0"], "argument --steps: input should be greater than or equal to 1"),
+        (["--steps", "0"], "argument --steps: must be at least 1"),
         (["--output", "."], "is not an empty folder"),
         (["--output", __file__], "is not an empty folder"),
     ],

@@ -97,10 +97,10 @@ def test_loads_are_read_from_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--requests", "1,x"), "argument --requests: input should be a valid integer"),
+        (("--requests", "1,x"), "argument --requests: must be a valid integer"),
         (("--requests", "0"), "1 request or more"),
-        (("--tokens", "5000"), "argument --tokens: input should be less than or equal to 1004"),
-        (("--rounds", "0"), "argument --rounds: input should be greater than or equal to 1"),
+        (("--tokens", "5000"), "argument --tokens: must be at most 1004"),
+        (("--rounds", "0"), "argument --rounds: must be at least 1"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_one_line(words: tuple[str, ...], says: str) -> None:

@@ -219,12 +219,12 @@ def test_what_is_asked_for_by_default_is_what_the_figures_are_for() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--steps", "0"], "argument --steps: input should be greater than or equal to 1"),
+        (["--steps", "0"], "argument --steps: must be at least 1"),
         (["--attempts", "-1"], "--attempts"),
         (["--starts", "two"], "--starts two"),
         (["--starts", "0"], "--starts 0"),
         (["--median-s", "12", "--p95-s", "3"], "0 < median-s < p95-s"),
-        (["--median-s", "nan"], "argument --median-s: input should be a finite number"),
+        (["--median-s", "nan"], "argument --median-s: must be a finite number"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(words: list[str], message: str) -> None:

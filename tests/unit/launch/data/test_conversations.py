@@ -128,7 +128,7 @@ def test_samples_of_affinetes_are_read_as_its_own_code_keeps_them(tmp_path: Path
         ),
         ({"messages": [ASK, {**SAY, "weight": 0.5}]}, r"messages\.1\.weight"),
         ({"messages": [ASK, SAY], "score": "high"}, "score"),
-        ({"messages": [ASK, SAY], "weight": -1}, "weight: input should be greater than or equal to 0"),
+        ({"messages": [ASK, SAY], "weight": -1}, "weight: must be at least 0"),
         ({"messages": [ASK, SAY], "score": 1, "reward": 0}, "two names for one thing"),
         ({"conversations": [{"from": "nobody", "value": "x"}]}, "no role is called 'nobody'"),
         ({"conversations": ["x"]}, r"messages\.0"),

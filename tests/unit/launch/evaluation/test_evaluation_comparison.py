@@ -166,7 +166,7 @@ def test_an_oracle_samples_nothing_and_another_agent_is_told(tmp_path: Path) -> 
         (["{0}", "{1}", "--output", "/proc/x/y.html"], "cannot write /proc/x/y.html"),
         (
             ["{0}", "{1}", "--terminals", "-1"],
-            "--terminals: input should be greater than or equal to 0, not '-1'",
+            "--terminals: must be at least 0, not '-1'",
         ),
     ],
 )

@@ -174,7 +174,7 @@ def test_a_conversation_that_readers_refuse_is_left_out_and_counted(
         (["{run}", "--output", "{run}"], "exists, and nothing is overwritten"),
         (["{run}", "--output", "/proc/x/y"], "cannot write /proc/x/y"),
         (["{run}", "--format", "cvs"], "'cvs' is not one of "),
-        (["{run}", "--min-reward", "nan"], "input should be a finite number, not 'nan'"),
+        (["{run}", "--min-reward", "nan"], "must be a finite number, not 'nan'"),
     ],
 )
 @pytest.mark.parametrize("kind", ["sharegpt", "atif", "huggingface"])

@@ -24,13 +24,11 @@ def test_the_report_of_no_run_is_one_line(tmp_path: Path, capfd: pytest.CaptureF
     assert "no run 'nothing' in " in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("port", "why"), [("65536", "less than or equal to 65535"), ("-1", "greater than or equal to 0")]
-)
+@pytest.mark.parametrize(("port", "why"), [("65536", "at most 65535"), ("-1", "at least 0")])
 def test_a_port_that_cannot_be_is_refused(
     port: str, why: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     done = call_command(capfd, "launch.monitor", tmp_path, f"--port={port}")
     assert (done.returncode, done.stdout) == (EXIT_USER, "")
-    message = f"argument --port: input should be {why}, not '{port}'; see longshore monitor --help"
+    message = f"argument --port: must be {why}, not '{port}'; see longshore monitor --help"
     assert done.stderr == f"error: {message}\n"

@@ -238,7 +238,7 @@ def test_the_command_prints_one_object_and_a_table(capfd: pytest.CaptureFixture[
         (["demo", "--from", "/nowhere"], "--from /nowhere does not exist"),
         (["demo", "--scenario", "smal"], "did you mean 'small'"),
         (["dmo"], "did you mean 'demo'"),
-        (["demo", "--gpu-gb", "none"], "argument --gpu-gb: input should be a valid number"),
+        (["demo", "--gpu-gb", "none"], "argument --gpu-gb: must be a valid number"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], why: str, capfd: pytest.CaptureFixture[str]) -> None:

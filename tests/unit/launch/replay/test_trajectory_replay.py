@@ -236,8 +236,8 @@ def test_a_person_reads_what_changed_and_a_script_has_it_too() -> None:
         (["{run}/train-g000009-s00"], "has no trajectory 'train-g000009-s00'"),
         (["{run}/../nowhere/a/b"], "is not a trajectory"),
         (["{run}/train-g000000-s00"], "the task of this trajectory, is missing"),
-        (["{run}/train-g000000-s00", "--times", "0"], "--times: input should be greater than or equal to 1, not '0'"),
-        (["{run}/train-g000000-s00", "--times", "10001"], "--times: input should be less than or equal to 10000"),
+        (["{run}/train-g000000-s00", "--times", "0"], "--times: must be at least 1, not '0'"),
+        (["{run}/train-g000000-s00", "--times", "10001"], "--times: must be at most 10000"),
     ],
 )
 def test_what_cannot_be_replayed_is_one_line(

@@ -15,6 +15,7 @@ from launch.config.command_line import DEFAULT_RECIPE, NEWEST_RUN
 from launch.run.arguments import parse_cluster_arguments
 from launch.settings.run import NegativeControl
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USER, main_guard
+from protocol.dependencies import longshore_version
 from protocol.errors import LongshoreError, UserError
 from protocol.staleness import AdmissionMode
 
@@ -71,7 +72,7 @@ def test_the_same_command_with_resume_goes_on_with_the_run_that_it_named(resume:
     [
         ("demo --stepps 3", "did you mean '--steps'"),
         ("demo --mode fast", "'fast' is not one of sync, one_step_off, async"),
-        ("demo --nodes many", "argument --nodes: input should be a valid integer"),
+        ("demo --nodes many", "argument --nodes: must be a valid integer"),
         ("--resume a --run-id b", "name two runs"),
         ("demo --nodes 8 --address=", "--address is empty"),
         ("demo --proof --negative-control lr0", "leave --negative-control out"),
@@ -89,9 +90,9 @@ def test_a_slip_is_a_user_error(line: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("demo --nodes 0", "--nodes: input should be greater"),
-        ("demo --set rollout.group_size=four", "--set rollout.group_size: input should be a valid integer"),
-        ("demo --nodes 8 --set cluster.nodes=0", "--set cluster.nodes: input should be greater"),
+        ("demo --nodes 0", "--nodes: must be at least"),
+        ("demo --set rollout.group_size=four", "--set rollout.group_size: must be a valid integer"),
+        ("demo --nodes 8 --set cluster.nodes=0", "--set cluster.nodes: must be at least"),
         ("demo --set data.kind=harbur", "data.kind = 'harbur' is not a kind of tasks"),
     ],
 )
@@ -254,14 +255,28 @@ def test_without_json_no_object_is_printed() -> None:
 
 
 def test_the_console_command_lists_and_suggests() -> None:
-    listed = subprocess.run([sys.executable, "-m", "launch.cli"], capture_output=True, text=True, check=True)
+    listed = _call_console_command()
     assert listed.stderr == ""
     assert all(name in listed.stdout for name in [*VERBS, "--version"])
     for word, kind, meant in (("clutser", "command", "cluster"), ("--verison", "option", "--version")):
-        wrong = subprocess.run([sys.executable, "-m", "launch.cli", word], capture_output=True, text=True, check=False)
+        wrong = _call_console_command(word)
         assert wrong.returncode == EXIT_USER
         assert wrong.stderr.startswith(f"error: longshore has no {kind} '{word}'")
         assert wrong.stderr.endswith(f"did you mean '{meant}'?\n")
+
+
+def test_the_console_command_prints_one_object_if_asked() -> None:
+    assert json.loads(_call_console_command("--json").stdout)["commands"].keys() == VERBS.keys()
+    for words in (["--version", "--json"], ["--json", "--version"], ["--json", "runs", "--version"]):
+        assert json.loads(_call_console_command(*words).stdout)["version"] == longshore_version()
+    for words in (["clutser", "--json"], ["--json", "clutser"]):
+        failed = json.loads(_call_console_command(*words).stdout)
+        assert failed["exit_code"] == EXIT_USER
+        assert failed["error"].endswith("did you mean 'cluster'?")
+
+
+def _call_console_command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "launch.cli", *words], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("command", ["launch.cluster", "sandbox.stress"])

@@ -305,14 +305,14 @@ def test_every_named_scenario_can_be_read() -> None:
     [
         ("smal", "did you mean 'small'"),
         ("nowhere/file.toml", "no such scenario file"),
-        ("small --fault-rate 7", "argument --fault-rate: input should be less than or equal to 1"),
+        ("small --fault-rate 7", "argument --fault-rate: must be at most 1"),
         ("small --max-staleness 0", "in modes other than sync tokens are 1 steps old"),
         ("small --nodes 0", "at least 1"),
         (
             "small --mode asynk",
-            "argument --mode: input should be 'sync', 'one_step_off' or 'async', not 'asynk'",
+            "argument --mode: must be 'sync', 'one_step_off' or 'async', not 'asynk'",
         ),
-        ("small --nodes 8,", "argument --nodes: input should be a valid integer.*, not ''"),
+        ("small --nodes 8,", "argument --nodes: must be a valid integer.*, not ''"),
         ("small --max-staleness 4,1000000", "--max-staleness 1000000 is too large"),
         ("small --write-trace x.json", "needs a run to replay"),
     ],

@@ -137,7 +137,7 @@ def test_axes_that_are_none_or_meet_are_refused(tmp_path: Path, axes: list[str],
         ("[axes.objective]", "axis objective has no values"),
         ("[axes]\ntemperature = [1]", "it is an option of evaluate: --evaluate"),
         ("kind = 'evaluate'\n[axes]\ntemperatur = [1]", "did you mean 'temperature'"),
-        ("kind = 'trian'\n[axes]\nrun.seed = [1]", "kind: input should be 'train' or 'evaluate'"),
+        ("kind = 'trian'\n[axes]\nrun.seed = [1]", "kind: must be 'train' or 'evaluate'"),
         ("axis = 1\n[axes]\nrun.seed = [1]", "unknown key 'axis'; did you mean 'axes'"),
         ("[axes]\nrun.seed = [1", "is not valid TOML"),
     ],
@@ -151,9 +151,7 @@ def test_a_value_that_is_refused_is_named_once() -> None:
     axes = [parse_axis("learner.eps_low=0.2,3"), parse_axis("run.seed=0,1")]
     with pytest.raises(UserError) as refused:
         TrainingPoints(build_sweep(SweepFile(), "", {}, axes))
-    assert (
-        str(refused.value) == "point eps_low3-seed0: recipe demo: learner.eps_low: input should be less than 1, not 3"
-    )
+    assert str(refused.value) == "point eps_low3-seed0: recipe demo: learner.eps_low: must be below 1, not 3"
 
 
 def test_a_recipe_is_no_sweep(tmp_path: Path) -> None:

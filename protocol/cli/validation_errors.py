@@ -1,0 +1,36 @@
+"""Puts pydantic's reasons into the words of this project's errors."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from protocol.cli.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_PLAIN = {
+    "Input should be": "must be",
+    "greater than or equal to": "at least",
+    "greater than": "above",
+    "less than or equal to": "at most",
+    "less than": "below",
+}
+_CHOICES = ("enum", "literal_error")
+
+
+def describe_invalid_value(problem: ErrorDetails) -> str:
+    """Return why a value was rejected, as in ``must be at least 1, not 0``, with a suggestion for a misspelled choice.
+
+    The value is left out if the error was read without inputs.
+    """
+    reason = problem["msg"]
+    for theirs, plain in _PLAIN.items():
+        reason = reason.replace(theirs, plain)
+    reason = f"{reason[0].lower()}{reason[1:]}"
+    if "input" not in problem:
+        return reason
+    given = problem["input"]
+    choices = re.findall("'([^']*)'", reason) if problem["type"] in _CHOICES else ()
+    return f"{reason}, not {given!r}{did_you_mean(str(given), choices)}"
