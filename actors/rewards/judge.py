@@ -31,7 +31,7 @@ _MAX_REPLY_BYTES = 1 << 20
 _OMITTED = "left out"
 _HEAD, _TAIL = 2, 2
 """Number of turns shown before the judged one: the episode's first, and the last before it."""
-_TURN_CHARS, _TURN_CHARS = 2000, 5000
+_HISTORY_CHARS, _JUDGED_CHARS = 2000, 5000
 """Characters shown of each of those, and of the judged turn, its result and the task."""
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 _VOTES = {"1": 1.0, "+1": 1.0, "-1": -1.0, "\N{MINUS SIGN}1": -1.0}
@@ -94,15 +94,15 @@ def build_judge_prompt(prompt: str, result: EpisodeResult, index: int) -> str:
     if omitted > 0:
         shown = [*shown[:_HEAD], f"({omitted} turns {_OMITTED})", *shown[-_TAIL:]]
     return Template(prompt).safe_substitute(
-        task=truncate_middle(result.instruction, _TURN_CHARS, _OMITTED),
+        task=truncate_middle(result.instruction, _JUDGED_CHARS, _OMITTED),
         history="\n\n".join(shown) or "(nothing)",
-        turn=truncate_middle(turn.text, _TURN_CHARS, _OMITTED),
-        result=truncate_middle(_result(turn), _TURN_CHARS, _OMITTED),
+        turn=truncate_middle(turn.text, _JUDGED_CHARS, _OMITTED),
+        result=truncate_middle(_result(turn), _JUDGED_CHARS, _OMITTED),
     )
 
 
 def _show_turn(number: int, turn: ModelTurn) -> str:
-    text, result = (truncate_middle(each, _TURN_CHARS, _OMITTED) for each in (turn.text, _result(turn)))
+    text, result = (truncate_middle(each, _HISTORY_CHARS, _OMITTED) for each in (turn.text, _result(turn)))
     return f"[turn {number + 1}]\n{text}\n[result]\n{result}"
 
 
