@@ -25,7 +25,7 @@ def describe_invalid_value(problem: ErrorDetails) -> str:
 
     The value is left out if the error was read without inputs.
     """
-    reason = problem["msg"]
+    reason = problem["msg"].removeprefix("Value error, ")
     for theirs, plain in _PLAIN.items():
         reason = reason.replace(theirs, plain)
     reason = f"{reason[0].lower()}{reason[1:]}"

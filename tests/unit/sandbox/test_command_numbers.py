@@ -66,7 +66,7 @@ class CountedArguments(CommandArguments):
 
 def test_one_that_json_could_not_hold_is_no_better():
     """A seed with that many digits caused a traceback where the command wrote it."""
-    with pytest.raises(UserError, match=f"less than or equal to {MAX_SAFE_INTEGER}, not '{2**53}'"):
+    with pytest.raises(UserError, match=f"at most {MAX_SAFE_INTEGER}, not '{2**53}'"):
         parse_arguments(CountedArguments, ["--count", str(2**53)], "counted")
     assert parse_arguments(CountedArguments, ["--count", str(2**53 - 1)], "counted").count == 2**53 - 1
 

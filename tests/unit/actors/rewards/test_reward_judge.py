@@ -191,7 +191,7 @@ def test_our_prompts_ask_for_what_is_read(tmp_path) -> None:
     for name in list_judge_prompts():
         text = load_judge_prompt(name)
         assert parse_vote(text.replace(r"\boxed{-1}", "")) == 1.0
-        assert all(f"${mark}" in text for mark in ("task", "history", "step", "result"))
+        assert all(f"${mark}" in text for mark in ("task", "history", "turn", "result"))
     mine = tmp_path / "mine.txt"
     mine.write_text("$task: $turn?")
     assert load_judge_prompt(str(mine)) == "$task: $turn?"

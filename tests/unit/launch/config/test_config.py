@@ -124,15 +124,15 @@ def test_a_config_survives_being_written_and_read() -> None:
     [
         ("run.step=3", "did you mean 'run.steps'"),
         ("rollout=3", "it is a section, with keys as 'rollout."),
-        ("run.steps=99999999999999999999", "run.steps: must be less than"),
+        ("run.steps=99999999999999999999", "run.steps: must be at most"),
         ("rollout.temperature=2", "did you mean 'agent.temperature'"),
         ("lerner.lr=1", "did you mean 'learner.lr'"),
         ("rolout.group_sze=2", "did you mean 'rollout.group_size'"),
         ("staleness", "section.key=value"),
         ("run.steps=many", "run.steps: must be a valid integer"),
-        ("run.mode=asink", "run.mode: must be 'sync', .*, not 'asink'; did you mean 'async'"),
-        ("run.steps=0", "greater than or equal to 1"),
-        ("rollout.group_size=1", "greater than or equal to 2"),
+        ("run.mode=asink", "run.mode: must be 'sync', 'one_step_off' or 'async', not 'asink'; did you mean 'async'"),
+        ("run.steps=0", "at least 1"),
+        ("rollout.group_size=1", "at least 2"),
         ("learner.lr=nan", "learner.lr"),
         ("learner.tp=2", "set learner.ranks = 2"),
         ("learner.cp=2", "tp × pp × cp = 2: set learner.ranks = 2"),
@@ -264,7 +264,7 @@ def test_workers_are_told_the_rewards_that_the_configuration_says(tmp_path: Path
     assert reward_spec_of(load_recipe("demo")) == RewardSpec("binary", RewardSettings())
     key, prompt = tmp_path / "key", tmp_path / "mine.txt"
     key.write_text("s3cret\n")
-    prompt.write_text("$task $step")
+    prompt.write_text("$task $turn")
     spec = reward_spec_of(
         load_recipe(
             "demo",
@@ -281,7 +281,7 @@ def test_workers_are_told_the_rewards_that_the_configuration_says(tmp_path: Path
     )
     assert spec.judge is not None
     assert (spec.judge.settings.api_url, spec.judge.key) == ("http://127.0.0.1:30000/v1", "s3cret")
-    assert (spec.judge.prompt, spec.judge.settings.votes, spec.judge.settings.coefficient) == ("$task $step", 5, 0.5)
+    assert (spec.judge.prompt, spec.judge.settings.votes, spec.judge.settings.coefficient) == ("$task $turn", 5, 0.5)
     with_path = load_recipe("demo", [*JUDGED, "judge.url=http://127.0.0.1:30000/api/v2/"])
     judge = reward_spec_of(with_path).judge
     assert judge is not None
@@ -327,7 +327,7 @@ def test_adapters_of_nothing_are_refused(targets: str, says: str) -> None:
             ["cluster.placement=colocated", "run.mode=sync"],
             "engine.weight_transfer = 'auto' or cluster.placement = 'separate'",
         ),
-        (["engine.max_adapters=1"], "greater than or equal to 2"),
+        (["engine.max_adapters=1"], "at least 2"),
     ],
 )
 def test_adapters_that_no_engine_can_take_alone_are_refused_with_the_remedy(overrides: list[str], says: str) -> None:

@@ -118,8 +118,8 @@ def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
         ("--noop --tasks x --only=", "--only is empty"),
         ("--model http:// --tasks x", "'http://' is neither a folder nor a URL"),
         ("--model http://h/v1 --tasks x --key-file /none", "--key-file /none cannot be read"),
-        ("--noop --tasks x --attempts 10001", "less than or equal to 10000"),
-        ("--noop --tasks x --seed 99999999999999999999", "less than or equal to 9007199254740991"),
+        ("--noop --tasks x --attempts 10001", "at most 10000"),
+        ("--noop --tasks x --seed 99999999999999999999", "at most 9007199254740991"),
     ],
 )
 def test_a_slip_is_refused_before_anything_is_written(words: str, says: str) -> None:

@@ -172,11 +172,11 @@ def test_every_fault_of_the_list_is_there():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sessions", "0"], "greater than or equal to 1"),
+        (["--sessions", "0"], "at least 1"),
         (["--sessions", "many"], "a valid integer"),
-        (["--rate", "-1"], "greater than or equal to 0"),
+        (["--rate", "-1"], "at least 0"),
         (["--rate", "inf"], "a finite number"),
-        (["--duration-s", "0"], "greater than 0"),
+        (["--duration-s", "0"], "above 0"),
         (["--duration-s", "nan"], "a finite number"),
         (["--faults", "dockrd-kill"], "did you mean 'dockerd-kill'"),
         (["--server", "127.0.0.1:18081"], "http://127.0.0.1:18081"),
