@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from actors.agents.registry import make_agent
-from actors.tokens.chat_format import load_chat_format
 from launch.config import RunConfig
 from launch.data.demo.model import build_demo_model
+from launch.data.prompt_lengths import describe_length, find_overlong_prompts, measure_first_prompts
 from launch.data.task_split import split_tasks
 from launch.data.warm_start_cache import find_cached_model
 from learner.models.qwen import CONFIG_FILE, WEIGHTS_FILE, WEIGHTS_INDEX_FILE, read_qwen_config
@@ -30,8 +29,9 @@ class PreparedRun:
     """Task ids in the task sampler's order: families in rotation."""
     held_out_ids: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    notices: tuple[str, ...] = ()
     """One line for each task that cannot be used."""
+    notices: tuple[str, ...] = ()
+    """Lines about the tasks as a whole."""
 
 
 def prepare_run(config: RunConfig, run_dir: Path) -> PreparedRun:
@@ -146,23 +146,18 @@ def _add_dataset_tasks(config: RunConfig, prepared: PreparedRun, _: Path) -> Pre
 def _drop_overlong_prompts(config: RunConfig, prepared: PreparedRun) -> PreparedRun:
     """Drop the tasks whose first prompt leaves no room for a reply, because their rewards would never differ.  Raises
     UserError if no task is left."""
-    settings, agent = config.agent, make_agent(config.agent.make_spec())
-    chat = load_chat_format(str(prepared.model_path), agent.offered_tools, thinking=settings.thinking.template_argument)
-    lengths = {
-        name: len(chat.encode_first_prompt(agent.opening_messages(task))) for name, task in prepared.tasks.items()
-    }
-    overlong = {name for name, length in lengths.items() if length >= settings.context_tokens}
+    lengths = measure_first_prompts(config, prepared.model_path, prepared.tasks.values())
+    overlong = find_overlong_prompts(config, lengths)
     problems = tuple(
-        f"{name}: its first prompt has {lengths[name]} tokens, and agent.context_tokens = {settings.context_tokens}"
-        for name in sorted(overlong)
+        f"{name}: its first prompt has {lengths[name]} tokens, and agent.context_tokens = {config.agent.context_tokens}"
+        for name in overlong
     )
     training = tuple(name for name in prepared.training_ids if name not in overlong)
     if not training:
         shortest = min(prepared.training_ids, key=lengths.__getitem__)
         raise UserError(
-            f"no task to train on leaves room for a reply: the shortest first prompt, of {shortest}, has "
-            f"{lengths[shortest]} tokens, and agent.context_tokens = {settings.context_tokens}: --set "
-            f"agent.context_tokens={lengths[shortest] + settings.max_new_tokens} or more"
+            f"no task to train on leaves room for a reply: the shortest first prompt, of {shortest}, "
+            f"{describe_length(config, lengths[shortest])} or more"
         )
     return replace(
         prepared,

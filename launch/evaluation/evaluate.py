@@ -56,8 +56,12 @@ def _check(evaluation: StandaloneEvaluation) -> None:
     check_evaluation_folder(given.folder, evaluation.spec)
     if given.solver is SolverKind.SERVED and evaluation.remaining_attempts(read_attempt_records(given.folder)):
         from launch.data.preparation import require_model_files
+        from launch.data.prompt_lengths import measure_first_prompts, require_room_for_replies
 
-        require_model_files(Path(given.model or ""))
+        model, config = require_model_files(Path(given.model or "")), evaluation.config
+        if not config.agent.harness:
+            tasks = evaluation.selection.tasks.values()
+            require_room_for_replies(config, measure_first_prompts(config, model, tasks))
 
 
 def _describe_plan(evaluation: StandaloneEvaluation) -> dict[str, JsonValue]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
+from launch.data.preparation import find_or_build_model
 from launch.evaluation.evaluate import COMMAND
 from launch.evaluation.evaluation_options import EvaluateArguments
 from launch.evaluation.results.evaluation_folder import EvaluationSpec
@@ -135,6 +136,21 @@ def test_a_folder_that_holds_no_model_is_refused_before_anything_is_written(
     monkeypatch.chdir(tmp_path)
     assert COMMAND.main(["demo", "--model", str(tasks), "--tasks", str(tasks)]) == 2
     assert "has no config.json" in capfd.readouterr().err
+    assert not (tmp_path / "evaluations").exists()
+
+
+def test_settings_that_leave_no_room_for_a_reply_are_refused_before_anything_is_written(
+    tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Else the model scores 0 without having said a word."""
+    monkeypatch.chdir(tmp_path)
+    model, _ = find_or_build_model(load_recipe("demo", [f'run.dir="{tmp_path}"']), tmp_path / "run")
+    words = ["demo", "--model", str(model), "--tasks", str(tasks), "--dry-run"]
+    assert COMMAND.main(words) == 0
+    assert COMMAND.main([*words, "--set", "agent.context_tokens=16", "--set", "agent.max_new_tokens=8"]) == 2
+    said = capfd.readouterr().err
+    assert "3 of 3 tasks leave no room for a reply: the longest first prompt, of " in said
+    assert "agent.context_tokens = 16: --set agent.context_tokens=" in said
     assert not (tmp_path / "evaluations").exists()
 
 
