@@ -90,6 +90,8 @@ def _run() -> None:
     words = sys.argv[1:]
     if words[:1] == [_JSON]:
         words = [*words[1:], _JSON]
+    if words[:1] == ["help"] and words[1:2] and words[1] in VERBS:
+        words = [words[1], "--help"]
     if words and (verb := VERBS.get(words[0])) is not None:
         os.execv(sys.executable, [sys.executable, "-m", verb.module, *words[1:]])  # noqa: S606  the same interpreter
     elif _JSON in words:
@@ -105,13 +107,12 @@ def _answer(words: Sequence[str]) -> tuple[str, dict[str, object]]:
     """Return the text and the object for a command line without a verb.  Raises UserError for an unknown word."""
     if not words or words[0] in {"-h", "--help", "help"}:
         return format_verbs(), {"commands": {name: verb.summary for name, verb in VERBS.items()}}
-    if [*words] == ["--version"]:
+    if words[0] == "--version":
         version = longshore_version()
         return f"longshore {version}\n", {"version": version}
-    unknown = words[1] if words[0] == "--version" else words[0]
-    kind = "option" if unknown.startswith("-") else "command"
-    near = did_you_mean(unknown, [*VERBS, "--version", "--help"])
-    raise UserError(f"longshore has no {kind} '{unknown}': the commands are {', '.join(VERBS)}{near}")
+    kind = "option" if words[0].startswith("-") else "command"
+    near = did_you_mean(words[0], [*VERBS, "--version", "--help"])
+    raise UserError(f"longshore has no {kind} '{words[0]}': the commands are {', '.join(VERBS)}{near}")
 
 
 def format_verbs() -> str:

@@ -16,11 +16,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from protocol.cli.suggestions import did_you_mean
 from protocol.cli.validation_errors import describe_invalid_value
 from protocol.errors import UserError
+from protocol.integers import MAX_SAFE_INTEGER
 
-_LARGEST = 2**53 - 1
-"""Largest integer that every JSON reader represents exactly."""
-PositiveInt = Annotated[int, Field(ge=1, le=_LARGEST)]
-CountInt = Annotated[int, Field(ge=0, le=_LARGEST)]
+PositiveInt = Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER)]
+CountInt = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 Seconds = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 DecayRate = Annotated[float, Field(ge=0, lt=1)]

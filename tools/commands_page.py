@@ -23,10 +23,10 @@ HEAD = """\
 
 `longshore VERB` and `python -m MODULE` are the same program; `longshore` alone lists the verbs. Exit codes: 0, the
 command succeeded and its own checks passed; 1, it failed; 2, a mistake that you can fix (one line on standard error
-says how); 130, Ctrl-C. Results go to standard output, progress and errors to standard error. With `--json` standard
-output is exactly one object, also after an error. Options cannot be abbreviated. A run is named by its directory, or
-by its id if it is in `runs`. `longshore --version` prints the version; `longshore completion bash|zsh|fish` prints a
-shell completion script.
+says how); 130, Ctrl-C. Results go to standard output, progress and errors to standard error. With `--json`, which all
+but servers and `completion` have, standard output is exactly one object, also after an error. Options cannot be
+abbreviated. A run is named by its directory, or by its id if it is in `runs`. `longshore --version` prints the version;
+`longshore completion bash|zsh|fish` prints a shell completion script.
 """
 _FRAME = str.maketrans("", "", "╭╮╰╯─│")
 

@@ -98,7 +98,8 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
         if each.fix:
             console.print(f"{'':<5} {'':<{width}}  → {each.fix}")
     failures = sum(each.level is FindingLevel.FAILED for each in findings)
-    console.print(f"{failures} problems prevent a run from starting" if failures else "a run can start here")
+    problems = "1 problem prevents" if failures == 1 else f"{failures} problems prevent"
+    console.print(f"{problems} a run from starting" if failures else "a run can start here")
 
 
 COMMAND = Command("doctor", DoctorArguments, run)

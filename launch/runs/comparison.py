@@ -15,7 +15,7 @@ from launch.run_records.metrics_log import read_metrics
 from launch.run_records.stored_config import load_stored_tables
 from launch.runs.run_list import RUN_COLUMNS, RunListRow, format_run_row, read_run_row
 from protocol.errors import UserError
-from protocol.run_directory.layout import NoSuchRunError
+from protocol.run_directory.layout import CONFIG_FILE, NoSuchRunError
 
 MAX_RUNS = MAX_SERIES
 """The largest number of runs in one comparison: each has a colour of its own."""
@@ -80,7 +80,7 @@ def read_compared_runs(paths: Sequence[Path], now: float) -> list[ComparedRun]:
 
 
 def _read(path: Path, now: float) -> ComparedRun:
-    if not path.is_dir():
+    if not (path / CONFIG_FILE).is_file():
         raise NoSuchRunError(path)
     return ComparedRun(read_run_row(path, now), read_metrics(path), flatten_tables(load_stored_tables(path)))
 

@@ -64,7 +64,7 @@ def run_query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> Q
             raise UserError(_without_rows(empty) + str(error)) from error
         columns, rows = duck.fetch_rows(most + 1)
     if not columns:
-        raise UserError('there is no question: write one in SQL, as "select run, step, reward_mean from metrics"')
+        raise UserError('the query is empty: write one in SQL, as "select run, step, reward_mean from metrics"')
     return QueryResult(columns, [[to_json_value(value) for value in row] for row in rows[:most]], len(rows) > most)
 
 

@@ -27,9 +27,8 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from protocol.cli.suggestions import did_you_mean
 from protocol.cli.validation_errors import describe_invalid_value
 from protocol.errors import UserError
+from protocol.integers import MAX_SAFE_INTEGER
 
-MAX_SAFE_INTEGER = 2**53 - 1
-"""Largest integer that every JSON reader represents exactly."""
 _MARKERS = (
     tyro.conf.FlagCreatePairsOff,
     tyro.conf.EnumChoicesFromValues,
@@ -200,10 +199,11 @@ def parse_arguments(model: type[ArgumentsT], words: Sequence[str], prog: str) ->
     """Parse ``words`` into ``model``.  Raises UserError; ``--help`` prints the help on standard output and exits."""
     require_utf8(words)
 
-    command = f"{prog} {words[0]}" if words and words[0] in subcommands(model) else prog
+    chosen = subcommands(model).get(words[0]) if words else None
+    command = f"{prog} {words[0]}" if chosen is not None else prog
 
     def refuse(event: parse_errors.ParseErrorEvent) -> NoReturn:
-        raise UserError(f"{_explain(model, event)}; see {command} --help") from None
+        raise UserError(f"{_explain(chosen or model, event)}; see {command} --help") from None
 
     with parse_errors.on_parse_error(refuse), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a default that comes from the environment is text until pydantic has read it
@@ -319,13 +319,14 @@ def _explain(model: type[BaseModel], event: parse_errors.ParseErrorEvent) -> str
 
 
 def _explain_unknown(model: type[BaseModel], tokens: Sequence[str]) -> str:
-    inner = subcommands(model)
-    if inner and not tokens[0].startswith("-"):
+    """Return one line about words that a command has no place for."""
+    if inner := subcommands(model):
+        if tokens[0].startswith("-"):
+            return f"a command is missing before {tokens[0]}: {', '.join(inner)}"
         return f"there is no command {tokens[0]!r}: {', '.join(inner)}{did_you_mean(tokens[0], inner)}"
-    words = [option_name(each, field) for each in (model, *inner.values()) for field in each.model_fields]
-    options = [word for word in words if word.startswith("--")]
+    options = [word for field in model.model_fields if (word := option_name(model, field)).startswith("--")]
     wrong = next((token for token in tokens if token.startswith("--")), None)
-    near = did_you_mean(wrong.partition("=")[0], [*options, "--help", "--version"]) if wrong is not None else ""
+    near = did_you_mean(wrong.partition("=")[0], [*options, "--help"]) if wrong is not None else ""
     return f"unrecognized arguments: {' '.join(tokens)}{near}"
 
 

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Generic
 
 from protocol.cli.arguments import ArgumentsT, parse_arguments
@@ -33,7 +34,7 @@ class Command(Generic[ArgumentsT]):
         words = sys.argv[1:] if argv is None else list(argv)
         as_json = not {"--help", "-h"}.intersection(words) and "--json" in words
         with JsonOutput(as_json) as out:
-            if "--version" in words and {*words} <= {"--version", "--json"}:
+            if "--version" in takewhile(lambda word: word != "--", words):
                 version = longshore_version()
                 out.set_result({"version": version})
                 if not as_json:

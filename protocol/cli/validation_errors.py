@@ -18,6 +18,8 @@ _PLAIN = {
     "less than": "below",
 }
 _CHOICES = ("enum", "literal_error")
+_OWN_WORDS = re.compile(r", unable to parse .*| or (an )?instance of \w+")
+"""Parts of pydantic's reasons that say nothing to a user."""
 
 
 def describe_invalid_value(problem: ErrorDetails) -> str:
@@ -25,10 +27,12 @@ def describe_invalid_value(problem: ErrorDetails) -> str:
 
     The value is left out if the error was read without inputs.
     """
+    if problem["type"] == "too_short":
+        return f"at least {problem['ctx']['min_length']} needed" if "ctx" in problem else "more needed"
     reason = problem["msg"].removeprefix("Value error, ")
     for theirs, plain in _PLAIN.items():
         reason = reason.replace(theirs, plain)
-    reason = f"{reason[0].lower()}{reason[1:]}"
+    reason = _OWN_WORDS.sub("", f"{reason[0].lower()}{reason[1:]}")
     if "input" not in problem:
         return reason
     given = problem["input"]

@@ -11,10 +11,9 @@ from typing import TypeAlias, cast
 import orjson
 
 from protocol.events import JsonValue
+from protocol.integers import MAX_SAFE_INTEGER
 
 Event: TypeAlias = dict[str, JsonValue]
-MAX_SAFE_INTEGER = (1 << 53) - 1
-"""The largest integer that JSON holds exactly; a larger count or time is damage."""
 
 
 def parse_json_object(raw: bytes) -> Event | None:

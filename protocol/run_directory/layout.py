@@ -39,7 +39,7 @@ class NoSuchRunError(RunDirectoryError):
         known = run_ids(folder)
         usual = folder.absolute() == DEFAULT_RUNS_FOLDER.absolute()
         command = "longshore runs list" if usual else f"longshore runs list {shlex.quote(str(folder))}"
-        there = f"`{command}` lists them" if known else "it holds none, and `longshore cluster demo` starts one"
+        there = f"`{command}` lists them" if known else "it has no runs, and `longshore cluster demo` starts one"
         near = did_you_mean(path.name, [name for name in known if name != path.name])
         super().__init__(f"no run '{path.name}' in {folder}: {there}{near}")
 

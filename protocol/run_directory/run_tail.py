@@ -12,9 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from protocol.integers import MAX_SAFE_INTEGER
 from protocol.run_directory.cursors import Cursor
 from protocol.run_directory.file_tail import FileTail
-from protocol.run_directory.json_fields import MAX_SAFE_INTEGER, Event, get_number, parse_json_object
+from protocol.run_directory.json_fields import Event, get_number, parse_json_object
 from protocol.run_directory.layout import EVENT_FILES
 
 

@@ -184,7 +184,10 @@ def _written(
     count, left_out = len(tasks) - len(planned.problems), left_out + len(planned.problems)
     if count:
         planned.write()
-    say(f"{count} tasks written to {chosen.output}" + (f", {left_out} left out" if left_out else ""))
+    say(
+        f"{'1 task' if count == 1 else f'{count} tasks'} written to {chosen.output}"
+        + (f", {left_out} left out" if left_out else "")
+    )
     answer: dict[str, object] = {
         "tasks": count,
         "left_out": left_out,

@@ -20,4 +20,9 @@ def describe_live_answer(task: Task) -> str:
         case GradingLevel.SIBLING:
             return ""
         case level:
-            return f"at grading level {level} nothing runs that {where} could find: {WHAT_TO_WRITE}" if where else ""
+            return (
+                f"its tests look for running programs ({where}), but at grading level {level} none of the agent's runs "
+                f"when they start: {WHAT_TO_WRITE}"
+                if where
+                else ""
+            )

@@ -66,7 +66,10 @@ def _isolation_warnings(task: Task) -> Iterator[str]:
         if task.grading is GradingLevel.LIVE:
             yield "its tests start programs as another user, by which live processes can see them (docs/grading.md)"
         elif why is None:
-            yield "its tests start programs as another user: what one writes, they read as that user (docs/grading.md)"
+            yield (
+                "its tests start programs as another user, who can replace files that they read as that user "
+                "(docs/grading.md)"
+            )
     if (absent := sorted(_withheld(task))) and why is None:
         yield f"its tests run on the toolchain's programs, which do not get {', '.join(absent)} from its environment"
 

@@ -183,7 +183,7 @@ def test_what_was_asked_for_is_on_standard_output(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "sandbox.tasks", "generate", str(tmp_path / "tasks"), "--count", "1"]
     env = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run(words, capture_output=True, text=True, env=env, check=True)
-    assert (done.stdout.count("1 tasks written"), done.stderr) == (1, "")
+    assert (done.stdout.count("1 task written"), done.stderr) == (1, "")
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol.cli.arguments import MAX_SAFE_INTEGER, CommandArguments, Count, parse_arguments
+from protocol.cli.arguments import CommandArguments, Count, parse_arguments
 from protocol.cli.exit_codes import EXIT_USER, main_guard
 from protocol.errors import UserError
+from protocol.integers import MAX_SAFE_INTEGER
 from sandbox.images.__main__ import COMMAND as IMAGES
 from sandbox.pool.settings import PoolSettings
 from sandbox.router.__main__ import COMMAND as ROUTER

@@ -50,7 +50,7 @@ def test_every_command_names_the_run_that_was_meant(command: Command[Any], words
 
 
 def test_another_folder_of_runs_is_named(run_dir: Path) -> None:
-    with pytest.raises(NoSuchRunError, match=f"no run 'x' in {run_dir}: it holds none, and `longshore cluster demo`"):
+    with pytest.raises(NoSuchRunError, match=f"no run 'x' in {run_dir}: it has no runs, and `longshore cluster demo`"):
         REPORT.call([str(run_dir / "x")])
 
 

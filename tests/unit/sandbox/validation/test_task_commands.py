@@ -62,7 +62,7 @@ def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
     out = capfd.readouterr().out
     assert "bad: task.yaml is missing" in out
     assert "1 task can be used, 1 cannot" in out
-    assert "1 tasks written" in out
+    assert "1 task written" in out
     problem = {"place": str(tmp_path / "a/bad"), "what": "task.yaml is missing", "why": "it describes the task"}
     assert tasks_output(capfd, 1, "validate", tmp_path / "a")["problems"] == [problem]
     assert tasks_output(capfd, 1, "list", tmp_path / "a")["problems"] == [problem]
@@ -196,8 +196,8 @@ def test_what_the_toolchain_brings_is_no_need_and_everything_else_is_named_by_ph
             "its tests run beside the agent's processes, which can answer them (grading: live)",
         ),
         (ASKS, GradingLevel.LIVE, "(grading: live), because of `requests.get('http://localhost:5000')` in test_a.py"),
-        (ASKS, GradingLevel.SAME, "at grading level same nothing runs that `requests.get('http://localhost:5000')` in"),
-        (ASKS, GradingLevel.ARTIFACTS, "could find: write `grading: live` in its longshore.yaml"),
+        (ASKS, GradingLevel.SAME, "its tests look for running programs (`requests.get('http://localhost:5000')` in"),
+        (ASKS, GradingLevel.ARTIFACTS, "runs when they start: write `grading: live` in its longshore.yaml"),
         (ASKS, GradingLevel.SIBLING, ""),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_task_whose_answer_runs_is_named_with_the_level_that_finds_it(tests: s
 
 
 @pytest.mark.parametrize(
-    ("level", "says"), [(GradingLevel.SAME, "what one writes"), (GradingLevel.LIVE, "live processes can see them")]
+    ("level", "says"), [(GradingLevel.SAME, "who can replace files"), (GradingLevel.LIVE, "live processes can see them")]
 )
 def test_programs_that_tests_start_as_another_user_are_warned_about(level: GradingLevel, says: str):
     tests = {"test_a.py": b"subprocess.run(['/app/x'], user=65534)\n"}
