@@ -34,6 +34,7 @@ from protocol.run_directory.run_tail import read_events
 from protocol.run_directory.trajectory_export import read_export_index
 
 TableRow = Mapping[str, object]
+_EXAMPLE = ': write one query in SQL, as "select run, step, reward_mean from metrics"'
 _NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
 
 
@@ -49,6 +50,10 @@ def run_query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> Q
     """Run a query.  Raises UserError for SQL that DuckDB refuses."""
     empty: list[str] = []
     with DuckDbSession() as duck, tempfile.TemporaryDirectory(prefix="ls-query-") as folder:
+        if (statements := duck.count_statements(sql)) != 1:
+            raise UserError(
+                f"there are {statements} queries{_EXAMPLE}" if statements else f"the query is empty{_EXAMPLE}"
+            )
         for name in _named(sql):
             rows = [row for path in run_dirs for row in TABLES[name](path, now)]
             _load(duck, name, Path(folder), rows)
@@ -64,7 +69,7 @@ def run_query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> Q
             raise UserError(_without_rows(empty) + str(error)) from error
         columns, rows = duck.fetch_rows(most + 1)
     if not columns:
-        raise UserError('the query is empty: write one in SQL, as "select run, step, reward_mean from metrics"')
+        raise UserError(f"this asks for no rows{_EXAMPLE}")
     return QueryResult(columns, [[to_json_value(value) for value in row] for row in rows[:most]], len(rows) > most)
 
 

@@ -16,6 +16,7 @@ class DuckDbConnection(Protocol):
 
     def execute(self, query: str, parameters: object = ...) -> DuckDbConnection: ...
     def fetchmany(self, size: int) -> list[tuple[object, ...]]: ...
+    def extract_statements(self, query: str) -> list[object]: ...
     def close(self) -> None: ...
 
 
@@ -40,6 +41,13 @@ class DuckDbSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._connection.close()
+
+    def count_statements(self, query: str) -> int:
+        """Return the number of statements in SQL.  Raises UserError for what is no SQL."""
+        try:
+            return len(self._connection.extract_statements(query))
+        except self._duckdb.Error as error:
+            raise UserError(_one_line(error)) from error
 
     def execute(self, query: str, *parameters: object) -> None:
         """Execute SQL.  Raises UserError with DuckDB's message on one line, without the piece of the query."""

@@ -186,6 +186,7 @@ def test_every_table_can_be_asked_over_several_runs(folder: Path) -> None:
         "INSTALL httpfs",
         "",
         " -- and nothing else",
+        "SELECT 1; SELECT 2",
     ],
 )
 def test_what_is_no_question_about_runs_is_refused_in_one_line(folder: Path, sql: str) -> None:

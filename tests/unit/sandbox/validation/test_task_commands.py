@@ -209,7 +209,8 @@ def test_a_task_whose_answer_runs_is_named_with_the_level_that_finds_it(tests: s
 
 
 @pytest.mark.parametrize(
-    ("level", "says"), [(GradingLevel.SAME, "who can replace files"), (GradingLevel.LIVE, "live processes can see them")]
+    ("level", "says"),
+    [(GradingLevel.SAME, "who can replace files"), (GradingLevel.LIVE, "live processes can see them")],
 )
 def test_programs_that_tests_start_as_another_user_are_warned_about(level: GradingLevel, says: str):
     tests = {"test_a.py": b"subprocess.run(['/app/x'], user=65534)\n"}
