@@ -35,6 +35,24 @@ class OutputClosedError(BrokenPipeError):
     """The reader of a command's standard output has gone."""
 
 
+class OutputFailedError(UserError):
+    """A command's standard output cannot be written, for example because the disk is full."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"standard output cannot be written: {error.strerror}")
+
+
+@contextlib.contextmanager
+def output_errors() -> Generator[None]:
+    """Raise OutputClosedError or OutputFailedError instead of OSError."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise OutputClosedError from error
+    except OSError as error:
+        raise OutputFailedError(error) from error
+
+
 def main_guard(main: Callable[[], int | None]) -> int:
     """Run ``main`` and return its exit code, or that of the error that ended it: ``sys.exit(main_guard(main))``."""
     _replace_unprintable()
@@ -49,7 +67,7 @@ def main_guard(main: Callable[[], int | None]) -> int:
         with contextlib.suppress(OSError):  # the reader may be gone
             if code != EXIT_OUTPUT_CLOSED:
                 print(line, file=sys.stderr)  # noqa: T201  the one place that writes a command's final line
-        _discard_unread_output()
+        _discard_unread_output(failed=isinstance(error, OutputFailedError))
         return code
 
 
@@ -73,14 +91,17 @@ def _flushed_output() -> Generator[None]:
 
 def _flush() -> None:
     if sys.__stdout__ is not None:
-        sys.__stdout__.flush()
+        with output_errors():
+            sys.__stdout__.flush()
 
 
-def _discard_unread_output() -> None:
-    """Drop buffered output that nobody can read: Python would report it as an error at exit."""
+def _discard_unread_output(*, failed: bool) -> None:
+    """Drop buffered output that nobody can read, or standard output that has failed: Python would report it as an error
+    at exit."""
     with Path(os.devnull).open("wb") as nowhere:
-        for descriptor in filter(_is_unread, _PRINTED_TO):
-            os.dup2(nowhere.fileno(), descriptor)
+        for descriptor in _PRINTED_TO:
+            if _is_unread(descriptor) or (failed and descriptor == _PRINTED_TO[0]):
+                os.dup2(nowhere.fileno(), descriptor)
 
 
 def _is_unread(descriptor: int) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, NoReturn, Self
@@ -18,30 +18,34 @@ from typing import ClassVar, NoReturn, Self
 import orjson
 from rich.console import Console
 
-from protocol.cli.exit_codes import EXIT_FAILED, OutputClosedError, describe_error
+from protocol.cli.exit_codes import EXIT_FAILED, OutputClosedError, OutputFailedError, describe_error, output_errors
 
 
 def output_console() -> Console:
     """Return the console for a command's results: standard output, in plain lines when it is not a terminal.
 
-    With ``--json`` it is standard error.  Brackets in printed text are not markup.
+    With ``--json`` it is standard error.  Brackets and words between colons in printed text are text.
     """
     if JsonOutput.is_open():
         return error_console()
-    return _OutputConsole(file=sys.stdout, soft_wrap=True, markup=False, highlight=False)
+    return _OutputConsole(file=sys.stdout, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 
 class _OutputConsole(Console):
     def on_broken_pipe(self) -> None:
         raise OutputClosedError
 
+    def _write_buffer(self) -> None:
+        with output_errors():
+            super()._write_buffer()
+
 
 def error_console() -> Console:
     """Return the console for progress and errors: standard error, in plain lines when it is not a terminal.
 
-    Brackets in printed text are not markup.
+    Brackets and words between colons in printed text are text.
     """
-    return _ErrorConsole(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    return _ErrorConsole(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 
 class _ErrorConsole(Console):
@@ -128,22 +132,13 @@ class JsonOutput:
     def print_failure(self, code: int, line: str) -> None:
         """Print the object of a command that failed."""
         self._value = {"error": line.removeprefix("error: "), "exit_code": code}
-        with suppress(OutputClosedError):
+        with suppress(OutputClosedError, OutputFailedError):
             self._print()
 
     def _print(self) -> None:
-        with _closed_output_errors(), os.fdopen(self._stdout, "wb") as stdout:
+        with output_errors(), os.fdopen(self._stdout, "wb") as stdout:
             try:
                 line = orjson.dumps(dict(self._value), option=orjson.OPT_INDENT_2 if stdout.isatty() else None)
             except TypeError:  # an integer beyond 64 bits
                 line = json.dumps(dict(self._value)).encode()
             stdout.write(line + b"\n")
-
-
-@contextmanager
-def _closed_output_errors() -> Generator[None]:
-    """Raise OutputClosedError instead of BrokenPipeError."""
-    try:
-        yield
-    except BrokenPipeError as error:
-        raise OutputClosedError from error

@@ -21,7 +21,7 @@ from tyro.conf import Positional, subcommand
 
 from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, TaskGlobs, one_of, option
 from protocol.cli.command import Command
-from protocol.cli.output import JsonOutput
+from protocol.cli.output import JsonOutput, output_console
 from protocol.errors import UserError
 from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
@@ -131,7 +131,7 @@ def run(given: TasksArguments, out: JsonOutput) -> int:
 
 
 def _run(chosen: ReadTasksArguments | GenerateTasksArguments) -> CommandOutcome:
-    say: Callable[[str], None] = _to_stderr if chosen.as_json else print
+    say = output_console().print
     if isinstance(chosen, GenerateTasksArguments):
         tasks = [*training_tasks(chosen.seed, chosen.count), *held_out_tasks(chosen.seed, chosen.held_out)]
         return _written(tasks, 0, chosen, say)
@@ -195,10 +195,6 @@ def _written(
         "output": str(chosen.output),
     }
     return 1 if left_out else 0 if count else 2, answer
-
-
-def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr)
 
 
 COMMAND = Command("tasks", TasksArguments, run)
