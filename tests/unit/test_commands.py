@@ -304,6 +304,17 @@ def test_another_pipe_that_is_closed_is_a_bug_and_keeps_its_traceback() -> None:
     assert "BrokenPipeError" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["validate", "validate --json"])
+def test_a_full_disk_under_standard_output_is_one_error(tmp_path: Path, command: str) -> None:
+    (tmp_path / "task").mkdir()
+    line = [sys.executable, "-m", "sandbox.tasks", *command.split(), str(tmp_path)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, env=BUFFERED, check=False)
+    assert done.returncode == EXIT_USER
+    assert done.stderr.endswith("error: standard output cannot be written: No space left on device\n")
+    assert "Traceback" not in done.stderr
+
+
 WAITS = """
 import asyncio, sys
 from protocol.cli.exit_codes import main_guard
